@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.controller import leader
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     """Run the module as if it had been started by itself."""
     file = Path(sys.argv[1])
     leader.decide = hanging(leader.decide, file)
-    Hands.find = hanging(Hands.find, file)  # type: ignore[method-assign]  # this process is here for it
+    ProcessControl.find = hanging(ProcessControl.find, file)  # type: ignore[method-assign]  # this process is here for it
     sys.argv = sys.argv[2:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -6,12 +6,12 @@ from simulation.actors import SimAgent, SimDriver
 from simulation.world import World
 
 from sluice_ops.agent.units.reconcile import (
-    AskToEnd,
-    Forget,
-    Found,
+    FoundUnit,
     Kill,
+    Remove,
+    RequestStop,
+    SetWeights,
     Start,
-    Weigh,
     observe,
     reconcile,
     state_of,
@@ -85,7 +85,7 @@ class DecidingAgent(SimAgent):
         match action:
             case Start(unit):
                 lends = unit.tenant == BATCH
-                self.found[unit.id] = Found(unit, alive=True, others=int(lends), started_at=self.clock())
+                self.found[unit.id] = FoundUnit(unit, alive=True, others=int(lends), started_at=self.clock())
                 if unit.kind is UnitKind.DRIVER:
                     self.drivers[unit.id] = SimDriver(
                         self.channel,
@@ -94,7 +94,7 @@ class DecidingAgent(SimAgent):
                         self.logs[unit.tenant],
                         (self.clock, self.wall),
                     )
-            case AskToEnd(identity, decommission):
+            case RequestStop(identity, decommission):
                 assert decommission is (self.found[identity].unit.tenant == BATCH)
                 self.found[identity] = replace(self.found[identity], stopping_at=self.clock())
                 if decommission:
@@ -105,10 +105,10 @@ class DecidingAgent(SimAgent):
                 if self.found[identity].others:
                     self.cut_short.append(identity)
                 self._end(identity)
-            case Forget(identity):
+            case Remove(identity):
                 del self.found[identity]
                 self.drivers.pop(identity, None)
-            case Weigh(unit):
+            case SetWeights(unit):
                 self.found[unit.id] = replace(self.found[unit.id], unit=unit)
 
 

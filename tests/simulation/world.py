@@ -22,7 +22,7 @@ from sluice_ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import Rules
-from sluice_ops.process.durations import Ages
+from sluice_ops.process.durations import TimestampAges
 from sluice_ops.site.site_file import HostConfig
 from sluice_ops.snapshot.stamps import stamps
 from sluice_ops.snapshot.view import look
@@ -161,7 +161,7 @@ class World:
         self.logs = {spec.name: Log() for spec in tiers}
         self.agents = {}
         self.absences = Absences(8.0, self.clock)
-        self.ages = Ages(self.clock)
+        self.ages = TimestampAges(self.clock)
         self.settled = None
         self.doubts = True
         """Whether what is taken as settled is looked into all the same."""
@@ -219,14 +219,14 @@ class World:
     def decide(self):
         """Look and decide, as a controller that has stood by: it remembers nothing but what it has seen, and since when."""
         view = look(self.channel)
-        self.ages.note(stamps(view))
+        self.ages.track(stamps(view))
         lost = self.absences.lost(view)
         moment = Moment(
             now=self.wall(),
             lost=lost,
             rules=self.rules,
             braked_return=self.absences.coming(),
-            known_seconds=self.ages.known(),
+            known_seconds=self.ages.ages(),
             baseline=self.settled,
         )
         decision = decide(view, moment)

@@ -11,7 +11,7 @@ from sluice.driver.counters import Commits, Flow
 from sluice.driver.process.driver_metrics import DriverMetrics
 from sluice_ops.agent.agent_metrics import AgentMetrics
 from sluice_ops.agent.limits.control_groups import Usage
-from sluice_ops.agent.units.reconcile import Found
+from sluice_ops.agent.units.reconcile import FoundUnit
 from sluice_ops.channel import Write
 from sluice_ops.controller.controller_metrics import ControllerMetrics
 from sluice_ops.controller.decide import Decision
@@ -51,10 +51,10 @@ def driver_metrics(state: State = State.RUNNING, flow: Flow | None = None) -> Dr
     return DriverMetrics(cast("Any", SimpleNamespace(report=report, owns=True)), flow)
 
 
-def agent_metrics(*found: Found) -> AgentMetrics:
+def agent_metrics(*found: FoundUnit) -> AgentMetrics:
     units = found or (
-        Found(slot(), alive=True, others=1, started_at=1.0, restarts=2),
-        Found(driver(), alive=True, others=1, started_at=1.0),
+        FoundUnit(slot(), alive=True, others=1, started_at=1.0, restarts=2),
+        FoundUnit(driver(), alive=True, others=1, started_at=1.0),
     )
     containers = SimpleNamespace(usage=lambda unit: Usage(800, 1000, 2.5) if unit == slot().id else None)
     return AgentMetrics(

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluice.driver.counters import Flow
-from sluice_ops.agent.units.reconcile import Found
+from sluice_ops.agent.units.reconcile import FoundUnit
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.controller.controller_metrics import ControllerMetrics
 from sluice_ops.model import paths
@@ -172,7 +172,7 @@ def test_an_agent_exports_units_by_kind_and_state_and_kernel_figures() -> None:
     assert sum(name == "sluice_unit_memory_bytes" for name, _ in found) == 1, (
         "nothing is made up for a unit that nobody counts"
     )
-    ended = scraped(agent_metrics(Found(driver(), alive=False, others=0, started_at=1.0)))
+    ended = scraped(agent_metrics(FoundUnit(driver(), alive=False, others=0, started_at=1.0)))
     assert ended["sluice_agent_units", (("kind", "driver"), ("state", "exited"))] == 1
 
 

@@ -25,16 +25,16 @@ from sluice_ops.agent.host.facts import (
     site_path,
 )
 from sluice_ops.agent.host.presence import OtherAgentError, Presence
-from sluice_ops.agent.host.processes import process
+from sluice_ops.agent.host.processes import live_process
 from sluice_ops.agent.host.reboots import Rebooter
-from sluice_ops.agent.host.store import HostFolder, host_names, unless_full
+from sluice_ops.agent.host.store import HostFolder, host_names, log_write_errors
 from sluice_ops.agent.limits.control_groups import find_containers, open_containers
 from sluice_ops.agent.limits.cpusets import find_cores, open_cores
 from sluice_ops.agent.limits.network import find_network, open_network
 from sluice_ops.agent.loop import Agent
 from sluice_ops.agent.units.commands import Installation
-from sluice_ops.agent.units.process_control import Hands
-from sluice_ops.agent.units.reconcile import GRACE_SECONDS, reconcile, stamps, steady
+from sluice_ops.agent.units.process_control import ProcessControl
+from sluice_ops.agent.units.reconcile import GRACE_SECONDS, on_monotonic_clock, reconcile, timestamps
 from sluice_ops.agent.watch.disks import Disks
 from sluice_ops.agent.watch.heartbeats import Heartbeats
 from sluice_ops.agent.watch.neighbours import Neighbours
@@ -45,7 +45,7 @@ from sluice_ops.model.exporter import Exporter
 from sluice_ops.model.resources import Capacity
 from sluice_ops.operations.joining import JoinError, join
 from sluice_ops.process import metrics_server
-from sluice_ops.process.durations import Ages
+from sluice_ops.process.durations import TimestampAges
 from sluice_ops.site import endpoints
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
@@ -106,9 +106,9 @@ def hold(folder: HostFolder, host: str) -> IO[str]:
         other = folder.agent()
         message = f"an agent of host {host!r} runs already, process {other.pid if other else '?'}: stop that one first"
         raise HostTakenError(message) from error
-    me = process(os.getpid())
+    me = live_process(os.getpid())
     if me is not None:
-        with unless_full("who serves the host"):
+        with log_write_errors("who serves the host"):
             folder.keep_agent(me)
     return file
 
@@ -128,13 +128,17 @@ def serve(
         installation = Installation(
             home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts
         )
-        hands = Hands(folder, containers, installation)
-        neighbours, disks, heartbeats = Neighbours(hands), Disks(hands), Heartbeats(hands)
+        process_control = ProcessControl(folder, containers, installation)
+        neighbours, disks, heartbeats = (
+            Neighbours(process_control),
+            Disks(process_control),
+            Heartbeats(process_control),
+        )
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back()
         credential = None if zookeeper else where.needed(Role.AGENT)
         if credential is not None:
-            own = folder.own()
+            own = folder.credential()
             credential = replace(credential, own=own)
             facts = facts.model_copy(update={"known_as": own.known_as})
         channel = Channel(zookeeper or where.zookeeper, credential)
@@ -142,7 +146,7 @@ def serve(
         agent = Agent(
             channel=channel,
             presence=presence,
-            hands=hands,
+            process_control=process_control,
             neighbours=neighbours,
             disks=disks,
             heartbeats=heartbeats,
@@ -157,7 +161,9 @@ def serve(
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
         metrics_server.serve(
-            channel, exporter, AgentMetrics(hands, containers, presence, neighbours, disks, heartbeats)
+            channel,
+            exporter,
+            AgentMetrics(process_control, containers, presence, neighbours, disks, heartbeats),
         )
         agent.run()
         log.info("agent ends; its units go on", host=facts.name)
@@ -173,18 +179,18 @@ def stop_all(host: str) -> int:
         raise UnknownHostError(message)
     folder = HostFolder(home, host)
     with hold(folder, host):
-        hands = Hands(
+        process_control = ProcessControl(
             folder, find_network(home, host, find_cores(home, host, find_containers(home, host))), None
         )
-        ages, until = Ages(), time.monotonic() + STOP_SECONDS
-        while (found := hands.find()) and time.monotonic() < until:
-            ages.note(stamps(found))
-            there = [steady(item, ages.seen) for item in found]
+        ages, until = TimestampAges(), time.monotonic() + STOP_SECONDS
+        while (found := process_control.find()) and time.monotonic() < until:
+            ages.track(timestamps(found))
+            there = [on_monotonic_clock(found_unit, ages.first_seen) for found_unit in found]
             for action in reconcile(Assignment(), there, time.monotonic(), reclaim_seconds=0.0).actions:
-                hands.do(action)
+                process_control.do(action)
             time.sleep(0.1)
         if not found:
-            hands.close()
+            process_control.close()
     for left in found:
         log.error("could not be ended", unit=left.unit.id, pid=left.pid)
     return len(found)
@@ -201,7 +207,7 @@ def main(words: list[str] | None = None) -> int:
         if arguments.token_file is not None:
             folder = HostFolder(endpoints.home(), arguments.host)
             with hold(folder, arguments.host):
-                join(arguments.token_file, folder.own())
+                join(arguments.token_file, folder.credential())
         site_file = site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)

@@ -8,8 +8,8 @@ from prometheus_client.metrics_core import Metric
 
 from sluice_ops.agent.host.presence import Presence
 from sluice_ops.agent.limits.control_groups import Containers, Usage
-from sluice_ops.agent.units.process_control import Hands
-from sluice_ops.agent.units.reconcile import Found, state_of
+from sluice_ops.agent.units.process_control import ProcessControl
+from sluice_ops.agent.units.reconcile import FoundUnit, state_of
 from sluice_ops.agent.watch.disks import Disks
 from sluice_ops.agent.watch.heartbeats import Heartbeats
 from sluice_ops.agent.watch.neighbours import Neighbours
@@ -23,7 +23,7 @@ class AgentMetrics:
 
     def __init__(  # noqa: PLR0913, PLR0917 — the agent's parts that have figures
         self,
-        hands: Hands,
+        process_control: ProcessControl,
         containers: Containers,
         presence: Presence,
         neighbours: Neighbours,
@@ -31,7 +31,7 @@ class AgentMetrics:
         heartbeats: Heartbeats,
     ) -> None:
         """Show what these know."""
-        self._hands = hands
+        self._process_control = process_control
         self._containers = containers
         self._presence = presence
         self._neighbours = neighbours
@@ -40,8 +40,8 @@ class AgentMetrics:
 
     def collect(self) -> Iterable[Metric]:
         """Yield everything."""
-        found = self._hands.found
-        states = Counter((item.unit.kind, state_of(item)) for item in found)
+        found = self._process_control.found
+        states = Counter((found_unit.unit.kind, state_of(found_unit)) for found_unit in found)
         units = GaugeMetricFamily(
             "sluice_agent_units", "Units on the host, by what they are and how.", labels=["kind", "state"]
         )
@@ -49,7 +49,9 @@ class AgentMetrics:
             units.add_metric([kind, state], count)
         yield units
         text = "Units that could not be started, stopped or weighed."
-        yield GaugeMetricFamily("sluice_agent_units_in_trouble", text, value=len(self._hands.troubles))
+        yield GaugeMetricFamily(
+            "sluice_agent_units_in_trouble", text, value=len(self._process_control.troubles)
+        )
         text = "Assignments of an older controller that were refused."
         yield CounterMetricFamily("sluice_agent_assignments_refused", text, value=self._presence.refusals)
         hung = CounterMetricFamily(
@@ -63,25 +65,29 @@ class AgentMetrics:
         restarts = CounterMetricFamily(
             "sluice_unit_restarts", "How often a slot was started again after it had died.", labels=_UNIT
         )
-        for item in found:
-            restarts.add_metric(_labels(item), item.restarts)
+        for found_unit in found:
+            restarts.add_metric(_labels(found_unit), found_unit.restarts)
         yield restarts
         yield from _scheduled(found, self._neighbours.waited, self._neighbours.starved)
         disk = GaugeMetricFamily(
             "sluice_unit_disk_bytes", "What the unit's files take of the host's disk.", labels=_UNIT
         )
         taken = self._disks.taken
-        for item in found:
-            if item.unit.id in taken:
-                disk.add_metric(_labels(item), taken[item.unit.id])
+        for found_unit in found:
+            if found_unit.unit.id in taken:
+                disk.add_metric(_labels(found_unit), taken[found_unit.unit.id])
         yield disk
         yield from _usage(
-            [(item, usage) for item in found if (usage := self._containers.usage(item.unit.id)) is not None]
+            [
+                (found_unit, usage)
+                for found_unit in found
+                if (usage := self._containers.usage(found_unit.unit.id)) is not None
+            ]
         )
 
 
 def _scheduled(
-    found: Iterable[Found], waited: Mapping[UnitId, float], starved: Mapping[UnitId, float]
+    found: Iterable[FoundUnit], waited: Mapping[UnitId, float], starved: Mapping[UnitId, float]
 ) -> Iterable[Metric]:
     text = "Processor time that the unit's threads have waited for, all together, since this agent knows it."
     waiting = CounterMetricFamily("sluice_unit_cpu_waited_seconds", text, labels=_UNIT)
@@ -90,14 +96,14 @@ def _scheduled(
         "1 while other things on the host keep the unit from its quantum.",
         labels=_UNIT,
     )
-    for item in found:
-        if item.unit.id in waited:
-            waiting.add_metric(_labels(item), waited[item.unit.id])
-        short.add_metric(_labels(item), item.unit.id in starved)
+    for found_unit in found:
+        if found_unit.unit.id in waited:
+            waiting.add_metric(_labels(found_unit), waited[found_unit.unit.id])
+        short.add_metric(_labels(found_unit), found_unit.unit.id in starved)
     return waiting, short
 
 
-def _usage(used: list[tuple[Found, Usage]]) -> Iterable[Metric]:
+def _usage(used: list[tuple[FoundUnit, Usage]]) -> Iterable[Metric]:
     memory = GaugeMetricFamily(
         "sluice_unit_memory_bytes", "Memory in use, without file cache that can be given back.", labels=_UNIT
     )
@@ -107,14 +113,14 @@ def _usage(used: list[tuple[Found, Usage]]) -> Iterable[Metric]:
     cpu = CounterMetricFamily(
         "sluice_unit_cpu_seconds", "Processor time that the unit has taken.", labels=_UNIT
     )
-    for item, usage in used:
-        memory.add_metric(_labels(item), usage.memory)
+    for found_unit, usage in used:
+        memory.add_metric(_labels(found_unit), usage.memory)
         if usage.limit is not None:
-            limit.add_metric(_labels(item), usage.limit)
+            limit.add_metric(_labels(found_unit), usage.limit)
         if usage.cpu is not None:
-            cpu.add_metric(_labels(item), usage.cpu)
+            cpu.add_metric(_labels(found_unit), usage.cpu)
     return memory, limit, cpu
 
 
-def _labels(item: Found) -> tuple[str, str, str]:
-    return item.unit.id, item.unit.tenant, item.unit.kind
+def _labels(found_unit: FoundUnit) -> tuple[str, str, str]:
+    return found_unit.unit.id, found_unit.unit.tenant, found_unit.unit.kind

@@ -10,15 +10,15 @@ import structlog
 from sluice_ops.agent.host.presence import Presence
 from sluice_ops.agent.host.processes import Process
 from sluice_ops.agent.host.store import HostFolder
-from sluice_ops.agent.units.process_control import Hands
-from sluice_ops.agent.units.reconcile import SOON_SECONDS, observe, reconcile, stamps, steady
+from sluice_ops.agent.units.process_control import ProcessControl
+from sluice_ops.agent.units.reconcile import SOON_SECONDS, observe, on_monotonic_clock, reconcile, timestamps
 from sluice_ops.agent.watch.disks import Disks
 from sluice_ops.agent.watch.heartbeats import Heartbeats
 from sluice_ops.agent.watch.liveness import LOOK_SECONDS
 from sluice_ops.agent.watch.neighbours import Neighbours
 from sluice_ops.channel.client import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model.assignment import Assignment, Observed
-from sluice_ops.process.durations import Ages
+from sluice_ops.process.durations import TimestampAges
 from sluice_ops.process.watchdog import Limits, Watchdog
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ class Agent:
         *,
         channel: Channel,
         presence: Presence,
-        hands: Hands,
+        process_control: ProcessControl,
         neighbours: Neighbours,
         disks: Disks,
         heartbeats: Heartbeats,
@@ -52,7 +52,7 @@ class Agent:
         """Assemble it; `run` does the work."""
         self._channel = channel
         self._presence = presence
-        self._hands = hands
+        self._process_control = process_control
         self._neighbours = neighbours
         self._disks = disks
         self._heartbeats = heartbeats
@@ -65,7 +65,7 @@ class Agent:
         self._unkept = False
         """It was said that it cannot be written."""
         self._started_at = time.time()
-        self._ages = Ages()
+        self._ages = TimestampAges()
         self._watchdog = Watchdog("agent", HANGS, ("kazoo",), ("subprocess",))
         self._ending = False
         self._away_since: float | None = None
@@ -108,18 +108,21 @@ class Agent:
         """Do one round; return when to look again at the latest, on the monotonic clock."""
         self._watchdog.turn()
         registered = self._follow()
-        found = self._hands.find()
-        self._ages.note(stamps(found))
+        found = self._process_control.find()
+        self._ages.track(timestamps(found))
         now = time.monotonic()
         decision = reconcile(
-            self._assignment, [steady(item, self._ages.seen) for item in found], now, self._reclaim_seconds
+            self._assignment,
+            [on_monotonic_clock(found_unit, self._ages.first_seen) for found_unit in found],
+            now,
+            self._reclaim_seconds,
         )
         for action in decision.actions:
-            self._hands.do(action)
-        self._hands.forget_troubles(
-            {item.unit.id for item in found} | {unit.id for unit in self._assignment.units}
+            self._process_control.do(action)
+        self._process_control.forget_troubles(
+            {found_unit.unit.id for found_unit in found} | {unit.id for unit in self._assignment.units}
         )
-        self._hands.cap_logs()
+        self._process_control.cap_logs()
         self._neighbours.look(found)
         ended = self._disks.look(found)
         if registered:
@@ -129,7 +132,7 @@ class Agent:
             looks.append(decision.look_again_at)
         if ended:
             looks.append(now + SOON_SECONDS)
-        if self._hands.troubles:
+        if self._process_control.troubles:
             looks.append(now + TROUBLE_SECONDS)
         return min(looks)
 
@@ -189,16 +192,20 @@ class Agent:
             self._kept, self._unkept = assigned, False
 
     def _tell(self) -> None:
-        found = self._hands.find()
+        found = self._process_control.find()
         reboot = self._folder.reboot()
         observed = Observed(
             epoch=self._assignment.epoch,
             units=observe(
-                self._assignment, found, self._hands.troubles, self._neighbours.starved, self._started_at
+                self._assignment,
+                found,
+                self._process_control.troubles,
+                self._neighbours.starved,
+                self._started_at,
             ),
             rebooted=reboot.asked if reboot is not None and reboot.done else None,
             agent_started=self._started_at,
-            limits=self._hands.limits,
+            limits=self._process_control.limits,
         )
         try:
             self._presence.report(observed)
@@ -209,11 +216,11 @@ class Agent:
         """Sleep until `until`, a wake-up, the end of any unit's process, or of one that hangs; meanwhile watch the heartbeats."""
         poll = select.poll()
         poll.register(self._event, select.POLLIN)
-        watches = [watch for watch in map(_watch, self._hands.watched()) if watch is not None]
+        watches = [watch for watch in map(_watch, self._process_control.watched()) if watch is not None]
         try:
             for watch in watches:
                 poll.register(watch, select.POLLIN)
-            if self._hands.has_missed():  # only now: what ends from here on is watched
+            if self._process_control.has_missed():  # only now: what ends from here on is watched
                 return
             while not poll.poll(max(0.0, min(until - time.monotonic(), LOOK_SECONDS)) * 1000):
                 self._watchdog.turn()

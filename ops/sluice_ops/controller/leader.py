@@ -34,7 +34,7 @@ from sluice_ops.model.ids import HostName
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Rules
-from sluice_ops.process.durations import Ages
+from sluice_ops.process.durations import TimestampAges
 from sluice_ops.process.watchdog import Limits, Watchdog
 from sluice_ops.snapshot.mirror import Mirror
 from sluice_ops.snapshot.stamps import stamps
@@ -110,7 +110,7 @@ class Controller:
         self._mirror = Mirror(channel)
         self._joining = None if credential is None else Joining(channel, self._mirror, credential)
         self._absences = Absences(lost_seconds)
-        self._ages = Ages()
+        self._ages = TimestampAges()
         self._settled: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
@@ -285,7 +285,7 @@ class Controller:
         if now - self._forgot > PERIOD_SECONDS:
             self._forgot = now
             self._mirror.forget()
-        self._ages.note(stamps(view))
+        self._ages.track(stamps(view))
         return view
 
     def _pass(self, term: Term) -> bool:
@@ -305,7 +305,7 @@ class Controller:
                 lost=self._absences.lost(view),
                 rules=self._rules(),
                 braked_return=self._absences.coming(),
-                known_seconds=self._ages.known(),
+                known_seconds=self._ages.ages(),
                 baseline=self._settled,
             )
             held = self._held(view)

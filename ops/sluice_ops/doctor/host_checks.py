@@ -20,7 +20,7 @@ from sluice_ops.agent.host.facts import (
     link_of,
 )
 from sluice_ops.agent.limits import cpusets, network
-from sluice_ops.agent.limits.control_group_trees import DISK, TASKS, divides_disk, trees
+from sluice_ops.agent.limits.control_group_trees import DISK, TASKS, disk_weights_count, find_trees
 from sluice_ops.doctor import alerts, bucket, durability, java, reach
 from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.model.access import Role
@@ -213,7 +213,7 @@ def _capacity(host: Host) -> Iterator[Finding]:
 
 
 def _groups(host: Host) -> Iterator[Finding]:
-    found = trees()
+    found = find_trees()
     if found is None:
         advice = "slots run without limits; mount cgroup version 2 with its controllers cpu and memory"
         yield Finding("groups", Verdict.NOTE, "no control groups for cpu and memory are mounted", advice)
@@ -230,7 +230,7 @@ def _groups(host: Host) -> Iterator[Finding]:
     if found is not None and TASKS not in found.at:
         advice = "without it a slot that starts ever more threads takes them from the whole host"
         yield Finding("threads", Verdict.NOTE, "the controller `pids` is not there", advice)
-    divided = DISK in found.at and divides_disk(host.home) if found is not None else None
+    divided = DISK in found.at and disk_weights_count(host.home) if found is not None else None
     if divided is False:
         sentence = (
             f"slots do not share the disk of {host.home} by their quantum.io: its scheduler knows no weights"
@@ -249,14 +249,14 @@ def _cores(host: Host) -> Iterator[Finding]:
     if cores_of(host.facts.name, host.site) == "shared":
         advice = "docs/limits.md, Cores, if one that takes all it can is to cost the others nothing"
         yield Finding("cores", Verdict.NOTE, cpusets.NOT_ASKED, advice)
-    elif (why := cpusets.amiss(trees())) is not None:
+    elif (why := cpusets.missing_requirement(find_trees())) is not None:
         yield Finding(
             "cores",
             Verdict.NOTE,
             f"slots cannot have cores of their own: {why}",
             "without it all slots share the processors",
         )
-    elif (few := cpusets.too_few(host.facts.cpu)) is not None:
+    elif (few := cpusets.processor_shortage(host.facts.cpu)) is not None:
         yield Finding(
             "cores",
             Verdict.NOTE,
@@ -280,7 +280,7 @@ def _network(host: Host) -> Iterator[Finding]:
             network.NOT_ASKED,
             "docs/limits.md, Network, if what runs here should differ in it",
         )
-    elif (why := network.amiss(link)) is not None:
+    elif (why := network.missing_requirement(link)) is not None:
         yield Finding(
             "network",
             Verdict.NOTE,

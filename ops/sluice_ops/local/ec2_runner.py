@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from sluice_ops.agent.host.processes import Process, process
+from sluice_ops.agent.host.processes import Process, live_process
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.cloud import ec2
@@ -136,7 +136,7 @@ class Runner:
         if child is not None and child.poll() is not None:
             del self._children[machine.host]
             child = None
-        found = {HostFolder(self._home, machine.host).agent(), process(child.pid) if child else None}
+        found = {HostFolder(self._home, machine.host).agent(), live_process(child.pid) if child else None}
         return [each for each in found if each is not None and each.alive]
 
     def _tidy(self) -> None:

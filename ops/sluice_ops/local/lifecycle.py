@@ -106,7 +106,7 @@ def down(where: Layout) -> list[str]:
             end_units(where)
         ran.extend(kill_leftovers(where))
         priority.remove(where)
-        control_groups.sweep(where.home)
+        control_groups.remove_groups(where.home)
     return ran
 
 

@@ -8,24 +8,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 
-class Ages:
+class TimestampAges:
     """When each stamp was first seen; one that is gone is forgotten."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Know nothing yet."""
         self._clock = clock
-        self._seen: dict[float, float] = {}
+        self._first_seen: dict[float, float] = {}
 
-    def note(self, stamps: Iterable[float]) -> None:
+    def track(self, stamps: Iterable[float]) -> None:
         """Take notice of all stamps that there are now."""
         now = self._clock()
-        self._seen = {stamp: self._seen.get(stamp, now) for stamp in stamps}
+        self._first_seen = {stamp: self._first_seen.get(stamp, now) for stamp in stamps}
 
-    def seen(self, stamp: float) -> float:
+    def first_seen(self, stamp: float) -> float:
         """Return when a stamp was first seen, on the monotonic clock: now, if it was not yet."""
-        return self._seen.get(stamp, self._clock())
+        return self._first_seen.get(stamp, self._clock())
 
-    def known(self) -> Mapping[float, float]:
+    def ages(self) -> Mapping[float, float]:
         """Return how old each stamp is. Unit: seconds."""
         now = self._clock()
-        return {stamp: now - seen for stamp, seen in self._seen.items()}
+        return {stamp: now - seen for stamp, seen in self._first_seen.items()}

@@ -12,7 +12,7 @@ NANOSECONDS = 1e-9
 
 
 @dataclass(frozen=True)
-class Spent:
+class CpuTime:
     """What the threads of a unit have done, all together. Unit: seconds."""
 
     ran: float
@@ -40,7 +40,7 @@ class Process:
             signal_all({self.pid}, number)
 
 
-def process(pid: int) -> Process | None:
+def live_process(pid: int) -> Process | None:
     """Return the process that has this pid now."""
     stat = _stat(pid)
     return None if stat is None or stat[0] in "ZX" else Process(pid, int(stat[19]))
@@ -60,7 +60,7 @@ def kill_all(pids: set[int] | frozenset[int]) -> None:
     signal_all(pids, signal.SIGKILL)
 
 
-def members_of(session: int | None, marks: frozenset[str]) -> frozenset[int]:
+def find_processes(session: int | None, marks: frozenset[str]) -> frozenset[int]:
     """Return the processes of a session that carry `marks` in their environment; of any session where it is not known."""
     members = set()
     carried = {mark.encode() for mark in marks}
@@ -84,15 +84,15 @@ def boot_id() -> str:
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def schedules(pids: Iterable[int]) -> dict[int, Spent]:
+def thread_cpu_times(pids: Iterable[int]) -> dict[int, CpuTime]:
     """Return what each thread of these processes has done since it began, as far as the kernel counts it."""
-    found: dict[int, Spent] = {}
+    found: dict[int, CpuTime] = {}
     for pid in pids:
         with suppress(OSError):
             for thread in (PROC / str(pid) / "task").iterdir():
                 with suppress(OSError):
                     ran, waited, _ = (thread / "schedstat").read_text().split()
-                    found[int(thread.name)] = Spent(int(ran) * NANOSECONDS, int(waited) * NANOSECONDS)
+                    found[int(thread.name)] = CpuTime(int(ran) * NANOSECONDS, int(waited) * NANOSECONDS)
     return found
 
 
@@ -116,7 +116,7 @@ def threads(pid: int) -> Threads | None:
     except OSError:
         return None
     return (
-        Threads(frozenset(states), {number: spent.ran for number, spent in schedules([pid]).items()})
+        Threads(frozenset(states), {number: spent.ran for number, spent in thread_cpu_times([pid]).items()})
         if states
         else None
     )
@@ -153,7 +153,7 @@ def idle_times() -> dict[int, tuple[float, float]]:
     }
 
 
-def usable(pids: Iterable[int]) -> frozenset[int]:
+def allowed_processors(pids: Iterable[int]) -> frozenset[int]:
     """Return the processors that any of these processes may use."""
     found: set[int] = set()
     for pid in pids:

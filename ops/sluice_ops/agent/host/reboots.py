@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from sluice_ops.agent.host.processes import boot_id
-from sluice_ops.agent.host.store import HostFolder, RebootRecord, unless_full
+from sluice_ops.agent.host.store import HostFolder, RebootRecord, log_write_errors
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class Rebooter:
             log.warning("a reboot was asked for and did not happen", reboot=record.asked)
             self._folder.forget_reboot()
             return
-        with unless_full("that the reboot is done: it is told at the agent's next start"):
+        with log_write_errors("that the reboot is done: it is told at the agent's next start"):
             self._folder.keep_reboot(record.model_copy(update={"done": True}))
         log.info("back from a reboot", reboot=record.asked)
 

@@ -190,7 +190,7 @@ class HostFolder:
         """Create it."""
         (self.path / "units").mkdir(parents=True, exist_ok=True)
 
-    def own(self) -> Own:
+    def credential(self) -> Own:
         """Return what this host's agent proves with that it is that; made at its first start, and no other machine has it."""
         kept = self.path / "credential"
         found = kept.read_text(errors="replace").strip() if kept.exists() else None
@@ -282,7 +282,7 @@ def host_names(home: Path) -> list[str]:
 
 
 @contextmanager
-def unless_full(what: str) -> Iterator[None]:
+def log_write_errors(what: str) -> Iterator[None]:
     """Go on where something cannot be written down: an agent that does not start for a full disk has its host taken for lost."""
     try:
         yield

@@ -80,13 +80,13 @@ class Trees:
         )
 
 
-def trees(mounts: Path = Path("/proc/mounts")) -> Trees | None:
+def find_trees(mounts: Path = Path("/proc/mounts")) -> Trees | None:
     """Return what is mounted; None without limits of memory and weights of processor time."""
     first: dict[str, Path] = {}
     for line in mounts.read_text().splitlines():
         _, where, kind, options, *_ = line.split()
         point = Path(where)
-        if kind == "cgroup2" and (found := tree_of_version_2(point)) is not None:
+        if kind == "cgroup2" and (found := v2_tree(point)) is not None:
             return found
         if kind == "cgroup":
             for controller in V1.controllers.keys() & set(options.split(",")):
@@ -94,7 +94,7 @@ def trees(mounts: Path = Path("/proc/mounts")) -> Trees | None:
     return Trees(V1, {TIMES: first[CPU]} | first) if first.keys() >= {MEMORY, CPU} else None
 
 
-def tree_of_version_2(group: Path) -> Trees | None:
+def v2_tree(group: Path) -> Trees | None:
     """Return the tree that begins at a group, with the controllers that it was given; None when they are too few."""
     try:
         given = (group / "cgroup.controllers").read_text().split()
@@ -104,7 +104,7 @@ def tree_of_version_2(group: Path) -> Trees | None:
     return Trees(V2, dict.fromkeys((*uses, TIMES), group)) if uses >= {MEMORY, CPU} else None
 
 
-def tree_of_cpusets(found: Trees, mounts: Path = Path("/proc/mounts")) -> Path | None:
+def cpuset_tree(found: Trees, mounts: Path = Path("/proc/mounts")) -> Path | None:
     """Return the tree whose groups may have processors of their own (the controller cpuset), for who asks for it; None without one."""
     if found.version is V2:
         root = found.at[CPU]
@@ -120,7 +120,7 @@ def tree_of_cpusets(found: Trees, mounts: Path = Path("/proc/mounts")) -> Path |
     )
 
 
-def divides_disk(folder: Path, sys: Path = Path("/sys")) -> bool | None:
+def disk_weights_count(folder: Path, sys: Path = Path("/sys")) -> bool | None:
     """Tell whether weights of disk access count on the disk that a folder is on; None when that cannot be known."""
     device = folder.stat().st_dev
     block = sys / "dev/block" / f"{os.major(device)}:{os.minor(device)}"

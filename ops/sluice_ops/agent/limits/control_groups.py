@@ -15,8 +15,8 @@ from typing import Protocol
 
 import structlog
 
-from sluice_ops.agent.host.processes import members_of
-from sluice_ops.agent.host.store import HostFolder, unless_full
+from sluice_ops.agent.host.processes import find_processes
+from sluice_ops.agent.host.store import HostFolder, log_write_errors
 from sluice_ops.agent.limits.control_group_trees import (
     CPU,
     DISK,
@@ -25,9 +25,9 @@ from sluice_ops.agent.limits.control_group_trees import (
     TIMES,
     V2,
     Trees,
-    tree_of_cpusets,
-    tree_of_version_2,
-    trees,
+    cpuset_tree,
+    find_trees,
+    v2_tree,
 )
 from sluice_ops.agent.limits.delegation import delegated
 from sluice_ops.model.assignment import Unit
@@ -71,7 +71,7 @@ class Containers(Protocol):
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Make the unit's container, with its limits; return the files that a process writes its pid to, to be in it."""
 
-    def weigh(self, unit: Unit) -> None:
+    def set_weights(self, unit: Unit) -> None:
         """Set the weights of a container that is there."""
 
     def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
@@ -148,10 +148,10 @@ class ControlGroups:
         self._hold()
         if self._tasks is not None:
             (self._tasks / unit.id / "pids.max").write_text(str(THREADS))
-        self.weigh(unit)
+        self.set_weights(unit)
         return tuple(group / "cgroup.procs" for group in groups)
 
-    def weigh(self, unit: Unit) -> None:
+    def set_weights(self, unit: Unit) -> None:
         """Give the unit the weights of its quantum, or little of them while it is quiet."""
         part = QUIET if unit.quiet else 1
         self._set_weight(self._cpu / unit.id, int(unit.quantum.cpu * self.version.core * part))
@@ -258,12 +258,12 @@ class NoContainers:
         del unit
         return ()
 
-    def weigh(self, unit: Unit) -> None:
+    def set_weights(self, unit: Unit) -> None:
         """Nothing to weigh."""
 
     def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
         """Return what carries the unit's marks in the unit's session; anywhere, while that is not known."""
-        return members_of(
+        return find_processes(
             session, frozenset({f"SLUICE_UNIT={self._host}/{unit}", f"SLUICE_HOME={self._home}"})
         )
 
@@ -283,7 +283,7 @@ class NoContainers:
         del unit
 
 
-class Outer:
+class ContainersWrapper:
     """Containers around others, which do all that a subclass does not."""
 
     def __init__(self, containers: Containers) -> None:
@@ -299,9 +299,9 @@ class Outer:
         """Have them make the unit's container."""
         return self._containers.admit(unit)
 
-    def weigh(self, unit: Unit) -> None:
+    def set_weights(self, unit: Unit) -> None:
         """Have them set its weights."""
-        self._containers.weigh(unit)
+        self._containers.set_weights(unit)
 
     def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
         """Ask them."""
@@ -324,14 +324,14 @@ class Outer:
         return self._containers.usage(unit)
 
 
-def installation_of(home: Path) -> str:
+def installation_group(home: Path) -> str:
     """Name the group of one installation, so that two checkouts on a machine do not meet."""
     return f"sluice-{hashlib.sha256(str(home).encode()).hexdigest()[:10]}"
 
 
 def find_containers(home: Path, host: str, mounts: Path = Path("/proc/mounts")) -> Containers:
     """Return a host's containers as its agent has made them."""
-    found = trees(mounts)
+    found = find_trees(mounts)
     if found is None:
         return NoContainers("none are mounted", home, host)
     groups = _groups(found, HostFolder(home, host).group(), home, host)
@@ -346,7 +346,7 @@ def open_containers(
     membership: Path = Path("/proc/self/cgroup"),
 ) -> Containers:
     """Find what this machine offers, make the host's group, and say which it is."""
-    found = trees(mounts)
+    found = find_trees(mounts)
     if found is None:
         return _without("no control groups for cpu and memory are mounted", home, host)
     group = delegated(found.at[CPU], membership) if found.version is V2 else None
@@ -359,25 +359,25 @@ def open_containers(
         return _without(
             f"{why}; run the agent as root, or have systemd delegate it a group: docs/limits.md", home, host
         )
-    with unless_full("which control group the units are in"):
+    with log_write_errors("which control group the units are in"):
         HostFolder(home, host).keep_group(group)
     return groups
 
 
 def _groups(found: Trees, group: Path | None, home: Path, host: str) -> ControlGroups:
     if group is None:
-        return ControlGroups(found, installation_of(home), host)
-    groups = ControlGroups(tree_of_version_2(group) or found, installation_of(home), host)
+        return ControlGroups(found, installation_group(home), host)
+    groups = ControlGroups(v2_tree(group) or found, installation_group(home), host)
     groups.name = f"{V2.name}, delegated"
     return groups
 
 
-def sweep(home: Path, mounts: Path = Path("/proc/mounts")) -> None:
+def remove_groups(home: Path, mounts: Path = Path("/proc/mounts")) -> None:
     """Remove what is left of an installation once nothing runs in it: the groups of hosts that are gone, too."""
-    if (found := trees(mounts)) is not None:
-        cpusets = tree_of_cpusets(found, mounts)
+    if (found := find_trees(mounts)) is not None:
+        cpusets = cpuset_tree(found, mounts)
         for root in found.roots if cpusets is None else (*found.roots, cpusets):
-            for group in sorted((root / installation_of(home)).glob("**/"), reverse=True):
+            for group in sorted((root / installation_group(home)).glob("**/"), reverse=True):
                 with suppress(OSError):
                     group.rmdir()
 

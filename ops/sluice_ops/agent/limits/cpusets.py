@@ -14,8 +14,8 @@ from pathlib import Path
 import structlog
 
 from sluice_ops.agent.host.store import HostFolder
-from sluice_ops.agent.limits.control_group_trees import CPU, V1, Trees, tree_of_cpusets, trees
-from sluice_ops.agent.limits.control_groups import Containers, ControlGroups, Outer
+from sluice_ops.agent.limits.control_group_trees import CPU, V1, Trees, cpuset_tree, find_trees
+from sluice_ops.agent.limits.control_groups import Containers, ContainersWrapper, ControlGroups
 from sluice_ops.agent.limits.core_allocation import divide
 from sluice_ops.model.assignment import HostFacts, Unit
 from sluice_ops.model.ids import UnitId
@@ -79,7 +79,7 @@ class Cpusets:
                 (level / "cgroup.subtree_control").write_text("+cpuset")
             (self._host / CPUS).write_text(_written(_usable()))
 
-    def take_in(self) -> None:
+    def adopt_running_units(self) -> None:
         """Give what runs already its processors."""
         for unit in self._quanta:
             self._make(unit)
@@ -157,7 +157,7 @@ class Cpusets:
             (self._host / unit / MEMS).write_text((self._host / MEMS).read_text())
 
 
-class OnCores(Outer):
+class ContainersWithCores(ContainersWrapper):
     """Containers whose units have cores of their own."""
 
     def __init__(self, containers: Containers, cpusets: Cpusets) -> None:
@@ -187,9 +187,9 @@ class OnCores(Outer):
         super().close()
         self._cpusets.close()
 
-    def take_in(self) -> None:
+    def adopt_running_units(self) -> None:
         """Give what runs already its processors."""
-        self._done(self._cpusets.take_in)
+        self._done(self._cpusets.adopt_running_units)
 
     def _done(self, step: Callable[[], None]) -> None:
         """Do it; what keeps it from being done is said once."""
@@ -207,7 +207,7 @@ def open_cores(
     home: Path, facts: HostFacts, cores: Cores, containers: Containers, mounts: Path = Path("/proc/mounts")
 ) -> tuple[Containers, str]:
     """Give units cores of their own beside what containers limit, if the site file says so; say how it is."""
-    cpusets, found = _find(home, facts.name, containers, mounts), trees(mounts)
+    cpusets, found = _find(home, facts.name, containers, mounts), find_trees(mounts)
     try:
         if cores == "shared":
             if cpusets is not None and cpusets.there:
@@ -215,9 +215,11 @@ def open_cores(
             return containers, NOT_ASKED
         if cpusets is None or found is None:
             return containers, _shared(
-                amiss(containers.trees if isinstance(containers, ControlGroups) else None, mounts)
+                missing_requirement(
+                    containers.trees if isinstance(containers, ControlGroups) else None, mounts
+                )
             )
-        if (other := cpusets.other(tree_of_cpusets(found, mounts))) is not None:
+        if (other := cpusets.other(cpuset_tree(found, mounts))) is not None:
             return containers, _shared(
                 f"{other.name} of {other.parent.name} divides the processors of this machine already; if it is gone, "
                 f"remove the folders in {other}, and it, with rmdir"
@@ -225,9 +227,9 @@ def open_cores(
         cpusets.open()
     except OSError as error:
         return containers, _shared(str(error))
-    made = OnCores(containers, cpusets)
-    made.take_in()
-    if (few := too_few(facts.cpu)) is None:
+    made = ContainersWithCores(containers, cpusets)
+    made.adopt_running_units()
+    if (few := processor_shortage(facts.cpu)) is None:
         return made, cpusets.said
     log.warning("not every unit can have cores of its own", why=few)
     return made, f"{cpusets.said}; {few}"
@@ -238,16 +240,16 @@ def find_cores(
 ) -> Containers:
     """Return a host's containers with the processors that its agent divides, for whoever ends its units."""
     cpusets = _find(home, host, containers, mounts)
-    return OnCores(containers, cpusets) if cpusets is not None and cpusets.there else containers
+    return ContainersWithCores(containers, cpusets) if cpusets is not None and cpusets.there else containers
 
 
-def amiss(found: Trees | None, mounts: Path = Path("/proc/mounts")) -> str | None:
+def missing_requirement(found: Trees | None, mounts: Path = Path("/proc/mounts")) -> str | None:
     """Say what is missing for cores of their own, and what to do; None where all is there. Changes nothing."""
     if found is None:
         return "there are no control groups that units are limited by"
     if found.version is V1 and os.geteuid() != 0:
         return f"user {os.geteuid()} may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)"
-    if tree_of_cpusets(found, mounts) is not None:
+    if cpuset_tree(found, mounts) is not None:
         return None
     if found.version is V1:
         where = found.at[CPU].with_name(CONTROLLER)
@@ -258,7 +260,7 @@ def amiss(found: Trees | None, mounts: Path = Path("/proc/mounts")) -> str | Non
     )
 
 
-def too_few(cpu: float) -> str | None:
+def processor_shortage(cpu: float) -> str | None:
     """Say so where a host gives more cores than it has processors."""
     if cpu <= len(_usable()):
         return None
@@ -268,7 +270,7 @@ def too_few(cpu: float) -> str | None:
 def _find(home: Path, host: str, containers: Containers, mounts: Path) -> Cpusets | None:
     if not isinstance(containers, ControlGroups):
         return None
-    tree = tree_of_cpusets(containers.trees, mounts)
+    tree = cpuset_tree(containers.trees, mounts)
     return None if tree is None else Cpusets(tree, containers, HostFolder(home, host))
 
 

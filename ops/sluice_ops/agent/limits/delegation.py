@@ -1,6 +1,6 @@
 """The part of control groups version 2 that was handed to this agent, so that it needs no root: systemd does so for `Delegate=yes`.
 
-A group that holds processes cannot hand controllers down, and one that hands controllers down takes no process in. So whoever starts
+A group that holds processes cannot hand controllers down, and one that process_control controllers down takes no process in. So whoever starts
 agents puts each into a group `agent` below the delegated one (systemd: `DelegateSubgroup=agent`), beside the units of those before it.
 An agent that moved there by itself would lock the next one out for as long as a unit runs.
 """

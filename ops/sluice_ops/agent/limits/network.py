@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.limits import traffic_control
-from sluice_ops.agent.limits.control_groups import QUIET, Containers, Outer, installation_of
+from sluice_ops.agent.limits.control_groups import QUIET, Containers, ContainersWrapper, installation_group
 from sluice_ops.agent.limits.traffic_control import NotDividedError
 from sluice_ops.model.assignment import Unit
 from sluice_ops.model.ids import UnitId
@@ -42,7 +42,7 @@ class Network:
         """Divide `link`, by groups below `tree`; find the classes of units that run."""
         self.link = link
         self._file = folder.path / KEPT
-        self._tree, self._group = tree, tree / installation_of(home) / folder.host
+        self._tree, self._group = tree, tree / installation_group(home) / folder.host
         records = (unit.record() for unit in folder.units())
         self.units = tuple(record.unit for record in records if record is not None)
         self._weights = {unit.id: _weight(unit) for unit in self.units}
@@ -142,7 +142,7 @@ class Network:
             raise NotDividedError(message) from error
 
 
-class OnLink(Outer):
+class ContainersWithNetwork(ContainersWrapper):
     """Containers whose units share the network, too."""
 
     def __init__(self, containers: Containers, network: Network) -> None:
@@ -158,9 +158,9 @@ class OnLink(Outer):
             (*joins, self._network.procs(unit.id)) if self._done(lambda: self._network.admit(unit)) else joins
         )
 
-    def weigh(self, unit: Unit) -> None:
+    def set_weights(self, unit: Unit) -> None:
         """Set the weights of a container that is there."""
-        super().weigh(unit)
+        super().set_weights(unit)
         self._done(lambda: self._network.admit(unit))
 
     def remove(self, unit: UnitId) -> None:
@@ -174,7 +174,7 @@ class OnLink(Outer):
         super().close()
         self._done(self._network.close)
 
-    def take_in(self, folder: HostFolder) -> None:
+    def adopt_running_units(self, folder: HostFolder) -> None:
         """Have what runs already send as the units that it belongs to; twice, for what is started meanwhile."""
         for unit in 2 * self._network.units:
             session = folder.unit(unit.id).session()
@@ -208,7 +208,7 @@ def open_network(home: Path, host: str, link: Link | None, containers: Container
             Network(_mounted(), folder, home, before).withdraw()
         if link is None:
             return containers, NOT_ASKED
-        if (why := amiss(link)) is not None:
+        if (why := missing_requirement(link)) is not None:
             return containers, _undivided(link, why)
         network = Network(_mounted(), folder, home, link)
         try:
@@ -217,8 +217,8 @@ def open_network(home: Path, host: str, link: Link | None, containers: Container
             with suppress(OSError, NotDividedError):
                 network.close()
             raise
-        found = OnLink(containers, network)
-        found.take_in(folder)
+        found = ContainersWithNetwork(containers, network)
+        found.adopt_running_units(folder)
     except (OSError, NotDividedError) as error:
         return containers, _undivided(
             link, str(error)
@@ -233,13 +233,13 @@ def find_network(home: Path, host: str, containers: Containers) -> Containers:
     if link is None or os.geteuid() != 0:
         return containers
     try:
-        return OnLink(containers, Network(_mounted(), folder, home, link))
+        return ContainersWithNetwork(containers, Network(_mounted(), folder, home, link))
     except OSError as error:
         _undivided(link, str(error))
         return containers
 
 
-def amiss(link: Link, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str | None:
+def missing_requirement(link: Link, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str | None:
     """Say what is missing to divide a link, and what to do; None where all is there. Changes nothing."""
     if os.geteuid() != 0:
         return f"user {os.geteuid()} may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)"

@@ -12,10 +12,19 @@ from pathlib import Path
 import structlog
 
 from sluice_ops.agent.host.processes import Process, boot_id, kill_all
-from sluice_ops.agent.host.store import HostFolder, UnitFolder, UnitRecord, unless_full
+from sluice_ops.agent.host.store import HostFolder, UnitFolder, UnitRecord, log_write_errors
 from sluice_ops.agent.limits.control_groups import Containers
 from sluice_ops.agent.units.commands import HEARTBEAT, Installation, command, environment, resources_file
-from sluice_ops.agent.units.reconcile import Action, AskToEnd, EndFor, Forget, Found, Kill, Start, Weigh
+from sluice_ops.agent.units.reconcile import (
+    Action,
+    FoundUnit,
+    Kill,
+    KillForFault,
+    Remove,
+    RequestStop,
+    SetWeights,
+    Start,
+)
 from sluice_ops.model.assignment import UnitKind
 from sluice_ops.model.ids import UnitId
 
@@ -48,7 +57,7 @@ def _living(folder: UnitFolder) -> list[Process]:
     return [each for each in (folder.main(), folder.session()) if each is not None and each.alive]
 
 
-class Hands:
+class ProcessControl:
     """Everything that touches units of one host."""
 
     def __init__(self, folder: HostFolder, containers: Containers, installation: Installation | None) -> None:
@@ -61,7 +70,7 @@ class Hands:
         self._records: dict[UnitId, UnitRecord] = {}
         """What was read last of each unit, in case its file cannot be read any more."""
         self.troubles: dict[UnitId, str] = {}
-        self.found: tuple[Found, ...] = ()
+        self.found: tuple[FoundUnit, ...] = ()
         """What the last look has found."""
         self.members: dict[UnitId, frozenset[int]] = {}
         """The processes that were in each unit's container then."""
@@ -73,7 +82,7 @@ class Hands:
 
     # -- finding
 
-    def find(self) -> list[Found]:
+    def find(self) -> list[FoundUnit]:
         """Look at every unit there is; write down the end of those that have ended since the last look."""
         self._children = [child for child in self._children if child.poll() is None]
         folders = self._folder.units()
@@ -128,7 +137,7 @@ class Hands:
         for folder in self._folder.units():
             folder.cap_log()
 
-    def _find(self, folder: UnitFolder, record: UnitRecord) -> Found:
+    def _find(self, folder: UnitFolder, record: UnitRecord) -> FoundUnit:
         main, session = folder.main(), folder.session()
         here = record.boot == self._boot
         pids = self.members[folder.id] = self._containers.processes(
@@ -142,7 +151,7 @@ class Hands:
             )
             self._note_end(folder, record)
         known = {each.pid for each in (main, session) if each is not None and each.alive}
-        return Found(
+        return FoundUnit(
             unit=record.unit,
             alive=alive,
             others=len(pids - known),
@@ -205,7 +214,7 @@ class Hands:
 
     def do(self, action: Action) -> None:
         """Carry out one action. One that fails is said, kept in `troubles`, and tried again at the next look."""
-        identity = action.unit.id if isinstance(action, Start | Weigh) else action.unit
+        identity = action.unit.id if isinstance(action, Start | SetWeights) else action.unit
         try:
             self._do(action)
         except (OSError, RuntimeError) as error:
@@ -227,20 +236,20 @@ class Hands:
         match action:
             case Start():
                 self._start(action)
-            case AskToEnd():
+            case RequestStop():
                 self._ask_to_end(action)
             case Kill():
                 self._kill(action.unit)
-            case EndFor():
+            case KillForFault():
                 log.warning("a unit is ended by its agent", unit=action.unit, why=action.why)
-                with unless_full("why a unit is ended"):
+                with log_write_errors("why a unit is ended"):
                     self._folder.unit(action.unit).keep_ended_for(action.why)
                 self._kill(action.unit)
-            case Weigh():
-                self._containers.weigh(action.unit)
+            case SetWeights():
+                self._containers.set_weights(action.unit)
                 self._update(action.unit.id, unit=action.unit)
                 log.info("weighed", unit=action.unit.id, quiet=action.unit.quiet)
-            case Forget():
+            case Remove():
                 self._records.pop(action.unit, None)
                 self._containers.remove(action.unit)
                 self._folder.unit(action.unit).remove()
@@ -298,7 +307,7 @@ class Hands:
             quiet=unit.quiet,
         )
 
-    def _ask_to_end(self, action: AskToEnd) -> None:
+    def _ask_to_end(self, action: RequestStop) -> None:
         main = self._folder.unit(action.unit).main()
         if main is not None:
             main.send(signal.SIGPWR if action.decommission else signal.SIGTERM)

@@ -20,7 +20,7 @@ SOON_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundUnit:
     """One unit as it was found on the host."""
 
     unit: Unit
@@ -48,7 +48,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class AskToEnd:
+class RequestStop:
     """Ask the main process to end; a batch slot is asked to take no new tasks and to finish those that it has."""
 
     unit: UnitId
@@ -63,7 +63,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class EndFor:
+class KillForFault:
     """Kill everything in the container of a unit that has more than its quantum, or hangs, and have its end say so."""
 
     unit: UnitId
@@ -71,20 +71,20 @@ class EndFor:
 
 
 @dataclass(frozen=True)
-class Weigh:
+class SetWeights:
     """Set the container's weights anew, in place."""
 
     unit: Unit
 
 
 @dataclass(frozen=True)
-class Forget:
+class Remove:
     """Remove the empty container and the unit's files."""
 
     unit: UnitId
 
 
-Action = Start | AskToEnd | Kill | EndFor | Weigh | Forget
+Action = Start | RequestStop | Kill | KillForFault | SetWeights | Remove
 
 
 @dataclass(frozen=True)
@@ -95,51 +95,57 @@ class Decision:
     look_again_at: float | None
 
 
-def stamps(found: Iterable[Found]) -> Iterator[float]:
+def timestamps(found: Iterable[FoundUnit]) -> Iterator[float]:
     """Yield the moments from which time is counted."""
-    for item in found:
+    for found_unit in found:
         yield from (
-            stamp for stamp in (item.started_at, item.stopping_at, item.ended_at) if stamp is not None
+            stamp
+            for stamp in (found_unit.started_at, found_unit.stopping_at, found_unit.ended_at)
+            if stamp is not None
         )
 
 
-def steady(item: Found, seen: Callable[[float], float]) -> Found:
-    """Return a unit with the monotonic times at which its stamps were `seen`: wall clocks may jump."""
-    stopping, ended = (None if stamp is None else seen(stamp) for stamp in (item.stopping_at, item.ended_at))
-    return replace(item, started_at=seen(item.started_at), stopping_at=stopping, ended_at=ended)
+def on_monotonic_clock(found_unit: FoundUnit, seen: Callable[[float], float]) -> FoundUnit:
+    """Return a unit with the monotonic times at which its timestamps were `seen`: wall clocks may jump."""
+    stopping, ended = (
+        None if stamp is None else seen(stamp) for stamp in (found_unit.stopping_at, found_unit.ended_at)
+    )
+    return replace(found_unit, started_at=seen(found_unit.started_at), stopping_at=stopping, ended_at=ended)
 
 
-def reconcile(assignment: Assignment, found: Sequence[Found], now: float, reclaim_seconds: float) -> Decision:
+def reconcile(
+    assignment: Assignment, found: Sequence[FoundUnit], now: float, reclaim_seconds: float
+) -> Decision:
     """Decide for each unit that is wanted or there; the tasks of a batch slot that is wanted back may go on for so long.
 
     All moments are on one monotonic clock.
     """
     wanted = {unit.id: unit for unit in assignment.units}
-    there = {item.unit.id: item for item in found}
+    there = {found_unit.unit.id: found_unit for found_unit in found}
     actions: list[Action] = []
     looks: list[float] = []
     for identity in sorted(wanted.keys() | there.keys()):
-        unit, item = wanted.get(identity), there.get(identity)
-        if item is None:
+        unit, found_unit = wanted.get(identity), there.get(identity)
+        if found_unit is None:
             if unit is not None:
                 actions.append(Start(unit))
-        elif unit is None or item.stopping_at is not None or not _same(unit, item.unit):
-            _end(item, now, reclaim_seconds, actions, looks)
+        elif unit is None or found_unit.stopping_at is not None or not _same(unit, found_unit.unit):
+            _end(found_unit, now, reclaim_seconds, actions, looks)
         else:
-            _keep(unit, item, now, actions, looks)
+            _keep(unit, found_unit, now, actions, looks)
     return Decision(tuple(actions), min(looks, default=None))
 
 
-def retry_at(item: Found) -> float:
+def retry_at(found_unit: FoundUnit) -> float:
     """When a slot that died is started again: at once the first time, later each time that it does not last."""
-    ended = item.ended_at if item.ended_at is not None else item.started_at
-    failures = _failures(item)
+    ended = found_unit.ended_at if found_unit.ended_at is not None else found_unit.started_at
+    failures = _failures(found_unit)
     return ended if failures <= 1 else ended + min(LONGEST_WAIT_SECONDS, 2.0 ** (failures - 2))
 
 
 def observe(
     assignment: Assignment,
-    found: Sequence[Found],
+    found: Sequence[FoundUnit],
     troubles: Mapping[UnitId, str],
     starved: Mapping[UnitId, float],
     now: float,
@@ -148,8 +154,8 @@ def observe(
 
     `troubles` are units that could not be started, and why; `starved` are those that get too little processor time, and since when.
     """
-    there = {item.unit.id for item in found}
-    observed = [_observed(item, starved.get(item.unit.id)) for item in found]
+    there = {found_unit.unit.id for found_unit in found}
+    observed = [_observed(found_unit, starved.get(found_unit.unit.id)) for found_unit in found]
     for unit in assignment.units:
         if unit.id not in there and unit.id in troubles:
             state = UnitState.STARTING if unit.kind is UnitKind.SLOT else UnitState.EXITED
@@ -163,66 +169,70 @@ def _same(wanted: Unit, there: Unit) -> bool:
     return like == there or known(like) == known(there)
 
 
-def _failures(item: Found) -> int:
-    lasted = item.ended_at is not None and item.ended_at - item.started_at >= STEADY_SECONDS
-    return 1 if lasted else item.failures + 1
+def _failures(found_unit: FoundUnit) -> int:
+    lasted = found_unit.ended_at is not None and found_unit.ended_at - found_unit.started_at >= STEADY_SECONDS
+    return 1 if lasted else found_unit.failures + 1
 
 
-def _keep(unit: Unit, item: Found, now: float, actions: list[Action], looks: list[float]) -> None:
-    if item.alive:
-        if unit.quiet != item.unit.quiet:
-            actions.append(Weigh(unit))
-    elif item.others:
+def _keep(unit: Unit, found_unit: FoundUnit, now: float, actions: list[Action], looks: list[float]) -> None:
+    if found_unit.alive:
+        if unit.quiet != found_unit.unit.quiet:
+            actions.append(SetWeights(unit))
+    elif found_unit.others:
         actions.append(Kill(unit.id))
         looks.append(now + SOON_SECONDS)
     elif unit.kind is UnitKind.SLOT:
-        if now >= retry_at(item):
-            actions.append(Start(unit, item.restarts + 1, _failures(item)))
+        if now >= retry_at(found_unit):
+            actions.append(Start(unit, found_unit.restarts + 1, _failures(found_unit)))
         else:
-            looks.append(retry_at(item))
+            looks.append(retry_at(found_unit))
 
 
-def _end(item: Found, now: float, reclaim_seconds: float, actions: list[Action], looks: list[float]) -> None:
-    identity = item.unit.id
-    lends = item.unit.kind is UnitKind.SLOT and item.unit.tenant == BATCH
-    if not item.alive:
-        actions.append(Kill(identity) if item.others else Forget(identity))
+def _end(
+    found_unit: FoundUnit, now: float, reclaim_seconds: float, actions: list[Action], looks: list[float]
+) -> None:
+    identity = found_unit.unit.id
+    lends = found_unit.unit.kind is UnitKind.SLOT and found_unit.unit.tenant == BATCH
+    if not found_unit.alive:
+        actions.append(Kill(identity) if found_unit.others else Remove(identity))
         looks.append(now + SOON_SECONDS)
         return
-    if item.stopping_at is None:
-        actions.append(AskToEnd(identity, decommission=lends))
+    if found_unit.stopping_at is None:
+        actions.append(RequestStop(identity, decommission=lends))
         looks.append(now + SOON_SECONDS)
         return
     grace = reclaim_seconds if lends else GRACE_SECONDS
-    idle = lends and not item.others and now >= item.stopping_at + SOON_SECONDS
-    if idle or now >= item.stopping_at + grace:
+    idle = lends and not found_unit.others and now >= found_unit.stopping_at + SOON_SECONDS
+    if idle or now >= found_unit.stopping_at + grace:
         actions.append(Kill(identity))
         looks.append(now + SOON_SECONDS)
     else:
         looks.append(
-            min(item.stopping_at + grace, now + 4 * SOON_SECONDS) if lends else item.stopping_at + grace
+            min(found_unit.stopping_at + grace, now + 4 * SOON_SECONDS)
+            if lends
+            else found_unit.stopping_at + grace
         )
 
 
-def state_of(item: Found) -> UnitState:
+def state_of(found_unit: FoundUnit) -> UnitState:
     """Say how a unit is; a slot that has died is about to start again."""
-    if item.stopping_at is not None:
+    if found_unit.stopping_at is not None:
         return UnitState.STOPPING
-    if item.alive:
+    if found_unit.alive:
         return UnitState.RUNNING
-    return UnitState.STARTING if item.unit.kind is UnitKind.SLOT else UnitState.EXITED
+    return UnitState.STARTING if found_unit.unit.kind is UnitKind.SLOT else UnitState.EXITED
 
 
-def _observed(item: Found, starved_since: float | None) -> UnitObserved:
-    state, since = state_of(item), item.stopping_at
+def _observed(found_unit: FoundUnit, starved_since: float | None) -> UnitObserved:
+    state, since = state_of(found_unit), found_unit.stopping_at
     if since is None:
-        since = item.started_at if item.alive else item.ended_at or item.started_at
+        since = found_unit.started_at if found_unit.alive else found_unit.ended_at or found_unit.started_at
     return UnitObserved(
-        id=item.unit.id,
+        id=found_unit.unit.id,
         state=state,
-        pid=item.pid if item.alive else None,
-        restarts=item.restarts,
-        exit=item.exit,
+        pid=found_unit.pid if found_unit.alive else None,
+        restarts=found_unit.restarts,
+        exit=found_unit.exit,
         since=since,
         starved_since=starved_since,
     )

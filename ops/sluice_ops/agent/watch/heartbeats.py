@@ -12,9 +12,9 @@ from pathlib import Path
 import structlog
 
 from sluice_ops.agent.host.processes import Threads, children, is_stopped, kill_all, threads
-from sluice_ops.agent.units.process_control import Hands
-from sluice_ops.agent.units.reconcile import EndFor, Found
-from sluice_ops.agent.watch.liveness import LOOK_SECONDS, Silence, Standing, heard
+from sluice_ops.agent.units.process_control import ProcessControl
+from sluice_ops.agent.units.reconcile import FoundUnit, KillForFault
+from sluice_ops.agent.watch.liveness import LOOK_SECONDS, Activity, Silence, next_silence
 from sluice_ops.model.assignment import HUNG_SINCE, UnitKind
 from sluice_ops.model.ids import UnitId
 
@@ -40,9 +40,9 @@ class Part:
 class Heartbeats:
     """What was seen of each process at the last look."""
 
-    def __init__(self, hands: Hands) -> None:
+    def __init__(self, process_control: ProcessControl) -> None:
         """Watch the units that these find."""
-        self._hands = hands
+        self._process_control = process_control
         self._looked: float | None = None
         self._silences: dict[Part, Silence] = {}
         self._threads: dict[Part, Threads] = {}
@@ -56,7 +56,7 @@ class Heartbeats:
         if self._looked is not None and passed < LOOK_SECONDS / 2:
             return False
         self._looked = now
-        beats = dict(self._beats(self._hands.found))
+        beats = dict(self._beats(self._process_control.found))
         # threads are read only of processes that were silent: usually of none
         silent = [
             part
@@ -67,9 +67,9 @@ class Heartbeats:
         seen = {part: shown for part in silent if (shown := threads(part.pid)) is not None}
         standings = {part: _standing(self._threads.get(part), shown) for part, shown in seen.items()}
         self._threads = seen
-        at_work = Standing.AT_WORK
+        at_work = Activity.AT_WORK
         silences = {
-            part: heard(self._silences.get(part), beat, standings.get(part, at_work), passed)
+            part: next_silence(self._silences.get(part), beat, standings.get(part, at_work), passed)
             for part, beat in beats.items()
         }
         self._silences = silences
@@ -78,24 +78,26 @@ class Heartbeats:
             self._end(part, how, silences[part].seconds)
         return bool(hung)
 
-    def _beats(self, found: Iterable[Found]) -> Iterator[tuple[Part, int]]:
-        for item in found:
-            unit = item.unit
-            if item.pid is None or item.stopping_at is not None:
+    def _beats(self, found: Iterable[FoundUnit]) -> Iterator[tuple[Part, int]]:
+        for found_unit in found:
+            unit = found_unit.unit
+            if found_unit.pid is None or found_unit.stopping_at is not None:
                 continue
             javas = [
                 pid
-                for pid, name in children(item.pid, self._hands.members.get(unit.id, ())).items()
+                for pid, name in children(
+                    found_unit.pid, self._process_control.members.get(unit.id, ())
+                ).items()
                 if name == JAVA
             ]
             if unit.kind is UnitKind.SLOT:
-                yield Part(unit.id, unit.kind, WORKER, item.pid), NO_BEAT
+                yield Part(unit.id, unit.kind, WORKER, found_unit.pid), NO_BEAT
                 yield from ((Part(unit.id, unit.kind, EXECUTOR, pid), NO_BEAT) for pid in javas)
-            elif (counters := _counters(self._hands.heartbeat(unit.id))) is not None:
-                yield Part(unit.id, unit.kind, "driver's Python", item.pid), counters[0]
+            elif (counters := _counters(self._process_control.heartbeat(unit.id))) is not None:
+                yield Part(unit.id, unit.kind, "driver's Python", found_unit.pid), counters[0]
                 yield from ((Part(unit.id, unit.kind, "driver's JVM", pid), counters[1]) for pid in javas)
 
-    def _end(self, part: Part, how: Standing, seconds: float) -> None:
+    def _end(self, part: Part, how: Activity, seconds: float) -> None:
         """End a driver or a Worker with its unit; an executor alone, for its Worker starts another one."""
         since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
         why = f"{HUNG_SINCE} {since}: its {part.name} {how}; its agent ended it"
@@ -112,7 +114,7 @@ class Heartbeats:
         if part.name == EXECUTOR:
             kill_all({part.pid})
         else:
-            self._hands.do(EndFor(part.unit, why))
+            self._process_control.do(KillForFault(part.unit, why))
 
 
 def _counters(file: Path) -> tuple[int, int] | None:
@@ -124,14 +126,14 @@ def _counters(file: Path) -> tuple[int, int] | None:
     return python, jvm
 
 
-def _hung(part: Part, silence: Silence) -> Standing | None:
+def _hung(part: Part, silence: Silence) -> Activity | None:
     """Tell how a process hangs. One without a heartbeat has always been silent, and a Worker does nothing for seconds."""
     how = silence.hung()
-    return how if part.kind is UnitKind.DRIVER or how is Standing.STOPPED else None
+    return how if part.kind is UnitKind.DRIVER or how is Activity.STOPPED else None
 
 
-def _standing(before: Threads | None, now: Threads) -> Standing:
+def _standing(before: Threads | None, now: Threads) -> Activity:
     if now.states <= frozenset("Tt"):
-        return Standing.STOPPED
+        return Activity.STOPPED
     idle = now.states <= frozenset("STtI")
-    return Standing.STILL if before is not None and idle and before.ran == now.ran else Standing.AT_WORK
+    return Activity.STILL if before is not None and idle and before.ran == now.ran else Activity.AT_WORK

@@ -13,7 +13,7 @@ MOST_SECONDS = 1.0
 """So much silence one look may add, however late it comes."""
 
 
-class Standing(StrEnum):
+class Activity(StrEnum):
     """What the kernel shows of a process between two looks."""
 
     STOPPED = "was stopped"
@@ -24,7 +24,7 @@ class Standing(StrEnum):
     """It runs, or would if it had a processor: a long garbage collection, a machine that is too busy, or an endless loop."""
 
 
-LIMITS = {Standing.STOPPED: 1.0, Standing.STILL: 3.0, Standing.AT_WORK: 60.0}
+LIMITS = {Activity.STOPPED: 1.0, Activity.STILL: 3.0, Activity.AT_WORK: 60.0}
 """How much silence in a row makes a process count as hung, by its standing meanwhile. Unit: seconds."""
 
 
@@ -39,13 +39,13 @@ class Silence:
     stopped: float = 0.0
     """Of these, the last ones in which it was stopped."""
 
-    def hung(self) -> Standing | None:
+    def hung(self) -> Activity | None:
         """Return how the process hangs; None while it may still be alive."""
-        lasted = {Standing.STOPPED: self.stopped, Standing.STILL: self.still, Standing.AT_WORK: self.seconds}
+        lasted = {Activity.STOPPED: self.stopped, Activity.STILL: self.still, Activity.AT_WORK: self.seconds}
         return next((standing for standing, seconds in lasted.items() if seconds >= LIMITS[standing]), None)
 
 
-def heard(before: Silence | None, beat: int, standing: Standing, passed: float) -> Silence:
+def next_silence(before: Silence | None, beat: int, standing: Activity, passed: float) -> Silence:
     """Return the silence as of a look that comes so many seconds after the one before."""
     if before is None or beat != before.beat:
         return Silence(beat)
@@ -53,6 +53,6 @@ def heard(before: Silence | None, beat: int, standing: Standing, passed: float) 
     return Silence(
         beat,
         before.seconds + more,
-        0.0 if standing is Standing.AT_WORK else before.still + more,
-        before.stopped + more if standing is Standing.STOPPED else 0.0,
+        0.0 if standing is Activity.AT_WORK else before.still + more,
+        before.stopped + more if standing is Activity.STOPPED else 0.0,
     )

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from sluice_ops.agent.host.processes import Spent, idle_times, schedules, usable
-from sluice_ops.agent.units.process_control import Hands
-from sluice_ops.agent.units.reconcile import Found
-from sluice_ops.agent.watch.starvation import WINDOW_SECONDS, Verdict, judged, starves
+from sluice_ops.agent.host.processes import CpuTime, allowed_processors, idle_times, thread_cpu_times
+from sluice_ops.agent.units.process_control import ProcessControl
+from sluice_ops.agent.units.reconcile import FoundUnit
+from sluice_ops.agent.watch.starvation import WINDOW_SECONDS, Verdict, is_starved, next_verdict
 from sluice_ops.model.ids import UnitId
 
 log = structlog.get_logger()
@@ -22,15 +22,15 @@ class _Look:
     at: float
     idle: Mapping[int, tuple[float, float]]
     """Of each processor, and all the time that it counted."""
-    threads: Mapping[UnitId, Mapping[int, Spent]]
+    threads: Mapping[UnitId, Mapping[int, CpuTime]]
 
 
 class Neighbours:
     """What each unit had of the processors since the last look, and which units are starved."""
 
-    def __init__(self, hands: Hands) -> None:
+    def __init__(self, process_control: ProcessControl) -> None:
         """Look at the units that these find."""
-        self._hands = hands
+        self._process_control = process_control
         self._last: _Look | None = None
         self._verdicts: dict[UnitId, Verdict] = {}
         self.waited: dict[UnitId, float] = {}
@@ -41,14 +41,14 @@ class Neighbours:
         """Since when each starved unit is."""
         return {unit: verdict.since for unit, verdict in self._verdicts.items() if verdict.since is not None}
 
-    def look(self, found: Iterable[Found]) -> None:
-        """Measure, unless a window has just begun. Who prepares yields to others on purpose, and is not judged."""
+    def look(self, found: Iterable[FoundUnit]) -> None:
+        """Measure, unless a window has just begun. Who prepares yields to others on purpose, and is not next_verdict."""
         now, last = time.monotonic(), self._last
         if last is not None and now - last.at < WINDOW_SECONDS:
             return
-        alive = {item.unit.id: item.unit for item in found if item.alive}
-        pids = {name: self._hands.processes(name) for name in alive}
-        self._last = look = _Look(now, idle_times(), {name: schedules(pids[name]) for name in alive})
+        alive = {found_unit.unit.id: found_unit.unit for found_unit in found if found_unit.alive}
+        pids = {name: self._process_control.processes(name) for name in alive}
+        self._last = look = _Look(now, idle_times(), {name: thread_cpu_times(pids[name]) for name in alive})
         if last is None:
             return
         seconds = now - last.at
@@ -63,21 +63,21 @@ class Neighbours:
         for name, each in spent.items():
             if alive[name].quiet:
                 continue
-            idle = _idle(last.idle, look.idle, usable(pids[name]))
+            idle = _idle(last.idle, look.idle, allowed_processors(pids[name]))
             before, starved = (
                 self._verdicts.get(name, Verdict()),
-                starves(each, seconds, alive[name].quantum.cpu, idle),
+                is_starved(each, seconds, alive[name].quantum.cpu, idle),
             )
-            verdicts[name] = judged(before, starved=starved, begun=last.at, now=now, wall=time.time())
+            verdicts[name] = next_verdict(before, starved=starved, begun=last.at, now=now, wall=time.time())
             _say(name, before, verdicts[name], each, seconds)
         self._verdicts = verdicts
 
 
-def _between(before: Mapping[int, Spent], after: Mapping[int, Spent]) -> Spent:
+def _between(before: Mapping[int, CpuTime], after: Mapping[int, CpuTime]) -> CpuTime:
     """Return what threads have done between two looks; those that have ended meanwhile are not counted."""
-    new = Spent(0.0, 0.0)
+    new = CpuTime(0.0, 0.0)
     pairs = [(before.get(thread, new), spent) for thread, spent in after.items()]
-    return Spent(
+    return CpuTime(
         ran=sum(max(0.0, now.ran - then.ran) for then, now in pairs),
         waited=sum(max(0.0, now.waited - then.waited) for then, now in pairs),
     )
@@ -94,7 +94,7 @@ def _idle(
     return sum(later[0] - earlier[0] for earlier, later in there) / passed if passed > 0 else 0.0
 
 
-def _say(unit: UnitId, before: Verdict, after: Verdict, spent: Spent, seconds: float) -> None:
+def _say(unit: UnitId, before: Verdict, after: Verdict, spent: CpuTime, seconds: float) -> None:
     if (before.since is None) is (after.since is None):
         return
     figures = {

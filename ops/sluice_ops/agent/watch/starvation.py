@@ -7,7 +7,7 @@ nor one whose own threads get in each other's way for a moment.
 
 from dataclasses import dataclass, replace
 
-from sluice_ops.agent.host.processes import Spent
+from sluice_ops.agent.host.processes import CpuTime
 
 WINDOW_SECONDS = 10.0
 """How long is measured at a time, at the least."""
@@ -33,7 +33,7 @@ class Verdict:
     """Since when, on the monotonic clock, every window says the opposite."""
 
 
-def starves(spent: Spent, seconds: float, cpu: float, idle: float) -> bool:
+def is_starved(spent: CpuTime, seconds: float, cpu: float, idle: float) -> bool:
     """Tell whether a unit with a quantum of so many cores was starved for these seconds, of which its processors were partly idle."""
     could = spent.ran + spent.waited
     promised = cpu * seconds
@@ -45,7 +45,7 @@ def starves(spent: Spent, seconds: float, cpu: float, idle: float) -> bool:
     )
 
 
-def judged(before: Verdict, *, starved: bool, begun: float, now: float, wall: float) -> Verdict:
+def next_verdict(before: Verdict, *, starved: bool, begun: float, now: float, wall: float) -> Verdict:
     """Return what is held of a unit after one window more, which had begun then."""
     if starved == (before.since is not None):
         return replace(before, turning=None)

@@ -9,8 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from sluice_ops.agent.limits.control_group_trees import CPU, V2, trees
-from sluice_ops.agent.limits.control_groups import installation_of
+from sluice_ops.agent.limits.control_group_trees import CPU, V2, find_trees
+from sluice_ops.agent.limits.control_groups import installation_group
 from sluice_ops.local.layout import Layout
 
 SERVICES, BACKGROUND = "services", "background"
@@ -21,7 +21,7 @@ _JOIN = 'echo $$ > "$0"; exec "$@"'
 
 def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
     """Make the groups, where this user may."""
-    found = trees(mounts)
+    found = find_trees(mounts)
     if found is None:
         return
     version, root = found.version, found.at[CPU]
@@ -36,7 +36,7 @@ def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
 
 def remove(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
     """Remove the groups once they are empty."""
-    if (found := trees(mounts)) is not None:
+    if (found := find_trees(mounts)) is not None:
         for name in SHARES:
             with suppress(OSError):
                 _group(where, name, found.at[CPU]).rmdir()
@@ -46,7 +46,7 @@ def in_group(
     where: Layout, name: str, command: tuple[str, ...], mounts: Path = Path("/proc/mounts")
 ) -> tuple[str, ...]:
     """Return a command that starts `command`, and with it all that it starts, in a group."""
-    if (found := trees(mounts)) is None:
+    if (found := find_trees(mounts)) is None:
         return command
     joins = _group(where, name, found.at[CPU]) / "cgroup.procs"
     return ("sh", "-c", _JOIN, str(joins), *command) if os.access(joins, os.W_OK) else command
@@ -60,4 +60,4 @@ def niced(where: Layout, command: tuple[str, ...], nice: int) -> tuple[str, ...]
 
 
 def _group(where: Layout, name: str, root: Path) -> Path:
-    return root / f"{installation_of(where.home)}.{name}"
+    return root / f"{installation_group(where.home)}.{name}"

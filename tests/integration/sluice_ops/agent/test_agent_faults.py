@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice_ops.agent.host.processes import process
-from sluice_ops.agent.limits.control_groups import QUIET, installation_of
+from sluice_ops.agent.host.processes import live_process
+from sluice_ops.agent.limits.control_groups import QUIET, installation_group
 from sluice_ops.agent.loop import HANGS
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
@@ -36,7 +36,7 @@ AGAIN_SECONDS = 30.0
 
 def limits(lab: Lab) -> dict[Path, str]:
     """Return what the slot's control group holds it to: its memory, in either version's file."""
-    group = f"**/{installation_of(lab.home)}/h1/{slot().id}"
+    group = f"**/{installation_group(lab.home)}/h1/{slot().id}"
     return {
         file: file.read_text()
         for name in ("memory.max", "memory.limit_in_bytes")
@@ -63,7 +63,7 @@ def test_a_slot_with_a_killed_worker_serves_the_same_application_again(
     assert after.pid != before.pid
     assert after.pid in lab.inside(slot())
     assert limits(lab) == held
-    assert process(executor) is None, "nothing of the dead Worker is left"
+    assert live_process(executor) is None, "nothing of the dead Worker is left"
     out, _ = work.communicate(timeout=180)
     assert out.strip() == "result [7]"
 
@@ -106,7 +106,7 @@ def test_a_quiet_unit_weighs_little_until_it_serves(lab: Lab) -> None:
     lab.assign(slot(quiet=True))
     before = lab.running(slot())
     (weight,) = Path("/sys/fs/cgroup").glob(
-        f"**/{installation_of(lab.home)}/h1/{slot().id}/cpu.[sw][he][ai][rg]*"
+        f"**/{installation_group(lab.home)}/h1/{slot().id}/cpu.[sw][he][ai][rg]*"
     )
     quiet = int(weight.read_text())
     assert quiet <= 1024 * QUIET
@@ -176,7 +176,7 @@ def test_a_slot_over_its_disk_quantum_is_restarted_without_its_files(
     )
     assert ended.state == "running"
     assert not (scratch / "shuffle").exists()
-    assert lab.heard("of the disk: quantum.disk is 20m")
+    assert lab.next_silence("of the disk: quantum.disk is 20m")
 
 
 @limited
@@ -193,7 +193,7 @@ def test_an_agent_with_a_full_disk_lives_and_restarts_units_later(lab: Lab) -> N
             while True:
                 file.write(bytes(4096))
         os.kill(before.pid or 0, signal.SIGKILL)
-        until("it says so", lambda: lab.heard("its end could not be written down"))
+        until("it says so", lambda: lab.next_silence("its end could not be written down"))
         assert agent.poll() is None
         lab.kill(agent)
         until("its session is over", lambda: not lab.channel.exists(paths.live("h1")))
@@ -226,7 +226,7 @@ def test_dead_slots_are_restarted_while_zookeeper_is_away(lab: Lab) -> None:
         lab.agent()
         until(
             "the next agent goes on without it, and without what was assigned",
-            lambda: lab.heard("what was assigned last goes on"),
+            lambda: lab.next_silence("what was assigned last goes on"),
         )
         assert lab.main(slot()).alive
     finally:
@@ -250,10 +250,10 @@ def test_a_unit_with_unreadable_records_is_ended_and_started_again_once(lab: Lab
         "it is started again",
         lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.pid != before.pid and seen,
     )
-    assert lab.heard("ended a unit whose unit.json cannot be read")
+    assert lab.next_silence("ended a unit whose unit.json cannot be read")
     assert after.restarts == 0
     assert not inside.keys() & lab.inside(slot()).keys()
-    assert [pid for pid in inside if process(pid) is not None] == []
+    assert [pid for pid in inside if live_process(pid) is not None] == []
 
 
 def test_a_reboot_kills_all_units_once_and_the_agent_reports_its_return(lab: Lab) -> None:
@@ -263,7 +263,7 @@ def test_a_reboot_kills_all_units_once_and_the_agent_reports_its_return(lab: Lab
     lab.assign(slot(), reboot="op-1")
     assert first.wait(timeout=60) == -signal.SIGKILL
     assert before.pid
-    assert process(before.pid) is None
+    assert live_process(before.pid) is None
     again = lab.agent()
     until("it is back", lambda: (seen := lab.observed()) and seen.rebooted == "op-1")
     assert lab.running(slot()).pid != before.pid

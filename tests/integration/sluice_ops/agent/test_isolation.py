@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from sluice_ops.agent.host.store import HostFolder, UnitRecord
-from sluice_ops.agent.limits.control_groups import THREADS, Containers, open_containers, sweep
+from sluice_ops.agent.limits.control_groups import THREADS, Containers, open_containers, remove_groups
 from sluice_ops.agent.limits.cpusets import open_cores
 from sluice_ops.model.assignment import HostFacts, Unit
 from sluice_ops.model.ids import HostName
@@ -43,7 +43,7 @@ def containers(tmp_path: Path) -> Iterator[Containers]:
     HostFolder(tmp_path, "h1").make()
     made = open_containers(tmp_path, "h1", Capacity(cpu=os.cpu_count() or 1, memory=4096))
     yield made
-    sweep(tmp_path)
+    remove_groups(tmp_path)
 
 
 def started(containers: Containers, unit: Unit, *words: str, folder: Path) -> subprocess.Popen[str]:

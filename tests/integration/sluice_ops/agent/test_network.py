@@ -20,7 +20,7 @@ import pytest
 
 from sluice_ops.agent.host.store import HostFolder, UnitRecord
 from sluice_ops.agent.limits import traffic_control
-from sluice_ops.agent.limits.control_groups import Containers, open_containers, sweep
+from sluice_ops.agent.limits.control_groups import Containers, open_containers, remove_groups
 from sluice_ops.agent.limits.network import find_network, open_network
 from sluice_ops.agent.limits.traffic_control import classes
 from sluice_ops.model.assignment import Unit
@@ -144,7 +144,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         found.close()
         assert classes(here) is None, "the interface has its own queue again"
         assert not (HostFolder(tmp_path, "h1").path / "network.json").exists()
-        sweep(tmp_path)
+        remove_groups(tmp_path)
     finally:
         subprocess.run(
             ["ip", "link", "del", here], check=False

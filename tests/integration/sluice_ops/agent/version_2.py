@@ -18,9 +18,9 @@ from sluice_ops.agent.limits.control_groups import (
     MEBIBYTE,
     Containers,
     find_containers,
-    installation_of,
+    installation_group,
     open_containers,
-    sweep,
+    remove_groups,
 )
 from sluice_ops.agent.limits.cpusets import open_cores
 from sluice_ops.agent.limits.delegation import AGENTS
@@ -55,8 +55,8 @@ class Host:
 def host(tmp_path: Path) -> Iterator[Host]:
     HostFolder(tmp_path, "h1").make()
     yield Host(tmp_path, open_containers(tmp_path, "h1", CAPACITY))
-    sweep(tmp_path)
-    assert not (TREE / installation_of(tmp_path)).exists(), "nothing of it is left"
+    remove_groups(tmp_path)
+    assert not (TREE / installation_group(tmp_path)).exists(), "nothing of it is left"
 
 
 def test_it_is_what_this_kernel_has(host: Host) -> None:
@@ -110,7 +110,7 @@ def test_one_that_starts_ever_more_threads_is_refused_alone(
 ) -> None:
     monkeypatch.setattr(module, "THREADS", 100)
     with burning(host.containers, "threads", host.home):
-        counted = TREE / installation_of(host.home) / "h1" / GREEDY.id / "pids.current"
+        counted = TREE / installation_group(host.home) / "h1" / GREEDY.id / "pids.current"
         until("it has as many as it may", lambda: counted.read_text() == "100\n", 60)
         with started(host.containers, NEIGHBOUR, "work", "1", folder=host.home) as neighbour:
             assert neighbour.wait() == 0
@@ -147,7 +147,7 @@ def test_an_agent_without_root_divides_what_it_was_given(tmp_path_factory: pytes
             os._exit(ended)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert not (group / installation_of(home)).exists(), "nothing of it is left"
+    assert not (group / installation_group(home)).exists(), "nothing of it is left"
 
 
 def divide(home: Path) -> None:

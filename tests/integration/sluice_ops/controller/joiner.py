@@ -43,8 +43,8 @@ def join(host: str, file: Path) -> None:
     """Do as `sluice agent` does until the host is registered."""
     folder = HostFolder(endpoints.home(), host)
     folder.make()
-    joining.join(file, folder.own())
-    where, own = endpoints.load(), folder.own()
+    joining.join(file, folder.credential())
+    where, own = endpoints.load(), folder.credential()
     facts = HostFacts(
         name=HostName(host), address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=own.known_as
     )

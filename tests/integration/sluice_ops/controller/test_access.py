@@ -36,14 +36,14 @@ def agent_on(place, home, host):
     """Connect as the agent of a host does, with the credential in the host's folder."""
     folder = HostFolder(home, host)
     folder.make()
-    return Channel(place.zookeeper, replace(place.needed(Role.AGENT), own=folder.own()))
+    return Channel(place.zookeeper, replace(place.needed(Role.AGENT), own=folder.credential()))
 
 
 def facts(home, host):
     folder = HostFolder(home, host)
     folder.make()
     return HostFacts(
-        name=host, address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=folder.own().known_as
+        name=host, address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=folder.credential().known_as
     )
 
 

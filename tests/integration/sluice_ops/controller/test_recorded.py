@@ -66,7 +66,7 @@ def test_a_write_that_is_denied_is_recorded_with_who_wanted_it_and_what(where):
     roles, assigned = credentials.make(where.credentials), paths.assignment("h1")
     folder = HostFolder(where.home, "h1")
     folder.make()
-    own = folder.own()
+    own = folder.credential()
     with connected(where, roles.credential(Role.CONTROLLER)) as controller:
         controller.put(assigned, Assignment())
         controller.put(assigned, Assignment(epoch=1))

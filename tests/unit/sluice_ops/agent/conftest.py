@@ -10,8 +10,8 @@ from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.limits.control_groups import NoContainers
 from sluice_ops.agent.units import process_control as module
 from sluice_ops.agent.units.commands import Installation
-from sluice_ops.agent.units.process_control import Hands
-from sluice_ops.agent.units.reconcile import Found, Kill
+from sluice_ops.agent.units.process_control import ProcessControl
+from sluice_ops.agent.units.reconcile import FoundUnit, Kill
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.ids import HostName
 
@@ -26,26 +26,26 @@ def folder(tmp_path: Path) -> HostFolder:
 
 
 @pytest.fixture
-def hands(folder: HostFolder) -> Iterator[Hands]:
-    made = new_hands(folder)
+def process_control(folder: HostFolder) -> Iterator[ProcessControl]:
+    made = new_process_control(folder)
     yield made
     end(made, folder)
 
 
-def new_hands(folder: HostFolder) -> Hands:
+def new_process_control(folder: HostFolder) -> ProcessControl:
     home = folder.path
-    return Hands(
+    return ProcessControl(
         folder,
         NoContainers("a test", home, "h1"),
         Installation(home, home / "shared", home / "e", home / "s", "spark://nowhere:1", None, FACTS),
     )
 
 
-def end(hands: Hands, folder: HostFolder) -> None:
+def end(process_control: ProcessControl, folder: HostFolder) -> None:
     for unit in folder.units():
-        hands.do(Kill(unit.id))
-    until(lambda: not any(found.alive for found in hands.find()))
-    hands.find()  # reaps the last child
+        process_control.do(Kill(unit.id))
+    until(lambda: not any(found.alive for found in process_control.find()))
+    process_control.find()  # reaps the last child
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
@@ -59,6 +59,6 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def only(hands: Hands) -> Found:
-    (found,) = hands.find()
+def only(process_control: ProcessControl) -> FoundUnit:
+    (found,) = process_control.find()
     return found

@@ -15,7 +15,7 @@ from sluice_ops.agent.limits.control_group_trees import (
     V1,
     V2,
     Trees,
-    divides_disk,
+    disk_weights_count,
 )
 from sluice_ops.agent.limits.control_groups import (
     QUIET,
@@ -25,9 +25,9 @@ from sluice_ops.agent.limits.control_groups import (
     NoContainers,
     Usage,
     find_containers,
-    installation_of,
+    installation_group,
     open_containers,
-    sweep,
+    remove_groups,
 )
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.resources import Capacity
@@ -69,7 +69,7 @@ def test_a_hosts_weight_is_the_sum_of_its_units_weights(groups: ControlGroups, t
     quiet = number(tmp_path / "cpu/sluice-x/h1" / slot(number=1).id / "cpu.shares")
     assert quiet == int(1024 * QUIET)
     assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 1024 + quiet
-    groups.weigh(slot(number=1))
+    groups.set_weights(slot(number=1))
     assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 2048
 
 
@@ -213,7 +213,7 @@ def test_a_units_disk_weight_is_its_quantums_where_the_kernel_has_weights(
         (host / slot(number=number_of).id).mkdir(exist_ok=True)
         (host / slot(number=number_of).id / "blkio.bfq.weight").write_text("100")
     (host / "blkio.bfq.weight").write_text("100")
-    groups.weigh(slot())
+    groups.set_weights(slot())
     groups.admit(slot(number=1, quiet=True))
     assert number(host / slot(number=1).id / "blkio.bfq.weight") == int(100 * QUIET)
     assert number(host / "blkio.bfq.weight") == 100 + int(100 * QUIET)
@@ -234,7 +234,7 @@ def test_weights_of_disk_access_count_by_the_disks_scheduler(
     (numbered / f"{os.major(device)}:{os.minor(device)}").symlink_to(disk / "vda1")
     if scheduler is not None:
         (disk / "queue/scheduler").write_text(f"{scheduler}\n")
-    assert divides_disk(tmp_path, tmp_path) is divides
+    assert disk_weights_count(tmp_path, tmp_path) is divides
 
 
 def test_without_mounted_groups_there_are_no_limits_and_that_is_said(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_units_are_kept_below_the_delegated_group_beside_the_agents(version_2: P
     found = opened(version_2)
     assert found.limits == "cgroup v2, delegated"
     (joins,) = found.admit(slot())
-    assert joins == service / installation_of(version_2) / "h1" / slot().id / "cgroup.procs"
+    assert joins == service / installation_group(version_2) / "h1" / slot().id / "cgroup.procs"
     assert (service / "cgroup.subtree_control").read_text() == "+memory +cpu +pids"
     assert number(joins.with_name("pids.max")) == THREADS
     assert not (version_2 / "tree/cgroup.subtree_control").exists(), "the machine's own groups are systemd's"
@@ -308,7 +308,7 @@ def test_where_nothing_is_delegated_the_machines_own_tree_is_used(version_2: Pat
     found = opened(version_2)
     assert found.limits == "cgroup v2"
     assert found.admit(slot()) == (
-        version_2 / "tree" / installation_of(version_2) / "h1" / slot().id / "cgroup.procs",
+        version_2 / "tree" / installation_group(version_2) / "h1" / slot().id / "cgroup.procs",
     )
     assert HostFolder(version_2, "h1").group() is None
 
@@ -326,7 +326,7 @@ def test_after_the_machine_has_restarted_there_is_nothing_to_remove(version_2: P
 
 
 def test_two_installations_do_not_meet(tmp_path: Path) -> None:
-    assert installation_of(tmp_path / "a") != installation_of(tmp_path / "b")
+    assert installation_group(tmp_path / "a") != installation_group(tmp_path / "b")
 
 
 def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Pa
     mounts.write_text(
         f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n"
     )
-    mine, other = installation_of(tmp_path), installation_of(tmp_path / "other")
+    mine, other = installation_group(tmp_path), installation_group(tmp_path / "other")
     for group in (
         f"cpu/{mine}/ec2-1/slot",
         f"memory/{mine}/ec2-1",
@@ -345,7 +345,7 @@ def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Pa
     (
         tmp_path / "memory" / mine / "h1" / "used" / "cgroup.procs"
     ).touch()  # the kernel too refuses to remove what is in use
-    sweep(tmp_path, mounts)
+    remove_groups(tmp_path, mounts)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/**/")) == sorted(
         [
             "cpu",

@@ -14,10 +14,18 @@ from sluice_ops.agent.limits.control_groups import (
     Containers,
     ControlGroups,
     NoContainers,
-    installation_of,
-    sweep,
+    installation_group,
+    remove_groups,
 )
-from sluice_ops.agent.limits.cpusets import CPUS, MEMS, NOT_ASKED, OnCores, amiss, find_cores, open_cores
+from sluice_ops.agent.limits.cpusets import (
+    CPUS,
+    MEMS,
+    NOT_ASKED,
+    ContainersWithCores,
+    find_cores,
+    missing_requirement,
+    open_cores,
+)
 from sluice_ops.model.assignment import HostFacts, Unit
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Capacity, Cores
@@ -66,7 +74,7 @@ class Machine:
         found, at = V1 if self.version == "v1" else V2, {MEMORY: self.tree, CPU: self.tree, TIMES: self.tree}
         if found is V1:
             at = {MEMORY: self.home / "memory", CPU: self.home / "cpu", TIMES: self.home / "cpu"}
-        groups = ControlGroups(Trees(found, at), installation_of(self.home), host)
+        groups = ControlGroups(Trees(found, at), installation_group(self.home), host)
         groups.prepare(Capacity(cpu=4, memory=8192))
         return groups
 
@@ -99,7 +107,7 @@ class Machine:
 
     @property
     def host(self) -> Path:
-        return self.tree / installation_of(self.home) / "h1"
+        return self.tree / installation_group(self.home) / "h1"
 
     def has(self, unit: Unit) -> str:
         return (self.host / unit.id / CPUS).read_text().strip()
@@ -168,16 +176,16 @@ def test_running_units_enter_cpusets_when_asked_for_and_leave_afterwards(
     machine: Machine,
 ) -> None:
     before, said = machine.agent("shared")
-    assert (said, isinstance(before, OnCores)) == (NOT_ASKED, False)
+    assert (said, isinstance(before, ContainersWithCores)) == (NOT_ASKED, False)
     machine.start(before, taking(1), DRIVER)
-    for group in machine.home.glob(f"*/{installation_of(machine.home)}/h1/*/"):
+    for group in machine.home.glob(f"*/{installation_group(machine.home)}/h1/*/"):
         (group / "cgroup.procs").write_text("4711\n" if group.name == taking(1).id else "4712\n")
     machine.agent()
     assert (machine.has(taking(1)), machine.has(DRIVER)) == ("0", "1,2,3")
     if machine.version == "v1":
         assert machine.moved == [({4711}, machine.host / taking(1).id), ({4712}, machine.host / DRIVER.id)]
     containers, said = machine.agent("shared")
-    assert (said, isinstance(containers, OnCores)) == (NOT_ASKED, False)
+    assert (said, isinstance(containers, ContainersWithCores)) == (NOT_ASKED, False)
     if machine.version == "v1":
         assert sorted(machine.moved[2:], key=str) == [({4711}, machine.tree), ({4712}, machine.tree)]
         assert not machine.host.parent.exists()
@@ -193,10 +201,10 @@ def test_two_hosts_of_a_machine_do_not_divide_the_same_processors(machine: Machi
     machine.agent()
     with capture_logs() as told:
         containers, said = machine.agent(host="h2")
-    assert not isinstance(containers, OnCores)
+    assert not isinstance(containers, ContainersWithCores)
     assert said.startswith("shared by quantum.cpu: h1 of sluice-")
     assert [each["event"] for each in told] == ["units have no cores of their own"]
-    assert isinstance(machine.agent()[0], OnCores), "it is not in its own way"
+    assert isinstance(machine.agent()[0], ContainersWithCores), "it is not in its own way"
 
 
 def test_who_ends_a_hosts_units_leaves_nothing_of_it(machine: Machine) -> None:
@@ -206,13 +214,15 @@ def test_who_ends_a_hosts_units_leaves_nothing_of_it(machine: Machine) -> None:
     found.remove(taking(1).id)
     found.close()
     assert not machine.host.exists()
-    assert not isinstance(find_cores(machine.home, "h1", machine.groups(), machine.home / "mounts"), OnCores)
+    assert not isinstance(
+        find_cores(machine.home, "h1", machine.groups(), machine.home / "mounts"), ContainersWithCores
+    )
 
 
 def test_what_is_left_of_an_installation_is_swept(machine: Machine) -> None:
     containers, _ = machine.agent()
     machine.start(containers, taking(1))
-    sweep(machine.home, machine.home / "mounts")
+    remove_groups(machine.home, machine.home / "mounts")
     assert not machine.host.parent.exists()
 
 
@@ -242,7 +252,7 @@ def test_without_the_cpuset_controller_nothing_is_pinned_and_why_is_said(machine
         (machine.tree / "cgroup.controllers").write_text("cpu memory\n")
     with capture_logs() as told:
         containers, said = machine.agent()
-    assert not isinstance(containers, OnCores)
+    assert not isinstance(containers, ContainersWithCores)
     assert ("mount -t cgroup -o cpuset" if machine.version == "v1" else "Delegate=yes") in said
     assert [each["event"] for each in told] == ["units have no cores of their own"]
 
@@ -253,9 +263,9 @@ def test_without_control_groups_or_root_there_are_no_cores_of_their_own(
     facts = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="x", cpu=4, memory=8192)
     none = NoContainers("this is a test", machine.home, "h1")
     assert open_cores(machine.home, facts, "own", none, machine.home / "mounts")[0] is none
-    assert amiss(None) == "there are no control groups that units are limited by"
+    assert missing_requirement(None) == "there are no control groups that units are limited by"
     monkeypatch.setattr(os, "geteuid", lambda: 970)
-    why = amiss(machine.groups().trees, machine.home / "mounts")
+    why = missing_requirement(machine.groups().trees, machine.home / "mounts")
     assert (why is not None and why.startswith("user 970 may not: have the agent run as root")) is (
         machine.version == "v1"
     )

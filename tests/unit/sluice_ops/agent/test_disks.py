@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.agent.host.store import HostFolder
-from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import Start
 from sluice_ops.agent.watch.disks import LOOK_SECONDS, Disks
 from tests.unit.sluice_ops.agent.conftest import end, only, runs, until
@@ -27,67 +27,69 @@ def written(folder: HostFolder) -> Path:
 
 
 def test_a_unit_over_its_disk_quantum_is_restarted_without_its_files(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *FILLS)
     unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
-    hands.do(Start(unit))
+    process_control.do(Start(unit))
     file = written(folder)
-    disks = Disks(hands)
+    disks = Disks(process_control)
     (folder.unit(unit.id).path / "log.1").write_bytes(bytes(1000))
-    assert disks.look(hands.find())
+    assert disks.look(process_control.find())
     assert disks.taken[unit.id] > 2_900_000
-    until(lambda: not only(hands).alive)
-    said = only(hands).exit or ""
+    until(lambda: not only(process_control).alive)
+    said = only(process_control).exit or ""
     assert "(its files took 3 MiB of the disk: quantum.disk is 2m)" in said
     runs(monkeypatch, "/bin/sh", "-c", "exit 3")
-    hands.do(Start(unit, restarts=1))
+    process_control.do(Start(unit, restarts=1))
     assert not file.exists()
     assert not (folder.unit(unit.id).path / "log.1").exists()
-    until(lambda: not only(hands).alive)
-    assert (only(hands).exit or "").startswith("exit code 3"), "an earlier end is not this one's"
+    until(lambda: not only(process_control).alive)
+    assert (only(process_control).exit or "").startswith("exit code 3"), "an earlier end is not this one's"
 
 
 def test_who_is_asked_to_end_is_left_the_time_for_it(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *FILLS)
     unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
-    hands.do(Start(unit))
+    process_control.do(Start(unit))
     written(folder)
-    (seen,) = hands.find()
-    assert not Disks(hands).look([replace(seen, stopping_at=1.0)])
-    assert only(hands).alive
+    (seen,) = process_control.find()
+    assert not Disks(process_control).look([replace(seen, stopping_at=1.0)])
+    assert only(process_control).alive
 
 
 def test_who_has_room_left_or_no_limit_goes_on(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *FILLS)
     for disk in (None, 20):
         unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": disk})})
-        hands.do(Start(unit))
+        process_control.do(Start(unit))
         written(folder)
-        assert not Disks(hands).look(hands.find())
-        assert only(hands).alive
-        end(hands, folder)
+        assert not Disks(process_control).look(process_control.find())
+        assert only(process_control).alive
+        end(process_control, folder)
 
 
-def test_it_looks_now_and_then(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_looks_now_and_then(
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, *FILLS)
     now = 100.0
     monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
-    disks = Disks(hands)
+    disks = Disks(process_control)
     disks.look([])
-    hands.do(Start(slot()))
+    process_control.do(Start(slot()))
     monkeypatch.undo()
     written(folder)
     monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
     now += LOOK_SECONDS - 1
-    disks.look(hands.find())
+    disks.look(process_control.find())
     assert disks.taken == {}
     now += 1
-    disks.look(hands.find())
+    disks.look(process_control.find())
     assert list(disks.taken) == [slot().id]
     monkeypatch.undo()
 

@@ -11,7 +11,7 @@ import pytest
 
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.loop import Agent
-from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import Start
 from tests.unit.sluice_ops.agent.conftest import only, runs, until
 from tests.unit.sluice_ops.agent.test_reconcile import driver
@@ -20,19 +20,21 @@ SECONDS = 2.0
 
 
 @pytest.fixture
-def agent(hands: Hands, folder: HostFolder) -> Agent:
+def agent(process_control: ProcessControl, folder: HostFolder) -> Agent:
     nothing = cast("Any", SimpleNamespace(on_wake=lambda _: None, look=lambda: False))
     parts = dict.fromkeys(("channel", "presence", "neighbours", "disks", "heartbeats"), nothing)
-    return Agent(**parts, hands=hands, folder=folder, reboot=lambda _: None, reclaim_seconds=0)
+    return Agent(
+        **parts, process_control=process_control, folder=folder, reboot=lambda _: None, reclaim_seconds=0
+    )
 
 
 @pytest.fixture
-def unit(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> int:
+def unit(process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return the main process of a unit that was found alive."""
     runs(monkeypatch, sys.executable, "-c", "import time; time.sleep(60)")
-    hands.do(Start(driver()))
-    until(lambda: only(hands).pid)
-    return only(hands).pid or 0
+    process_control.do(Start(driver()))
+    until(lambda: only(process_control).pid)
+    return only(process_control).pid or 0
 
 
 def slept(agent: Agent) -> float:
@@ -47,10 +49,10 @@ def test_it_sleeps_while_its_units_run(agent: Agent, unit: int) -> None:
 
 
 def test_the_end_of_a_unit_between_its_look_and_its_sleep_is_not_missed(
-    agent: Agent, hands: Hands, unit: int
+    agent: Agent, process_control: ProcessControl, unit: int
 ) -> None:
     os.kill(unit, signal.SIGKILL)
-    until(lambda: not hands.watched())
+    until(lambda: not process_control.watched())
     assert slept(agent) < 1, "no process is left that would wake it"
-    assert not only(hands).alive
+    assert not only(process_control).alive
     assert slept(agent) >= SECONDS, "it is written down"

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from sluice_ops.agent.host.processes import Spent, idle_times, schedules, usable
-from sluice_ops.agent.units.reconcile import Found
+from sluice_ops.agent.host.processes import CpuTime, allowed_processors, idle_times, thread_cpu_times
+from sluice_ops.agent.units.reconcile import FoundUnit
 from sluice_ops.agent.watch import neighbours
 from sluice_ops.agent.watch.neighbours import Neighbours
 from sluice_ops.agent.watch.starvation import TURN_SECONDS, WINDOW_SECONDS
@@ -23,16 +23,16 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *units: Unit) -> None:
         self.now = 100.0
         self.units = list(units)
-        self.threads: dict[int, Spent] = {}
+        self.threads: dict[int, CpuTime] = {}
         monkeypatch.setattr(neighbours.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(
             neighbours,
-            "schedules",
+            "thread_cpu_times",
             lambda pids: {pid: spent for pid, spent in self.threads.items() if pid in pids},
         )
         self.usable = {0}
         monkeypatch.setattr(neighbours, "idle_times", lambda: {0: (0.0, self.now), 1: (self.now, self.now)})
-        monkeypatch.setattr(neighbours, "usable", lambda _pids: frozenset(self.usable))
+        monkeypatch.setattr(neighbours, "allowed_processors", lambda _pids: frozenset(self.usable))
         self.seen = Neighbours(cast("Any", SimpleNamespace(processes=self.pid_of)))
 
     def pid_of(self, unit: UnitId) -> set[int]:
@@ -43,15 +43,15 @@ class Machine:
         for _ in range(round(seconds / WINDOW_SECONDS)):
             self.now += WINDOW_SECONDS
             for pid in range(len(self.units)):
-                before = self.threads.get(pid, Spent(0.0, 0.0))
-                self.threads[pid] = Spent(
+                before = self.threads.get(pid, CpuTime(0.0, 0.0))
+                self.threads[pid] = CpuTime(
                     before.ran + parts["ran"] * WINDOW_SECONDS,
                     before.waited + parts["waited"] * WINDOW_SECONDS,
                 )
             self.look()
 
     def look(self) -> None:
-        self.seen.look([Found(unit, alive=True, others=0, started_at=1.0) for unit in self.units])
+        self.seen.look([FoundUnit(unit, alive=True, others=0, started_at=1.0) for unit in self.units])
 
 
 def test_a_unit_is_starved_after_a_minute_and_no_more_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_looks_in_between_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     machine = Machine(monkeypatch, slot())
     machine.look()
     machine.now += WINDOW_SECONDS / 2
-    machine.threads[0] = Spent(0.0, 100.0)
+    machine.threads[0] = CpuTime(0.0, 100.0)
     machine.look()
     assert machine.seen.waited == {}
 
@@ -107,13 +107,13 @@ def test_a_unit_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_kernel_counts_what_threads_and_processors_do() -> None:
-    (mine, *_) = processors = usable([os.getpid(), 1 << 30])
+    (mine, *_) = processors = allowed_processors([os.getpid(), 1 << 30])
     assert processors == os.sched_getaffinity(0)
-    before, idle = schedules([os.getpid()]), idle_times()[mine]
+    before, idle = thread_cpu_times([os.getpid()]), idle_times()[mine]
     end = time.process_time() + 0.2
     while time.process_time() < end:
         pass
-    after = schedules([os.getpid(), 1 << 30])
+    after = thread_cpu_times([os.getpid(), 1 << 30])
     assert sum(spent.ran for spent in after.values()) > sum(spent.ran for spent in before.values()) + 0.1
     later = idle_times()[mine]
     assert later[1] > idle[1]

@@ -10,8 +10,14 @@ from structlog.testing import capture_logs
 
 from sluice_ops.agent.host.store import HostFolder, UnitRecord
 from sluice_ops.agent.limits import network, traffic_control
-from sluice_ops.agent.limits.control_groups import NoContainers, installation_of
-from sluice_ops.agent.limits.network import NOT_ASKED, PRIORITIES, amiss, find_network, open_network
+from sluice_ops.agent.limits.control_groups import NoContainers, installation_group
+from sluice_ops.agent.limits.network import (
+    NOT_ASKED,
+    PRIORITIES,
+    find_network,
+    missing_requirement,
+    open_network,
+)
 from sluice_ops.agent.limits.traffic_control import OTHERS, NotDividedError, priority
 from sluice_ops.model.assignment import Unit
 from sluice_ops.model.resources import Link
@@ -46,7 +52,7 @@ def divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Divided:
     monkeypatch.setattr(traffic_control, "divide", made.divide)
     monkeypatch.setattr(traffic_control, "undivide", made.undivide)
     monkeypatch.setattr(network, "_mounted", lambda: tmp_path / "tree")
-    monkeypatch.setattr(network, "amiss", lambda _link: None)
+    monkeypatch.setattr(network, "missing_requirement", lambda _link: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(Path, "rmdir", emptied)
     HostFolder(tmp_path, "h1").make()
@@ -64,7 +70,7 @@ def emptied(folder: Path) -> None:
 
 
 def group(home: Path, host: str = "h1") -> Path:
-    return home / "tree" / installation_of(home) / host
+    return home / "tree" / installation_group(home) / host
 
 
 def weighing(weight: int, number: int = 0, *, quiet: bool = False) -> Unit:
@@ -88,7 +94,7 @@ def test_each_unit_has_a_class_by_its_weight_and_its_packets_carry_it(
     assert divided.weights == {0x20: 300, 0x30: 40}
     assert joins == group(tmp_path) / slot().id / "cgroup.procs"
     assert joins.with_name(PRIORITIES).read_text() == f"eth7 {priority(0x20)}"
-    found.weigh(weighing(200, 1))
+    found.set_weights(weighing(200, 1))
     assert divided.weights == {0x20: 300, 0x30: 200}
     found.remove(slot().id)
     found.remove(slot().id)
@@ -159,7 +165,7 @@ def test_a_second_host_on_the_machine_is_refused_the_same_interface(tmp_path: Pa
     assert found is INNER
     assert divided.weights == {}, "that of the first is left as it is"
     assert said.startswith(
-        f"eth7 is not divided: h1 of {installation_of(tmp_path)} divides eth7 on this machine already"
+        f"eth7 is not divided: h1 of {installation_group(tmp_path)} divides eth7 on this machine already"
     )
     assert not group(tmp_path, "h2").exists()
     _, said = open_network(tmp_path, "h2", LINK.model_copy(update={"interface": "eth8"}), INNER)
@@ -201,7 +207,7 @@ def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
 ) -> None:
     divided.broken = True
     assert open_network(tmp_path, "h1", LINK, INNER) == (INNER, "eth7 is not divided: it is broken")
-    monkeypatch.setattr(network, "amiss", lambda _link: "there is no cable")
+    monkeypatch.setattr(network, "missing_requirement", lambda _link: "there is no cable")
     with capture_logs() as said:
         assert open_network(tmp_path, "h1", LINK, INNER) == (INNER, "eth7 is not divided: there is no cable")
     assert [line["event"] for line in said] == ["the network is not divided"]
@@ -239,7 +245,7 @@ def test_each_piece_that_is_missing_has_its_way_out(
         f"#subsys_name\thierarchy\tnum_cgroups\tenabled\n{controller}\t0\t1\t1\n"
     )
     (tmp_path / "class/net" / interface).mkdir(parents=True)
-    assert amiss(LINK, tmp_path, tmp_path) == why
+    assert missing_requirement(LINK, tmp_path, tmp_path) == why
 
 
 def test_a_mounted_controller_is_used_where_it_is(tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from sluice_ops.agent.units.reconcile import (
     GRACE_SECONDS,
     LONGEST_WAIT_SECONDS,
     SOON_SECONDS,
-    AskToEnd,
-    Forget,
-    Found,
+    FoundUnit,
     Kill,
+    Remove,
+    RequestStop,
+    SetWeights,
     Start,
-    Weigh,
     observe,
+    on_monotonic_clock,
     retry_at,
-    stamps,
-    steady,
+    timestamps,
 )
 from sluice_ops.model.assignment import Assignment, Unit, UnitKind, UnitState, driver_id, label_of, slot_id
 from sluice_ops.model.ids import BATCH, Incarnation, Tenant, UnitId
@@ -54,7 +54,7 @@ class Host:
 
     stubborn: bool = False
     now: float = 1000.0
-    found: dict[UnitId, Found] = field(default_factory=dict)
+    found: dict[UnitId, FoundUnit] = field(default_factory=dict)
     started: list[UnitId] = field(default_factory=list)
 
     def round(self, assignment: Assignment) -> None:
@@ -68,7 +68,7 @@ class Host:
                 assert before is None or not (before.alive or before.others), (
                     "a unit is started only where nothing of it is left"
                 )
-                self.found[unit.id] = Found(
+                self.found[unit.id] = FoundUnit(
                     unit,
                     alive=True,
                     others=0,
@@ -78,7 +78,7 @@ class Host:
                     pid=1,
                 )
                 self.started.append(unit.id)
-            case AskToEnd(identity):
+            case RequestStop(identity):
                 self.change(identity, stopping_at=self.now)
                 if not self.stubborn:
                     self.change(identity, alive=False, others=1, ended_at=self.now)
@@ -86,11 +86,11 @@ class Host:
                 self.change(
                     identity, alive=False, others=0, ended_at=self.found[identity].ended_at or self.now
                 )
-            case Forget(identity):
+            case Remove(identity):
                 gone = self.found.pop(identity)
                 assert not gone.alive, "a unit that runs is not forgotten"
                 assert not gone.others, "what is left of a unit is not forgotten"
-            case Weigh(unit):
+            case SetWeights(unit):
                 self.change(unit.id, unit=unit)
 
     def change(self, identity: UnitId, **changes: object) -> None:
@@ -164,9 +164,9 @@ def test_whatever_happened_before_the_host_ends_up_with_what_is_assigned(
             "only a driver stays down: that is for the controller to decide"
         )
         assert item.alive or not item.others, "nothing of a dead driver is left"
-    steady = reconcile(last, list(host.found.values()), host.now)
-    assert steady.actions == (), "what is as assigned is left alone"
-    assert steady.look_again_at is None
+    on_monotonic_clock = reconcile(last, list(host.found.values()), host.now)
+    assert on_monotonic_clock.actions == (), "what is as assigned is left alone"
+    assert on_monotonic_clock.look_again_at is None
 
 
 def test_a_driver_that_has_ended_is_reported_and_never_started_again() -> None:
@@ -196,13 +196,13 @@ def test_a_slot_restarts_at_once_and_then_with_growing_delays() -> None:
 
 
 def test_left_overs_of_a_slot_are_killed_before_it_is_started_again() -> None:
-    found = Found(slot(), alive=False, others=3, started_at=0.0, ended_at=10.0)
+    found = FoundUnit(slot(), alive=False, others=3, started_at=0.0, ended_at=10.0)
     assert reconcile(Assignment(units=(slot(),)), [found], 11.0).actions == (Kill(slot().id),)
 
 
 def test_a_unit_is_asked_to_end_then_given_its_grace_then_killed() -> None:
-    found = Found(slot(), alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(), [found], 100.0).actions == (AskToEnd(slot().id, decommission=False),)
+    found = FoundUnit(slot(), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(), [found], 100.0).actions == (RequestStop(slot().id, decommission=False),)
     asked = replace(found, stopping_at=100.0)
     waiting = reconcile(Assignment(), [asked], 105.0)
     assert waiting.actions == ()
@@ -212,8 +212,8 @@ def test_a_unit_is_asked_to_end_then_given_its_grace_then_killed() -> None:
 
 def test_a_lent_slot_ends_its_tasks_before_its_return_or_at_the_deadline() -> None:
     lent = slot(BATCH)
-    found = Found(lent, alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(), [found], 100.0).actions == (AskToEnd(lent.id, decommission=True),)
+    found = FoundUnit(lent, alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(), [found], 100.0).actions == (RequestStop(lent.id, decommission=True),)
     busy = replace(found, stopping_at=100.0)
     assert reconcile(Assignment(), [busy], 100.0 + RECLAIM_SECONDS - 1).actions == ()
     assert reconcile(Assignment(), [replace(busy, others=0)], 103.0).actions == (Kill(lent.id),)
@@ -221,15 +221,15 @@ def test_a_lent_slot_ends_its_tasks_before_its_return_or_at_the_deadline() -> No
 
 
 def test_a_unit_that_is_quiet_no_more_is_weighed_anew_without_a_restart() -> None:
-    found = Found(slot(quiet=True), alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(units=(slot(),)), [found], 1.0).actions == (Weigh(slot()),)
+    found = FoundUnit(slot(quiet=True), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(units=(slot(),)), [found], 1.0).actions == (SetWeights(slot()),)
 
 
 def test_a_unit_of_another_size_is_ended_before_the_new_one_starts() -> None:
     larger = slot().model_copy(update={"quantum": Quantum(memory=2048)})
-    found = Found(slot(), alive=True, others=1, started_at=0.0)
+    found = FoundUnit(slot(), alive=True, others=1, started_at=0.0)
     assert reconcile(Assignment(units=(larger,)), [found], 1.0).actions == (
-        AskToEnd(slot().id, decommission=False),
+        RequestStop(slot().id, decommission=False),
     )
 
 
@@ -249,13 +249,15 @@ def test_unknown_fields_of_an_assignment_do_not_restart_a_unit() -> None:
     newer = Unit.model_validate(
         {**written, "of_next": 1, "quantum": {**written["quantum"], "gpu": 1}}, extra="allow"
     )
-    found = Found(slot(), alive=True, others=1, started_at=0.0, pid=1)
+    found = FoundUnit(slot(), alive=True, others=1, started_at=0.0, pid=1)
     assert reconcile(Assignment(units=(newer,)), [found], 1.0).actions == ()
     assert '"gpu":1' in newer.model_dump_json(), "and it is kept where it is written again"
 
 
 def test_moments_are_those_at_which_they_were_first_seen() -> None:
-    found = Found(slot(), alive=False, others=0, started_at=5000.0, stopping_at=5001.0, ended_at=1400.0)
-    assert sorted(stamps([found])) == [1400.0, 5000.0, 5001.0]
+    found = FoundUnit(slot(), alive=False, others=0, started_at=5000.0, stopping_at=5001.0, ended_at=1400.0)
+    assert sorted(timestamps([found])) == [1400.0, 5000.0, 5001.0]
     seen = {5000.0: 10.0, 5001.0: 11.0, 1400.0: 12.0}
-    assert steady(found, seen.__getitem__) == replace(found, started_at=10.0, stopping_at=11.0, ended_at=12.0)
+    assert on_monotonic_clock(found, seen.__getitem__) == replace(
+        found, started_at=10.0, stopping_at=11.0, ended_at=12.0
+    )

@@ -5,32 +5,32 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_ops.agent.host.processes import Spent
-from sluice_ops.agent.watch.starvation import TURN_SECONDS, WINDOW_SECONDS, Verdict, judged, starves
+from sluice_ops.agent.host.processes import CpuTime
+from sluice_ops.agent.watch.starvation import TURN_SECONDS, WINDOW_SECONDS, Verdict, is_starved, next_verdict
 
 WINDOWS = st.lists(st.tuples(st.booleans(), st.floats(WINDOW_SECONDS, 3 * WINDOW_SECONDS)), max_size=60)
 
 
-def is_starved(ran: float, waited: float, cpu: float = 1.0, idle: float = 0.0) -> bool:
-    return starves(Spent(ran, waited), 10.0, cpu, idle)
+def starved(ran: float, waited: float, cpu: float = 1.0, idle: float = 0.0) -> bool:
+    return is_starved(CpuTime(ran, waited), 10.0, cpu, idle)
 
 
 def test_a_unit_that_waits_more_than_it_runs_below_its_quantum_is_starved() -> None:
-    assert is_starved(ran=2.0, waited=8.0)
-    assert not is_starved(ran=7.0, waited=3.0), "it runs more than it waits"
+    assert starved(ran=2.0, waited=8.0)
+    assert not starved(ran=7.0, waited=3.0), "it runs more than it waits"
 
 
 def test_who_has_its_quantum_and_asks_for_more_is_not() -> None:
-    assert not is_starved(ran=9.5, waited=40.0)
-    assert is_starved(ran=9.5, waited=40.0, cpu=2.0)
+    assert not starved(ran=9.5, waited=40.0)
+    assert starved(ran=9.5, waited=40.0, cpu=2.0)
 
 
 def test_who_does_next_to_nothing_is_not() -> None:
-    assert not is_starved(ran=0.1, waited=0.8)
+    assert not starved(ran=0.1, waited=0.8)
 
 
 def test_who_waits_for_its_own_threads_on_an_idle_machine_is_not() -> None:
-    assert not is_starved(ran=1.0, waited=5.0, idle=0.5)
+    assert not starved(ran=1.0, waited=5.0, idle=0.5)
 
 
 def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
@@ -38,7 +38,7 @@ def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
     verdict, now, turned = Verdict(), 0.0, []
     for starved, seconds in windows:
         before, begun, now = verdict, now, now + seconds
-        verdict = judged(before, starved=starved, begun=begun, now=now, wall=5000.0 + now)
+        verdict = next_verdict(before, starved=starved, begun=begun, now=now, wall=5000.0 + now)
         if (verdict.since is None) is not (before.since is None):
             turned.append((now, verdict.since is not None))
         else:

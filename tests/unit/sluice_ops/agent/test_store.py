@@ -78,12 +78,12 @@ def test_without_an_assignment_running_units_run_on_and_ending_units_end(
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 32, b"abc", b"\xff"])
 def test_a_damaged_credential_is_made_anew_and_kept(folder: HostFolder, damage: bytes) -> None:
-    before = folder.own()
-    assert folder.own() == before
+    before = folder.credential()
+    assert folder.credential() == before
     (folder.path / "credential").write_bytes(damage)
-    after = folder.own()
+    after = folder.credential()
     assert after.password not in {before.password, damage.decode(errors="replace")}
-    assert folder.own() == after
+    assert folder.credential() == after
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 8, b"12 x", b"12", b"\xff \xff"])

@@ -34,7 +34,7 @@ from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import holding
 from sluice_ops.planning.placement.shares import target
-from sluice_ops.process.durations import Ages
+from sluice_ops.process.durations import TimestampAges
 from sluice_ops.snapshot.view import look
 
 pytestmark = pytest.mark.timeout(240)
@@ -75,7 +75,7 @@ class Mortal(World):
     def take_office(self):
         self.epoch += 1
         self.channel.put(paths.EPOCH, EpochRecord(epoch=self.epoch, leader=f"c{self.epoch}"))
-        self.absences, self.ages, self.settled = Absences(LOST_SECONDS, self.clock), Ages(self.clock), None
+        self.absences, self.ages, self.settled = Absences(LOST_SECONDS, self.clock), TimestampAges(self.clock), None
 
     def guarded(self, portion, epoch=None):
         self.channel.multi([Guard(paths.EPOCH, (epoch or self.epoch) - 1), *portion])

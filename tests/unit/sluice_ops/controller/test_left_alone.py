@@ -7,7 +7,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeRecord, ChangeState, Step
 from sluice_ops.operations.requests import operation_id
-from sluice_ops.process.durations import Ages
+from sluice_ops.process.durations import TimestampAges
 
 HOUR = 3600.0
 JUMP = 3600.123
@@ -99,7 +99,7 @@ def test_a_controller_that_comes_anew_counts_from_when_it_first_sees_it(world):
     runbook = left_alone(world, 120.0)
     for _ in range(100):
         world.tick()
-    world.ages = Ages(world.clock)
+    world.ages = TimestampAges(world.clock)
     since = world.clock()
     lasts(world)
     assert 150.0 < world.clock() - since < 155.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice_ops.agent.limits.control_groups import installation_of
+from sluice_ops.agent.limits.control_groups import installation_group
 from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.priority import BACKGROUND, SERVICES, in_group, niced, prepare, remove
 
@@ -24,7 +24,7 @@ def mounts(tmp_path: Path) -> Path:
 
 
 def group(mounts: Path, where: Layout, name: str) -> Path:
-    return mounts.parent / "cpu" / f"{installation_of(where.home)}.{name}"
+    return mounts.parent / "cpu" / f"{installation_group(where.home)}.{name}"
 
 
 def test_services_weigh_what_all_units_do_and_the_background_a_quarter(where: Layout, mounts: Path) -> None:

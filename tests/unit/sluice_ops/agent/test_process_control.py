@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from sluice_ops.agent.host.processes import Process, process
+from sluice_ops.agent.host.processes import Process, live_process
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.units import process_control as module
-from sluice_ops.agent.units.process_control import Hands
-from sluice_ops.agent.units.reconcile import AskToEnd, Forget, Kill, Start, Weigh
-from tests.unit.sluice_ops.agent.conftest import end, new_hands, only, runs, until
+from sluice_ops.agent.units.process_control import ProcessControl
+from sluice_ops.agent.units.reconcile import Kill, Remove, RequestStop, SetWeights, Start
+from tests.unit.sluice_ops.agent.conftest import end, new_process_control, only, runs, until
 from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
 SLEEPER = [
@@ -23,138 +23,138 @@ SLEEPER = [
 
 
 def test_a_unit_outlives_its_agent_and_is_adopted(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(driver()))
-    until(lambda: only(hands).others == 1)
-    adopted = only(new_hands(folder))
+    process_control.do(Start(driver()))
+    until(lambda: only(process_control).others == 1)
+    adopted = only(new_process_control(folder))
     assert adopted.alive
-    assert adopted.pid == only(hands).pid
+    assert adopted.pid == only(process_control).pid
     assert os.getsid(adopted.pid or 0) != os.getsid(0), "a session of its own"
 
 
 def test_killing_the_main_process_leaves_others_that_are_then_killed(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(driver()))
-    until(lambda: only(hands).others == 1 and folder.unit(driver().id).last_line() == "ready")
-    os.kill(only(hands).pid or 0, signal.SIGKILL)
-    until(lambda: not only(hands).alive)
-    ended = only(hands)
+    process_control.do(Start(driver()))
+    until(lambda: only(process_control).others == 1 and folder.unit(driver().id).last_line() == "ready")
+    os.kill(only(process_control).pid or 0, signal.SIGKILL)
+    until(lambda: not only(process_control).alive)
+    ended = only(process_control)
     assert ended.exit == "killed by signal 9: ready"
     assert ended.others == 1
-    hands.do(Kill(driver().id))
-    until(lambda: only(hands).others == 0)
+    process_control.do(Kill(driver().id))
+    until(lambda: only(process_control).others == 0)
 
 
 def test_an_exit_is_told_with_its_code_and_the_last_line(
-    hands: Hands, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "echo starting; echo no such topic >&2; exit 7")
-    hands.do(Start(driver()))
-    until(lambda: not only(hands).alive)
-    assert only(hands).exit == "exit code 7: no such topic"
+    process_control.do(Start(driver()))
+    until(lambda: not only(process_control).alive)
+    assert only(process_control).exit == "exit code 7: no such topic"
 
 
 def test_a_recycled_pid_is_not_mistaken_for_the_unit(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, "/bin/true")
-    hands.do(Start(driver()))
-    until(lambda: not only(hands).alive)
-    me = process(os.getpid())
+    process_control.do(Start(driver()))
+    until(lambda: not only(process_control).alive)
+    me = live_process(os.getpid())
     assert me is not None
     for name in ("pid", "session"):
         (folder.unit(driver().id).path / name).write_text(f"{me.pid} {me.started - 1}")
-    assert not only(hands).alive
+    assert not only(process_control).alive
     assert Process(me.pid, me.started).alive
 
 
 def test_a_unit_of_an_earlier_boot_has_ended(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, "/bin/true")
-    hands.do(Start(slot()))
-    until(lambda: not only(hands).alive)
+    process_control.do(Start(slot()))
+    until(lambda: not only(process_control).alive)
     unit = folder.unit(slot().id)
     record = unit.record()
     assert record is not None
-    me = process(os.getpid())
+    me = live_process(os.getpid())
     assert me is not None
     unit.keep(record.model_copy(update={"boot": "another", "ended_at": None, "exit": None}))
     (unit.path / "pid").write_text(f"{me.pid} {me.started}")
     (unit.path / "exit").unlink()
-    assert not only(hands).alive
-    assert only(hands).exit == "ended when its host restarted"
+    assert not only(process_control).alive
+    assert only(process_control).exit == "ended when its host restarted"
 
 
 def test_being_asked_to_end_is_remembered_by_the_next_agent(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "trap '' TERM PWR; echo deaf; while :; do sleep 1; done")
-    hands.do(Start(slot()))
+    process_control.do(Start(slot()))
     until(lambda: folder.unit(slot().id).last_line() == "deaf")
-    hands.do(AskToEnd(slot().id, decommission=False))
-    adopted = only(new_hands(folder))
+    process_control.do(RequestStop(slot().id, decommission=False))
+    adopted = only(new_process_control(folder))
     assert adopted.alive
     assert adopted.stopping_at is not None
 
 
 def test_a_weight_is_kept_for_the_next_agent(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(slot(quiet=True)))
-    hands.do(Weigh(slot()))
-    assert only(new_hands(folder)).unit == slot()
+    process_control.do(Start(slot(quiet=True)))
+    process_control.do(SetWeights(slot()))
+    assert only(new_process_control(folder)).unit == slot()
 
 
 def test_a_unit_that_cannot_start_is_reported_and_does_not_stop_the_rest(
-    hands: Hands, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> list[str]:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "command", full)
-    hands.do(Start(slot()))
-    assert "No space left on device" in hands.troubles[slot().id]
+    process_control.do(Start(slot()))
+    assert "No space left on device" in process_control.troubles[slot().id]
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(slot()))
-    assert hands.troubles == {}
+    process_control.do(Start(slot()))
+    assert process_control.troubles == {}
 
 
 def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(
-    hands: Hands, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> list[str]:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "command", full)
-    hands.do(Start(slot()))
-    hands.do(Start(driver()))
-    hands.forget_troubles({slot().id})
-    assert hands.troubles.keys() == {slot().id}
+    process_control.do(Start(slot()))
+    process_control.do(Start(driver()))
+    process_control.forget_troubles({slot().id})
+    assert process_control.troubles.keys() == {slot().id}
 
 
 def test_a_unit_that_a_newer_version_has_started_is_adopted(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(driver()))
+    process_control.do(Start(driver()))
     kept = folder.unit(driver().id).path / "unit.json"
     said = json.loads(kept.read_text())
     kept.write_text(json.dumps({**said, "colour": "blue", "unit": {**said["unit"], "colour": "blue"}}))
-    assert only(new_hands(folder)).alive
+    assert only(new_process_control(folder)).alive
 
 
-def test_a_damaged_record_is_cleared_away(hands: Hands, folder: HostFolder) -> None:
+def test_a_damaged_record_is_cleared_away(process_control: ProcessControl, folder: HostFolder) -> None:
     unit = folder.unit(slot().id)
     for damage in (b'{"unit": ', b"\xff\xfe"):
         unit.make()
         (unit.path / "unit.json").write_bytes(damage)
-        assert hands.find() == []
+        assert process_control.find() == []
         assert not unit.path.exists()
 
 
@@ -163,26 +163,29 @@ DAMAGES = (b"", b"\0" * 300, b'{"unit": ', b"\xff\xfe")
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_record_of_a_running_unit_is_written_again(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, damage: bytes
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, damage: bytes
 ) -> None:
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(driver()))
-    before = only(hands)
+    process_control.do(Start(driver()))
+    before = only(process_control)
     (folder.unit(driver().id).path / "unit.json").write_bytes(damage)
-    assert only(hands).pid == before.pid
-    assert only(new_hands(folder)).pid == before.pid
-    hands.do(AskToEnd(driver().id, decommission=False))
-    assert only(hands).stopping_at is not None
+    assert only(process_control).pid == before.pid
+    assert only(new_process_control(folder)).pid == before.pid
+    process_control.do(RequestStop(driver().id, decommission=False))
+    assert only(process_control).stopping_at is not None
 
 
 @pytest.mark.parametrize("more", [("unit.json",), ("unit.json", "pid", "session")])
 def test_a_unit_without_any_readable_record_is_ended_before_its_restart(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+    process_control: ProcessControl,
+    folder: HostFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
 ) -> None:
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(driver()))
-    until(lambda: only(hands).others == 1)
-    pids = hands.processes(driver().id)
+    process_control.do(Start(driver()))
+    until(lambda: only(process_control).others == 1)
+    pids = process_control.processes(driver().id)
     for name in more:
         (folder.unit(driver().id).path / name).write_bytes(b"x y")
     killed: list[frozenset[int]] = []
@@ -190,7 +193,7 @@ def test_a_unit_without_any_readable_record_is_ended_before_its_restart(
         patch.setattr(
             module, "kill_all", lambda pids: killed.append(frozenset(pids))
         )  # they take their time to end
-        after = new_hands(folder)
+        after = new_process_control(folder)
         assert after.find() == []
         after.do(Start(driver()))
         assert killed == [pids, pids], "and no second one was started"
@@ -206,15 +209,15 @@ def test_a_unit_without_any_readable_record_is_ended_before_its_restart(
 
 
 def test_what_cannot_be_ended_is_told_and_does_not_stop_the_agent(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     runs(monkeypatch, *SLEEPER)
-    hands.do(Start(driver()))
+    process_control.do(Start(driver()))
     (folder.unit(driver().id).path / "unit.json").write_bytes(b"")
-    after = new_hands(folder)
+    after = new_process_control(folder)
     with monkeypatch.context() as patch:
         patch.setattr(module, "kill_all", forbidden)
         assert after.find() == []
@@ -223,25 +226,25 @@ def test_what_cannot_be_ended_is_told_and_does_not_stop_the_agent(
 
 
 def test_a_log_that_grows_is_cut_while_it_is_written(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sluice_ops.agent.host.store.LOG_BYTES", 1000)
     runs(monkeypatch, "/bin/sh", "-c", "while :; do echo a line of some length; sleep 0.001; done")
-    hands.do(Start(slot()))
+    process_control.do(Start(slot()))
     unit = folder.unit(slot().id)
     until(lambda: unit.log.stat().st_size > 2000)
-    hands.cap_logs()
+    process_control.cap_logs()
     assert unit.log.stat().st_size < 2000
     assert (unit.path / "log.1").stat().st_size > 2000
     until(lambda: unit.last_line().startswith("a line"))
 
 
 def test_a_forgotten_unit_leaves_its_last_log_for_people(
-    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+    process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "echo last words")
-    hands.do(Start(slot()))
-    until(lambda: not only(hands).alive)
-    hands.do(Forget(slot().id))
-    assert hands.find() == []
+    process_control.do(Start(slot()))
+    until(lambda: not only(process_control).alive)
+    process_control.do(Remove(slot().id))
+    assert process_control.find() == []
     assert (folder.path / "ended" / f"{slot().id}.log").read_text() == "last words\n"
