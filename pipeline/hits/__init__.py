@@ -1,6 +1,7 @@
-"""The shipped pipeline: hits on advertisements, checked, enriched with their campaign, counted and delivered.
+"""The example pipeline: hits on advertisements are checked, enriched, counted and delivered.
 
-Read this first to see how a pipeline is declared; each tier's transform is a module of its own. Named in site.yaml as `hits`.
+Start here to see how a pipeline is declared. Each tier's transform has its own module. The site
+file names this pipeline as `hits`.
 """
 
 from hits.counts import CAMPAIGN_COUNTS, per_window
@@ -16,8 +17,11 @@ HITS = Stream("hits", HIT)
 ENRICHED = Stream("enriched", f"{HIT}, campaign string", Fields("campaign"))
 
 SLOT = Quantum(cpu=1, memory=750, threads=4, disk=2048)
-TO_THE_WORLD = SLOT.model_copy(update={"io": 300, "network": 300})
-"""A slot of a tier that talks to others: who waits for it is not to wait behind what only processes."""
+OUTSIDE_SLOT = SLOT.model_copy(update={"io": 300, "network": 300})
+"""A slot of a tier that talks to systems outside.
+
+Its larger weights for disk and network keep it from waiting behind tiers that only process.
+"""
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1, disk=2048)
 
 PIPELINE = Pipeline(
@@ -29,7 +33,7 @@ PIPELINE = Pipeline(
             checked,
             outputs=(HITS,),
             mode=Mode.REALTIME,
-            quantum=TO_THE_WORLD,
+            quantum=OUTSIDE_SLOT,
             driver=DRIVER,
         ),
         Tier(
@@ -59,7 +63,7 @@ PIPELINE = Pipeline(
             deliverable,
             sink=DELIVERED,
             delivery=Delivery.EXACTLY_ONCE,
-            quantum=TO_THE_WORLD,
+            quantum=OUTSIDE_SLOT,
             driver=DRIVER,
         ),
     )

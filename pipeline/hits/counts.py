@@ -1,8 +1,10 @@
-"""Counts: views, clicks and buys per campaign and window of 10 seconds, added up in PostgreSQL."""
+"""The tier `counts`: views, clicks and buys per campaign and window of 10 s, added up in
+PostgreSQL.
+"""
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
+from pyspark.sql import functions as F  # noqa: N812 — the usual alias in Spark code
 
 from sluice import Totals
 
@@ -26,7 +28,7 @@ CAMPAIGN_COUNTS = Totals(
 
 
 def per_window(hits: "DataFrame") -> "DataFrame":
-    """Say what each hit adds to which window."""
+    """Return what each hit adds to the counts of its campaign and window."""
     start = F.timestamp_millis(F.col("at") - F.pmod(F.col("at"), F.lit(WINDOW_MS)))
     kinds = {"views": "view", "clicks": "click", "buys": "buy"}
     return hits.select(

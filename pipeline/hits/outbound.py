@@ -1,8 +1,12 @@
-"""Outbound: every hit exactly once in PostgreSQL, and the same rows by hour in the archive that batch jobs read."""
+"""The tier `outbound`: writes every hit exactly once to PostgreSQL, and the same rows to the
+archive.
+
+The archive has one folder per hour. Batch jobs read it.
+"""
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
+from pyspark.sql import functions as F  # noqa: N812 — the usual alias in Spark code
 
 from sluice import Once
 

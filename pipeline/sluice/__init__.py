@@ -1,7 +1,9 @@
-"""Sluice for authors of pipelines: `from sluice import Pipeline, Tier, Stream`. Everything that a pipeline needs is in `__all__`.
+"""The public API for authors of pipelines: `from sluice import Pipeline, Tier, Stream`.
 
-`hits`, the example beside this package, shows how a pipeline is declared. The engine that runs tiers is in `sluice.driver`.
-Names are imported at their first use: a driver starts its JVM before it imports anything else.
+`__all__` lists everything that a pipeline may use. Start with the example pipeline in the package
+`hits`. `sluice.driver` runs tiers.
+
+Each name is imported at first use, because a driver must start its JVM before other imports.
 """
 
 from importlib import import_module
@@ -56,7 +58,7 @@ __all__ = [
     "joined",
 ]
 
-_NAMES_OF_MODULES = {
+_NAMES_BY_MODULE = {
     "sluice.api.declarations": ("DeclarationError", "Pipeline", "State", "Stream", "Tier", "Transform"),
     "sluice.api.grouping": ("All", "Direct", "Fields", "Global", "Grouping", "Local", "Shuffle"),
     "sluice.api.hooks": ("Hooks",),
@@ -69,18 +71,17 @@ _NAMES_OF_MODULES = {
     "sluice_ops.model.resources": ("Quantum",),
     "sluice_ops.model.tier": ("Delivery", "Kind", "Mode", "Standby"),
 }
-_MODULES = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}
+_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Import a name of the public API when it is used first."""
-    if name not in _MODULES:
+    """Import a public name at first use."""
+    if name not in _MODULE_BY_NAME:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    value = globals()[name] = getattr(import_module(_MODULE_BY_NAME[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    """List the public API."""
     return sorted({*globals(), *__all__})

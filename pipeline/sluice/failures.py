@@ -1,48 +1,56 @@
-"""Turning what went wrong into a few lines that a person can read: the root cause, without Java's stack."""
+"""Error texts of a few lines for people: the root cause, without Java's stack."""
 
 import errno
 from typing import Any
 
 import psycopg
 
-OLDER = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.InsufficientPrivilege)
-"""What PostgreSQL says where its tables, and the rights to them, are not as this version's `sluice.commands.publish` makes them."""
-LINES = 6
-WIDTH = 400
+WRONG_SCHEMA = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.InsufficientPrivilege,
+)
+"""PostgreSQL's errors if tables, columns or rights differ from those of this version.
+
+`sluice.commands.publish` creates them.
+"""
+MAX_LINES = 6
+MAX_WIDTH = 400
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 SPARKS_WORDS = ("No space left on device", "Disk quota exceeded")
 
 
 class NoRoomError(Exception):
-    """The disk of the checkpoints is full. Whoever needs it waits for room."""
+    """The disk of the checkpoints is full. The tier waits for free space."""
 
 
 def plainly(error: BaseException) -> str:
-    """Say what went wrong, root cause first."""
+    """Return an error as at most 6 lines of text, the root cause first."""
     java = getattr(error, "java_exception", None)
     if java is not None:
         return _short(_root(java))
     text = str(error) or repr(error)
-    if isinstance(error, OLDER):
+    if isinstance(error, WRONG_SCHEMA):
         return _short(
-            f"PostgreSQL: {text.splitlines()[0]}; its tables are not those of this version: run `python -m sluice.commands.publish`"
+            f"PostgreSQL: {text.splitlines()[0]}; tables or rights are not those of this version; "
+            "run `python -m sluice.commands.publish`"
         )
-    known = type(error).__module__.startswith(("sluice.", "sluice_ops."))
-    return _short(text if known else f"{type(error).__name__}: {text}")
+    is_own = type(error).__module__.startswith(("sluice.", "sluice_ops."))
+    return _short(text if is_own else f"{type(error).__name__}: {text}")
 
 
 def _root(java: Any) -> str:
-    seen = 0
-    while java.getCause() is not None and seen < 20:  # noqa: PLR2004 — guards against a chain that is a circle
+    depth = 0
+    while java.getCause() is not None and depth < 20:  # noqa: PLR2004 — a chain of causes may be circular
         java = java.getCause()
-        seen += 1
+        depth += 1
     return f"{java.getClass().getSimpleName()}: {java.getMessage()}"
 
 
 def _short(text: str) -> str:
     if "Traceback (most recent call last)" in text:
-        text = _python(text)
-    lines = [line.rstrip() for line in meaning(text).splitlines()]
+        text = _python_error(text)
+    lines = [line.rstrip() for line in with_exit_cause(text).splitlines()]
     kept = [
         line
         for line in lines
@@ -51,32 +59,38 @@ def _short(text: str) -> str:
             ("at ", "... ", "JVM stacktrace", "== SQL", "Caused by: org.apache.spark.api")
         )
     ]
-    return "\n".join(line[:WIDTH] for line in kept[:LINES])
+    return "\n".join(line[:MAX_WIDTH] for line in kept[:MAX_LINES])
 
 
-def _python(text: str) -> str:
-    """Keep the last line of a Python traceback: the error itself."""
+def _python_error(text: str) -> str:
+    """Return the last line of a Python traceback: the error itself."""
     lines = [line for line in text.splitlines() if line and not line.startswith((" ", "\t"))]
     last = [number for number, line in enumerate(lines) if line.startswith("Traceback")][-1]
     after = [line for line in lines[last + 1 :] if line.strip()]
     return after[0] if after else lines[-1]
 
 
-MEANS = {
-    "exited with code 75": "Kafka did not take a record in time; all that may not be out is put again as soon as it answers",
+EXIT_CAUSES = {
+    "exited with code 75": (
+        "Kafka did not take a record in time; every record that may be missing in the output is written "
+        "again when Kafka answers"
+    ),
     "exited with code 77": "another incarnation has the right to write the tier's streams",
-    "exited with code 76": "Kafka refused a record, the log of the executor's slot says why; all that may not be out is put again",
+    "exited with code 76": (
+        "Kafka refused a record, and the log of the executor's slot has the reason; every record that "
+        "may be missing in the output is written again"
+    ),
 }
-"""How such an end reads in Spark's words, and what it means."""
+"""Spark's words for the exit code of an executor, and the cause of the exit."""
 
 
-def meaning(text: str) -> str:
-    """Put what an executor's end means before what Spark says of it, where that is known. Pure."""
-    return next((f"{meant}: {text}" for sign, meant in MEANS.items() if sign in text), text)
+def with_exit_cause(text: str) -> str:
+    """Put the cause of an executor's exit before Spark's text, if the exit code is known. Pure."""
+    return next((f"{cause}: {text}" for exit_code, cause in EXIT_CAUSES.items() if exit_code in text), text)
 
 
 def lacks_room(error: BaseException) -> bool:
-    """Tell whether something failed because a disk is full: that is no failure of the tier's. Pure."""
+    """Tell whether an error was caused by a full disk, which is no failure of the tier. Pure."""
     return (
         isinstance(error, NoRoomError)
         or getattr(error, "errno", None) in FULL

@@ -1,7 +1,9 @@
-"""Former import names, for releases that were published before `pipeline` became `sluice` and `ops` became `sluice_ops`.
+"""Former import names of `sluice` and `sluice_ops`, for releases that were published under these
+names.
 
-A release is a copy of a pipeline's code. During an upgrade, drivers of this version load releases that import the former names.
-This module goes with the next version.
+The packages were called `pipeline` and `ops`. A release is a copy of a pipeline's code, so an old
+release imports the former names. During an upgrade, drivers of this version load old releases. The
+next version removes this module.
 """
 
 import re
@@ -28,8 +30,6 @@ _FORMER_MODULES = (
 
 
 class _Package(ModuleType):
-    """A package without files."""
-
     __path__: list[str] = []  # noqa: RUF012 — Python's name for a package's folders
 
 
@@ -37,7 +37,7 @@ _IMPORT = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(map(re.escape, _FORMER_
 
 
 def are_used(sources: Iterable[str]) -> bool:
-    """Tell whether one of these Python sources imports a former module."""
+    """Tell whether a Python source imports a former module."""
     return any(_IMPORT.search(source) for source in sources)
 
 

@@ -1,7 +1,9 @@
-"""Migrations of the platform's own tables: each statement is run once in a database, numbered in the order in which it ran there.
+"""Migrations of the platform's own tables: each statement runs once in a database.
 
-The table `migrations` knows a statement by its digest. So a statement may be added anywhere in a part's list, and one that is written
-anew is run again: each has to be idempotent. Two databases may have run them in another order. Called by `sluice.commands.tables`.
+The table `migrations` stores the digest of each statement that ran, and numbers the statements in
+the order in which they ran. A statement may therefore be inserted anywhere in a list. A statement
+whose text changes runs again, so each statement must be idempotent. Two databases may have run the
+statements in a different order. `sluice.commands.tables` calls this module.
 """
 
 import hashlib
@@ -12,24 +14,28 @@ import psycopg
 from psycopg import sql
 
 TABLE = (
-    "CREATE TABLE IF NOT EXISTS migrations (number int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, part text NOT NULL, digest text NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS migrations (number int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+    " part text NOT NULL, digest text NOT NULL,"
     " at timestamptz NOT NULL DEFAULT clock_timestamp(), UNIQUE (part, digest))"
 )
 
 
 def digest(statement: sql.SQL | sql.Composed) -> str:
-    """Return what a statement is known by. Pure."""
+    """Return the digest that identifies a statement. Pure."""
     return hashlib.sha256(statement.as_string().encode()).hexdigest()
 
 
 def migrate(cursor: psycopg.Cursor[Any], parts: Mapping[str, Iterable[sql.SQL | sql.Composed]]) -> int:
-    """Run what this schema has not had, in the caller's transaction; return how many statements."""
+    """Run the statements that this schema has not run yet, and return their number.
+
+    The statements run in the caller's transaction.
+    """
     cursor.execute(TABLE)
     cursor.execute("SELECT part, digest FROM migrations")
-    before, count = set(cursor.fetchall()), 0
+    already_run, count = set(cursor.fetchall()), 0
     for part, statements in parts.items():
         for statement in statements:
-            if (part, digest(statement)) in before:
+            if (part, digest(statement)) in already_run:
                 continue
             cursor.execute(statement)
             cursor.execute("INSERT INTO migrations (part, digest) VALUES (%s, %s)", (part, digest(statement)))

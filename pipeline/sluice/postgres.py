@@ -1,7 +1,9 @@
-"""Connections to PostgreSQL that notice on both sides when the other is gone. Used by sinks, the archive, progress and the audit.
+"""Connections to PostgreSQL on which both sides notice if the other side is gone.
 
-A host that loses its power in the middle of a batch says nothing: without probes PostgreSQL would keep the tier's row locked for the two
-hours that TCP waits by itself, and whoever takes over would wait for it.
+A host that loses its power in the middle of a batch does not close its connection. Without
+keepalive probes, PostgreSQL would keep the tier's row locked for two hours, TCP's default. The next
+incarnation would wait for the lock. The sinks, the archive, the progress reports and the audit use
+this module.
 """
 
 from dataclasses import dataclass, field
@@ -12,26 +14,31 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 CONNECT_SECONDS = 5
-PROBED = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-"""After so many seconds of silence, every so many seconds, until so many were not answered: a dead end is known after 25 s."""
-UNANSWERED_MS = 25_000
-"""The same for what was sent and is not acknowledged."""
+KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+"""Keepalive probes: the first after 10 s of silence, then every 5 s, at most 3 without an answer.
+
+A dead connection is noticed after 25 s.
+"""
+UNACKNOWLEDGED_MS = 25_000
+"""How long sent data may stay without acknowledgement. Unit: milliseconds."""
 LOCK_SECONDS = 10
-"""How long a statement waits for a lock; then it is tried again, so that a tier that waits can be told to hold."""
+"""How long a statement waits for a lock before it fails and is retried.
+
+The limit lets a waiting tier obey a request to hold.
+"""
 
 
 def connect(postgres: str) -> psycopg.Connection[Any]:
-    """Connect; each statement is a transaction of its own, unless one is begun."""
+    """Connect in autocommit mode, with keepalive probes and a lock timeout on both sides."""
     address = make_conninfo(
-        postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNANSWERED_MS, **PROBED
+        postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNACKNOWLEDGED_MS, **KEEPALIVES
     )
     connection = psycopg.connect(address, autocommit=True)
-    settings = {f"tcp_{name}": value for name, value in PROBED.items()} | {
+    settings = {f"tcp_{name}": value for name, value in KEEPALIVES.items()} | {
         "lock_timeout": LOCK_SECONDS * 1000
     }
-    settings["idle_in_transaction_session_timeout"] = (
-        0  # a service may take long to answer within one; a dead end is known by the probes
-    )
+    # An HTTP service may answer late inside a transaction. The probes notice a dead connection.
+    settings["idle_in_transaction_session_timeout"] = 0
     connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
     return connection
 
@@ -41,36 +48,40 @@ AWAY = (
     psycopg.errors.ReadOnlySqlTransaction,
     psycopg.errors.IdleInTransactionSessionTimeout,
 )
-"""What PostgreSQL says when it cannot be used now: also while another server takes over and is read-only still."""
+"""PostgreSQL's errors while it is unavailable, or read-only during a failover."""
 
 
-def index(name: str, table: str, what: str) -> sql.Composed:
-    """Return the statement that makes an index where its schema has none: CREATE INDEX waits for all who write, even where there is one."""
+def index(name: str, table: str, columns: str) -> sql.Composed:
+    """Return a statement that creates an index if the schema lacks the index.
+
+    The statement checks first, because CREATE INDEX IF NOT EXISTS waits for all writers even if the
+    index exists.
+    """
     return sql.SQL(
-        "DO $$ BEGIN IF to_regclass(quote_ident(current_schema()) || '.' || {}) IS NULL THEN CREATE INDEX {} ON {} {}; END IF; END $$"
+        "DO $$ BEGIN IF to_regclass(quote_ident(current_schema()) || '.' || {}) IS NULL"
+        " THEN CREATE INDEX {} ON {} {}; END IF; END $$"
     ).format(
         sql.Literal(sql.Identifier(name).as_string()),
         sql.Identifier(name),
         sql.Identifier(table),
-        sql.SQL(what),
+        sql.SQL(columns),
     )
 
 
 @dataclass
 class Connected:
-    """What has a connection of its own: opened when it is needed, and anew where the last one is broken."""
+    """An object with a connection of its own, opened at first use and again after a break."""
 
     postgres: str
     _connection: psycopg.Connection[Any] | None = field(default=None, init=False, repr=False)
 
     def open(self) -> psycopg.Connection[Any]:
-        """Return the connection; a new one where the last is broken."""
+        """Return the connection; a new one if the last one is closed or broken."""
         if self._connection is None or self._connection.closed:
             self._connection = connect(self.postgres)
         return self._connection
 
     def close(self) -> None:
-        """Give the connection back."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

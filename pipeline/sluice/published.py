@@ -1,4 +1,7 @@
-"""What was published last, as a file in the home: for the audit and Airflow, which must not depend on ZooKeeper for it."""
+"""The specifications of the last published tiers, as a file in the home.
+
+The audit and Airflow read this file, so that they work without ZooKeeper.
+"""
 
 import json
 from collections.abc import Iterable
@@ -10,23 +13,22 @@ from sluice_ops.site.files import whole
 
 
 def path() -> Path:
-    """Return the file: the specification of each published tier, as JSON."""
+    """Return the path of the file, a JSON list with one specification for each tier."""
     return endpoints.home() / "tiers.json"
 
 
 def write(specs: Iterable[TierSpec]) -> None:
-    """Replace the file."""
     with whole(path()) as unfinished:
         unfinished.write_text(json.dumps([spec.model_dump(mode="json") for spec in specs], indent=1))
 
 
 def changed_at() -> int:
-    """Return when the file was written last, in ns; 0 before anything was published."""
+    """Return when the file was last written, in ns since the epoch; 0 before the first publish."""
     return path().stat().st_mtime_ns if path().exists() else 0
 
 
 def release() -> str | None:
-    """Return the release that was published last; None before there was any."""
+    """Return the name of the last published release; None before the first publish."""
     if not path().exists():
         return None
     specs = [TierSpec.model_validate(spec, extra="allow") for spec in json.loads(path().read_text())]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hits.feed import Fed, hit
+from hits.feed import FeedResult, hit
 from sluice.api import declarations
 from sluice.commands import publish
 from sluice.kafka import topics
@@ -17,8 +17,11 @@ def test_a_hit_is_the_same_each_time_but_for_its_time():
 
 
 def test_a_feed_says_what_it_did():
-    assert str(Fed(first=1, count=100, failed=0, seconds=2.0)) == "hit-1 to hit-100: 100 hits in 2.0 s, 50/s"
-    assert "3 not taken by Kafka" in str(Fed(first=1, count=100, failed=3, seconds=2.0))
+    assert (
+        str(FeedResult(first=1, count=100, failed=0, seconds=2.0))
+        == "hit-1 to hit-100: 100 hits in 2.0 s, 50/s"
+    )
+    assert "3 not taken by Kafka" in str(FeedResult(first=1, count=100, failed=3, seconds=2.0))
 
 
 def test_time_on_streams_is_the_brokers():
@@ -71,4 +74,4 @@ def test_check_says_where_no_host_is(tmp_path, monkeypatch, capsys):
 
 def test_check_names_a_pipeline_that_cannot_be_imported(tmp_path, monkeypatch, capsys):
     assert check(tmp_path, monkeypatch, "pipeline: sluice.nowhere\nhosts: []\n") == 1
-    assert "cannot import it" in capsys.readouterr().err
+    assert "cannot be imported" in capsys.readouterr().err

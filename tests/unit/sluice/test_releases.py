@@ -124,7 +124,7 @@ def test_what_is_beside_the_code_is_not_believed_but_the_channel(tmp_path, shop)
     words = at / "code" / shop.name / "words.py"
     words.write_text("WORD = 'forged'\n")
     forged = release.model_copy(update={"digest": releases.digest(at / "code" / shop.name)})
-    (at / releases.SAID).write_text(forged.model_dump_json())
+    (at / releases.DESCRIPTION).write_text(forged.model_dump_json())
     with pytest.raises(releases.ChangedError, match="was changed after it was published, and is not run"):
         releases.load(tmp_path, release.name, release)
     with pytest.raises(releases.ChangedError, match="is not in the channel"):
@@ -169,7 +169,7 @@ def test_a_folder_that_says_it_is_another_release_is_none(tmp_path, shop):
     for number in range(2, releases.KEEP + 4):
         (shop / "words.py").write_text(f"WORD = {number}\n")
         publish(tmp_path)
-    said = releases.folder(tmp_path) / release.name / releases.SAID
+    said = releases.folder(tmp_path) / release.name / releases.DESCRIPTION
     said.write_text(release.model_copy(update={"name": "../kept"}).model_dump_json())
     assert release.name not in {each.name for each in releases.known(tmp_path)}
     releases.prune(tmp_path, ())

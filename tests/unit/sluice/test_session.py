@@ -68,6 +68,6 @@ def test_our_own_errors_need_no_class_name():
 )
 def test_tables_of_another_version_are_told_with_the_way_out(error, said):
     assert (
-        plainly(error)
-        == f"PostgreSQL: {said}; its tables are not those of this version: run `python -m sluice.commands.publish`"
+        plainly(error) == f"PostgreSQL: {said}; tables or rights are not those of this version; "
+        "run `python -m sluice.commands.publish`"
     )
