@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from sluice_ops.agent.units.commands import Installation, command, environment, resources_file
-from sluice_ops.channel import tree
+from sluice_ops.channel import access_lists
 from sluice_ops.channel.client import Channel
 from sluice_ops.local.services.zookeeper import make_chroot
 from sluice_ops.model import paths
@@ -324,7 +324,7 @@ def _make_tree(file: Path, servers: str) -> None:
     where = endpoints.Endpoints.model_validate_json(file.read_text())
     make_chroot(servers, f"/{chroot}")
     with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:
-        tree.apply(channel.kazoo)
+        access_lists.apply(channel.kazoo)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from sluice_ops.agent.units.commands import Installation, command, environment, resources_file
-from sluice_ops.channel import Channel, NotAllowedError, tree
+from sluice_ops.channel import Channel, NotAllowedError, access_lists
 from sluice_ops.local.layout import Layout, Ports
 from sluice_ops.local.processes import processes
 from sluice_ops.model import paths
@@ -125,7 +125,7 @@ def test_who_changed_something_is_in_the_trail_and_nobody_can_take_it_out(live: 
 
 def test_the_channel_holds_no_secret(where: endpoints.Endpoints, secret: dict[str, str]) -> None:
     with Channel(where.zookeeper) as channel:
-        walked = list(tree.walk(channel.kazoo))
+        walked = list(access_lists.walk(channel.kazoo))
         assert len(walked) > 50
         assert {
             path: found for path in walked if (found := shown(channel.kazoo.get(path)[0].decode(), secret))

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_ops.process import watchdog as module
-from sluice_ops.process.watchdog import HUNG, Limits, Sight, Stillness, Watchdog, is_in
+from sluice_ops.process.watchdog import HUNG, Limits, LoopSample, Stall, Watchdog, is_in
 
 LIMITS = Limits(busy=60.0, idle=6.0)
 PASSED = st.floats(0.0, 100_000.0)
 """From one look to the next: also a machine that was suspended for a day."""
 SIGHTS = st.builds(
-    Sight,
+    LoopSample,
     st.integers(0, 3),
     st.floats(0, 10),
     sleeps=st.booleans(),
@@ -27,23 +27,25 @@ SIGHTS = st.builds(
 
 
 @given(st.lists(st.tuples(PASSED, SIGHTS), max_size=200))
-def test_a_loop_that_turns_or_is_excused_between_looks_goes_on(looks: list[tuple[float, Sight]]) -> None:
-    still = Stillness(Sight(-1, 0.0, sleeps=True))
+def test_a_loop_that_turns_or_is_excused_between_looks_goes_on(looks: list[tuple[float, LoopSample]]) -> None:
+    still = Stall(LoopSample(-1, 0.0, sleeps=True))
     for number, (passed, sight) in enumerate(looks):
-        turned = sight if sight.excused else Sight(number, sight.ran, sleeps=sight.sleeps)
-        still = still.then(turned, passed)
+        turned = sight if sight.excused else LoopSample(number, sight.ran, sleeps=sight.sleeps)
+        still = still.after(turned, passed)
         assert not still.hangs(LIMITS)
 
 
 @given(st.lists(st.tuples(PASSED, SIGHTS), max_size=50), st.booleans())
-def test_one_that_hangs_is_found_within_its_limit(looks: list[tuple[float, Sight]], sleeps: bool) -> None:
-    still = Stillness(Sight(0, 0.0, sleeps=sleeps))
+def test_one_that_hangs_is_found_within_its_limit(
+    looks: list[tuple[float, LoopSample]], sleeps: bool
+) -> None:
+    still = Stall(LoopSample(0, 0.0, sleeps=sleeps))
     for passed, sight in looks:
-        still = still.then(sight, passed)
-    still, seconds, ran = Stillness(Sight(9, 0.0, sleeps=sleeps)), 0.0, 0.0
+        still = still.after(sight, passed)
+    still, seconds, ran = Stall(LoopSample(9, 0.0, sleeps=sleeps)), 0.0, 0.0
     while not still.hangs(LIMITS):
         ran += 0.0 if sleeps else 0.1
-        still = still.then(Sight(9, ran, sleeps=sleeps), 0.5)
+        still = still.after(LoopSample(9, ran, sleeps=sleeps), 0.5)
         seconds += 0.5
     assert seconds == (LIMITS.idle if sleeps else LIMITS.busy)
 
@@ -53,10 +55,10 @@ def test_one_that_sleeps_while_what_it_waits_for_is_at_work_is_busy(
     looks: list[tuple[float, bool, bool]],
 ) -> None:
     """The limit of those that sleep counts no look at which another thread, or who was called, was at work; it goes on counting after."""
-    still, alone, ran = Stillness(Sight(0, 0.0, sleeps=True)), 0.0, 0.0
+    still, alone, ran = Stall(LoopSample(0, 0.0, sleeps=True)), 0.0, 0.0
     for passed, held_up, runs in looks:
         ran += 0.1 if runs else 0.0
-        still = still.then(Sight(0, ran, sleeps=True, held_up=held_up), passed)
+        still = still.after(LoopSample(0, ran, sleeps=True, held_up=held_up), passed)
         alone = 0.0 if runs else alone + (0.0 if held_up else passed)
         assert still.idle == pytest.approx(alone)
         assert still.hangs(LIMITS) is (still.idle >= LIMITS.idle or still.seconds >= LIMITS.busy)
@@ -64,9 +66,9 @@ def test_one_that_sleeps_while_what_it_waits_for_is_at_work_is_busy(
 
 @given(st.lists(PASSED, max_size=5))
 def test_a_few_late_looks_end_nothing(passed: list[float]) -> None:
-    still = Stillness(Sight(0, 0.0, sleeps=True))
+    still = Stall(LoopSample(0, 0.0, sleeps=True))
     for each in passed:
-        still = still.then(Sight(0, 0.0, sleeps=True), each)
+        still = still.after(LoopSample(0, 0.0, sleeps=True), each)
     assert not still.hangs(LIMITS), "the process stood still itself, or the host was suspended"
 
 

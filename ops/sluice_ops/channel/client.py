@@ -28,7 +28,7 @@ from kazoo.protocol.states import KazooState, WatchedEvent
 from pydantic import BaseModel, ValidationError
 
 from sluice_ops.channel.connection import Connection
-from sluice_ops.channel.interrupts import held_back
+from sluice_ops.channel.interrupts import defer_interrupts
 from sluice_ops.model import paths
 from sluice_ops.model.access import Credential, Role, changers, host_of, removers, rights
 from sluice_ops.model.wording import listed
@@ -153,7 +153,7 @@ class Channel:
 
     def stop(self) -> None:
         """Disconnect: the ephemeral nodes of this process go at once."""
-        with held_back():
+        with defer_interrupts():
             self._client.stop()
             self._client.close()
 
@@ -394,7 +394,7 @@ class Channel:
             raise ChannelAwayError(message)
         _check_size(writes)
         try:
-            with held_back():
+            with defer_interrupts():
                 return request()
         except NoAuthError as error:
             raise NotAllowedError(_refusal(self._credential, writes)) from error

@@ -13,7 +13,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Have interrupts take effect at the end of the block; they reach only the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

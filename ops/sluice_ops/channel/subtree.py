@@ -11,8 +11,8 @@ class Lister(Protocol):
         """Return the names below `path`."""
 
 
-def deletable(channel: Lister, path: str) -> Iterator[str]:
+def deletion_order(channel: Lister, path: str) -> Iterator[str]:
     """Name a node and all below it, in the order in which they can be deleted."""
     for name in channel.children(path):
-        yield from deletable(channel, f"{path}/{name}")
+        yield from deletion_order(channel, f"{path}/{name}")
     yield path

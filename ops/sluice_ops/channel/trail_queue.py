@@ -14,7 +14,7 @@ from sluice_ops.model.trail import Entry
 M = TypeVar("M", bound=BaseModel)
 
 
-class Waiting(NamedTuple):
+class QueuedEntry(NamedTuple):
     """An entry, and where it is."""
 
     role: Role
@@ -32,7 +32,7 @@ class Reader(Protocol):
         """Return the value at `path`."""
 
 
-def me() -> str:
+def cli_user() -> str:
     """Say who asks, on a command line."""
     return f"cli:{getpass.getuser()}"
 
@@ -42,12 +42,12 @@ def write(role: Role, entry: Entry) -> Write:
     return Write(paths.trail(role, f"{time.time_ns()}"), entry, None)
 
 
-def waiting(channel: Reader) -> list[Waiting]:
+def queued(channel: Reader) -> list[QueuedEntry]:
     """Return all entries that are in the channel."""
     found = []
     for role in paths.TRAIL_ROLES:
         for name in channel.children(f"{paths.TRAIL}/{role}"):
             read = channel.read(paths.trail(role, name), Entry)
             if read is not None:
-                found.append(Waiting(Role(role), name, read.value))
+                found.append(QueuedEntry(Role(role), name, read.value))
     return found

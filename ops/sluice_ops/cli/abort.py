@@ -4,7 +4,7 @@ import time
 
 import typer
 
-from sluice_ops.channel.trail_queue import me
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.model import paths
@@ -33,7 +33,7 @@ def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
             _tell(ChangeId(change), record.value, look(channel), as_json=as_json)
             return
         say = None if as_json else lambda step, sentence: typer.echo(f"{step}: {sentence}")
-        result = requests.abort(channel, change, record.value.spec, me(), say)
+        result = requests.abort(channel, change, record.value.spec, cli_user(), say)
     if as_json:
         print_json(result)
     else:

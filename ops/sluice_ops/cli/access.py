@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import typer
 
-from sluice_ops.channel import Channel, trail_queue, tree
+from sluice_ops.channel import Channel, access_lists, trail_queue
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cli.retire import take_off
@@ -50,11 +50,11 @@ def make(*, as_json: bool) -> None:
 def apply(*, as_json: bool) -> None:
     """Give every node of the tree the access list that it is to have."""
     with _open() as channel:
-        mended = tree.apply(channel.kazoo)
+        mended = access_lists.apply(channel.kazoo)
         if mended:
             entry = Entry(
                 at=time.time(),
-                by=trail_queue.me(),
+                by=trail_queue.cli_user(),
                 what=f"access lists of {mended} nodes",
                 outcome=Outcome.DONE,
             )
@@ -101,7 +101,7 @@ def make_postgres(source: str, *, as_json: bool) -> None:
 def show(*, as_json: bool) -> None:
     """Tell which nodes have another one; the exit code tells scripts."""
     with _open() as channel:
-        others, unknown = tree.other(channel.kazoo), tree.unknown(channel.kazoo)
+        others, unknown = access_lists.find_wrong(channel.kazoo), access_lists.find_unlisted(channel.kazoo)
     if as_json:
         print_json({"ok": not others, "others": others, "unknown": unknown})
     else:

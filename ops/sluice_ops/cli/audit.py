@@ -5,7 +5,7 @@ import time
 import typer
 
 from sluice_ops.channel import ChannelAwayError, trail_queue
-from sluice_ops.channel.trail_queue import me
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.exit_codes import FAILED
 from sluice_ops.cli.output import print_json, print_table
 from sluice_ops.model import paths
@@ -88,10 +88,10 @@ def _running() -> list[str]:
 
 def _settle(number: int) -> int:
     """Settle losses; that is in the trail before it is done."""
-    entry = Entry(at=time.time(), by=me(), what=f"settle losses up to {number}", outcome=Outcome.DONE)
+    entry = Entry(at=time.time(), by=cli_user(), what=f"settle losses up to {number}", outcome=Outcome.DONE)
     with open_channel() as channel:
         channel.multi([trail_queue.write(Role.OPERATOR, entry)])
-    return settle(number, me())
+    return settle(number, cli_user())
 
 
 def _print(figures: Figures, stands: list[str]) -> None:

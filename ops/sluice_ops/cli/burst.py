@@ -9,8 +9,7 @@ from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_o
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2
-from sluice_ops.cloud.burst_hosts import needed
-from sluice_ops.cloud.users import tiers_by_host
+from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
@@ -30,7 +29,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     running = sum(each.token != change for each in ec2.instances())
     try:
         with open_channel() as channel:
-            count = needed(channel, spec.tier or "", k, running, config)
+            count = instances_needed(channel, spec.tier or "", k, running, config)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
     if dry_run:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
-from sluice_ops.channel.trail_queue import me
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.exit_codes import FAILED, OK
 from sluice_ops.cli.output import print_json
 from sluice_ops.model.change import ChangeSpec, Plan, Result, Step
@@ -85,14 +85,14 @@ def carried_out(
             err=True,
         )
         try:
-            steps = run(channel, change, spec, me(), deadline, dry_run=dry_run, on_sentence=say)
+            steps = run(channel, change, spec, cli_user(), deadline, dry_run=dry_run, on_sentence=say)
         except KeyboardInterrupt:
             if dry_run:
                 raise
             typer.echo(
                 "Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True
             )
-            steps = [StepResult(Step.ABORT, abort(channel, change, spec, me(), say))]
+            steps = [StepResult(Step.ABORT, abort(channel, change, spec, cli_user(), say))]
     return Carried(change, spec, dry_run, time.monotonic() - began, tuple(steps))
 
 

@@ -157,7 +157,7 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
 
 def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
     """Write into ZooKeeper that a tier is to run, or to stop; the controller starts or stops the tier."""
-    from sluice_ops.channel.trail_queue import me  # noqa: PLC0415
+    from sluice_ops.channel.trail_queue import cli_user  # noqa: PLC0415
     from sluice_ops.model.change import START  # noqa: PLC0415
     from sluice_ops.operations import requests  # noqa: PLC0415
     from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
@@ -168,7 +168,9 @@ def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
         if tier not in known:
             message = f"there is no tier {tier!r}; known tiers: {', '.join(known) or 'none is published yet'}"
             raise WrongUsageError(message)
-        wanted = None if dry_run else requests.want(channel, tier, by=me(), running=running, again=running)
+        wanted = (
+            None if dry_run else requests.want(channel, tier, by=cli_user(), running=running, again=running)
+        )
     if wanted is None:
         spec = spec_of(kind, [tier])
         _carry_out(kind, spec, deadline=PLAN_SECONDS, dry_run=True, as_json=as_json)

@@ -4,7 +4,7 @@ import time
 
 import typer
 
-from sluice_ops.channel.trail_queue import me
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import carry_out, identity_of
 from sluice_ops.cli.exit_codes import FAILED
 from sluice_ops.cli.output import print_json, print_table
@@ -29,7 +29,7 @@ def show(*, as_json: bool) -> None:
     spec = ChangeSpec(kind=REPAIR)
     change = identity_of(spec)
     with open_channel() as channel:
-        result = run(channel, change, spec, me(), LOOK_SECONDS, dry_run=True)[0].result
+        result = run(channel, change, spec, cli_user(), LOOK_SECONDS, dry_run=True)[0].result
         answered = read_result(channel, operation_id(change, Step.PREFLIGHT)) is not None
     if not answered:
         raise PlatformAwayError(result.sentence)

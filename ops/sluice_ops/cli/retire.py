@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import typer
 
 from sluice_ops.channel import Channel, ConflictError, Write, trail_queue
-from sluice_ops.channel.trail_queue import me
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.exit_codes import WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.model import paths
@@ -78,7 +78,7 @@ def refusal(view: View, host: HostName) -> str | None:
 def take_off(channel: Channel, nodes: Mapping[str, int | None], what: str) -> None:
     """Delete those of a host's nodes that are there, each in this version, and say so in the trail: all of it or nothing."""
     entry = Entry(
-        at=time.time(), by=me(), layer=Layer.MAINTENANCE.name.lower(), what=what, outcome=Outcome.DONE
+        at=time.time(), by=cli_user(), layer=Layer.MAINTENANCE.name.lower(), what=what, outcome=Outcome.DONE
     )
     gone = [Write(path, None, version) for path, version in nodes.items() if channel.exists(path)]
     channel.multi([*gone, trail_queue.write(Role.OPERATOR, entry)])

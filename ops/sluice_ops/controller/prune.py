@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from sluice_ops.channel import Channel, Guard, Write
-from sluice_ops.channel.subtree import deletable
+from sluice_ops.channel.subtree import deletion_order
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeRecord, ChangeState, Result
 from sluice_ops.model.ids import Incarnation, OperationId
@@ -28,7 +28,7 @@ def prune(channel: Channel, view: View, epoch: Guard) -> None:
     """
     deletes: list[Write] = []
     for path in (*_changes(channel, view), *_incarnations(view), *_operations(channel, view)):
-        below = [Write(each, None, None) for each in deletable(channel, path)]
+        below = [Write(each, None, None) for each in deletion_order(channel, path)]
         if len(deletes) + len(below) > MOST:
             break
         deletes += below

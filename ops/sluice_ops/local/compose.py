@@ -21,7 +21,7 @@ from pathlib import Path
 import psycopg
 from confluent_kafka.admin import AdminClient
 
-from sluice_ops.channel import Channel, ChannelAwayError, tree
+from sluice_ops.channel import Channel, ChannelAwayError, access_lists
 from sluice_ops.local import fetch_jars, first_record
 from sluice_ops.local.layout import Layout, Ports
 from sluice_ops.local.parts import fetch_step, in_a_bucket, pipeline_name
@@ -150,7 +150,7 @@ def prepare_services() -> None:
     servers, _, chroot = where.zookeeper.partition("/")
     zookeeper.make_chroot(servers, f"/{chroot}")
     with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
-        tree.apply(channel.kazoo)
+        access_lists.apply(channel.kazoo)
     superuser = f"postgresql://sluice:{admin.secrets().postgres}@postgres:5432/postgres"
     with psycopg.connect(superuser, autocommit=True) as link:  # those that are nobody's business
         link.execute("revoke connect on database postgres, template1 from public")

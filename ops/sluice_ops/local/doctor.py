@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sluice_ops.channel import Channel, ChannelAwayError, tree
-from sluice_ops.cloud.users import tiers_by_host
+from sluice_ops.channel import Channel, ChannelAwayError, access_lists
+from sluice_ops.cloud.burst_hosts import tiers_by_host
 from sluice_ops.doctor import alerts, bucket, durability, java
 from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.local import memory, ports
@@ -168,7 +168,7 @@ def _containers(where: Layout) -> Iterator[Finding]:
 def _access(where: Layout) -> Iterator[Finding]:
     known = known_endpoints(where)
     with Channel(known.zookeeper, known.credential(Role.ADMIN)) as channel:
-        others = tree.other(channel.kazoo)
+        others = access_lists.find_wrong(channel.kazoo)
     if others:
         sentence = f"{len(others)} nodes have another access list than they should, such as {others[0]}"
         yield Finding("access", Verdict.BAD, sentence, "`sluice access --apply` puts them right")

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from sluice_ops.channel import Channel, NotAllowedError, Write, trail_queue
 from sluice_ops.channel.client import Waker
-from sluice_ops.channel.subtree import deletable
+from sluice_ops.channel.subtree import deletion_order
 from sluice_ops.model import paths
 from sluice_ops.model.access import Credential, Own, Role, Tls, id_of
 from sluice_ops.model.assignment import HostFacts
@@ -116,7 +116,7 @@ def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
         channel.kazoo.know({}, {host: known_as})
         entry = Entry(
             at=time.time(),
-            by=trail_queue.me(),
+            by=trail_queue.cli_user(),
             what=f"token for {host}, which is to join",
             outcome=Outcome.DONE,
         )
@@ -134,7 +134,7 @@ def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
 def spending(channel: Channel, host: str) -> list[Write]:
     """Return the writes that spend the token of a host; none where it has none."""
     path = paths.joining(host)
-    return [Write(each, None, None) for each in deletable(channel, path)] if channel.exists(path) else []
+    return [Write(each, None, None) for each in deletion_order(channel, path)] if channel.exists(path) else []
 
 
 def join(file: Path, own: Own) -> None:

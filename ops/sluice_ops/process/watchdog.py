@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Sight:
+class LoopSample:
     """What is seen of a loop at one look."""
 
     turns: int
@@ -56,25 +56,25 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Stillness:
+class Stall:
     """For how long a loop has made no turn, while it was watched. Pure."""
 
-    last: Sight
+    last: LoopSample
     seconds: float = 0.0
     idle: float = 0.0
     """Of these, the last ones in which its thread slept, without those in which it was held up."""
 
-    def then(self, sight: Sight, passed: float) -> "Stillness":
+    def after(self, sight: LoopSample, passed: float) -> "Stall":
         """Return it as of a look so many seconds later."""
         if sight.turns != self.last.turns or sight.excused:
-            return Stillness(sight)
+            return Stall(sight)
         more = min(passed, MOST_SECONDS)
         idle = (
             self.idle + (0.0 if sight.held_up else more)
             if sight.sleeps and sight.ran == self.last.ran
             else 0.0
         )
-        return Stillness(sight, self.seconds + more, idle)
+        return Stall(sight, self.seconds + more, idle)
 
     def hangs(self, limits: Limits) -> bool:
         """Tell whether the loop hangs."""
@@ -131,15 +131,15 @@ class Watchdog:
             self.turn()
 
     def _watch(self) -> None:
-        still, before = Stillness(self._look()), time.monotonic()
+        still, before = Stall(self._look()), time.monotonic()
         while not self._stop.wait(EVERY_SECONDS):
             now = time.monotonic()
-            still, before = still.then(self._look(still.last.turns), now - before), now
+            still, before = still.after(self._look(still.last.turns), now - before), now
             if still.hangs(self._limits):
                 self._end(still.seconds)
                 return
 
-    def _look(self, turns: int | None = None) -> Sight:
+    def _look(self, turns: int | None = None) -> LoopSample:
         """Look closer where the loop has made no turn since it had made so many."""
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 — no public way
         excused = self._resting > 0 or is_in(frame, self._services)
@@ -147,9 +147,9 @@ class Watchdog:
             ran = float((TASKS / str(self._native) / "schedstat").read_text().split()[0])
             sleeps = _state(self._native) == SLEEPS
         except OSError:  # a kernel that does not count
-            return Sight(self._turns, 0.0, sleeps=False, excused=excused)
+            return LoopSample(self._turns, 0.0, sleeps=False, excused=excused)
         held_up = self._turns == turns and (is_in(frame, self._called) or self._others_work())
-        return Sight(self._turns, ran, sleeps=sleeps, held_up=held_up, excused=excused)
+        return LoopSample(self._turns, ran, sleeps=sleeps, held_up=held_up, excused=excused)
 
     def _others_work(self) -> bool:
         """Tell whether another thread of this process runs, or waits for a processor or a disk: the loop may wait for its lock."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sluice_ops.channel.trail_queue import me
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import rollback
 from sluice_ops.controller.steps.abort import predicted, undo
@@ -22,7 +22,7 @@ def preview(change: ChangeRecord, view: View, now: float) -> tuple[list[str], fl
     known_seconds = {at: max(0.0, now - at) for at in stamps(view)}
     moment = Moment(now=now, lost=frozenset(), rules=Rules(), known_seconds=known_seconds)
     draft = Draft(view, moment)
-    undo(draft, change.id, me())
+    undo(draft, change.id, cli_user())
     sentences = [event.removesuffix(" (aborted)") for event in draft.events]
     for name in sorted(view.tiers):
         sentences += _of_tier(change, view.tiers[name], draft)

@@ -43,7 +43,7 @@ def trail_history(last: int, by: str | None, change: str | None) -> tuple[list[T
         with open_channel() as channel:
             queued = [
                 TrailLine(role=role, name=name, **entry.model_dump(mode="json"))
-                for role, name, entry in trail_queue.waiting(channel)
+                for role, name, entry in trail_queue.queued(channel)
             ]
     except ChannelAwayError as error:
         missing = f"{error}: requests of the last seconds may be missing here"

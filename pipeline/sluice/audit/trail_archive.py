@@ -34,7 +34,7 @@ _ADD = (
 
 def move(channel: Channel, connection: "psycopg.Connection[object]") -> int:
     """Move what waits in the channel; return how many entries. A crash in between moves one again, which changes nothing."""
-    waiting = trail_queue.waiting(channel)
+    waiting = trail_queue.queued(channel)
     for role, name, entry in waiting:
         values = (
             entry.at,

@@ -172,13 +172,13 @@ def _of_outside(streams: Sequence[str]) -> str:
 
 
 def _lost(tier: str, gap: Gap) -> Missing:
-    sentence = f"{gap} were gone from the stream before {tier} read them, and {trail_queue.me()} had it go on without"
+    sentence = f"{gap} were gone from the stream before {tier} read them, and {trail_queue.cli_user()} had it go on without"
     return Missing(f"{gap.place}:{gap.begin}", gap.end - gap.begin, sentence)
 
 
 def _want(channel: Channel, tier: str, found: Sequence[Gap], skipped: dict[str, int]) -> None:
     """Have the tier begun again, and have it in the trail."""
-    path, now, by = paths.wanted(tier), time.time(), trail_queue.me()
+    path, now, by = paths.wanted(tier), time.time(), trail_queue.cli_user()
     read = channel.read(path, TierWanted)
     before = TierWanted() if read is None else read.value
     after = before.model_copy(

@@ -161,7 +161,7 @@ def _ways(where: endpoints.Endpoints, tier: str) -> Ways | None:
 
 def _tell(where: endpoints.Endpoints, what: str) -> None:
     """Have it in the trail before anything is done."""
-    entry = Entry(at=time.time(), by=trail_queue.me(), what=what, outcome=Outcome.BEGUN)
+    entry = Entry(at=time.time(), by=trail_queue.cli_user(), what=what, outcome=Outcome.BEGUN)
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         channel.multi([trail_queue.write(Role.OPERATOR, entry)])
 

@@ -16,8 +16,7 @@ from sluice_airflow.errors import EndedByPersonError, StepFailedError, UnusableF
 from sluice_airflow.hooks.channel import ChannelHook
 from sluice_airflow.operators.steps import END, asked_by, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
-from sluice_ops.cloud.burst_hosts import needed
-from sluice_ops.cloud.users import tiers_by_host
+from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
@@ -71,7 +70,7 @@ class QuotaOperator(BaseOperator):
         try:
             with cloud() as ec2, ChannelHook().open() as channel:
                 running = sum(each.token != change_of(context) for each in ec2.instances())
-                count = needed(channel, self.tier, int(self.k), running, config)
+                count = instances_needed(channel, self.tier, int(self.k), running, config)
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         self.log.info(

@@ -5,7 +5,7 @@ import socket
 
 from kazoo.client import KazooClient
 
-from sluice_ops.channel import Channel, tree
+from sluice_ops.channel import Channel, access_lists
 from sluice_ops.local.layout import ADDRESS, Layout
 from sluice_ops.local.services import jvm
 from sluice_ops.local.start.service import NotReadyError, Program, Service
@@ -83,7 +83,7 @@ def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = Tru
             with Channel(
                 address + chroot, credentials.make(where.credentials).credential(Role.ADMIN)
             ) as channel:
-                tree.apply(channel.kazoo)
+                access_lists.apply(channel.kazoo)
 
     logs = jvm.log_config(where, "zookeeper-log4j2", REFUSED)
     command = (

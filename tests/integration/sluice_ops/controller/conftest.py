@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from sluice_ops.channel import Channel, tree
+from sluice_ops.channel import Channel, access_lists
 from sluice_ops.model.access import Role
 from sluice_ops.site import credentials, endpoints
 from sluice_ops.site.java import JAVA
@@ -84,5 +84,5 @@ def place(zookeeper, tmp_path):
 @pytest.fixture
 def admin(place):
     with Channel(place.zookeeper, place.needed(Role.ADMIN)) as channel:
-        tree.apply(channel.kazoo)
+        access_lists.apply(channel.kazoo)
         yield channel

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from sluice_ops.agent.host.store import HostFolder
-from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail_queue, tree
+from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, access_lists, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import HOST, KEPT, PROCESSES, TABLE, Role, host_of, parent
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
@@ -54,9 +54,9 @@ def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp
         admin.kazoo.ensure_path(at(row))
     known_as = token(place, "x").credential.ids[Role.JOINER]
     admin.put(paths.joining("x"), Sealed(seconds=1, known_as=known_as, data=""))
-    tree.apply(admin.kazoo)
-    assert tree.other(admin.kazoo) == []
-    assert tree.unknown(admin.kazoo) == []
+    access_lists.apply(admin.kazoo)
+    assert access_lists.find_wrong(admin.kazoo) == []
+    assert access_lists.find_unlisted(admin.kazoo) == []
     wrong = []
     anybody = {role: connected(place, role) for role in set(KEPT) - {Role.ADMIN}}
     agents = {host: agent_on(place, tmp_path, host) for host in ("h1", "h2")}
@@ -106,7 +106,7 @@ def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_pat
             agent.put(paths.host(host), facts(tmp_path, host))
             agent.create(paths.live(host), facts(tmp_path, host), ephemeral=True)
             agent.put(paths.observed(host), observed)
-        assert tree.other(admin.kazoo) == []
+        assert access_lists.find_wrong(admin.kazoo) == []
         sentence = "that takes the agent of h2, and this process is the agent of h1"
         for path in (paths.host("h2"), paths.live("h2"), paths.observed("h2")):
             with pytest.raises(NotAllowedError, match=sentence):
@@ -125,16 +125,16 @@ def test_nodes_of_an_older_version_are_bound_to_their_agents_credentials(place, 
     with connected(place, Role.AGENT) as before:  # as an older version has left it
         before.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": None}))
         before.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
-        assert tree.other(admin.kazoo) == []
+        assert access_lists.find_wrong(admin.kazoo) == []
         with agent_on(place, tmp_path, "h1") as agent:
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
-            assert tree.other(admin.kazoo) == [paths.host("h1"), paths.observed("h1")]
-            assert tree.apply(admin.kazoo) == 2
+            assert access_lists.find_wrong(admin.kazoo) == [paths.host("h1"), paths.observed("h1")]
+            assert access_lists.apply(admin.kazoo) == 2
             agent.put(paths.observed("h1"), Observed(epoch=2, agent_started=0.0, limits="none"))
             with pytest.raises(NotAllowedError, match="takes the agent of h1"):
                 before.put(paths.observed("h1"), Observed(epoch=3, agent_started=0.0, limits="none"))
             agent.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": "world:anyone"}))
-            tree.apply(admin.kazoo)  # what is no such credential counts for nothing
+            access_lists.apply(admin.kazoo)  # what is no such credential counts for nothing
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
 
 
@@ -167,8 +167,8 @@ def test_a_host_without_its_credential_may_rejoin_once_forgotten(place, admin, t
         assert forget().returncode == 0
         agent.put(paths.host("h1"), facts(made_anew, "h1"))
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
-    assert tree.other(admin.kazoo) == []
-    assert [each.entry.what for each in trail_queue.waiting(admin)] == ["forget h1"]
+    assert access_lists.find_wrong(admin.kazoo) == []
+    assert [each.entry.what for each in trail_queue.queued(admin)] == ["forget h1"]
 
 
 def test_a_drained_host_is_retired_with_its_credential(place, admin, tmp_path):
@@ -200,11 +200,11 @@ def test_a_drained_host_is_retired_with_its_credential(place, admin, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
         assert [path for path in nodes if admin.exists(path)] == []
         assert 'there is no host "h1"; known hosts: none' in retire().stderr
-    assert [each.entry.what for each in trail_queue.waiting(admin)] == ["retire h1"]
+    assert [each.entry.what for each in trail_queue.queued(admin)] == ["retire h1"]
     made_anew = tmp_path / "made anew"
     with agent_on(place, made_anew, "h1") as another:
         another.put(paths.host("h1"), facts(made_anew, "h1"))
-        assert tree.other(admin.kazoo) == []
+        assert access_lists.find_wrong(admin.kazoo) == []
 
 
 def went_through(act):
@@ -274,15 +274,15 @@ def test_an_open_tree_is_closed_with_all_that_is_in_it(place, zookeeper):
         before.put(paths.assignment("h1"), Assignment())
         before.create(paths.exporter("agent"), TierWanted(), ephemeral=True, sequence=True)
         with connected(place, Role.ADMIN) as admin:
-            open_to_all = tree.other(admin.kazoo)
+            open_to_all = access_lists.find_wrong(admin.kazoo)
             assert {"/", "/assignments/h1", "/config/wanted/entry"} <= set(open_to_all)
-            assert tree.apply(admin.kazoo) == len(open_to_all)
-            assert tree.apply(admin.kazoo) == 0
-            assert tree.other(admin.kazoo) == []
+            assert access_lists.apply(admin.kazoo) == len(open_to_all)
+            assert access_lists.apply(admin.kazoo) == 0
+            assert access_lists.find_wrong(admin.kazoo) == []
             with pytest.raises(NotAllowedError):
                 before.put(paths.assignment("h1"), Assignment(epoch=2))
     with connected(place, Role.AGENT) as agent, pytest.raises(NotAllowedError, match="by their admin only"):
-        tree.apply(agent.kazoo)
+        access_lists.apply(agent.kazoo)
     plain = KazooClient(zookeeper)
     plain.start()
     with pytest.raises(NoAuthError):
@@ -295,7 +295,7 @@ def test_a_tree_that_lacks_a_root_is_made_whole_by_the_admin_only(place, admin):
     admin.kazoo.delete(paths.EXPORTERS)
     with pytest.raises(NotAllowedError, match="`sluice access --apply`"):
         connected(place, Role.AGENT).start()
-    tree.apply(admin.kazoo)
+    access_lists.apply(admin.kazoo)
     for role in PROCESSES:
         connected(place, role).start().stop()
 
@@ -316,8 +316,8 @@ def test_a_controller_leads_with_its_credential_and_does_not_start_without(place
     finally:
         controller.terminate()
         controller.wait(20)
-    assert tree.other(admin.kazoo) == []
-    assert tree.unknown(admin.kazoo) == []
+    assert access_lists.find_wrong(admin.kazoo) == []
+    assert access_lists.find_unlisted(admin.kazoo) == []
     kept = place.access.credentials / Role.CONTROLLER
     password = kept.read_text().strip()
     assert password not in (tmp_path / "log").read_text()
@@ -368,7 +368,7 @@ def test_only_its_agent_writes_a_hosts_nodes_and_a_namesake_is_refused(place, ad
     for path in (paths.host("h1"), paths.observed("h1")):
         acls, _ = admin.kazoo.get_acls(path)
         assert {each.id.id for each in acls if "WRITE" in each.acl_list} == {own.known_as}
-    assert tree.other(admin.kazoo) == []
+    assert access_lists.find_wrong(admin.kazoo) == []
     wait(lambda: "`sluice access --forget h1`" in (second / "log").read_text(), agent(second))
     assert own.password not in (first / "log").read_text()
     for home in (first, second):

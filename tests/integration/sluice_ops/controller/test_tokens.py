@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.agent.host.store import HostFolder
-from sluice_ops.channel import Channel, trail_queue, tree
+from sluice_ops.channel import Channel, access_lists, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import HostFacts
@@ -129,7 +129,7 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
     )
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(written))  # as of an earlier version
     token, secret = joining.make(endpoints.load(), "h1", 60), place.needed(Role.AGENT).password
-    assert tree.other(admin.kazoo) == []
+    assert access_lists.find_wrong(admin.kazoo) == []
     sealed = admin.kazoo.get(paths.joining("h1"))[0].decode()
     assert token.key not in sealed
     assert secret not in sealed
@@ -142,7 +142,7 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
     folder.write_text("nothing can be written below it")
     with pytest.raises(joining.JoinError, match="the token is still good for this machine"):
         first.join("h1", file)
-    assert tree.other(admin.kazoo) == [], "with the claim and the answer"
+    assert access_lists.find_wrong(admin.kazoo) == [], "with the claim and the answer"
     folder.unlink()
     first.join("h1", file)
     assert is_registered(admin, "h1", first)
@@ -156,7 +156,7 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
     assert {path.name for path in (tmp_path / "postgres").iterdir()} == {"driver"}
     assert place.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@db/x?passfile=")
     assert "airflows" not in (first.home / "endpoints.json").read_text()
-    assert [(each.entry.what.partition(",")[0], each.role) for each in trail_queue.waiting(admin)] == [
+    assert [(each.entry.what.partition(",")[0], each.role) for each in trail_queue.queued(admin)] == [
         ("join h1 with its token", Role.CONTROLLER),
         ("token for h1", Role.OPERATOR),
     ]
@@ -284,7 +284,7 @@ def test_a_join_killed_at_any_step_succeeds_when_repeated(place, admin, machine)
     assert killed >= 8, (
         "own credential, claim, agent, driver, endpoints, live, registration, the token's file"
     )
-    assert tree.other(admin.kazoo) == []
+    assert access_lists.find_wrong(admin.kazoo) == []
 
 
 def test_without_a_controller_a_token_waits_and_a_later_one_replaces_it(

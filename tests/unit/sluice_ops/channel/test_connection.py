@@ -12,7 +12,7 @@ from kazoo.exceptions import ConnectionLoss, KazooException
 from kazoo.protocol.states import KazooState
 
 from sluice_ops.agent.host.presence import Presence
-from sluice_ops.channel import Channel, ChannelAwayError, connection, tree
+from sluice_ops.channel import Channel, ChannelAwayError, access_lists, connection
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.ids import HostName
 
@@ -123,7 +123,7 @@ def test_the_channel_counts_as_away(silent: Channel, tmp_path: Path) -> None:
         lambda: silent.delete("/a"),
         lambda: silent.exists("/a"),
         presence.ensure,
-        lambda: tree.apply(silent.kazoo),
+        lambda: access_lists.apply(silent.kazoo),
     ):
         with pytest.raises(ChannelAwayError):
             ask()

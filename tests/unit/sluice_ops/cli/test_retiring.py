@@ -51,7 +51,7 @@ def test_a_drained_host_is_retired_once_its_agent_is_stopped(world):
     assert done.exit_code == 0, done.stderr
     assert "h2 is off the channel" in done.stdout
     assert not nodes(world, "h2")
-    (told,) = [each.entry for each in trail_queue.waiting(world.channel) if each.entry.what == "retire h2"]
+    (told,) = [each.entry for each in trail_queue.queued(world.channel) if each.entry.what == "retire h2"]
     assert (told.layer, told.outcome) == ("maintenance", "done")
     assert told.by.startswith("cli:")
     world.agents.pop("h2")

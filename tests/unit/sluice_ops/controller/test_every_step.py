@@ -75,7 +75,11 @@ class Mortal(World):
     def take_office(self):
         self.epoch += 1
         self.channel.put(paths.EPOCH, EpochRecord(epoch=self.epoch, leader=f"c{self.epoch}"))
-        self.absences, self.ages, self.settled = Absences(LOST_SECONDS, self.clock), TimestampAges(self.clock), None
+        self.absences, self.ages, self.settled = (
+            Absences(LOST_SECONDS, self.clock),
+            TimestampAges(self.clock),
+            None,
+        )
 
     def guarded(self, portion, epoch=None):
         self.channel.multi([Guard(paths.EPOCH, (epoch or self.epoch) - 1), *portion])
@@ -173,7 +177,7 @@ def end(world):
             for each in changes(world)
         ),
         "trail": sorted(
-            (found.entry.change, found.entry.outcome) for found in trail_queue.waiting(world.channel)
+            (found.entry.change, found.entry.outcome) for found in trail_queue.queued(world.channel)
         ),
         "tiers": {
             name: (world.state(name), owners[name].model_dump(exclude={"epoch"})) for name in world.specs

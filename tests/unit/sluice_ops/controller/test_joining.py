@@ -4,7 +4,7 @@ import pytest
 from simulation.memory import MemoryChannel
 
 from sluice_ops.channel import ConflictError, Guard, Write
-from sluice_ops.channel.trail_queue import waiting
+from sluice_ops.channel.trail_queue import queued
 from sluice_ops.controller.joining import Joining
 from sluice_ops.model import paths
 from sluice_ops.model.access import Credential, Role
@@ -50,7 +50,7 @@ class Site:
         return None if found is None else found.value
 
     def trail(self):
-        return [(each.entry.what, each.entry.outcome) for each in waiting(self.channel)]
+        return [(each.entry.what, each.entry.outcome) for each in queued(self.channel)]
 
 
 def opened(answer, private):

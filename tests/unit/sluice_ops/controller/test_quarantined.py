@@ -60,7 +60,7 @@ def test_a_host_where_two_tenants_keep_dying_is_quarantined_with_a_reason(world)
 
 def entries(world):
     return [
-        found.entry for found in sorted(trail_queue.waiting(world.channel), key=lambda each: each.entry.at)
+        found.entry for found in sorted(trail_queue.queued(world.channel), key=lambda each: each.entry.at)
     ]
 
 

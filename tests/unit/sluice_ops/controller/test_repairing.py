@@ -70,7 +70,7 @@ def test_long_drift_is_repaired_by_an_ordinary_change():
     assert any(
         "counts has drifted for 300 s: it has 2 workers on" in sentence for sentence in world.sentences
     )
-    entries = [found.entry for found in trail_queue.waiting(world.channel) if found.entry.change == change.id]
+    entries = [found.entry for found in trail_queue.queued(world.channel) if found.entry.change == change.id]
     assert {(entry.outcome, entry.layer, entry.by) for entry in entries} == {
         (Outcome.BEGUN, None, CONTROLLER),
         (Outcome.DONE, None, CONTROLLER),

@@ -22,7 +22,7 @@ def settled(channel=None):
 
 
 def entries(world, **wanted):
-    found = sorted(trail_queue.waiting(world.channel), key=lambda each: each.entry.at)
+    found = sorted(trail_queue.queued(world.channel), key=lambda each: each.entry.at)
     return [
         each.entry
         for each in found

@@ -18,9 +18,9 @@ from sluice_ops.model.joining import Sealed
 T = TypeVar("T")
 
 
-def other(connection: Connection) -> list[str]:
+def find_wrong(connection: Connection) -> list[str]:
     """Return the paths of all nodes whose access list is not that of the table."""
-    return _asked(lambda: list(_other(connection)))
+    return _asked(lambda: list(_wrong_paths(connection)))
 
 
 def apply(connection: Connection) -> int:
@@ -29,7 +29,7 @@ def apply(connection: Connection) -> int:
     def make() -> int:
         for root in ("/", *paths.ROOTS):
             connection.ensure_path(root)
-        found = list(_other(connection))
+        found = list(_wrong_paths(connection))
         for _ in _answers(found, lambda path: connection.set_acls_async(path, connection.acl(path))):
             pass
         return len(found)
@@ -37,7 +37,7 @@ def apply(connection: Connection) -> int:
     return _asked(make)
 
 
-def unknown(connection: Connection) -> list[str]:
+def find_unlisted(connection: Connection) -> list[str]:
     """Return the paths of all nodes that the table has no row for."""
     return _asked(lambda: [path for path in walk(connection) if row_of(path) is None])
 
@@ -51,7 +51,7 @@ def walk(connection: Connection) -> Iterator[str]:
         level = [f"{path.rstrip('/')}/{name}" for path, names in below for name in sorted(names)]
 
 
-def _other(connection: Connection) -> Iterator[str]:
+def _wrong_paths(connection: Connection) -> Iterator[str]:
     connection.know(dict(_agents(connection)), dict(_joiners(connection)))
     for path, (acls, _) in _answers(list(walk(connection)), connection.get_acls_async):
         if set(acls) != set(connection.acl(path)):
