@@ -1,1 +1,4 @@
-"""Checks of a pipeline before anything runs: operators, shapes of records, state plans."""
+"""Checks of a pipeline before a tier runs: Spark operators, shapes of streams and sinks, state.
+
+Start with `operators`.
+"""

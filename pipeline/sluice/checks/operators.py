@@ -1,4 +1,6 @@
-"""Which operators a tier may use: checked on the analysed plan of its transform, before anything runs."""
+"""Checks a tier's transform before the tier runs: the analysed plan may contain allowed Spark
+operators only.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,78 +21,90 @@ if TYPE_CHECKING:
 
 RECORD_BY_RECORD = frozenset(
     {
-        "Project", "Filter", "Generate", "Join", "Union", "SubqueryAlias", "ResolvedHint", "View", "LocalRelation", "LogicalRDD",
-        "LogicalRelation", "DataSourceV2Relation", "StreamingRelation", "StreamingRelationV2", "OneRowRelation", "Range",
+        "Project", "Filter", "Generate", "Join", "Union", "SubqueryAlias", "ResolvedHint", "View",
+        "LocalRelation", "LogicalRDD", "LogicalRelation", "DataSourceV2Relation", "StreamingRelation",
+        "StreamingRelationV2", "OneRowRelation", "Range",
     }
 )  # fmt: skip
-"""Operators that keep records in order and hold no state: all that a realtime tier, or a tier that writes a stream, may use."""
+"""Operators that keep the order of records and hold no state.
+
+A tier without state, realtime or batch, may use only these.
+"""
 ONE_FOR_ONE = frozenset({"Project", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
-"""Operators that make exactly one record of each."""
+"""Operators that make exactly one record of each record."""
 STATEFUL = frozenset(
     {
-        "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark", "TransformWithState",
-        "TransformWithStateInPySpark",
+        "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark",
+        "TransformWithState", "TransformWithStateInPySpark",
     }
 )  # fmt: skip
-"""What a tier with state may use besides: Spark keeps it in the state store."""
+"""Operators that only a tier with state may use; Spark keeps their data in the state store."""
 PYTHON = ("PythonUDF", "PythonUDAF", "PythonUDTF", "PythonFuncExpression")
 
-
 KAFKA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
-    " headers array<struct<key: string, value: binary>>"
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " timestampType int, headers array<struct<key: string, value: binary>>"
 )
+"""The columns of Kafka's records in Spark."""
 
 
 def check_tier(session: "SparkSession", tier: Tier) -> bool:
-    """Run the tier's transform on no records, check the plan that comes out, and tell whether it makes exactly one of each record."""
+    """Run the tier's transform on an empty DataFrame, and check the resulting plan.
+
+    Return whether the transform makes exactly one record of each record. Raise DeclarationError if
+    the tier cannot run.
+    """
     if tier.state is not None:
         check_state(state_plan(session, tier), tier)
         return False
-    made = transformed(session.createDataFrame([], KAFKA), tier)
-    one_for_one = check(made, tier)
-    _check_names(made, tier)
-    _check_columns(made, tier)
-    _check_directions(made, tier)
+    result = transformed(session.createDataFrame([], KAFKA), tier)
+    one_for_one = check(result, tier)
+    _check_names(result, tier)
+    _check_columns(result, tier)
+    _check_directions(result, tier)
     return one_for_one
 
 
-def _check_directions(made: "DataFrame", tier: Tier) -> None:
-    """Refuse a partition's number that is none: Spark would fail at a text while it runs, and cut 1.5 to 1 in silence."""
+def _check_directions(result: "DataFrame", tier: Tier) -> None:
+    """Refuse a column of partition numbers that is not an integer column.
+
+    Spark would fail at a text at run time, and would silently cut 1.5 to 1.
+    """
     for stream in tier.outputs:
         if isinstance(stream.grouping, Direct):
-            column = made.schema[stream.grouping.column]
+            column = result.schema[stream.grouping.column]
             if not isinstance(column.dataType, IntegralType):
                 kind = column.dataType.simpleString()
                 message = (
-                    f'tier "{tier.name}": "{stream.name}" is directed by the column {column.name}, which is {kind} and no whole number; '
-                    f'cast it in the transform: F.col("{column.name}").cast("int")'
+                    f'tier "{tier.name}": the column {column.name} chooses the partition of "{stream.name}", '
+                    f"but its type is {kind}, not an integer; "
+                    f'cast the column in the transform: F.col("{column.name}").cast("int")'
                 )
                 raise DeclarationError(message)
 
 
 def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":
-    """Run the transform of a tier with state on streams that never have a record."""
+    """Run the transform of a tier with state on empty streams, and return the result."""
     fields = session.createDataFrame([], KAFKA).schema
     ticks = session.readStream.format("rate").load()
-    nothing = ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
-    return absorbed([nothing for _ in tier.inputs], tier)
+    empty = ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
+    return absorbed([empty for _ in tier.inputs], tier)
 
 
-def check_state(made: "DataFrame", tier: Tier) -> None:
-    """Refuse a transform that Spark cannot keep the state of, naming the operator."""
-    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — there is no public way to the analysed plan
+def check_state(result: "DataFrame", tier: Tier) -> None:
+    """Refuse a transform whose state Spark cannot keep; the message names the operator."""
+    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — the analysed plan has no public API
     for node in _nodes(plan):
         name = node.getClass().getSimpleName()
         if name not in RECORD_BY_RECORD | STATEFUL:
             message = (
-                f'tier "{tier.name}": {name} cannot run on a stream; a tier with state may aggregate by window or key, join its inputs, '
-                f"drop duplicates and transformWithState"
+                f'tier "{tier.name}": {name} cannot run on a stream; a tier with state may aggregate '
+                "by window or key, join its inputs, drop duplicates and use transformWithState"
             )
             raise DeclarationError(message)
-    _check_joins(made, tier)
-    mode = output_mode(made)
-    jvm = made.sparkSession._jvm  # noqa: SLF001 — Spark has this check for itself alone
+    _check_joins(result, tier)
+    mode = output_mode(result)
+    jvm = result.sparkSession._jvm  # noqa: SLF001 — Spark's check has no public API
     assert jvm is not None  # noqa: S101 — the session runs
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     try:
@@ -98,48 +112,56 @@ def check_state(made: "DataFrame", tier: Tier) -> None:
             plan, modes.Append() if mode == "append" else modes.Update()
         )
     except (Py4JJavaError, AnalysisException) as error:
-        message = f'tier "{tier.name}": Spark refuses its transform in output mode {mode}: {plainly(error).splitlines()[0]}'
+        reason = plainly(error).splitlines()[0]
+        message = f'tier "{tier.name}": Spark refuses the transform in output mode {mode}: {reason}'
         raise DeclarationError(message) from error
 
 
-def _check_joins(made: "DataFrame", tier: Tier) -> None:
-    """Refuse a join of streams that leaves records out without anybody's knowing."""
-    for join in joins(made._jdf.queryExecution().analyzed()):  # noqa: SLF001 — as above
+def _check_joins(result: "DataFrame", tier: Tier) -> None:
+    """Refuse a join of streams that leaves records out without counting them."""
+    for join in joins(result._jdf.queryExecution().analyzed()):  # noqa: SLF001 — as above
         kind = join.joinType().sql()
         if kind != "FULL OUTER":
             message = (
-                f'tier "{tier.name}": its transform joins streams ({kind}), and nobody could count the records that find no partner; '
-                f"join them with sluice.records.joins.joined"
+                f'tier "{tier.name}": the transform joins streams ({kind}), so records without a partner '
+                "would not be counted; use `joined` (from sluice import joined)"
             )
             raise DeclarationError(message)
-        if _marks_unmatched(made) and UNMATCHED not in made.columns:
-            message = f'tier "{tier.name}": its transform dropped the column "{UNMATCHED}" of its join; select it with the others'
-            raise DeclarationError(message)
-        if UNMATCHED in made.columns and not tier.filters:
+        if _marks_unmatched(result) and UNMATCHED not in result.columns:
             message = (
-                f'tier "{tier.name}": its join leaves out records that find no partner; say so with filters=True, so that the audit '
-                f"does not take them for lost"
+                f'tier "{tier.name}": the transform dropped the column "{UNMATCHED}" of the join; '
+                f'select "{UNMATCHED}" with the other columns'
+            )
+            raise DeclarationError(message)
+        if UNMATCHED in result.columns and not tier.filters:
+            message = (
+                f'tier "{tier.name}": the join leaves out records without a partner; '
+                "set filters=True, or the audit reports these records as lost"
             )
             raise DeclarationError(message)
 
 
-def _marks_unmatched(made: "DataFrame") -> bool:
-    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
+def _marks_unmatched(result: "DataFrame") -> bool:
+    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
     return any(
-        f" AS {UNMATCHED}#" in each.toString()
+        f" AS {UNMATCHED}#" in expression.toString()
         for node in _nodes(plan)
-        for each in _sequence(node.expressions())
+        for expression in _sequence(node.expressions())
     )
 
 
-def check(made: "DataFrame", tier: Tier) -> bool:
-    """Refuse a transform whose plan cannot run in the tier's mode, naming the operator; tell whether it makes exactly one of each."""
+def check(result: "DataFrame", tier: Tier) -> bool:
+    """Refuse a transform whose plan cannot run in the tier's mode; the message names the operator.
+
+    Return whether the transform makes exactly one record of each record.
+    """
     one_for_one = not any(isinstance(stream.grouping, All) for stream in tier.outputs)
-    nodes = _nodes(made._jdf.queryExecution().analyzed())  # noqa: SLF001 — there is no public way to the analysed plan
+    nodes = _nodes(result._jdf.queryExecution().analyzed())  # noqa: SLF001 — as above
     if sum(_is_input(node) for node in nodes) > 1:
         message = (
-            f'tier "{tier.name}": its transform reads its records twice (a union or a join with themselves), so some would come out '
-            f'behind later ones and be dropped as replays; make several of one in one go, with posexplode and a column "{INDEX}"'
+            f'tier "{tier.name}": the transform reads its records twice (a union or a self-join), '
+            "so some records would come out after later ones and be dropped as replays; "
+            f'to make several records of one, use posexplode and a column "{INDEX}"'
         )
         raise DeclarationError(message)
     for node in nodes:
@@ -149,14 +171,16 @@ def check(made: "DataFrame", tier: Tier) -> bool:
             _refuse(tier, name)
         if not tier.filters and _leaves_out(node, name):
             message = (
-                f'tier "{tier.name}": its transform leaves records out ({name}); say so with filters=True, so that the audit does not '
-                f'take them for lost, or keep them and give them a "reason", which sends them to quarantine'
+                f'tier "{tier.name}": the transform leaves records out ({name}); '
+                "set filters=True, or the audit reports these records as lost; "
+                'or keep the records with a "reason", which sends them to quarantine'
             )
             raise DeclarationError(message)
-        if name == "Join" and not any(_is_broadcast(each) for each in _nodes(node)):
+        if name == "Join" and not any(_is_broadcast(below) for below in _nodes(node)):
             message = (
-                f'tier "{tier.name}": its transform joins a table without F.broadcast around it, so Spark may sort the records by the '
-                f"table's key, and those that fall behind others would be dropped as replays; write F.broadcast(table)"
+                f'tier "{tier.name}": the transform joins a table without F.broadcast, so Spark may sort '
+                "the records by the table's key; records that come out after later ones would be dropped "
+                "as replays; write F.broadcast(table)"
             )
             raise DeclarationError(message)
         if tier.mode is not Mode.REALTIME:
@@ -167,32 +191,35 @@ def check(made: "DataFrame", tier: Tier) -> bool:
     return one_for_one
 
 
-def _check_names(made: "DataFrame", tier: Tier) -> None:
-    """Refuse several records of one name in one stream or sink: all but the first of them would be taken for replays."""
+def _check_names(result: "DataFrame", tier: Tier) -> None:
+    """Refuse several records with one origin in one stream or sink.
+
+    All but the first of these records would be dropped as replays.
+    """
     if len(tier.outputs) > 1:
-        return  # each may go to a stream of its own
-    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
-    several = [node for node in _nodes(plan) if node.getClass().getSimpleName() == "Generate"]
-    several = [
-        node for node in several if node.generator().getClass().getSimpleName() != "JsonTuple"
-    ]  # which makes one row of each
-    if several and INDEX not in made.columns:
+        return  # each record may go to a different stream
+    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
+    generators = [node.generator() for node in _nodes(plan) if node.getClass().getSimpleName() == "Generate"]
+    # JsonTuple makes one row of each row
+    several = [generator for generator in generators if generator.getClass().getSimpleName() != "JsonTuple"]
+    if several and INDEX not in result.columns:
         message = (
-            f'tier "{tier.name}": its transform makes several records of one ({several[0].generator().prettyName()}) under one name, and '
-            f'all but the first would be dropped as replays; return a column "{INDEX}" that counts them (posexplode gives one)'
+            f'tier "{tier.name}": the transform makes several records of one ({several[0].prettyName()}) '
+            "with the same origin, so all but the first would be dropped as replays; "
+            f'return a column "{INDEX}" that counts them (posexplode returns one)'
         )
         raise DeclarationError(message)
 
 
-def _check_columns(made: "DataFrame", tier: Tier) -> None:
+def _check_columns(result: "DataFrame", tier: Tier) -> None:
     """Refuse rows that lack a column of the tier's sink."""
     if tier.sink is None:
         return
-    own = business(made, tier)
+    own = business(result, tier)
     if missing := [name for name in tier.sink.columns if name not in own]:
         message = (
-            f'tier "{tier.name}": its sink "{tier.sink.name}" takes {", ".join(missing)}, its transform returns {", ".join(own)}; '
-            f"return a column for each of the sink's"
+            f'tier "{tier.name}": the sink "{tier.sink.name}" needs {", ".join(missing)}, '
+            f"but the transform returns {', '.join(own)}; return every column of the sink"
         )
         raise DeclarationError(message)
 
@@ -204,7 +231,7 @@ def _leaves_out(node: Any, name: str) -> bool:
 
 
 def _is_input(node: Any) -> bool:
-    """Tell whether it is where Kafka's records come from."""
+    """Tell whether an operator is the source of Kafka's records."""
     return node.children().isEmpty() and any(
         attribute.name() == "timestampType" for attribute in _sequence(node.output())
     )
@@ -217,13 +244,14 @@ def _is_broadcast(node: Any) -> bool:
 def _refuse(tier: Tier, operator: str) -> None:
     if tier.mode is Mode.REALTIME:
         message = (
-            f'tier "{tier.name}": {operator} cannot run in mode realtime, which takes project, filter, explode and a join '
-            f"with a small table; set mode=Mode.BATCH, or do without it"
+            f'tier "{tier.name}": {operator} cannot run in mode realtime, which allows project, filter, '
+            f"explode and a join with a small table; set mode=Mode.BATCH, or remove {operator}"
         )
     else:
         message = (
-            f'tier "{tier.name}": {operator} does not keep records one by one and in order, so their replays could not be told '
-            f"from new ones; let the sink add up (sluice.sinks.table.Totals), or give the tier state and a table `Latest`"
+            f'tier "{tier.name}": {operator} does not keep records one by one and in order, so Sluice could '
+            "not tell replays from new records; let the sink add up (a table `Totals`), "
+            "or give the tier state and a table `Latest`"
         )
     raise DeclarationError(message)
 
@@ -235,10 +263,10 @@ def _is_python(expression: Any) -> bool:
 
 
 def _nodes(plan: Any) -> list[Any]:
-    found = [plan]
+    nodes = [plan]
     for child in _sequence(plan.children()):
-        found.extend(_nodes(child))
-    return found
+        nodes.extend(_nodes(child))
+    return nodes
 
 
 def _sequence(items: Any) -> list[Any]:

@@ -1,4 +1,7 @@
-"""What others rely on of each tier, as a release says it: read off the declaration. Pure; called when a pipeline is published."""
+"""Shapes: the parts of each tier's declaration that other tiers, sinks and checkpoints rely on.
+
+A release contains the shapes of its tiers; publishing calls this module. Pure.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +11,7 @@ from sluice.sinks.table import Latest, Totals
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
 
-SAME = {
+ALIASES = {
     "int": "integer",
     "long": "bigint",
     "short": "smallint",
@@ -17,22 +20,22 @@ SAME = {
     "dec": "decimal",
     "numeric": "decimal",
 }
-"""Spark's other names of its types."""
+"""Spark's aliases of types → the names of the types."""
 OPENS, CLOSES = "<(", ">)"
 NAMED = re.compile(
     r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^\s:`]+))(?:\s*:\s*|\s+)(?P<kind>\S.*?)\s*", re.DOTALL
 )
-ASIDE = re.compile(r"\s+(not\s+null|comment\s+(['\"]).*\2)\s*$", re.IGNORECASE | re.DOTALL)
-"""What may stand behind a type and says nothing of it."""
+SUFFIX = re.compile(r"\s+(not\s+null|comment\s+(['\"]).*\2)\s*$", re.IGNORECASE | re.DOTALL)
+"""Text after a type that is not part of the type."""
 
 
 def shapes(pipeline: Pipeline, operators: Mapping[str, tuple[str, ...]]) -> dict[TierName, TierShape]:
-    """Return the shape of each tier; `operators` are what those with state hold."""
+    """Return the shape of each tier; `operators` are the stateful operators by tier."""
     return {TierName(tier.name): shape(tier, operators.get(tier.name, ())) for tier in pipeline.tiers}
 
 
 def shape(tier: Tier, operators: tuple[str, ...]) -> TierShape:
-    """Return the shape of one tier; DeclarationError where a stream's columns cannot be read."""
+    """Return the shape of one tier; DeclarationError if a stream's columns cannot be parsed."""
     sink, state = tier.sink, tier.state
     return TierShape(
         inputs=tuple(_stream(stream) for stream in tier.inputs),
@@ -57,25 +60,31 @@ def _stream(stream: Stream) -> StreamShape:
 
 
 def columns(text: str) -> dict[str, str]:
-    """Return types by name of columns that are written as SQL: `id string, at bigint`."""
-    found: dict[str, str] = {}
+    """Parse columns that are written as SQL, such as `id string, at bigint`: name → type.
+
+    Raise DeclarationError if a part is not a name and a type.
+    """
+    kinds: dict[str, str] = {}
     for part in _parts(text):
         named = NAMED.fullmatch(part)
         if named is None:
-            message = f"columns {text!r}: {part.strip()!r} is no name and type; write them like `id string, at bigint`"
+            message = (
+                f"columns {text!r}: {part.strip()!r} is not a name and a type; "
+                "write columns like `id string, at bigint`"
+            )
             raise DeclarationError(message)
-        found[named["quoted"] or named["plain"]] = _kind(named["kind"])
-    return found
+        kinds[named["quoted"] or named["plain"]] = _kind(named["kind"])
+    return kinds
 
 
 def _kind(text: str) -> str:
-    while (shorter := ASIDE.sub("", text)) != text:
+    while (shorter := SUFFIX.sub("", text)) != text:
         text = shorter
-    return re.sub(r"[a-z]+", lambda word: SAME.get(word[0], word[0]), re.sub(r"\s+", "", text.lower()))
+    return re.sub(r"[a-z]+", lambda word: ALIASES.get(word[0], word[0]), re.sub(r"\s+", "", text.lower()))
 
 
 def _parts(text: str) -> Iterable[str]:
-    """Split at the commas that are in no brackets and no quotes."""
+    """Split at the commas outside brackets and quotes."""
     depth, begin, quote = 0, 0, ""
     for at, letter in enumerate(text):
         if quote:

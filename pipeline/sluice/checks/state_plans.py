@@ -1,6 +1,7 @@
-"""What tiers with state hold in Spark, read off their analysed plans when a release is published: a checkpoint takes no other.
+"""The stateful operators of a tier, from the analysed plan: a checkpoint fits no other operators.
 
-Spark compares the types of what a store holds, but only when a query begins on the checkpoint, and never what a window's width is.
+Publishing keeps them in the release. Spark itself compares only the types in a state store, only
+when a query starts on the checkpoint, and never the width of a window.
 """
 
 import re
@@ -14,89 +15,103 @@ from sluice.checks.operators import state_plan
 from sluice.records.state_inputs import NAME
 
 WITHIN = "DeduplicateWithinWatermark"
-HOLDS = frozenset(
+STATEFUL = frozenset(
     {"Aggregate", "Deduplicate", WITHIN, "Distinct", "TransformWithState", "TransformWithStateInPySpark"}
 )
-"""Operators that keep something from batch to batch, besides joins of streams."""
+"""Operators that keep state from batch to batch, besides joins of streams."""
 WINDOW = re.compile(
-    r"named_struct\(start, .*?precisetimestampconversion\((?P<time>[^,(]+), .*? - (?P<offset>\d+)\) % (?P<slide>\d+)\)"
+    r"named_struct\(start, .*?precisetimestampconversion\((?P<time>[^,(]+), "
+    r".*? - (?P<offset>\d+)\) % (?P<slide>\d+)\)"
     r".* \+ (?P<width>\d+)\), LongType, TimestampType\)\)\)",
     re.DOTALL,
 )
-"""What Spark makes of a window, which is many lines of it. Unit of its numbers: microseconds."""
+"""A window as Spark's plan prints it, on many lines. Unit of the numbers: microseconds."""
 
 
-def held(session: SparkSession, tier: Tier) -> tuple[str, ...]:
-    """Return what one tier holds, operator by operator."""
-    plan = state_plan(session, tier)._jdf.queryExecution().analyzed()  # noqa: SLF001 — there is no public way to the analysed plan
-    nodes = list(_own(plan))
-    made = {number: text for node in nodes for number, text in _made(node)}
-    return tuple(_said(node, made) for node in nodes if _holds(node))
+def state_operators(session: SparkSession, tier: Tier) -> tuple[str, ...]:
+    """Return a description of each operator of a tier that keeps state."""
+    plan = state_plan(session, tier)._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
+    nodes = list(_nodes_of_transform(plan))
+    definitions = {number: text for node in nodes for number, text in _definitions(node)}
+    return tuple(_description(node, definitions) for node in nodes if _keeps_state(node))
 
 
-def _own(plan: Any) -> Iterable[Any]:
-    """Yield the operators that the tier's transform is made of, from the result downwards."""
+def _nodes_of_transform(plan: Any) -> Iterable[Any]:
+    """Yield the operators of the tier's transform, from the result downwards."""
     if plan.getClass().getSimpleName() == WITHIN and NAME in plan.keys().toString():
-        return  # where the platform drops replays: all below is its own
+        return  # Sluice drops replays with this operator; Sluice added all operators below, too
     yield plan
     for child in _sequence(plan.children()):
-        yield from _own(child)
+        yield from _nodes_of_transform(child)
 
 
-def _holds(node: Any) -> bool:
+def _keeps_state(node: Any) -> bool:
     name = node.getClass().getSimpleName()
-    return name in HOLDS or (
+    return name in STATEFUL or (
         name == "Join" and all(child.isStreaming() for child in _sequence(node.children()))
     )
 
 
-def _made(node: Any) -> Iterable[tuple[str, str]]:
-    """Yield the columns that an operator makes: the number that Spark gives each, and what it is made of."""
+def _definitions(node: Any) -> Iterable[tuple[str, str]]:
+    """Yield, for each column that an operator defines, Spark's number of the column and its
+    expression.
+    """
     kind = node.getClass().getSimpleName()
     if kind == "Project":
         for expression in _sequence(node.expressions()):
-            if found := re.fullmatch(
-                r"(?P<made>.+) AS .+?#(?P<number>\d+)L?\S*", expression.toString(), re.DOTALL
+            if match := re.fullmatch(
+                r"(?P<expression>.+) AS .+?#(?P<number>\d+)L?\S*", expression.toString(), re.DOTALL
             ):
-                yield found["number"], window(found["made"])
-    elif kind == "Expand":  # of windows that overlap
-        rows = [[window(each.toString()) for each in _sequence(row)] for row in _sequence(node.projections())]
-        for column, ways in zip(_sequence(node.output()), zip(*rows, strict=True), strict=True):
-            yield str(column.exprId().id()), " or ".join(dict.fromkeys(ways))
+                yield match["number"], short_window(match["expression"])
+    elif kind == "Expand":  # windows that overlap
+        rows = [
+            [short_window(expression.toString()) for expression in _sequence(row)]
+            for row in _sequence(node.projections())
+        ]
+        for column, windows in zip(_sequence(node.output()), zip(*rows, strict=True), strict=True):
+            yield str(column.exprId().id()), " or ".join(dict.fromkeys(windows))
 
 
-def window(text: str) -> str:
-    """Say a window in few words; leave all else as it is. Pure."""
-    found = WINDOW.fullmatch(text)
+def short_window(text: str) -> str:
+    """Shorten the expression of a window; return any other expression unchanged. Pure."""
+    match = WINDOW.fullmatch(text)
     return (
         text
-        if found is None
-        else "window({time}, width {width}, every {slide}, offset {offset})".format(**found.groupdict())
+        if match is None
+        else "window({time}, width {width}, every {slide}, offset {offset})".format(**match.groupdict())
     )
 
 
-def _said(node: Any, made: Mapping[str, str]) -> str:
-    said = ", ".join(
-        dict.fromkeys(plain(expression.toString(), made) for expression in _sequence(node.expressions()))
+def _description(node: Any, definitions: Mapping[str, str]) -> str:
+    expressions = ", ".join(
+        dict.fromkeys(
+            without_numbers(expression.toString(), definitions)
+            for expression in _sequence(node.expressions())
+        )
     )
     kind = f" {node.joinType().sql()}" if node.getClass().getSimpleName() == "Join" else ""
-    return f"{node.getClass().getSimpleName()}{kind} of {said}"
+    return f"{node.getClass().getSimpleName()}{kind} of {expressions}"
 
 
-def plain(text: str, made: Mapping[str, str]) -> str:
-    """Put what columns are made of in their place, and take Spark's own numbers and marks away: they differ from plan to plan. Pure."""
+def without_numbers(text: str, definitions: Mapping[str, str]) -> str:
+    """Replace columns by their definitions, and remove Spark's column numbers and suffixes. Pure.
 
-    def put(found: re.Match[str]) -> str:
-        number = found["number"]
+    The numbers differ from plan to plan.
+    """
+
+    def definition(column: re.Match[str]) -> str:
+        number = column["number"]
         return (
-            plain(made[number], {each: of for each, of in made.items() if each != number})
-            if number in made
-            else found["name"]
+            without_numbers(
+                definitions[number], {other: text for other, text in definitions.items() if other != number}
+            )
+            if number in definitions
+            else column["name"]
         )
 
-    without = re.sub(r" AS [^,()\[\]]+?#\d+L?(-T\d+ms)?", "", text)
-    named = re.sub(r"(?P<name>[A-Za-z_][\w.]*)#(?P<number>\d+)L?(-T\d+ms)?", put, without)
-    return re.sub(r"#\d+L?", "", named)
+    without_aliases = re.sub(r" AS [^,()\[\]]+?#\d+L?(-T\d+ms)?", "", text)
+    replaced = re.sub(r"(?P<name>[A-Za-z_][\w.]*)#(?P<number>\d+)L?(-T\d+ms)?", definition, without_aliases)
+    return re.sub(r"#\d+L?", "", replaced)
 
 
 def _sequence(items: Any) -> list[Any]:

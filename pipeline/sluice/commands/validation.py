@@ -149,13 +149,13 @@ def _mark(module: str) -> str:
 def _check(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     """Refuse a transform that a driver would refuse, or that fails; return what it holds in Spark."""
     from sluice.checks.operators import check_tier  # noqa: PLC0415
-    from sluice.checks.state_plans import held  # noqa: PLC0415
+    from sluice.checks.state_plans import state_operators  # noqa: PLC0415
     from sluice.failures import plainly  # noqa: PLC0415 — all of these take Spark, which code that is known does not wait for
 
     shape(tier, ())  # what can be read of its declaration only
     try:
         check_tier(session, tier)
-        return held(session, tier) if tier.state is not None else ()
+        return state_operators(session, tier) if tier.state is not None else ()
     except DeclarationError:
         raise
     except Exception as error:

@@ -56,17 +56,17 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(lambda hits: hits.dropDuplicates(["id"])), "Deduplicate cannot run in mode realtime"),
         (tier(lambda hits: hits.orderBy("id")), "Sort cannot run in mode realtime"),
         (tier(aggregates, Mode.BATCH), "Aggregate does not keep records one by one"),
-        (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); say so with filters=True"),
+        (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); set filters=True"),
         (
             tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")),
             r"leaves records out \(Join\)",
         ),
-        (tier(with_names), r"joins a table without F.broadcast around it, .* write F.broadcast\(table\)"),
-        (tier(with_names, Mode.BATCH), "those that fall behind others would be dropped as replays"),
+        (tier(with_names), r"joins a table without F.broadcast, .* write F.broadcast\(table\)"),
+        (tier(with_names, Mode.BATCH), "records that come out after later ones would be dropped as replays"),
         (tier(lambda hits: hits.union(hits)), "reads its records twice"),
         (
             tier(lambda hits: hits.union(hits), Mode.BATCH),
-            "some would come out behind later ones and be dropped as replays",
+            "some records would come out after later ones and be dropped as replays",
         ),
         (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
         (
@@ -112,7 +112,10 @@ def test_a_partition_is_a_whole_number(session: SparkSession, kind: str) -> None
     if kind.endswith("int"):
         check_tier(session, made)
     else:
-        message = rf'tier "mine": "out" is directed by the column place, which is {re.escape(kind)} and no whole number; cast it'
+        message = (
+            'tier "mine": the column place chooses the partition of "out", '
+            rf"but its type is {re.escape(kind)}, not an integer; cast the column"
+        )
         with pytest.raises(DeclarationError, match=message):
             check_tier(session, made)
 
@@ -215,11 +218,11 @@ def summary(counted: DataFrame) -> DataFrame:
         (lambda hits: summary(hits.limit(3)), "GlobalLimit cannot run on a stream"),
         (
             lambda hits: summary(hits.join(hits.select("id"), "id", "full")),
-            "refuses its transform in output mode append.*FullOuter",
+            "refuses the transform in output mode append.*FullOuter",
         ),
         (
             lambda hits: summary(hits.groupBy("who").count().groupBy("who").count()),
-            "refuses its transform in output mode update",
+            "refuses the transform in output mode update",
         ),
         (
             lambda hits: hits.groupBy("who").count(),
@@ -253,11 +256,11 @@ def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
     [
         (
             {"transform": plain},
-            r"joins streams \(INNER\), and nobody could count .* join them with sluice.records.joins.joined",
+            r"joins streams \(INNER\), so .* would not be counted; use `joined` \(from sluice import joined\)",
         ),
-        ({"transform": pairs}, 'dropped the column "unmatched" of its join'),
+        ({"transform": pairs}, 'dropped the column "unmatched" of the join'),
         ({"transform": twice}, "one of its sides is a join already"),
-        ({"filters": False}, "its join leaves out records that find no partner; say so with filters=True"),
+        ({"filters": False}, "the join leaves out records without a partner; set filters=True"),
     ],
 )
 def test_a_join_that_leaves_records_out_unseen_is_refused(

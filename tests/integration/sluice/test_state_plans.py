@@ -7,14 +7,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sluice.api import declarations
-from sluice.checks.state_plans import held
+from sluice.checks.state_plans import state_operators
 
 HOLDING = declarations.load("tests.integration.sluice.holding")
 pytestmark = pytest.mark.timeout(600)
 
 
 def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
-    told = {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
+    told = {tier.name: state_operators(session, tier) for tier in HOLDING.tiers if tier.state is not None}
     assert told["by-window"] == (
         "Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",
     )
@@ -24,7 +24,9 @@ def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
     assert told["summed"] == (
         "TransformWithStateInPySpark of transformWithStateUDF(id, who, at, time), who, hits, ids",
     )
-    assert told == {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
+    assert told == {
+        tier.name: state_operators(session, tier) for tier in HOLDING.tiers if tier.state is not None
+    }
 
 
 def counted(
@@ -52,13 +54,13 @@ def test_another_width_key_or_sum_is_told_apart(
     session: SparkSession, changed: declarations.Transform
 ) -> None:
     tier = HOLDING.tier("by-window")
-    assert held(session, replace(tier, transform=changed)) != held(session, tier)
+    assert state_operators(session, replace(tier, transform=changed)) != state_operators(session, tier)
 
 
 def test_overlapping_windows_are_told_apart_by_their_width(session: SparkSession) -> None:
     tier = HOLDING.tier("by-window")
     told = {
-        held(session, replace(tier, transform=counted(width=width, slide="5 seconds")))
+        state_operators(session, replace(tier, transform=counted(width=width, slide="5 seconds")))
         for width in ("10 seconds", "15 seconds")
     }
     assert len(told) == 2
@@ -71,4 +73,4 @@ def test_what_comes_before_and_after_the_state_is_of_no_concern(session: SparkSe
         rows = counted()(hits.where("who <> 'nobody'"))
         return rows.withColumn("hits", F.col("hits") + 0)
 
-    assert held(session, replace(tier, transform=by_window)) == held(session, tier)
+    assert state_operators(session, replace(tier, transform=by_window)) == state_operators(session, tier)

@@ -109,7 +109,7 @@ def test_what_a_driver_would_refuse_is_told_of_every_tier_by_its_operator(tmp_pa
     )
     assert "`ids` cannot be resolved" in misspelt
     assert stored.startswith(
-        'tier "stored": its sink "rows" takes who, its transform returns id, n; return a column'
+        'tier "stored": the sink "rows" needs who, but the transform returns id, n; return every column'
     )
     assert not (tmp_path / "home").exists()
 

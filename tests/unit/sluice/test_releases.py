@@ -229,7 +229,7 @@ def test_columns_are_read_whatever_they_are(given_columns):
 
 
 def test_columns_without_a_type_are_refused():
-    with pytest.raises(DeclarationError, match="'id' is no name and type"):
+    with pytest.raises(DeclarationError, match="'id' is not a name and a type"):
         columns("id, at bigint")
 
 

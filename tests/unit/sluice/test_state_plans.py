@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.checks.state_plans import plain
+from sluice.checks.state_plans import without_numbers
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from sluice.checks.state_plans import plain
     ],
 )
 def test_names_are_put_in_the_place_of_numbers(text, made, said):
-    assert plain(text, made) == said
+    assert without_numbers(text, made) == said

@@ -47,7 +47,7 @@ def spark(monkeypatch):
         return nullcontext()
 
     monkeypatch.setattr(operators, "check_tier", check_tier)
-    monkeypatch.setattr(state_plans, "held", lambda _session, tier: (f"all of {tier.name}",))
+    monkeypatch.setattr(state_plans, "state_operators", lambda _session, tier: (f"all of {tier.name}",))
     monkeypatch.setattr(validation, "_session", opened)
     return played
 
@@ -73,7 +73,7 @@ def test_columns_that_cannot_be_read_are_a_tiers_fault(tmp_path):
     broken = Pipeline((tier("first", (A,), Stream("b", "id")),))
     found = validation.validate(broken, tmp_path, MODULE)
     assert found.sentences() == [
-        "tier \"first\": columns 'id': 'id' is no name and type; write them like `id string, at bigint`"
+        "tier \"first\": columns 'id': 'id' is not a name and a type; write columns like `id string, at bigint`"
     ]
 
 
