@@ -13,13 +13,14 @@ from sluice_ops.cli.output import AsJson
 from sluice_ops.local import commands
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-GIVES_WAY = 10
-"""How nice a replay is to what serves live records."""
+REPLAY_NICE = 10
+"""The nice value of a replay: processes that serve live records come first."""
 
 app = typer.Typer(
     cls=Commands,
     name="sluice",
-    help="Operate a live pipeline: see where it runs, move it, resize it, drain hosts, while records keep flowing.",
+    help="Operate a live pipeline while records keep flowing: "
+    "show where tiers run, move and resize tiers, drain hosts.",
     epilog=CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -30,14 +31,16 @@ app = typer.Typer(
 
 @app.callback()
 def _settings() -> None:
-    """Find the installation: SLUICE_HOME and SLUICE_SITE, or what lies in the checkout."""
+    """Set SLUICE_HOME and SLUICE_SITE, if they are not set, to the home and the site file of the
+    checkout.
+    """
     os.environ.setdefault("SLUICE_HOME", str(CHECKOUT / ".sluice"))
     os.environ.setdefault("SLUICE_SITE", str(CHECKOUT / "site.yaml"))
 
 
 @app.command(epilog="Example: watch -n1 sluice status")
 def status(*, as_json: AsJson = False) -> None:
-    """Show in one screen what runs where, how well, and what is being done."""
+    """Show on one screen: hosts, tiers, shares, changes in progress, and every problem."""
     from sluice_ops.cli.status import show  # noqa: PLC0415
 
     show(as_json=as_json)
@@ -47,11 +50,12 @@ def status(*, as_json: AsJson = False) -> None:
 def audit(
     *,
     settle: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="The losses up to this number are dealt with.", min=1)
+        int | None,
+        typer.Option(metavar="NUMBER", help="Mark the losses up to this number as settled.", min=1),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether all that each tier was given has come out, and what has not."""
+    """Show for each tier whether every input record was processed, and list the lost records."""
     from sluice_ops.cli.audit import show  # noqa: PLC0415
 
     show(settle, as_json=as_json)
@@ -63,15 +67,13 @@ def audit(
 def access(
     *,
     make: Annotated[
-        bool, typer.Option("--make", help="Make a credential for each role that has none.")
+        bool, typer.Option("--make", help="Create a credential for each role that has none.")
     ] = False,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Give every node the access list that it is to have.")
-    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Correct the access list of every node.")] = False,
     forget: Annotated[
         str | None,
         typer.Option(
-            "--forget", metavar="HOST", help="Take a host off the channel that has lost its own credential."
+            "--forget", metavar="HOST", help="Remove a host that lost its credential from the channel."
         ),
     ] = None,
     postgres: Annotated[
@@ -79,28 +81,29 @@ def access(
         typer.Option(
             "--postgres",
             metavar="FILE",
-            help="Make PostgreSQL's roles; FILE holds the URL of a superuser, - is stdin.",
+            help="Create the roles of PostgreSQL; FILE holds the URL of a superuser, - is stdin.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether every node of the channel is changed by those only who should. Takes the admin's credential; --forget the operator's."""
+    """Check that every node of the channel has the right access list, or correct the lists.
+
+    Needs the admin's credential; --forget needs the operator's.
+    """
     from sluice_ops.cli import access as lists_of_access  # noqa: PLC0415
 
     if postgres is not None:
         if make or apply or forget is not None:
-            message = "--postgres goes alone"
+            message = "--postgres cannot be combined with --make, --apply or --forget"
             raise WrongUsageError(message)
         lists_of_access.make_postgres(postgres, as_json=as_json)
         return
     if make and apply:
-        message = (
-            "--make and --apply are two steps: in between, the credentials go to the machines that need them"
-        )
+        message = "--make and --apply are two steps: copy the credentials to the machines in between"
         raise WrongUsageError(message)
     if forget is not None:
         if make or apply:
-            message = "--forget goes alone"
+            message = "--forget cannot be combined with --make or --apply"
             raise WrongUsageError(message)
         lists_of_access.forget(forget, as_json=as_json)
         return
@@ -110,21 +113,30 @@ def access(
 
 @app.command(epilog="Example: sluice token h4.token --host h4 --for 1h")
 def token(
-    file: Annotated[Path, typer.Argument(help="Where it is written: a secret until the host is registered.")],
+    file: Annotated[
+        Path, typer.Argument(help="File for the token. Keep it secret until the host is registered.")
+    ],
     *,
-    host: Annotated[str, typer.Option(metavar="NAME", help="The host that may join with it, and no other.")],
+    host: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="The host that may join; the token is of no use to other hosts."),
+    ],
     lasts: Annotated[
         str,
         typer.Option(
-            "--for", metavar="TIME", help="How long it may be used, such as 30m or 2h, by ZooKeeper's clock."
+            "--for",
+            metavar="TIME",
+            help="How long the token is valid by ZooKeeper's clock, such as 30m or 2h.",
         ),
     ] = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token with which one host joins: `sluice agent --host h4 --token-file h4.token` there. Takes the admin's credential.
+    """Create a token that lets one new host join. Needs the admin's credential.
 
-    The first machine that uses it in time is that host; a copy is refused elsewhere. It is spent when the host is registered: a join that
-    ends before is repeated on the same machine with the same token. A later token for the same host replaces an earlier one.
+    On the new host run: `sluice agent --host h4 --token-file h4.token`. The first machine that uses
+    the token is that host; on any other machine the token is refused. If a join is interrupted,
+    repeat the join on the same machine with the same token. The registration of the host uses the
+    token up. A new token for a host replaces the previous one.
     """
     from sluice_ops.cli.access import make_token  # noqa: PLC0415
 
@@ -134,13 +146,13 @@ def token(
 @app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")
 def feed(
     rate: Annotated[float, typer.Option(help="Hits per second.", min=0.1)],
-    count: Annotated[int | None, typer.Option(help="How many hits; without it, until Ctrl-C.", min=1)] = None,
+    count: Annotated[int | None, typer.Option(help="Number of hits. Default: until Ctrl-C.", min=1)] = None,
     first: Annotated[
-        int | None, typer.Option(help="The number of the first hit; ids are hit-<n>.", min=0)
+        int | None, typer.Option(help="Number of the first hit; ids are hit-<n>.", min=0)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Produce hits into the pipeline's input."""
+    """Produce hits into the input of the example pipeline."""
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.start.priority import SERVICES, in_group  # noqa: PLC0415
 
@@ -148,41 +160,49 @@ def feed(
     words += ["--count", str(count)] if count is not None else []
     words += ["--first", str(first)] if first is not None else []
     words += ["--json"] if as_json else []
-    # beside the services: among the person's own commands it would be as late as these when the processors are busy
+    # in the services' group: in the group of a person's commands the feed would lag on a busy
+    # machine
     words = list(in_group(layout(), SERVICES, tuple(words)))
-    os.execvp(words[0], words)  # noqa: S606 - it becomes the feed, so that signals reach it
+    os.execvp(words[0], words)  # noqa: S606 - replaces this process, so signals reach the feed
 
 
 @app.command(
-    epilog="Example: sluice replay entry --quarantine, or: sluice replay outbound --from 2026-11-21T22:00, or: sluice replay --resume 3"
+    epilog="Example: sluice replay entry --quarantine, or: sluice replay outbound --from 2026-11-21T22:00, "
+    "or: sluice replay --resume 3"
 )
-def replay(  # noqa: PLR0913 — each is a choice of the caller
-    tier: Annotated[str | None, typer.Argument(help="The tier that takes them.")] = None,
+def replay(  # noqa: PLR0913 - one parameter for each option
+    tier: Annotated[str | None, typer.Argument(help="The tier that processes the records again.")] = None,
     *,
     quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="What it has set aside, instead of its inputs.")
+        bool, typer.Option("--quarantine", help="Reprocess the tier's quarantined records, not its inputs.")
     ] = False,
     begin: Annotated[
         str | None,
-        typer.Option("--from", help="A time, or a place ([stream/]partition:offset); else all there is."),
+        typer.Option(
+            "--from", help="A time, or a place ([stream/]partition:offset). Default: the oldest record."
+        ),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="Likewise; else up to now.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="A time or a place, as in --from. Default: now.")
+    ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Records per second at most; 100 if not given.", min=0.1)
+        float | None, typer.Option(help="Most records per second. Default: 100.", min=0.1)
     ] = None,
-    resume: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Go on with this replay.", min=1)
-    ] = None,
+    resume: Annotated[int | None, typer.Option(metavar="NUMBER", help="Continue this replay.", min=1)] = None,
     cancel: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="End this replay for good.", min=1)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which records would be reprocessed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take records through a tier again, beside the live ones; what was processed already is told by its name and dropped.
+    """Reprocess records through a tier, beside the live records.
 
-    It runs in this process, with the code that the tier runs, and goes slower or stands still where live records would take twice as long.
-    Ctrl-C ends it; `--resume` goes on. Tiers with state, and those that deliver at most once, are refused.
+    Records that the tier has already processed are recognized by their origin and dropped. The
+    replay runs in this process with the tier's current code. It slows down or waits while live
+    records would take twice as long. Ctrl-C ends this process, and `--resume` continues the replay.
+    Tiers with state and tiers that deliver at most once are refused.
     """
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.start.priority import niced  # noqa: PLC0415
@@ -200,20 +220,23 @@ def replay(  # noqa: PLR0913 — each is a choice of the caller
         words += [option, str(value)] if value is not None else []
     words += ["--dry-run"] if dry_run else []
     words += ["--json"] if as_json else []
-    words = list(niced(layout(), tuple(words), GIVES_WAY))
-    os.execvp(words[0], words)  # noqa: S606 - it becomes the replay, so that signals reach it
+    words = list(niced(layout(), tuple(words), REPLAY_NICE))
+    os.execvp(words[0], words)  # noqa: S606 - replaces this process, so signals reach the replay
 
 
 @app.command(epilog="Example: sluice skip entry --dry-run")
 def skip(
-    tier: Annotated[str, typer.Argument(help="The tier that stands still because records are gone.")],
+    tier: Annotated[str, typer.Argument(help="The tier that stopped because input records are gone.")],
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be skipped.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which offsets would be skipped.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a tier go on where what it has not read is gone from its inputs, by retention or by somebody's hand.
+    """Let a tier continue behind input records that were deleted before the tier read them.
 
-    It stands still until this is asked for. `sluice audit` tells the records as lost, `sluice trail` who has skipped them.
+    Retention or a person deleted these records. The tier waits until this command. `sluice audit`
+    reports the records as lost, and `sluice trail` shows who skipped them.
     """
     words = [
         sys.executable,
@@ -223,21 +246,24 @@ def skip(
         *["--dry-run"] * dry_run,
         *["--json"] * as_json,
     ]
-    os.execvp(words[0], words)  # noqa: S606 - it becomes the other
+    os.execvp(words[0], words)  # noqa: S606 - replaces this process
 
 
 @app.command(epilog="Example: sluice simulate --hosts 2300 --slots 18400")
 def simulate(
-    hosts: Annotated[int, typer.Option(help="How many hosts, each with an agent.")],
-    slots: Annotated[int, typer.Option(help="How many slots in all, spread over tiers of 1,000 at most.")],
+    hosts: Annotated[int, typer.Option(help="Number of hosts, each with an agent.")],
+    slots: Annotated[int, typer.Option(help="Number of slots in all; a tier has at most 1,000.")],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how far the control plane carries: real controllers on a ZooKeeper of their own, with simulated agents.
+    """Measure the control plane at scale: real controllers and a ZooKeeper of their own, simulated
+    agents.
 
-    It measures how long planning takes, how soon a lost host's slots are assigned elsewhere, how soon a standby controller takes over from
-    one that is killed, and the memory, nodes and watches that all this holds. The agents do no work and share some sessions. It takes
-    one to ten minutes and touches no running platform; measure on a machine that does nothing else. What was measured is in docs/scale.md.
+    The command measures the time to plan, the time until a lost host's slots are assigned to other
+    hosts, the time until a standby controller replaces a killed leader, and the memory, nodes and
+    watches in use. The simulated agents do no work and share sessions. A measurement takes one to
+    ten minutes and does not touch a running platform. Use an idle machine. docs/scale.md has
+    results.
     """
     from sluice_ops.local.simulation.command import simulate as measure  # noqa: PLC0415
 

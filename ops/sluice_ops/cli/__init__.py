@@ -1,1 +1,5 @@
-"""`sluice`: what people and scripts type. Commands import what they need when they run, so that `--help` answers at once."""
+"""The commands of `sluice`, except those of the embedded platform.
+
+Start in `sluice_ops.main`, which lists all commands. Each command imports its modules when it runs,
+so `--help` answers at once.
+"""

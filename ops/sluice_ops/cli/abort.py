@@ -1,4 +1,4 @@
-"""`sluice abort`: the end of a change whose caller has gone."""
+"""`sluice abort`: ends a change whose caller no longer runs."""
 
 import time
 
@@ -17,23 +17,25 @@ from sluice_ops.snapshot.view import View, look
 
 
 def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Abort a change, or the one that holds the maintenance lock; or only say what that would undo."""
+    """Abort `change`, by default the change that holds the maintenance lock; a dry run only shows
+    the effect.
+    """
     with open_channel() as channel:
         if change is None:
             lock = channel.read(paths.LOCK, MaintenanceLock)
             if lock is None:
-                message = "no change is under way: there is nothing to abort"
+                message = "no change is in progress, so there is nothing to abort"
                 raise WrongUsageError(message)
             change = lock.value.change
         record = channel.read(paths.change(change), ChangeRecord)
         if record is None:
-            message = f"there is no change {change!r}; `sluice operations` lists them"
+            message = f"no change is named {change!r}; `sluice changes` lists the changes"
             raise WrongUsageError(message)
         if dry_run:
-            _tell(ChangeId(change), record.value, look(channel), as_json=as_json)
+            _print_preview(ChangeId(change), record.value, look(channel), as_json=as_json)
             return
-        say = None if as_json else lambda step, sentence: typer.echo(f"{step}: {sentence}")
-        result = requests.abort(channel, change, record.value.spec, cli_user(), say)
+        on_sentence = None if as_json else lambda step, sentence: typer.echo(f"{step}: {sentence}")
+        result = requests.abort(channel, change, record.value.spec, cli_user(), on_sentence)
     if as_json:
         print_json(result)
     else:
@@ -41,20 +43,20 @@ def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
     raise typer.Exit(OK if result.ok else FAILED)
 
 
-def _tell(identity: ChangeId, change: ChangeRecord, view: View, *, as_json: bool) -> None:
-    """Say what an abort would undo, and how long it would take as far as the last ones tell."""
+def _print_preview(identity: ChangeId, change: ChangeRecord, view: View, *, as_json: bool) -> None:
+    """Print what an abort would undo, and its predicted time."""
     active = change.state is ChangeState.ACTIVE
-    would, seconds = preview(change, view, time.time()) if active else ([], 0.0)
+    undone, seconds = preview(change, view, time.time()) if active else ([], 0.0)
     if as_json:
-        print_json({"dry_run": True, "change": identity, "undoes": would, "predicted_seconds": seconds})
+        print_json({"dry_run": True, "change": identity, "undoes": undone, "predicted_seconds": seconds})
         return
     nothing = (
-        "nothing, every tier is with the owner that it had"
+        "nothing: every tier still has the owner that it had before"
         if active
-        else f"nothing, it has ended: it is {change.state}"
+        else f"nothing: the change has ended ({change.state})"
     )
-    typer.echo(f"would undo of {identity}: {'; '.join(would) or nothing}")
+    typer.echo(f"an abort of {identity} would undo: {'; '.join(undone) or nothing}")
     if active:
-        typer.echo("  the maintenance lock is free then")
-        known = "not predicted: how long it takes, for no abort has been timed here yet"
-        typer.echo(f"  {known if seconds is None else f'predicted: about {seconds:.0f} s in all'}")
+        typer.echo("  it would release the maintenance lock")
+        unknown = "time not predicted: no abort was measured on this platform yet"
+        typer.echo(f"  {unknown if seconds is None else f'predicted: about {seconds:.0f} s in all'}")

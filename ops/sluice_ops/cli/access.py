@@ -1,4 +1,8 @@
-"""`sluice access` and `sluice token`: credentials, the access lists of a tree, and how a host gets its own. For the admin."""
+"""`sluice access` and `sluice token`: credentials and access lists of the channel, and tokens for
+new hosts.
+
+The admin uses these commands.
+"""
 
 import json
 import re
@@ -25,110 +29,126 @@ from sluice_ops.site.files import write_private
 from sluice_ops.site.site_file import HOST_NAME
 
 SHOWN = 10
+"""Most nodes that `sluice access` prints; --json has all."""
 
 
 def make(*, as_json: bool) -> None:
-    """Make a credential for each role that has none, and name them in the endpoints file."""
+    """Create a credential for each role that has none, and write their places into the endpoints
+    file.
+    """
     file, where = endpoints.file(), endpoints.load()
     folder = where.access.credentials if where.access is not None else file.parent / "credentials"
-    made = credentials.make(folder)
+    access = credentials.make(folder)
     tls = None if where.access is None else where.access.tls
     contents = {
         **json.loads(file.read_text()),
-        "access": made.model_copy(update={"tls": tls}).model_dump(mode="json", exclude_none=True),
+        "access": access.model_copy(update={"tls": tls}).model_dump(mode="json", exclude_none=True),
     }
-    file.write_text(json.dumps(contents, indent=2) + "\n")  # in place: whose file it is stays
+    file.write_text(json.dumps(contents, indent=2) + "\n")  # in place: the file keeps its owner
     if as_json:
-        print_json({"folder": str(folder), "roles": list(made.roles)})
+        print_json({"folder": str(folder), "roles": list(access.roles)})
         return
-    typer.echo(f"{folder} has a credential for each of {', '.join(made.roles)}; {file} names them.")
+    typer.echo(f"{folder} has a credential for each of {', '.join(access.roles)}; {file} names them.")
     typer.echo(
-        "Copy that file to every machine, with the credentials of the roles that it has, and no others; then `sluice access --apply`."
+        f"Copy {file} to every machine, and to each machine only the credentials of its own roles. "
+        "Then run `sluice access --apply`."
     )
 
 
 def apply(*, as_json: bool) -> None:
-    """Give every node of the tree the access list that it is to have."""
+    """Correct the access list of every node of the channel."""
     with _open() as channel:
-        mended = access_lists.apply(channel.kazoo)
-        if mended:
+        corrected = access_lists.apply(channel.kazoo)
+        if corrected:
             entry = Entry(
                 at=time.time(),
                 by=trail_queue.cli_user(),
-                what=f"access lists of {mended} nodes",
+                what=f"access lists of {corrected} nodes",
                 outcome=Outcome.DONE,
             )
             channel.multi([trail_queue.write(Role.OPERATOR, entry)])
     if as_json:
-        print_json({"mended": mended})
+        print_json({"mended": corrected})
     else:
         typer.echo(
-            f"{mended} nodes had another access list."
-            if mended
-            else "Every node had its access list already."
+            f"The access lists of {corrected} nodes were corrected."
+            if corrected
+            else "Every node already had the right access list."
         )
 
 
 def make_postgres(source: str, *, as_json: bool) -> None:
-    """Make PostgreSQL's roles and their passwords, and have the endpoints file name them; `source` holds a superuser's URL, - is stdin."""
+    """Create the roles of PostgreSQL with passwords, and write their place into the endpoints file.
+
+    `source` is a file with the URL of a superuser; `-` is stdin.
+    """
     file, where = endpoints.file(), endpoints.load()
     folder = users_of(where.postgres) or file.parent / "postgres-users"
     try:
         superuser = (sys.stdin.read() if source == "-" else Path(source).read_text()).strip()
         changed = database_roles.make(superuser, folder)
     except OSError as error:
-        message = f"{source}: {error.strerror}; write the URL of a superuser of PostgreSQL there, such as postgresql://postgres:PASSWORD@db/postgres"
+        message = (
+            f"{source}: {error.strerror}; write the URL of a PostgreSQL superuser into this file, such as "
+            "postgresql://postgres:PASSWORD@db/postgres"
+        )
         raise WrongUsageError(message) from error
     except psycopg.Error as error:
         reason = " ".join(str(error).split())
-        message = f"PostgreSQL has not taken it: {reason}; correct the URL, or the superuser's rights, and run it again: it goes on"
+        message = (
+            f"PostgreSQL refused: {reason}; correct the URL or the superuser's rights, then run the command "
+            "again: it continues where it stopped"
+        )
         raise WrongUsageError(message) from error
     address = without_user(where.postgres, folder)
     if address != where.postgres:
         contents = {**json.loads(file.read_text()), "postgres": address}
-        file.write_text(json.dumps(contents, indent=2) + "\n")  # in place: whose file it is stays
+        file.write_text(json.dumps(contents, indent=2) + "\n")  # in place: the file keeps its owner
     if as_json:
         print_json({"folder": str(folder), "changed": changed})
         return
     typer.echo(
-        f"PostgreSQL: {'; '.join(changed) or 'the roles and databases are as they have to be'}. The passwords are in {folder}."
+        f"PostgreSQL: {'; '.join(changed) or 'all roles and databases are in order'}. "
+        f"The passwords are in {folder}."
     )
     typer.echo(
-        f"Copy {file} and its password files to every machine (docs/access.md), then run `python -m sluice.commands.publish`."
+        f"Copy {file} and the password files to every machine (docs/access.md), then run "
+        "`python -m sluice.commands.publish`."
     )
 
 
 def show(*, as_json: bool) -> None:
-    """Tell which nodes have another one; the exit code tells scripts."""
+    """Print the nodes with a wrong access list; the exit code is FAILED if one has."""
     with _open() as channel:
-        others, unknown = access_lists.find_wrong(channel.kazoo), access_lists.find_unlisted(channel.kazoo)
+        wrong, unknown = access_lists.find_wrong(channel.kazoo), access_lists.find_unlisted(channel.kazoo)
     if as_json:
-        print_json({"ok": not others, "others": others, "unknown": unknown})
+        print_json({"ok": not wrong, "others": wrong, "unknown": unknown})
     else:
-        for path in others[:SHOWN]:
-            typer.echo(f"{path} has another access list than it is to have.")
-        if len(others) > SHOWN:
-            typer.echo(f"And {len(others) - SHOWN} more: `sluice access --json` has all.")
+        for path in wrong[:SHOWN]:
+            typer.echo(f"{path} has a wrong access list.")
+        if len(wrong) > SHOWN:
+            typer.echo(f"And {len(wrong) - SHOWN} more: `sluice access --json` lists all.")
         typer.echo(
-            "`sluice access --apply` puts them right."
-            if others
-            else "Every node has the access list that it is to have."
+            "Correct the lists: `sluice access --apply`."
+            if wrong
+            else "Every node has the right access list."
         )
         if unknown:
-            typer.echo(f"Of no known kind, and the admin's alone: {', '.join(unknown)}.")
-    raise typer.Exit(FAILED if others else OK)
+            typer.echo(f"Nodes of no known kind, which only the admin may change: {', '.join(unknown)}.")
+    raise typer.Exit(FAILED if wrong else OK)
 
 
 def forget(host: str, *, as_json: bool) -> None:
-    """Take a host off the channel, so that the next agent of its name registers with the credential that it has."""
+    """Remove a host from the channel; the next agent of this name registers with its own
+    credential.
+    """
     with _open(Role.OPERATOR) as channel:
         if not channel.exists(paths.host(host)):
-            message = f'no host "{host}" has registered; the channel has {", ".join(channel.children("/hosts")) or "none"}'
+            known = ", ".join(channel.children("/hosts")) or "none"
+            message = f'no host "{host}" is registered; registered hosts: {known}'
             raise WrongUsageError(message)
         if channel.exists(paths.live(host)):
-            message = (
-                f"an agent serves {host} now, with the credential that the channel knows: stop that one first"
-            )
+            message = f"an agent with the registered credential serves {host} now: stop this agent first"
             raise WrongUsageError(message)
         take_off(
             channel,
@@ -139,15 +159,17 @@ def forget(host: str, *, as_json: bool) -> None:
         print_json({"forgotten": host})
     else:
         typer.echo(
-            f"{host} is off the channel; the next agent of that name makes it its own. Was it cordoned? `sluice cordon {host}`."
+            f"{host} is removed from the channel; the next agent of this name registers it again. "
+            f"If the host was cordoned, cordon it again: `sluice cordon {host}`."
         )
 
 
 def make_token(file: Path, host: str, lasts: str, *, as_json: bool) -> None:
-    """Write a token with which one host joins."""
+    """Write a token that lets one host join."""
     if not re.fullmatch(HOST_NAME, host):
         message = (
-            f"{host!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+            f"{host!r} is no valid host name: use lower-case letters, digits and -, a letter first, such as "
+            "h4"
         )
         raise WrongUsageError(message)
     now = datetime.now(UTC)
@@ -161,14 +183,18 @@ def make_token(file: Path, host: str, lasts: str, *, as_json: bool) -> None:
         print_json({"file": str(file), "host": host, "seconds": round(seconds)})
         return
     typer.echo(
-        f"{file} lets {host} join once, for {lasts} by ZooKeeper's clock. There: sluice agent --host {host} --token-file {file.name}"
+        f"{file} lets {host} join once within {lasts} by ZooKeeper's clock. On {host} run: "
+        f"sluice agent --host {host} --token-file {file.name}"
     )
-    typer.echo(f"The first machine that uses it is {host}. An earlier token for {host} is void.")
+    typer.echo(f"The first machine that uses the token becomes {host}. Earlier tokens for {host} are void.")
 
 
 def _open(role: Role = Role.ADMIN) -> Channel:
     where = endpoints.load()
     if where.access is None:
-        message = f"{endpoints.file()} names no roles, so the channel is open to all; `sluice access --make` makes them"
+        message = (
+            f"{endpoints.file()} names no roles, so everybody may change the channel; "
+            "create roles: `sluice access --make`"
+        )
         raise WrongUsageError(message)
     return Channel(where.zookeeper, where.needed(role))

@@ -1,4 +1,6 @@
-"""`sluice burst` and `sluice leave`: instances come before the hand-over, and go after it."""
+"""`sluice burst` and `sluice leave`: instances are launched before the handover, and terminated
+after it.
+"""
 
 import time
 
@@ -21,7 +23,10 @@ POLL_SECONDS = 0.5
 
 
 def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Launch what k workers need, wait for the hosts, hand the tier over; when that fails, terminate what was launched."""
+    """Launch instances for k workers, wait for their hosts, hand the tier over.
+
+    If a step fails, the launched instances are terminated.
+    """
     change, k, config = identity_of(spec), burst_of(spec), the_site().ec2
     if spec.k not in {None, k} or k < 1:
         message = f"burst takes a number of workers, 1 or more, not {spec.k}"
@@ -35,58 +40,66 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if dry_run:
         if not as_json:
             typer.echo(
-                f"would launch {count} x {config.instance_type} ({running} run already, {config.max_instances} are allowed)"
+                f"would launch {count} x {config.instance_type} ({running} of at most "
+                f"{config.max_instances} run now)"
             )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
         carried.tell(as_json=as_json, instances=count, instance_type=config.instance_type)
         raise typer.Exit(OK if carried.done else FAILED)
     ended_as_by_ctrl_c()
-    until, done = time.monotonic() + deadline, False
+    end, done = time.monotonic() + deadline, False
     try:
         ids = ec2.launch(change, count)
         hosts = [ec2.host_of(each) for each in ids]
         typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
-        missing = _not_registered(hosts, until)
+        missing = _not_registered(hosts, end)
         if missing:
-            why = f"no agent has registered {', '.join(missing)} within {deadline:g} s; look at the instance's console log"
-            typer.echo(why, err=True)
+            error = (
+                f"{', '.join(missing)} did not register within {deadline:g} s; "
+                "read the console log of the instance in EC2"
+            )
+            typer.echo(error, err=True)
             if as_json:
-                print_json({"change": change, "kind": spec.kind, "dry_run": False, "ok": False, "error": why})
+                print_json(
+                    {"change": change, "kind": spec.kind, "dry_run": False, "ok": False, "error": error}
+                )
         else:
             carried = carried_out(
-                spec, deadline=until - time.monotonic(), dry_run=False, as_json=as_json, change=change
+                spec, deadline=end - time.monotonic(), dry_run=False, as_json=as_json, change=change
             )
             done = carried.done
             carried.tell(as_json=as_json)
     finally:
         if not done:
-            _take_back(change)
+            _terminate_launched(change)
     raise typer.Exit(OK if done else FAILED)
 
 
-def _not_registered(hosts: list[HostName], until: float) -> list[HostName]:
-    """Wait for the hosts' agents; return those that have not registered by then, on the monotonic clock."""
+def _not_registered(hosts: list[HostName], end: float) -> list[HostName]:
+    """Wait for the hosts' agents until `end` (monotonic clock); return the hosts without an agent
+    then.
+    """
     with open_channel() as channel:
         while (
             missing := [host for host in hosts if not channel.exists(paths.live(host))]
-        ) and time.monotonic() < until:
+        ) and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
     return missing
 
 
-def _take_back(change: str) -> None:
-    """Terminate what a burst has launched, whatever it was broken off by."""
+def _terminate_launched(change: str) -> None:
+    """Terminate the instances that a failed or interrupted burst launched."""
     try:
         _terminate([instance for instance in ec2.instances() if instance.token == change])
     except (ec2.CloudError, ChannelAwayError) as error:
         typer.echo(
-            f"{error}. What change {change} has launched is still there: `sluice leave` terminates it",
+            f"{error}. The instances of change {change} may still run. Terminate them: `sluice leave`",
             err=True,
         )
 
 
 def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Hand over to the site's own hosts, then terminate every instance; it is done when both are."""
+    """Hand tiers over to the site's own hosts, then terminate every instance."""
     carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
     if not carried.done:
         carried.tell(as_json=as_json)
@@ -100,24 +113,25 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         if as_json:
             carried.tell(as_json=True, ok=False, error=str(error))
         raise
-    gone = [each.id for each in ours if each.id not in kept]
+    terminated = [each.id for each in ours if each.id not in kept]
     if as_json or not (kept or dry_run):
         carried.tell(
             as_json=as_json,
             ok=not kept,
-            **({"instances": gone} if dry_run else {"terminated": gone, "kept": kept}),
+            **({"instances": terminated} if dry_run else {"terminated": terminated, "kept": kept}),
         )
     if dry_run and not as_json:
         typer.echo(
-            f"  then terminated, as far as no tier runs there: {', '.join(gone) or 'nothing, for no instance is there'}"
+            "  then it would terminate, unless a tier runs there: "
+            f"{', '.join(terminated) or 'no instance runs'}"
         )
     elif not ours:
-        typer.echo("no instance was there", err=True)
+        typer.echo("no instance runs", err=True)
     raise typer.Exit(FAILED if kept else OK)
 
 
 def _terminate(ours: list[ec2.Instance]) -> dict[str, list[str]]:
-    """Terminate those that no tier runs on, for its records would wait until it is started elsewhere; return the others, with the tiers."""
+    """Terminate the instances without a tier; return the other instances, each with its tiers."""
     with open_channel() as channel:
         users = tiers_by_host(channel)
     free = [each.id for each in ours if each.host not in users]
@@ -127,7 +141,8 @@ def _terminate(ours: list[ec2.Instance]) -> dict[str, list[str]]:
     for each in ours:
         if each.host in users:
             typer.echo(
-                f"kept {each.id}: {', '.join(users[each.host])} would be interrupted; `sluice leave` hands over what has no place there",
+                f"kept {each.id}: {', '.join(users[each.host])} still runs there. "
+                "Hand over and terminate: `sluice leave`",
                 err=True,
             )
     return {each.id: users[each.host] for each in ours if each.host in users}

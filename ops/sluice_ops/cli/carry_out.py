@@ -1,4 +1,6 @@
-"""One change from the command line: posted step by step, its journal streamed, its result told."""
+"""Carries out one change from the command line: posts its steps, prints its journal and
+its result.
+"""
 
 import signal
 import time
@@ -16,14 +18,14 @@ from sluice_ops.queries.history import subject
 
 
 def identity_of(spec: ChangeSpec) -> str:
-    """Name a new change, readable in lists: `cli-drain-h2-20260101-101500`."""
+    """Return the id of a new change, such as `cli-drain-h2-20260101-101500`."""
     words = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
     return change_id("cli", spec.kind, *words, time.strftime("%Y%m%d-%H%M%S"))
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A change that was carried out, or only planned, and how that went."""
+    """A change that was carried out, or planned in a dry run, with the results of its steps."""
 
     change: str
     spec: ChangeSpec
@@ -33,11 +35,14 @@ class Carried:
 
     @property
     def done(self) -> bool:
-        """Whether it came to its end."""
+        """Whether every step succeeded and nothing was aborted."""
         return all(step.result.ok for step in self.steps) and self.steps[-1].step is not Step.ABORT
 
     def tell(self, *, as_json: bool, ok: bool | None = None, **more: object) -> None:
-        """Print it. JSON has what the command did beside it, too, and as `ok` what the exit code says: `done`, if it is not given."""
+        """Print the change and its steps.
+
+        In JSON, `ok` (default: `done`) agrees with the exit code, and `more` is added.
+        """
         if as_json:
             print_json(
                 {
@@ -63,7 +68,7 @@ class Carried:
 
 
 def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Carry the change out, tell how it went, and leave with its exit code."""
+    """Carry the change out, print the result, and exit with its code."""
     carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
     carried.tell(as_json=as_json)
     raise typer.Exit(OK if carried.done else FAILED)
@@ -72,7 +77,7 @@ def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool
 def carried_out(
     spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None
 ) -> Carried:
-    """Carry the change out, telling people how it goes; how it went is left to be told."""
+    """Carry the change out and print its journal; the caller prints the result."""
     change = change or identity_of(spec)
     say = _silent if as_json else _say
     began = time.monotonic()
@@ -90,14 +95,18 @@ def carried_out(
             if dry_run:
                 raise
             typer.echo(
-                "Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True
+                "Interrupted: aborting the change. Press Ctrl-C again to exit now, and abort later with "
+                "`sluice abort`.",
+                err=True,
             )
             steps = [StepResult(Step.ABORT, abort(channel, change, spec, cli_user(), say))]
     return Carried(change, spec, dry_run, time.monotonic() - began, tuple(steps))
 
 
 def ended_as_by_ctrl_c() -> None:
-    """Have SIGTERM do what Ctrl-C does, so that nothing is left behind: the maintenance lock, or instances."""
+    """Make SIGTERM act as Ctrl-C, so that the maintenance lock is released and instances are
+    terminated.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
@@ -118,18 +127,18 @@ def _print_plan(result: Result) -> None:
         after = _place(move.after.driver, move.after.slots)
         if move.in_place:
             typer.echo(
-                f"  {number}. {move.tier}: lets {move.let_go} of its workers go where it runs, and keeps {after}"
+                f"  {number}. {move.tier}: releases {move.let_go} of its workers in place, and keeps {after}"
             )
             continue
         before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)
         typer.echo(f"  {number}. {move.tier}: {before} → {after}")
     for note in plan.notes:
         typer.echo(f"  note: {note}")
-    none = ", without a gap" if plan.moves else ""
+    no_gap = ", without a gap" if plan.moves else ""
     gap = (
-        f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s"
+        f", with a gap of about {plan.predicted_gap_seconds:g} s in a tier's output"
         if plan.predicted_gap_seconds
-        else none
+        else no_gap
     )
     if plan.predicted_seconds or not plan.unpredicted:
         typer.echo(f"  predicted: about {plan.predicted_seconds:.0f} s in all{gap}")

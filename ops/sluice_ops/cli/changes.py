@@ -1,4 +1,6 @@
-"""The commands that change where the pipeline runs. Each kind of change is a command: its fields are the arguments.
+"""The commands that change the pipeline.
+
+Each kind of change is a command; its fields are the arguments.
 
 A command posts the steps of its change and follows them.
 """
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Deadline = Annotated[
-    float, typer.Option(help="Seconds until the change is given up and undone.", min=1, max=604_800)
+    float, typer.Option(help="Seconds until the change is aborted and undone.", min=1, max=604_800)
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect; change nothing.")]
 
 DEADLINE = 600.0
 PLAN_SECONDS = 60.0
-"""How long a controller has to plan a dry run."""
+"""The time that a controller has to plan a dry run."""
 
 _OFFERED = {name: kind for name, kind in KINDS.items() if not kind.own}
 # mypy accepts an enum of literal members only; this one has a member for each kind.
@@ -35,7 +37,7 @@ _PlannedKind = StrEnum("_PlannedKind", {name: name for name in _OFFERED})  # typ
 
 
 def spec_of(kind: Kind, words: list[str], **more: object) -> "ChangeSpec":
-    """Make a change of what was typed; WrongUsageError says what is missing or too much."""
+    """Make a change from the typed words; WrongUsageError names the missing or superfluous word."""
     from pydantic import ValidationError  # noqa: PLC0415
 
     from sluice_ops.model.change import ChangeSpec  # noqa: PLC0415
@@ -69,12 +71,12 @@ def _carry_out(kind: Kind, spec: "ChangeSpec", *, deadline: float, dry_run: bool
 def plan(
     kind: Annotated[_PlannedKind, typer.Argument(help="The change.")],
     words: Annotated[
-        list[str] | None, typer.Argument(help="What that command takes, such as a host or a tier.")
+        list[str] | None, typer.Argument(help="The arguments of this change, such as a host or a tier.")
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a change would do, step by step, with its predicted time and gap. Nothing is moved."""
+    """Show what a change would do, with its predicted time and gap. Nothing is changed."""
     spec = spec_of(KINDS[kind], words or [])
     _carry_out(KINDS[kind], spec, deadline=PLAN_SECONDS, dry_run=True, as_json=as_json)
 
@@ -106,11 +108,13 @@ def _command(kind: Kind) -> Callable[..., None]:
 
 
 def _parameters(field: Field) -> list[inspect.Parameter]:
-    """Return a field's parameters on the command line; a time has two, of which one may be given."""
+    """Return a field's parameters on the command line; a time has two, of which one may be
+    given.
+    """
     if field.input is Input.TIME:
-        lasting = typer.Option("--for", metavar="TIME", help="For so long: 30m, 2h, 1d.")
+        lasting = typer.Option("--for", metavar="TIME", help="Duration, such as 30m, 2h or 1d.")
         until = typer.Option(
-            "--until", metavar="TIME", help="Until then, on this machine's clock: 06:00 or 2026-11-22T06:00."
+            "--until", metavar="TIME", help="End on this machine's clock, such as 06:00 or 2026-11-22T06:00."
         )
         return [
             _parameter("lasting", Annotated[str | None, lasting], None),
@@ -137,13 +141,13 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
 
 
 def _ending(lasting: str | None, until: str | None) -> float | None:
-    """Return when a number's time is over; None when it has no end."""
+    """Return the end of a number's time as epoch seconds; None if it has no end."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
     from sluice_ops.operations.expiry import UntilError, ending  # noqa: PLC0415
 
     if lasting is not None and until is not None:
-        message = "--for and --until both say when it ends: give one of them"
+        message = "--for and --until exclude each other: give one of them"
         raise WrongUsageError(message)
     typed = until if lasting is None else lasting
     if typed is None:
@@ -156,7 +160,7 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
 
 
 def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
-    """Write into ZooKeeper that a tier is to run, or to stop; the controller starts or stops the tier."""
+    """Request the start or stop of a tier in ZooKeeper; the controller starts or stops the tier."""
     from sluice_ops.channel.trail_queue import cli_user  # noqa: PLC0415
     from sluice_ops.model.change import START  # noqa: PLC0415
     from sluice_ops.operations import requests  # noqa: PLC0415
@@ -178,13 +182,15 @@ def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json(wanted)
     else:
-        then = (
-            f"; where no run of tier_{tier} is there in Airflow, trigger it: it alerts when the tier fails"
+        alerts = (
+            f" If no run of the DAG tier_{tier} is active in Airflow, trigger one: "
+            "it alerts when the tier fails."
             if wanted.running
             else ""
         )
         typer.echo(
-            f"{tier}: {'running' if wanted.running else 'stopped'} is wanted now; `sluice status` follows it{then}"
+            f"{tier}: {'start' if wanted.running else 'stop'} requested. "
+            f"`sluice status` shows its state.{alerts}"
         )
 
 
@@ -196,14 +202,12 @@ for _kind in _OFFERED.values():
 @app.command(epilog="Example: sluice drift --json | jq '.drift[].why', or: sluice drift --repair")
 def drift(
     *,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Move what has drifted, with as few moves as can be.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair the drift with the fewest moves.")] = False,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is not where a plan would have it, and the fewest moves that mend it; with --repair, make them."""
+    """Show where placement differs from the plan, and the fewest moves that repair it."""
     from sluice_ops.cli import drift as drifting  # noqa: PLC0415
 
     if repair:
@@ -219,7 +223,7 @@ def retire(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a host off the channel for good: it was drained, or written off, and its agent is stopped."""
+    """Remove a host for good, after it was drained or written off and its agent was stopped."""
     from sluice_ops.cli.retire import retire as carry_out  # noqa: PLC0415
     from sluice_ops.model.ids import HostName  # noqa: PLC0415
 
@@ -228,14 +232,12 @@ def retire(
 
 @app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500")
 def abort(
-    change: Annotated[
-        str | None, typer.Argument(help="The change; without it, the one that is under way.")
-    ] = None,
+    change: Annotated[str | None, typer.Argument(help="The change. Default: the change in progress.")] = None,
     *,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Undo what a change has not finished, back to what ran before, and free the maintenance lock."""
+    """Abort a change: every tier continues as before it, and the maintenance lock is released."""
     from sluice_ops.cli.abort import abort as carry_out  # noqa: PLC0415
 
     carry_out(change, dry_run=dry_run, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`sluice drift`: where what runs differs from what a plan would make of it, as the controller sees it; and the repair."""
+"""`sluice drift`: shows where placement differs from the controller's plan, and repairs it."""
 
 import time
 
@@ -16,16 +16,15 @@ from sluice_ops.queries.lines import DriftLine
 from sluice_ops.site.installation import PlatformAwayError
 
 LOOK_SECONDS = 20.0
-"""How long a controller has to answer."""
+"""The time that a controller has to answer."""
 
 
 def repair(*, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Carry the repair out."""
     carry_out(ChangeSpec(kind=REPAIR), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 def show(*, as_json: bool) -> None:
-    """Have the controller plan a repair, and say what it would be."""
+    """Let the controller plan a repair, and print the plan."""
     spec = ChangeSpec(kind=REPAIR)
     change = identity_of(spec)
     with open_channel() as channel:
@@ -34,7 +33,7 @@ def show(*, as_json: bool) -> None:
     if not answered:
         raise PlatformAwayError(result.sentence)
     if not result.ok:
-        typer.echo(f"what has drifted cannot be told: {result.sentence}", err=True)
+        typer.echo(f"no plan for the drift: {result.sentence}", err=True)
         raise typer.Exit(FAILED)
     plan = Plan.model_validate(result.details["plan"], extra="ignore")
     lines = [_line(move) for move in plan.moves]
@@ -53,18 +52,18 @@ def show(*, as_json: bool) -> None:
         )
         return
     print_table(
-        ("tier", "what has drifted", "moves", "from", "to"),
+        ("tier", "drift", "moves", "from", "to"),
         ((line.tier, line.why, line.moves, line.before, line.after) for line in lines),
-        "Nothing has drifted: every tier is where a plan would have it."
+        "No drift: every tier is placed as planned."
         if NO_DRIFT in plan.notes
-        else "Nothing can be moved now:",
+        else "No move is possible now:",
     )
     for note in plan.notes:
         if note != NO_DRIFT:
             typer.echo(note)
     if lines:
         typer.echo(
-            f"`sluice drift --repair` moves that in about {plan.predicted_seconds:.0f} s, with a gap of about "
+            f"`sluice drift --repair` takes about {plan.predicted_seconds:.0f} s, with a gap of about "
             f"{plan.predicted_gap_seconds:g} s in a tier's output."
         )
 

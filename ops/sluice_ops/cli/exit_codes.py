@@ -1,4 +1,4 @@
-"""How commands end: exit codes that scripts can rely on, and errors as lines for people."""
+"""Exit codes for scripts, and errors as one line for people."""
 
 import os
 import sys
@@ -11,21 +11,20 @@ from sluice_ops.site.installation import PlatformAwayError
 
 OK = 0
 FAILED = 1
-"""The operation was carried out and failed, or something is wrong in Sluice itself."""
+"""The operation failed, or Sluice itself has an error."""
 WRONG_USAGE = 2
 AWAY = 3
-"""The platform, or the part of it that the command needs, does not answer."""
+"""A service that the command needs does not answer."""
 INTERRUPTED = 130
 """Ctrl-C."""
 
-CODES = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 3 the platform is away."
+CODES = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 3 the platform does not answer."
 
 
 class Commands(TyperGroup):
-    """The command group that turns every foreseeable error into one clear line and its exit code."""
+    """The command group; it turns every expected error into one line and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, typer.TyperException) as ended:
@@ -33,7 +32,8 @@ class Commands(TyperGroup):
             if not option[1:2].isdigit():
                 raise
             typer.echo(
-                f"{option} would be a number below 0, and none is that; `sluice {ctx.invoked_subcommand} --help` says what is",
+                f"{option} is taken as an option; no number here is below 0. "
+                f"See `sluice {ctx.invoked_subcommand} --help`",
                 err=True,
             )
             raise typer.Exit(WRONG_USAGE) from None
@@ -49,7 +49,7 @@ class Commands(TyperGroup):
 
 
 def explain(error: Exception) -> tuple[int, str]:
-    """Return the exit code of an error, and what a person is told."""
+    """Return the exit code and the one-line message of an error."""
     from sluice_ops.channel import ChannelAwayError, ConflictError, NotAllowedError  # noqa: PLC0415
     from sluice_ops.site.endpoints import EndpointsError  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
@@ -58,17 +58,17 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, NotAllowedError | ConflictError | PlatformError):
         return FAILED, str(error)
     if isinstance(error, ChannelAwayError):
-        return AWAY, f"{error}. `sluice doctor` looks for the reason"
+        return AWAY, f"{error}. Find the reason: `sluice doctor`"
     if isinstance(error, PlatformAwayError | FileNotFoundError):
         return AWAY, str(error)
     if isinstance(error, SiteError | EndpointsError | WrongUsageError):
         return WRONG_USAGE, str(error)
-    from sluice_ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415  the cloud's own library takes its time to load
+    from sluice_ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415 - boto3 loads slowly
 
     if isinstance(error, CloudError):
         return AWAY if isinstance(error, CloudAwayError) else FAILED, str(error)
-    return FAILED, f"unexpected {type(error).__name__}: {error} (SLUICE_DEBUG=1 shows where)"
+    return FAILED, f"unexpected {type(error).__name__}: {error} (SLUICE_DEBUG=1 shows the traceback)"
 
 
 class WrongUsageError(Exception):
-    """What was typed cannot be done; the message says what can."""
+    """The command line is wrong; the message says what is possible."""

@@ -1,4 +1,6 @@
-"""The commands that look: hosts, tiers, holds, slots, shares, metrics, changes, operations, the trail."""
+"""The commands that only read: hosts, tiers, holds, slots, shares, metrics, changes, operations,
+trail.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +14,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-NOT_UP = "The platform has just been started, or nothing has registered: `sluice status` tells more."
+NOT_UP = "The platform may have started a moment ago. See `sluice status`."
 
 
 @app.command(epilog="Example: sluice hosts --json | jq -r '.[] | select(.state == \"up\").name'")
 def hosts(*, as_json: AsJson = False) -> None:
-    """List the hosts: zone, state, and what each of them runs."""
+    """List the hosts: zone, state, slots and drivers."""
     from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
 
@@ -52,7 +54,7 @@ def hosts(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice tiers --json | jq '.[] | {name, state, host: .driver.host}'")
 def tiers(*, as_json: AsJson = False) -> None:
-    """List the tiers: where each runs, and how well."""
+    """List the tiers: hosts, state, rates, lag and latency."""
     from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
     from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
@@ -108,7 +110,7 @@ def tiers(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice holds --json | jq '.[] | select(.ended == null)'")
 def holds(*, as_json: AsJson = False) -> None:
-    """List when records were held back outside, and for which tier that was behind."""
+    """List the backpressure history: when intake was throttled, and which tier caused it."""
     from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
 
@@ -117,15 +119,17 @@ def holds(*, as_json: AsJson = False) -> None:
         print_json(lines)
         return
     print_table(
-        ("began", "ended", "held back", "because of"),
+        ("began", "ended", "throttled", "because of"),
         ((ago(line.begun), ago(line.ended), line.tier, f"{line.culprit} {line.sentence}") for line in lines),
-        "No tier has been held back.",
+        "No tier was throttled.",
     )
 
 
 @app.command(epilog="Example: sluice slots --json | jq '.[] | select(.tenant == \"batch\")'")
 def slots(*, as_json: AsJson = False) -> None:
-    """List the slots: host, tenant, state, process, and the records that its executor has read."""
+    """List the slots: host, tenant, state, process, and the number of records that its executor
+    read.
+    """
     from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
     from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
@@ -140,13 +144,16 @@ def slots(*, as_json: AsJson = False) -> None:
             (x.id, x.host, x.tenant, x.incarnation, x.state, x.pid, x.restarts, x.records, x.exit)
             for x in lines
         ),
-        "No slot is assigned: no tier is wanted yet. Trigger its DAG `tier_<name>` in Airflow, or `sluice start` it.",
+        "No slot is assigned, because no tier was started. Trigger the DAG `tier_<name>` in Airflow, "
+        "or run `sluice start TIER`.",
     )
 
 
 @app.command(epilog="Example: sluice shares")
 def shares(*, as_json: AsJson = False) -> None:
-    """List what each tenant is entitled to, which layer says so, and what it has."""
+    """List the share of each tenant: minimum, target, maximum, the layer that set it, and its slots
+    now.
+    """
     from sluice_ops.operations.snapshot import snapshot, the_site  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
     from sluice_ops.snapshot.rules import rules_of  # noqa: PLC0415
@@ -188,40 +195,49 @@ def shares(*, as_json: AsJson = False) -> None:
             )
             for x in lines
         ),
-        "No tenant has a share: name some below `shares:` in the site file.",
+        "No tenant has a share. Add shares below `shares:` in the site file.",
     )
 
 
 @app.command(epilog="Example: sluice metrics --json | jq -r '.[].targets[0]'")
 def metrics(*, as_json: AsJson = False) -> None:
-    """List where Prometheus finds the figures of drivers, agents, controllers and the audit; the JSON is that of its file_sd_configs."""
+    """List the metrics endpoints of drivers, agents, controllers and the audit.
+
+    The JSON has the format of Prometheus' file_sd_configs.
+    """
     from sluice_ops.model.exporter import targets  # noqa: PLC0415
     from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
     from sluice_ops.process.metrics_server import exporters  # noqa: PLC0415
 
     with open_channel() as channel:
-        found = exporters(channel)
+        endpoints = exporters(channel)
     if as_json:
-        print_json(targets(found))
+        print_json(targets(endpoints))
         return
     print_table(
-        ("role", "tier", "incarnation", "host", "controller", "figures"),
-        ((x.role, x.tier, x.incarnation, x.host, x.controller, f"http://{x.address}/metrics") for x in found),
-        f"No process has said where its figures are. {NOT_UP}",
+        ("role", "tier", "incarnation", "host", "controller", "metrics"),
+        (
+            (x.role, x.tier, x.incarnation, x.host, x.controller, f"http://{x.address}/metrics")
+            for x in endpoints
+        ),
+        f"No process has published its metrics endpoint. {NOT_UP}",
     )
 
 
 @app.command(epilog="Example: sluice trail --by cli:anna --last 100")
 def trail(
-    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
+    last: Annotated[int, typer.Option(help="Number of lines.", min=1)] = 20,
     *,
     by: Annotated[
-        str | None, typer.Option(metavar="WHO", help="Only what this one asked for, such as cli:anna.")
+        str | None, typer.Option(metavar="USER", help="Only requests of this user, such as cli:anna.")
     ] = None,
     change: Annotated[str | None, typer.Option(metavar="ID", help="Only this change.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List who asked for what, when, from which layer, and what became of it, newest last. Nothing of it is ever changed."""
+    """List all requests, newest last: time, user, layer, request and outcome.
+
+    Entries are never changed.
+    """
     from sluice_ops.queries.trail_history import trail_history  # noqa: PLC0415
 
     lines, missing = trail_history(last, by, change)
@@ -240,10 +256,10 @@ def trail(
 @app.command(epilog="Example: sluice changes --last 5")
 def changes(
     *,
-    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
+    last: Annotated[int, typer.Option(help="Number of lines.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the changes, and starts and stops, newest last: how long each took and the gap that it left, beside what was predicted."""
+    """List changes, starts and stops, newest last: time and gap, predicted and measured."""
     from sluice_ops.queries.history import changes as read  # noqa: PLC0415
 
     lines = read(last)
@@ -266,12 +282,12 @@ def changes(
             )
             for x in lines
         ),
-        "Nothing has been changed yet. Try `sluice drain h2 --dry-run`.",
+        "No change was carried out yet. Try `sluice drain h2 --dry-run`.",
     )
 
 
 def _undone(line: "ChangeLine") -> str:
-    """Say how long an abort took, and was to take."""
+    """Return the state of an aborted change, with the abort's measured and predicted time."""
     took, predicted = _seconds(line.steps.get("abort"), 0), _seconds(line.abort_predicted_seconds, 0)
     return (
         line.state
@@ -280,20 +296,22 @@ def _undone(line: "ChangeLine") -> str:
     )
 
 
-def _seconds(found: float | None, digits: int) -> str | None:
-    return None if found is None else f"{found:.{digits}f} s"
+def _seconds(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:.{digits}f} s"
 
 
 @app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500")
 def operations(
     change: Annotated[
-        str | None, typer.Argument(help="Show this change's (or operation's) steps with their journals.")
+        str | None, typer.Argument(help="A change or an operation: show its steps with their journals.")
     ] = None,
     *,
-    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
+    last: Annotated[int, typer.Option(help="Number of lines.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the steps that were posted, newest last; with a change, what the controller wrote about each."""
+    """List the posted steps, newest last; with a change, also the controller's journal of each
+    step.
+    """
     from sluice_ops.queries.history import history  # noqa: PLC0415
 
     lines = history(change, last)
@@ -306,9 +324,10 @@ def operations(
             (f"{ago(x.posted_at)} ago", x.change, f"{x.kind} {x.subject}", x.step, x.by, x.state, x.sentence)
             for x in lines
         ),
-        "Nothing has been asked for yet. Try `sluice drain h2 --dry-run`."
+        "No step was posted yet. Try `sluice drain h2 --dry-run`."
         if change is None
-        else f"No step of {change!r} is known any more, or ever was: `sluice operations` and `sluice changes` list the last ones.",
+        else f"No step of {change!r} is known: it is too old, or the name is wrong. "
+        "See `sluice operations` and `sluice changes`.",
     )
     if change:
         for line in lines:

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, clean JSON for scripts."""
+"""Prints tables for people and JSON for scripts."""
 
 import json
 import sys
@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 
 WIDE = 180
-"""Columns where nobody says how wide the screen is, as in a pipe."""
+"""Width of tables, in columns, if stdout is no terminal."""
 
 
 def print_json(value: Any) -> None:
-    """Print one value as JSON: models, what holds them, or what JSON knows itself."""
+    """Print a value as JSON; the value may contain pydantic models."""
     sys.stdout.write(json.dumps(_plain(value), indent=2) + "\n")
 
 
@@ -27,7 +27,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """Print a table; where there is nothing, say what to do."""
+    """Print a table, or the text `empty` if the table has no rows."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -45,7 +45,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Sequence[object]], empty:
 
 
 def text(cell: object) -> str:
-    """Write one value for people."""
+    """Format one cell."""
     if cell is None or cell == "":
         return "-"
     if isinstance(cell, float):

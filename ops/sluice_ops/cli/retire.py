@@ -1,4 +1,4 @@
-"""`sluice retire`: take a host off the channel for good, once nothing is left on it and its agent is gone."""
+"""`sluice retire`: removes an empty host, whose agent is stopped, from the channel for good."""
 
 import time
 from collections.abc import Mapping
@@ -22,7 +22,9 @@ from sluice_ops.snapshot.view import View, look
 
 
 def retire(host: HostName, *, dry_run: bool, as_json: bool) -> None:
-    """Check that nobody needs it any more, and delete its nodes: with them goes what the channel knew of its agent's credential."""
+    """Check that the host is unused, and delete its nodes, including its agent's registered
+    credential.
+    """
     with open_channel() as channel:
         view = look(channel)
         why = refusal(view, host)
@@ -30,26 +32,30 @@ def retire(host: HostName, *, dry_run: bool, as_json: bool) -> None:
             raise WrongUsageError(why)
         if dry_run:
             print_json({"dry_run": True, "retires": host}) if as_json else typer.echo(
-                f"would take {host} off the channel: nothing needs it"
+                f"would remove {host} from the channel: nothing uses it"
             )
             return
         nodes = (paths.host_record(host), paths.host(host), paths.observed(host), paths.assignment(host))
         try:
             take_off(channel, {path: view.versions.get(path) for path in nodes}, f"retire {host}")
         except ConflictError as error:
-            message = f"{host} has changed in this moment, and is as it was ({error}): look at `sluice hosts`, then ask again"
+            message = (
+                f"{host} was not removed, because its records changed at this moment ({error}): "
+                "check `sluice hosts`, then run the command again"
+            )
             raise ConflictError(message) from error
     if as_json:
         print_json({"retired": host})
     else:
         typer.echo(
-            f"{host} is off the channel, with what it knew of its agent's credential. Take it out of the site file; an agent of that name "
-            f"that is started again is a new host, once hosts/{host} below its SLUICE_HOME is removed."
+            f"{host} is removed from the channel, and so is its agent's credential. "
+            f"Remove it from the site file too. To use the name for a new host, delete hosts/{host} below "
+            "the SLUICE_HOME of that machine first."
         )
 
 
 def refusal(view: View, host: HostName) -> str | None:
-    """Say why a host cannot be taken off, and what to do first; None when it can."""
+    """Return why a host cannot be removed and what to do first; None if it can be removed."""
     seen = view.hosts.get(host)
     if seen is None:
         return f'there is no host "{host}"; known hosts: {listed(view.hosts) or "none"}'
@@ -59,26 +65,31 @@ def refusal(view: View, host: HostName) -> str | None:
         if change.state is ChangeState.ACTIVE and change.spec.host == host
     ]
     if changes:
-        return f"change {changes[0]} is about {host}: wait for its end, or `sluice abort {changes[0]}`"
+        return (
+            f"change {changes[0]} of {host} is in progress: wait for its end, or `sluice abort {changes[0]}`"
+        )
     drained = seen.record.state is HostState.DRAINED
     if seen.live:
         first = "" if drained else f"`sluice drain {host}`, then "
         return f"an agent serves {host}: {first}stop it there (systemctl disable --now sluice-agent@{host})"
     if seen.facts is not None and not drained and not seen.record.written_off:
         return (
-            f"{host} was not drained before its agent went: start that again, then `sluice drain {host}`; "
-            f"where the machine is gone for good, `sluice write-off {host}`"
+            f"{host} was not drained before its agent stopped: start the agent, then `sluice drain {host}`; "
+            f"if the machine is gone for good, `sluice write-off {host}`"
         )
     if seen.assignment.units:
         units = listed(unit.id for unit in seen.assignment.units)
-        return f"{units} of {host} could not go elsewhere yet: `sluice status` tells what they wait for"
+        return f"{units} of {host} could not be placed elsewhere yet: `sluice status` shows the reason"
     return None
 
 
 def take_off(channel: Channel, nodes: Mapping[str, int | None], what: str) -> None:
-    """Delete those of a host's nodes that are there, each in this version, and say so in the trail: all of it or nothing."""
+    """Delete the existing nodes of a host and write a trail entry, in one transaction.
+
+    `nodes` maps a path to the version that it must have. Raises ConflictError if a version differs.
+    """
     entry = Entry(
         at=time.time(), by=cli_user(), layer=Layer.MAINTENANCE.name.lower(), what=what, outcome=Outcome.DONE
     )
-    gone = [Write(path, None, version) for path, version in nodes.items() if channel.exists(path)]
-    channel.multi([*gone, trail_queue.write(Role.OPERATOR, entry)])
+    deletions = [Write(path, None, version) for path, version in nodes.items() if channel.exists(path)]
+    channel.multi([*deletions, trail_queue.write(Role.OPERATOR, entry)])

@@ -1,4 +1,4 @@
-"""`sluice agent` and `sluice controller`: they become the processes that serve a host, or the whole pipeline."""
+"""`sluice agent` and `sluice controller`: run the agent of a host, or a controller."""
 
 import os
 import sys
@@ -13,41 +13,50 @@ app = typer.Typer()
 ZooKeeper = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT/CHROOT", help="Another channel than the endpoints file's, one that is open to all."
+        metavar="HOST:PORT/CHROOT", help="A channel without access lists, instead of the endpoints file's."
     ),
 ]
 
 
 @app.command(
-    epilog="Example: sluice agent --host h1, or, once it was drained and its agent stopped: sluice agent --host h1 --stop-all"
+    epilog="Example: sluice agent --host h1; after a drain, with the agent stopped: "
+    "sluice agent --host h1 --stop-all"
 )
-def agent(  # noqa: PLR0913 - each is a choice of the caller
+def agent(  # noqa: PLR0913 - one parameter for each option
     host: Annotated[str, typer.Option(metavar="NAME", help="The host's name, as in the site file.")],
     *,
     zookeeper: ZooKeeper = None,
     address: Annotated[
-        str | None, typer.Option(help="For a host that is not in the site file: where its slots listen.")
+        str | None, typer.Option(help="Of a host outside the site file: the address of its slots.")
     ] = None,
-    zone: Annotated[str | None, typer.Option(help="Likewise: its zone; onprem if not given.")] = None,
-    labels: Annotated[str | None, typer.Option(help="Likewise: its labels, with commas.")] = None,
-    cpu: Annotated[float | None, typer.Option(help="Likewise: the cores that it gives.", min=0.1)] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="Of a host outside the site file: its zone. Default: onprem.")
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Of a host outside the site file: its labels, separated by commas.")
+    ] = None,
+    cpu: Annotated[
+        float | None, typer.Option(help="Of a host outside the site file: its cores for slots.", min=0.1)
+    ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Likewise: the memory that it gives, such as 4g.")
+        str | None, typer.Option(help="Of a host outside the site file: its memory for slots, such as 4g.")
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="What `sluice token` has made for this host: it joins with it, once; the file goes when the host is registered."
+            help="The token of this host from `sluice token`, for the first start. "
+            "Deleted after the registration."
         ),
     ] = None,
     stop_all: Annotated[
-        bool, typer.Option("--stop-all", help="End every slot and driver of the host, then exit.")
+        bool, typer.Option("--stop-all", help="Stop every slot and driver of the host, then exit.")
     ] = False,
 ) -> None:
-    """Serve this host: keep the slots and drivers that are assigned to it running, and say what is seen.
+    """Run the agent of this host: it keeps the assigned slots and drivers running and reports their
+    state.
 
-    It runs until Ctrl-C or SIGTERM; what it has started goes on, and the next agent of the host takes it over. On real hosts systemd keeps
-    it running: docs/hosts.md.
+    The agent runs until Ctrl-C or SIGTERM. Its slots and drivers run on, and the next agent of the
+    host takes them over. On real hosts systemd runs the agent: docs/hosts.md.
     """
     options: dict[str, object] = {
         "--zookeeper": zookeeper,
@@ -65,18 +74,18 @@ def agent(  # noqa: PLR0913 - each is a choice of the caller
 def controller(
     *,
     site: Annotated[Path | None, typer.Option(help="The site file; without it, SLUICE_SITE.")] = None,
-    name: Annotated[str | None, typer.Option(help="How it is called in logs and status.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this controller in logs and status.")] = None,
     zookeeper: ZooKeeper = None,
     metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where its figures are; a free port if not given.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of its metrics. Default: a free port.")
     ] = None,
     lost_seconds: Annotated[
-        float | None, typer.Option(help="How long an agent may be away before its host is lost.", min=0)
+        float | None, typer.Option(help="Seconds without an agent after which a host is lost.", min=0)
     ] = None,
 ) -> None:
-    """Decide what runs where. Start two or three, on different machines: one leads, the others stand by.
+    """Run a controller. Run two or three on different machines: one leads, the others are standbys.
 
-    It runs until Ctrl-C or SIGTERM, and holds nothing that would be lost with it.
+    A controller runs until Ctrl-C or SIGTERM. All its state is in ZooKeeper.
     """
     options = {
         "--site": site,
@@ -89,8 +98,8 @@ def controller(
 
 
 def _become(module: str, options: Mapping[str, object], *flags: str) -> NoReturn:
-    """Replace this process, so that signals, and the exit code, are those of the process that serves."""
+    """Replace this process by the module, which then gets the signals and sets the exit code."""
     words = [sys.executable, "-m", module]
     for option, value in options.items():
         words += [f"{option}={value}"] if value is not None else []
-    os.execvp(words[0], [*words, *flags])  # noqa: S606 - it becomes the process
+    os.execvp(words[0], [*words, *flags])  # noqa: S606 - replaces this process

@@ -1,4 +1,7 @@
-"""`sluice status`: one screen that tells what runs where, how well, and what is being done; whatever is away is said."""
+"""`sluice status`: one screen with hosts, tiers, shares, changes in progress and problems.
+
+A service that does not answer is a note on the screen; the rest is shown.
+"""
 
 import time
 from typing import Any
@@ -23,13 +26,13 @@ from sluice_ops.snapshot.rules import rules_of
 from sluice_ops.snapshot.view import View
 
 OLD_SECONDS = 15.0
-"""Drivers write their figures every two seconds."""
-OVER_SECONDS = 300.0
-"""How long it may take to move a tier back to its number; after that a person is told."""
+"""The age at which figures are old. Drivers write them every two seconds."""
+OVERDUE_SECONDS = 300.0
+"""The time that the return to an earlier share may take before `sluice status` reports it."""
 
 
 def show(*, as_json: bool) -> None:
-    """Print it; the exit code tells scripts when ZooKeeper is away."""
+    """Print the status; the exit code is AWAY if ZooKeeper does not answer."""
     figures = read_figures()
     away = []
     view: View | None = None
@@ -40,10 +43,10 @@ def show(*, as_json: bool) -> None:
     except SiteError as error:
         away.append(f"No shares: {error}.")
     except ChannelAwayError as error:
-        away.append(f"{error}: nothing is decided until it is back; what runs goes on.")
+        away.append(f"{error}. Tiers run on, but no change is possible until ZooKeeper answers.")
     tiers = None if view is None else describe.tiers(view, figures)
-    left = [] if view is None else [f"{said}." for said in view.troubles]
-    notes = [*_notes(figures, tiers, time.time()), *outstayed(shares, time.time()), *left, *away]
+    unreadable = [] if view is None else [f"{trouble}." for trouble in view.troubles]
+    notes = [*_notes(figures, tiers, time.time()), *outstayed(shares, time.time()), *unreadable, *away]
     status = _status(view, tiers or [], shares, figures, notes)
     if as_json:
         print_json(status)
@@ -59,17 +62,19 @@ def show(*, as_json: bool) -> None:
 
 
 def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[str]:
-    """Say what is not as it looks, or soon will not be."""
+    """Return one line for each problem outside the tables."""
     notes = [f"No figures: {figures.missing}."] if figures.missing else []
-    runs = figures.tiers.keys() if tiers is None else {line.name for line in tiers if line.state == "running"}
+    running = (
+        figures.tiers.keys() if tiers is None else {line.name for line in tiers if line.state == "running"}
+    )
     old = [
         f"{name} ({ago(each.at)} old)"
         for name, each in figures.tiers.items()
-        if name in runs and now - each.at > OLD_SECONDS
+        if name in running and now - each.at > OLD_SECONDS
     ]
-    notes += [f"No new figures of {', '.join(old)}: what is shown of it was so then."] if old else []
+    notes += [f"Old figures: {', '.join(old)}. The tables show the last known values."] if old else []
     notes += [
-        f"{tier}: {figures.lost(tier) or 'an unknown number of'} records are LOST: `sluice audit` tells which"
+        f"{tier}: {figures.lost(tier) or 'an unknown number of'} records are LOST: `sluice audit` lists them"
         for tier in sorted({loss.tier for loss in figures.losses})
     ]
     notes += describe.behind(tiers or [])
@@ -77,31 +82,38 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
     home = endpoints.home()
     if home.exists() and (free := installation.free(home)) < installation.LOW:
         notes.append(
-            f"Disk: {free} MiB are free at {home}. Kafka, ZooKeeper and PostgreSQL stop when it is full, and go on when there is room."
+            f"Disk: {free} MiB are free at {home}. Kafka, ZooKeeper and PostgreSQL stop when the disk is "
+            "full, and continue when space is free again."
         )
     return notes
 
 
 def replaying(replay: Replaying, now: float) -> str:
-    """Say how far a replay is and when it will be done; or that nobody goes on with it."""
+    """Return a line about a replay: its progress and remaining time, or that its process
+    stopped.
+    """
     name = f"Replay {replay.number} of {replay.tier}"
-    done = f"{name}: {replay.rows_out} put, {replay.dropped} dropped, {replay.left} of {replay.source} left"
+    done = (
+        f"{name}: {replay.rows_out} written, {replay.dropped} dropped as duplicates, "
+        f"{replay.left} of {replay.source} left"
+    )
     if now > replay.said_at + OLD_SECONDS:
-        then = f"`sluice replay --resume {replay.number}`, or --cancel {replay.number}"
-        return f"{done}; it stopped {ago(replay.said_at)} ago: {then}"
+        next_step = f"`sluice replay --resume {replay.number}`, or --cancel {replay.number}"
+        return f"{done}; stopped {ago(replay.said_at)} ago: {next_step}"
     if not replay.pace:
-        return f"{done}; it {replay.sentence or 'begins'}"
-    about = f"{done}, about {replay.left / replay.pace:.0f} s at {replay.pace:.0f}/s"
-    return about + (f"; it {replay.sentence}" if replay.sentence else "")
+        return f"{done}; the replay {replay.sentence or 'begins'}"
+    remaining = f"{done}, about {replay.left / replay.pace:.0f} s at {replay.pace:.0f}/s"
+    return remaining + (f"; the replay {replay.sentence}" if replay.sentence else "")
 
 
 def outstayed(shares: list[ShareLine], now: float) -> list[str]:
-    """Say which numbers still hold though their time is over: what was to take them back has failed, or has to wait."""
+    """Return a line for each temporary share that is still in force after its end."""
     return [
-        f"{share.tenant} keeps its number ({share.slots}, by {share.by}), which was to hold until {clock(share.until)}: taking it back "
-        "waits for another change, or failed and is tried again; `sluice operations` tells"
+        f"{share.tenant} still has its temporary share ({share.slots}, by {share.by}), which ended at "
+        f"{clock(share.until)}: the return waits for another change, or failed and is retried. "
+        "See `sluice operations`"
         for share in shares
-        if share.until is not None and share.until < now - OVER_SECONDS
+        if share.until is not None and share.until < now - OVERDUE_SECONDS
     ]
 
 
@@ -125,7 +137,9 @@ def _status(
 
 
 def _doing(view: View, now: float) -> list[dict[str, Any]]:
-    """Return the steps that wait for their result, and the change that holds the maintenance lock between its steps."""
+    """Return the posted steps without a result, and the change that holds the lock between two
+    steps.
+    """
     steps: list[dict[str, Any]] = [
         {
             "change": seen.operation.change,
@@ -133,7 +147,7 @@ def _doing(view: View, now: float) -> list[dict[str, Any]]:
             "step": seen.operation.step,
             "by": seen.operation.by,
             "since": seen.operation.posted_at,
-            "sentence": seen.last or "posted, not taken up yet",
+            "sentence": seen.last or "posted; the controller has not started it",
         }
         for seen in view.operations.values()
     ]
@@ -145,21 +159,21 @@ def _doing(view: View, now: float) -> list[dict[str, Any]]:
         steps.append(
             {
                 **idle,
-                "sentence": "holds the maintenance lock and waits for its next step; `sluice abort` ends it",
+                "sentence": "holds the maintenance lock and waits for its next step; end it: `sluice abort`",
             }
         )
     return [{**step, "progress": progress(view, step["change"], now)} for step in steps]
 
 
 def _dumped(step: dict[str, Any]) -> dict[str, Any]:
-    found = step["progress"]
-    return {**step, "progress": None if found is None else found.model_dump(mode="json")}
+    shown = step["progress"]
+    return {**step, "progress": None if shown is None else shown.model_dump(mode="json")}
 
 
 def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: list[ShareLine]) -> None:
     if view.status is None:
         typer.echo(
-            "No controller has said anything yet: nothing is decided. `sluice logs controller` may tell why."
+            "No controller has reported yet, so no tier is started or changed. See `sluice logs controller`."
         )
     else:
         typer.echo(f"Controller {view.status.leader}: {view.status.sentence} ({ago(view.status.at)} ago)")
@@ -168,21 +182,23 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
     for step in doing:
         at = f"step {step['step']}" if step["step"] else "between steps"
         typer.echo(
-            f"Being done: {step['what']}, {at} for {ago(step['since'])}, by {step['by']}: {step['sentence']}"
+            f"In progress: {step['what']}, {at} for {ago(step['since'])}, by {step['by']}: {step['sentence']}"
         )
-        if step["progress"] is not None and (said := step["progress"].sentence(now)):
-            typer.echo(f"  {said}")
+        if step["progress"] is not None and (prediction := step["progress"].sentence(now)):
+            typer.echo(f"  {prediction}")
     if not doing:
-        typer.echo("Nothing is being changed.")
+        typer.echo("No change is in progress.")
     print_table(
         ("host", "zone", "state", "runs"),
         ((host.name, host.zone, host.state, _runs(host, tiers)) for host in hosts),
-        "\nNo host has registered: `make up` starts three on this machine; elsewhere start `python -m sluice_ops.agent --host NAME`.",
+        "\nNo host has registered. `make up` starts three hosts on this machine; "
+        "on other machines run `sluice agent --host NAME`.",
     )
     print_table(
         ("tier", "mode", "state", "inc.", "driver", "workers", "in/s", "out/s", "lag", "latency", "last gap"),
         (_tier_cells(tier) for tier in tiers),
-        "\nNo tier is published: `python -m sluice.commands.publish` does it, and `make up` runs that.",
+        "\nNo tier is published. `make up` publishes the example; "
+        "publish your own pipeline with `python -m sluice.commands.publish`.",
     )
     print_table(
         ("share of", "slots", "minimum", "target", "maximum", "set by", "since", "until"),
@@ -199,56 +215,61 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
             )
             for share in shares
         ),
-        "\nNo tenant has a share: name some below `shares:` in the site file.",
+        "\nNo tenant has a share. Add shares below `shares:` in the site file.",
     )
     for line in (*(host.quarantine for host in hosts if host.quarantine is not None), *troubles(tiers)):
         typer.echo(line)
 
 
 def troubles(tiers: list[TierLine]) -> list[str]:
-    """Say what holds up each tier that should run and does not, who is starved or reads not all, and whom who is behind holds back."""
+    """Return a line for each problem of a tier.
+
+    Problems: a tier is down, hung or starved, does not use all partitions, or lags.
+    """
     down = [
-        f"{tier.name}: {tier.sentence}" + (f". It said last: {tier.error}" if tier.error else "")
+        f"{tier.name}: {tier.sentence}" + (f". Last error: {tier.error}" if tier.error else "")
         for tier in tiers
         if tier.state not in {"running", "paused", "stopped"}
     ]
-    behind = []
+    lagging = []
     for tier in tiers:
-        held = [other.name for other in tiers if other.held_for == tier.name]
+        throttled = [other.name for other in tiers if other.held_for == tier.name]
         if tier.pressure is not None:
-            behind.append(
+            lagging.append(
                 f"{tier.name} {tier.pressure}"
-                + (f". Held back until it has caught up: {', '.join(held)}" if held else "")
+                + (f". Throttled until it has caught up: {', '.join(throttled)}" if throttled else "")
             )
     unread = [
-        f"{tier.name} does not read partitions that were added: {tier.unread}"
+        f"{tier.name} does not read the added partitions: {tier.unread}"
         for tier in tiers
         if tier.unread is not None
     ]
     narrow = [
-        f"{tier.name} puts nothing yet into partitions that were added: {tier.narrow}"
+        f"{tier.name} does not write to the added partitions yet: {tier.narrow}"
         for tier in tiers
         if tier.narrow is not None
     ]
     hung = [f"{tier.name}: {tier.hung}" for tier in tiers if tier.hung is not None]
-    return [*down, *hung, *_starved(tiers), *unread, *narrow, *behind]
+    return [*down, *hung, *_starved(tiers), *unread, *narrow, *lagging]
 
 
 def _starved(tiers: list[TierLine]) -> list[str]:
-    """Say who is starved, all together of whom the same is to be done about it."""
-    by_what: dict[str, list[str]] = {}
+    """Return one line for all starved tiers with the same remedy."""
+    by_remedy: dict[str, list[str]] = {}
     for tier in tiers:
         if tier.starved is not None:
-            where, _, done = tier.starved.partition(": ")
-            by_what.setdefault(done, []).append(f"{tier.name} on {where.removeprefix(STARVED)}")
+            hosts, _, remedy = tier.starved.partition(": ")
+            by_remedy.setdefault(remedy, []).append(f"{tier.name} on {hosts.removeprefix(STARVED)}")
     return [
-        f"Starved of processor time: {'; '.join(who)}. {done[:1].upper()}{done[1:]}."
-        for done, who in by_what.items()
+        f"Starved of processor time: {'; '.join(starved)}. {remedy[:1].upper()}{remedy[1:]}."
+        for remedy, starved in by_remedy.items()
     ]
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:
-    """Say what a host runs: of each tier its owner, what is being prepared, and its standby; then what is none of these."""
+    """Return the units of a host: for each tier its owner, the next incarnation, the standby; then
+    others.
+    """
     parts = []
     left = [*host.drivers, *host.slots]
     for tier in tiers:
@@ -274,7 +295,7 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
         tier.name,
         tier.mode,
         tier.state
-        + (f", held for {tier.held_for}" if tier.held_for else ", catching up" if tier.metered else ""),
+        + (f", throttled for {tier.held_for}" if tier.held_for else ", catching up" if tier.metered else ""),
         incarnation,
         tier.driver.host,
         ", ".join(f"{count} {state}" for state, count in states.items()),
@@ -287,16 +308,18 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
 
 
 def _print_remembered(figures: Figures) -> None:
-    """Without ZooKeeper: what the agents of this machine were told last, and what the drivers say to PostgreSQL."""
+    """Print what is known without ZooKeeper: the units of this machine, and the drivers'
+    figures.
+    """
     rows = (
-        (unit.host, unit.unit, "does not run" if unit.pid is None else f"runs, pid {unit.pid}")
+        (unit.host, unit.unit, "stopped" if unit.pid is None else f"runs, pid {unit.pid}")
         for unit in remembered_units(endpoints.home())
     )
     print_table(
-        ("host", "unit", "on this machine"), rows, "No agent of this machine remembers an assignment."
+        ("host", "unit", "on this machine"), rows, "No agent of this machine has a stored assignment."
     )
     print_table(
-        ("tier", "inc.", "in/s", "out/s", "lag", "latency ms", "said"),
+        ("tier", "inc.", "in/s", "out/s", "lag", "latency ms", "reported"),
         (
             (
                 each.tier,

@@ -154,7 +154,7 @@ def test_a_host_without_its_credential_may_rejoin_once_forgotten(place, admin, t
             command, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
 
-    assert 'no host "h1" has registered; the channel has none' in forget().stderr
+    assert 'no host "h1" is registered; registered hosts: none' in forget().stderr
     with agent_on(place, tmp_path, "h1") as agent:
         agent.put(paths.host("h1"), facts(tmp_path, "h1"))
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
@@ -250,7 +250,8 @@ def test_who_has_no_credential_can_look_and_is_told_whose_it_lacks(place, admin)
         ):
             channel.put(paths.wanted("entry"), TierWanted())
     with pytest.raises(
-        endpoints.EndpointsError, match=r"credentials/operator is not there, or not for user \d+: copy"
+        endpoints.EndpointsError,
+        match=r"credentials/operator does not exist, or user \d+ cannot read it: copy",
     ):
         place.needed(Role.OPERATOR)
 
@@ -263,7 +264,7 @@ def test_a_credential_that_is_not_the_known_one_or_lies_open_is_refused(place):
     kept.chmod(0o600)
     kept.write_text("another")
     with pytest.raises(
-        endpoints.EndpointsError, match="is not the credential that the endpoints file knows for agent"
+        endpoints.EndpointsError, match="is not the one of agent in the endpoints file: copy both files"
     ):
         place.needed(Role.AGENT)
 
@@ -324,7 +325,7 @@ def test_a_controller_leads_with_its_credential_and_does_not_start_without(place
     kept.unlink()
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{kept} is not there" in done.stderr
+    assert f"{kept} does not exist" in done.stderr
 
 
 def test_only_its_agent_writes_a_hosts_nodes_and_a_namesake_is_refused(place, admin, tmp_path):
@@ -398,14 +399,14 @@ def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
     told = sluice()
     assert (
         told.returncode,
-        "has another access list" in told.stdout,
+        "has a wrong access list" in told.stdout,
         "`sluice access --apply`" in told.stdout,
     ) == (1, True, True)
     assert "/assignments/h1" in json.loads(sluice("--json").stdout)["others"]
     assert sluice("--apply").returncode == 0
     assert json.loads(sluice("--json").stdout) == {"ok": True, "others": [], "unknown": []}
     (tmp_path / "credentials" / Role.ADMIN).unlink()
-    assert "credentials/admin is not there" in sluice().stderr
+    assert "credentials/admin does not exist" in sluice().stderr
 
 
 def test_a_channel_that_is_away_is_told_from_one_that_refuses(place):

@@ -319,11 +319,11 @@ def test_an_agent_joins_by_cli_and_a_copied_token_gets_a_sentence(place, admin, 
     admins, first, second = machine("admins"), machine("first"), machine("second")
     (admins.home / "endpoints.json").write_text(place.model_dump_json())
     file, copy = first.home / "h1.token", second.home / "h1.token"
-    assert "'../h1' is no name of a host" in admins.run(SLUICE, "token", file, "--host", "../h1").stderr
+    assert "'../h1' is no valid host name" in admins.run(SLUICE, "token", file, "--host", "../h1").stderr
     told = admins.run(SLUICE, "token", file, "--host", "h1", "--for", "10m")
     assert (told.returncode, told.stderr) == (0, "")
     assert (
-        f"{file} lets h1 join once, for 10m by ZooKeeper's clock. There: sluice agent --host h1 --token-file h1.token"
+        f"{file} lets h1 join once within 10m by ZooKeeper's clock. On h1 run: sluice agent --host h1 --token-file h1.token"
         in told.stdout
     )
     shutil.copy(file, copy)

@@ -127,7 +127,7 @@ def test_when_the_hand_over_fails_and_ec2_is_away_it_is_said_what_is_left(cloud,
     with pytest.raises(typer.Exit) as ended:
         burst()
     assert ended.value.exit_code == 1
-    assert "is still there: `sluice leave` terminates it" in capsys.readouterr().err
+    assert "may still run. Terminate them: `sluice leave`" in capsys.readouterr().err
 
 
 def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, capsys):
@@ -142,7 +142,7 @@ def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, c
     with pytest.raises(typer.Exit):
         burst()
     assert len(cloud.there) == 2
-    assert "kept i-0000000000000000: enrich would be interrupted" in capsys.readouterr().err
+    assert "kept i-0000000000000000: enrich still runs there" in capsys.readouterr().err
     monkeypatch.setattr(bursting, "carried_out", carried())
     assert leave(as_json=False) == FAILED
     assert [each.id for each in cloud.there] == ["i-0000000000000000"]
@@ -170,10 +170,10 @@ def test_it_is_planned_as_other_changes_are(cloud, monkeypatch):
     done = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
     assert (done.exit_code, len(cloud.there)) == (OK, 1)
     assert done.stdout == (
-        "would launch 1 x m5.large (1 run already, 3 are allowed)\n"
+        "would launch 1 x m5.large (1 of at most 3 run now)\n"
         "said\n"
         "  1. enrich: driver h1, workers h1 → driver h1, workers h1, ec2-new-1, ec2-new-1\n"
-        "  predicted: about 70 s in all, and in a tier's output a gap of about 0.5 s\n"
+        "  predicted: about 70 s in all, with a gap of about 0.5 s in a tier's output\n"
         "  not predicted: how long EC2 takes\n"
     )
     monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
@@ -219,7 +219,7 @@ def test_the_dry_run_of_a_leave_names_instances_and_terminates_none(cloud, monke
     asked = []
     monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
     done = CliRunner().invoke(app, [*words])
-    assert done.stdout.endswith("  then terminated, as far as no tier runs there: i-0000000099999999\n")
+    assert done.stdout.endswith("  then it would terminate, unless a tier runs there: i-0000000099999999\n")
     assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["instances"] == [
         "i-0000000099999999"
     ]

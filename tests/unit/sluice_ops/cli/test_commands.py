@@ -127,17 +127,25 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     old = TierProgress.model_validate({**figures, "at": time.time() - 100})
     monkeypatch.setattr("sluice_ops.cli.status.read_figures", lambda: Figures({"entry": old}))
     said = runner.invoke(app, ["status"]).stdout
-    assert "No new figures of entry (1 min old): what is shown of it was so then." in said
-    assert f"Disk: 7 MiB are free at {tmp_path}. Kafka, ZooKeeper and PostgreSQL stop when it is full" in said
+    assert "Old figures: entry (1 min old). The tables show the last known values." in said
+    assert (
+        f"Disk: 7 MiB are free at {tmp_path}. Kafka, ZooKeeper and PostgreSQL stop when the disk is full"
+        in said
+    )
 
 
 @pytest.mark.parametrize(
     ("pace", "sentence", "age", "said"),
     [
-        (50.0, "", 1, "Replay 3 of entry: 9 put, 2 dropped, 700 of raw left, about 14 s at 50/s"),
-        (50.0, "goes slower", 1, "700 of raw left, about 14 s at 50/s; it goes slower"),
-        (0.0, "stands still", 1, "700 of raw left; it stands still"),
-        (50.0, "", 100, "it stopped 1 min ago: `sluice replay --resume 3`, or --cancel 3"),
+        (
+            50.0,
+            "",
+            1,
+            "Replay 3 of entry: 9 written, 2 dropped as duplicates, 700 of raw left, about 14 s at 50/s",
+        ),
+        (50.0, "goes slower", 1, "700 of raw left, about 14 s at 50/s; the replay goes slower"),
+        (0.0, "stands still", 1, "700 of raw left; the replay stands still"),
+        (50.0, "", 100, "stopped 1 min ago: `sluice replay --resume 3`, or --cancel 3"),
     ],
 )
 def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(
@@ -172,27 +180,27 @@ LOSS = Found(
         (Figures(audit=(BALANCED,)), 0, "balanced"),
         (Figures(audit=(BALANCED,), losses=(LOSS,)), FAILED, "`sluice audit --settle 3`"),
         (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # of a tier that is not declared any more
-        (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "on purpose"),
+        (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "filters records: not judged"),
         (
             Figures(audit=(BALANCED.model_copy(update={"checked": Check.BATCHES}),)),
             0,
-            "its rows are not looked at",
+            "rows are not checked",
         ),
         (Figures(audit=(BALANCED.model_copy(update={"checked": Check.SUMS}),)), 0, "balanced by its sums"),
         (
             Figures(audit=(BALANCED.model_copy(update={"unseen": 4}),)),
             0,
-            "entry: 4 of its records were no longer in their stream",
+            "entry: 4 records were deleted from their stream",
         ),
         (
             Figures(audit=(BALANCED.model_copy(update={"late": 4}),)),
             0,
-            "entry: 4 of its records came later than its State.lateness allows",
+            "entry: 4 records came later than State.lateness allows",
         ),
         (
             Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)),
             FAILED,
-            "has not looked at entry for a minute",
+            "has not checked entry for a minute or more",
         ),
         (
             Figures(audit=(PARTIAL,)),
@@ -226,7 +234,7 @@ def test_a_running_tier_that_the_audit_has_not_looked_at_is_a_failure(
     monkeypatch.setattr("sluice_ops.cli.audit.read_figures", lambda: Figures(looked_at=frozenset({"entry"})))
     done = runner.invoke(app, ["audit"])
     assert done.exit_code == FAILED
-    assert "orders is to run, and the audit has not looked at it" in done.stdout
+    assert "orders should run, but the audit has not checked it yet" in done.stdout
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["unaudited"] == ["orders"]
 
 
@@ -259,9 +267,7 @@ def test_what_is_no_amount_is_refused_with_how_to_write_one(runner: CliRunner, a
 def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
     done = runner.invoke(app, ["scale", "entry", "-1"])
     assert done.exit_code == WRONG_USAGE
-    assert (
-        done.stderr == "-1 would be a number below 0, and none is that; `sluice scale --help` says what is\n"
-    )
+    assert done.stderr == "-1 is taken as an option; no number here is below 0. See `sluice scale --help`\n"
     assert "No such option: --maximim" in runner.invoke(app, ["scale", "entry", "1", "--maximim", "2"]).stderr
 
 
@@ -274,7 +280,7 @@ def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
             "--until 2020-01-01T06:00",
             "--until: '2020-01-01T06:00' is past: name a time to come, such as 2h or 06:00",
         ),
-        ("--for 2h --until 06:00", "--for and --until both say when it ends: give one of them"),
+        ("--for 2h --until 06:00", "--for and --until exclude each other: give one of them"),
     ],
 )
 def test_a_time_that_cannot_be_meant_is_wrong_usage(runner: CliRunner, words: str, why: str) -> None:
@@ -365,7 +371,7 @@ def test_holds_are_listed_with_the_tier_for_which_they_were(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", View)
-    assert runner.invoke(app, ["holds"]).stdout.strip() == "No tier has been held back."
+    assert runner.invoke(app, ["holds"]).stdout.strip() == "No tier was throttled."
     assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == []
     held = Hold(
         tier=TierName("entry"),

@@ -243,7 +243,7 @@ def test_the_author_of_a_number_is_shown_with_since_and_until() -> None:
     )
     assert status.outstayed([enrich], 2000.0) == []
     (said,) = status.outstayed([enrich], 9000.0)
-    assert said.startswith("enrich keeps its number (3, by anna), which was to hold until ")
+    assert said.startswith("enrich still has its temporary share (3, by anna), which ended at ")
 
 
 def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
@@ -259,7 +259,7 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
     )
     assert status.troubles([waiting, failing]) == [
         "enrich: Q asks 64000 MiB, host h1 has 8192",
-        "enrich: incarnation 3 is starting. It said last: ValueError: no such table",
+        "enrich: incarnation 3 is starting. Last error: ValueError: no such table",
     ]
 
 
@@ -283,11 +283,11 @@ def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> No
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     unread = line.model_copy(update={"unread": "it takes `sluice scale enrich 3`"})
     assert status.troubles([unread]) == [
-        "enrich does not read partitions that were added: it takes `sluice scale enrich 3`"
+        "enrich does not read the added partitions: it takes `sluice scale enrich 3`"
     ]
     narrow = line.model_copy(update={"narrow": "shown has 5 partitions and 4 of them get records"})
     assert status.troubles([narrow]) == [
-        "enrich puts nothing yet into partitions that were added: shown has 5 partitions and 4 of them get records"
+        "enrich does not write to the added partitions yet: shown has 5 partitions and 4 of them get records"
     ]
 
 
@@ -305,9 +305,9 @@ def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
     assert status.troubles([behind]) == ["enrich is 200000 records, 60 s behind in hits"]
     entry = line.model_copy(update={"name": "entry", "held_for": "enrich"})
     assert status.troubles([entry, behind]) == [
-        "enrich is 200000 records, 60 s behind in hits. Held back until it has caught up: entry"
+        "enrich is 200000 records, 60 s behind in hits. Throttled until it has caught up: entry"
     ]
-    assert "running, held for enrich" in status._tier_cells(entry)
+    assert "running, throttled for enrich" in status._tier_cells(entry)
     assert "running, catching up" in status._tier_cells(
         entry.model_copy(update={"held_for": None, "metered": True})
     )

@@ -61,7 +61,7 @@ def test_it_lists_what_has_drifted_and_predicts_the_repair(monkeypatch: pytest.M
     assert said.exit_code == 0
     assert "has 2 workers on h1" in said.stdout
     assert "enrich cannot be repaired now" in said.stdout
-    assert "`sluice drift --repair` moves that in about 70 s, with a gap of about 0.5 s" in said.stdout
+    assert "`sluice drift --repair` takes about 70 s, with a gap of about 0.5 s" in said.stdout
     found = json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)
     assert [(line["tier"], line["moves"]) for line in found["drift"]] == [("counts", 1)]
     assert found["predicted_seconds"] == 70
@@ -70,10 +70,7 @@ def test_it_lists_what_has_drifted_and_predicts_the_repair(monkeypatch: pytest.M
 
 def test_that_nothing_has_drifted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, Plan(notes=(NO_DRIFT,)))
-    assert (
-        CliRunner().invoke(app, ["drift"]).stdout
-        == "Nothing has drifted: every tier is where a plan would have it.\n"
-    )
+    assert CliRunner().invoke(app, ["drift"]).stdout == "No drift: every tier is placed as planned.\n"
     assert json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)["drift"] == []
 
 
@@ -99,6 +96,6 @@ def test_that_nothing_can_be_planned_is_a_failure_as_of_any_change(monkeypatch: 
         assert (said.exit_code, said.stdout, said.stderr) == (
             FAILED,
             "",
-            "what has drifted cannot be told: said\n",
+            "no plan for the drift: said\n",
         )
     assert CliRunner().invoke(app, ["plan", "repair"]).exit_code == FAILED

@@ -142,9 +142,9 @@ def test_a_start_without_room_says_that_it_would_wait(world):
 def test_a_dry_run_of_a_burst_shows_places_and_handover_time(world, monkeypatch):
     monkeypatch.setattr(ec2, "instances", list)
     said = asked(world, "burst", "enrich", "2").stdout
-    assert said.startswith("would launch 1 x m5.large (0 run already, 3 are allowed)\n")
+    assert said.startswith("would launch 1 x m5.large (0 of at most 3 run now)\n")
     assert (
-        "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, and in a tier's output a gap of about 0.5 s\n"
+        "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, with a gap of about 0.5 s in a tier's output\n"
         in said
     )
     assert (
@@ -171,12 +171,15 @@ def test_an_abort_says_of_each_tier_whether_it_goes_back(world):
     assert "entry: incarnation 2 is dropped, 1 goes on" in said
     assert f"; {runbook.spec.host} may be used again\n" in said
     assert said.endswith(
-        "\n  the maintenance lock is free then\n  not predicted: how long it takes, for no abort has been timed here yet\n"
+        "\n  it would release the maintenance lock\n  time not predicted: no abort was measured on this platform yet\n"
     )
     world.until(lambda: world.owner("entry").owner == 2)
     assert "entry: was handed over to incarnation 2, which goes on" in asked(world, "abort").stdout
     world.until(lambda: runbook.ended)
-    assert asked(world, "abort", "d1").stdout == "would undo of d1: nothing, it has ended: it is done\n"
+    assert (
+        asked(world, "abort", "d1").stdout
+        == "an abort of d1 would undo: nothing: the change has ended (done)\n"
+    )
 
 
 def test_an_abort_says_that_what_is_not_accepted_yet_goes_back(world):
@@ -213,7 +216,7 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
     runbook = world.begin("p1", kind="pause", tier="enrich")
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused)
-    assert "would undo of p1: enrich: goes on\n" in asked(world, "abort").stdout
+    assert "an abort of p1 would undo: enrich: goes on\n" in asked(world, "abort").stdout
     world.driver("enrich").stuck = False
     runbook.abort()
     world.settle()
@@ -221,7 +224,7 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
     world.begin("p2", kind="pause", workers=(worker,))
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused_workers)
-    assert f"would undo of p2: enrich: {worker} to work again\n" in asked(world, "abort").stdout
+    assert f"an abort of p2 would undo: enrich: {worker} to work again\n" in asked(world, "abort").stdout
 
 
 def test_a_host_is_retired_only_if_it_could_be(world):
@@ -230,4 +233,4 @@ def test_a_host_is_retired_only_if_it_could_be(world):
     world.until(lambda: runbook.ended)
     world.agents["h2"].die()
     world.settle()
-    assert asked(world, "retire", "h2").stdout == "would take h2 off the channel: nothing needs it\n"
+    assert asked(world, "retire", "h2").stdout == "would remove h2 from the channel: nothing uses it\n"

@@ -49,7 +49,7 @@ def test_a_drained_host_is_retired_once_its_agent_is_stopped(world):
     world.agents["h2"].die()
     done = retire("h2")
     assert done.exit_code == 0, done.stderr
-    assert "h2 is off the channel" in done.stdout
+    assert "h2 is removed from the channel" in done.stdout
     assert not nodes(world, "h2")
     (told,) = [each.entry for each in trail_queue.queued(world.channel) if each.entry.what == "retire h2"]
     assert (told.layer, told.outcome) == ("maintenance", "done")
@@ -70,7 +70,7 @@ def test_it_speaks_json(world):
 def test_a_host_in_use_is_to_be_drained_first(world):
     assert "`sluice drain h1`, then stop it there" in refused("h1")
     world.agents["h1"].die()
-    assert refused("h1").startswith("h1 was not drained before its agent went: start that again")
+    assert refused("h1").startswith("h1 was not drained before its agent stopped: start the agent")
     assert nodes(world, "h1")
 
 
@@ -82,7 +82,7 @@ def test_a_dead_machine_is_written_off_and_retired_once_nothing_is_left(world):
         paths.host_record(name),
         (HostRecord() if record is None else record.value).model_copy(update={"written_off": True}),
     )
-    assert "could not go elsewhere yet: `sluice status` tells what they wait for" in refused(name)
+    assert "could not be placed elsewhere yet: `sluice status` shows the reason" in refused(name)
     world.settle()
     for _ in range(20):
         world.tick()
@@ -96,7 +96,7 @@ def test_a_dead_machine_is_written_off_and_retired_once_nothing_is_left(world):
 def test_a_change_that_is_about_it_is_named(world):
     world.begin("r1", kind="reboot", host="h2")
     world.until(lambda: world.host_state("h2") in {HostState.DRAINED, HostState.REBOOTING})
-    assert refused("h2") == "change r1 is about h2: wait for its end, or `sluice abort r1`\n"
+    assert refused("h2") == "change r1 of h2 is in progress: wait for its end, or `sluice abort r1`\n"
 
 
 def test_what_has_changed_meanwhile_is_left_and_said(world, monkeypatch):
@@ -115,6 +115,6 @@ def test_what_has_changed_meanwhile_is_left_and_said(world, monkeypatch):
     done = retire("h2")
     assert done.exit_code == FAILED
     assert (
-        "h2 has changed in this moment, and is as it was (/hosts/h2): look at `sluice hosts`" in done.stderr
+        "h2 was not removed, because its records changed at this moment (/hosts/h2): check `sluice hosts`" in done.stderr
     )
     assert nodes(world, "h2")
