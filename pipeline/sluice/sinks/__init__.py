@@ -1,1 +1,4 @@
-"""Where records end up: tables that are written in one transaction with their ledger, and the archive."""
+"""The sinks: PostgreSQL tables and HTTP services, and the ledger that makes their batches exact.
+
+Start with `table` (what a sink writes), then `ledger` (the transaction of a batch).
+"""

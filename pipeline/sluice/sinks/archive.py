@@ -1,8 +1,10 @@
-"""The archive: delivered rows as Parquet, by hour of delivery, each exactly once; what batch jobs read.
+"""The archive: delivered rows as Parquet files, by hour of delivery, each row exactly once.
 
-Rows are read back from the table, from the batch after the last archived one on. Up to which batch is written down before, and a file is
-named by the first one: whoever writes it again, after a crash or too late, writes the same. A file outlives a loss of power before the
-database says that its batches are archived.
+Batch jobs read the archive. The writer reads rows back from the table, from the batch after the
+last archived one on. Before the writer writes files, it stores the last batch of the round in the
+table `archived`. The first batch of the round gives the files their name. So a second writer, after
+a crash or too late, writes the same files. The files are synced to disk before the database records
+their batches as archived.
 """
 
 import time
@@ -17,16 +19,16 @@ import structlog
 from psycopg import sql
 
 from sluice.postgres import AWAY, Connected
-from sluice.sinks.table import Once, loose
+from sluice.sinks.table import Once, without_length
 from sluice_ops.site.files import whole
 
 log = structlog.get_logger()
 
 EVERY_SECONDS = 30.0
-ROWS = 200_000
+MAX_ROWS = 200_000
 """The most rows of one round, so that a backlog does not fill the driver's memory."""
 
-ARROW = {
+ARROW_TYPES = {
     **dict.fromkeys(("smallint", "int2"), pa.int16()),
     **dict.fromkeys(("integer", "int", "int4"), pa.int32()),
     **dict.fromkeys(("bigint", "int8"), pa.int64()),
@@ -38,16 +40,17 @@ ARROW = {
     **dict.fromkeys(("timestamp", "timestamp without time zone"), pa.timestamp("us")),
     **dict.fromkeys(("timestamptz", "timestamp with time zone"), pa.timestamp("us", tz="UTC")),
 }
-"""Types that a file has as PostgreSQL has them; all others (`jsonb`, `numeric`, `uuid`, arrays) it has as PostgreSQL writes them, as text.
+"""Column types that Parquet stores as PostgreSQL does.
 
-So every file has the same ones, whatever values are in it. A `numeric` has no bounds in PostgreSQL, and may be no number at all."""
+All other types (`jsonb`, `numeric`, `uuid`, arrays) are stored as PostgreSQL's text. So all files
+have the same types, whatever their values. A `numeric` has no bounds in PostgreSQL and may be NaN.
+"""
 
 
 class Archive(Connected):
-    """Writes one table's rows below `archive/`."""
+    """Writes the rows of one table below `archive/`."""
 
     def __init__(self, postgres: str, home: Path, tier: str, table: Once) -> None:
-        """Prepare; nothing is opened yet."""
         super().__init__(postgres)
         self._tier = tier
         self._table = table
@@ -55,20 +58,27 @@ class Archive(Connected):
         self._wrote = time.monotonic()
 
     def due(self) -> bool:
-        """Tell whether it is time."""
+        """Tell whether the last write was EVERY_SECONDS ago or more."""
         return time.monotonic() - self._wrote >= EVERY_SECONDS
 
     def write(self) -> int:
-        """Archive the next rows, if there are any, and return how many; a database that is away is tried again next time."""
+        """Archive the next rows, and return their number.
+
+        If PostgreSQL or the disk is unavailable, the next call tries again.
+        """
         self._wrote = time.monotonic()
         count = 0
         try:
             count = self._round()
         except (*AWAY, OSError) as error:
-            log.warning("the archive is written later", error=str(error))
+            log.warning(
+                "rows are not archived: PostgreSQL or the disk is unavailable; the next round tries again",
+                table=self._table.name,
+                error=str(error),
+            )
             self.close()
-        if count >= ROWS:
-            self._wrote -= EVERY_SECONDS  # there are more: once the driver has looked what it is told
+        if count >= MAX_ROWS:
+            self._wrote -= EVERY_SECONDS  # more rows wait: the next round is due at once
         return count
 
     def _round(self) -> int:
@@ -79,15 +89,18 @@ class Archive(Connected):
             return 0
         with connection.transaction(), connection.cursor() as cursor:
             if self._extent(cursor) != (first, last):
-                return 0  # another has written it
-            count = self._files(cursor, first, last)
+                return 0  # another incarnation has archived these batches
+            count = self._write_files(cursor, first, last)
             cursor.execute(
                 "UPDATE archived SET batch = %s, at = now() WHERE name = %s", (last, self._table.name)
             )
         return count
 
     def _extent(self, cursor: psycopg.Cursor[Any]) -> tuple[int, int]:
-        """Return the first and the last batch that are next, the same until they are archived: so every writer's file is the same."""
+        """Return the first and the last batch of the next round.
+
+        Both stay the same until the round is archived, so that every writer writes the same files.
+        """
         name = self._table.name
         cursor.execute("INSERT INTO archived (name, batch) VALUES (%s, -1) ON CONFLICT DO NOTHING", (name,))
         batch, upto = cursor.execute(
@@ -95,20 +108,27 @@ class Archive(Connected):
         ).fetchone() or (-1, None)
         if upto is None or upto <= batch:
             cursor.execute(
-                "SELECT max(batch) FROM (SELECT batch, sum(rows_out) OVER (ORDER BY batch) - rows_out AS before FROM ledger"
+                "SELECT max(batch) FROM"
+                " (SELECT batch, sum(rows_out) OVER (ORDER BY batch) - rows_out AS before FROM ledger"
                 " WHERE tier = %s AND batch > %s) AS next WHERE before < %s",
-                (self._tier, batch, ROWS),
+                (self._tier, batch, MAX_ROWS),
             )
             (upto,) = cursor.fetchone() or (None,)
             cursor.execute("UPDATE archived SET upto = %s WHERE name = %s", (upto, name))
         return int(batch) + 1, int(batch if upto is None else upto)
 
-    def _files(self, cursor: psycopg.Cursor[Any], first: int, last: int) -> int:
-        kinds = {**self._table.columns, self._table.stamp: "timestamptz", "origin": "text", "batch": "bigint"}
-        names, types = (
-            [*kinds],
-            {name: ARROW.get(loose(kind).lower(), pa.string()) for name, kind in kinds.items()},
-        )
+    def _write_files(self, cursor: psycopg.Cursor[Any], first: int, last: int) -> int:
+        sql_types = {
+            **self._table.columns,
+            self._table.stamp: "timestamptz",
+            "origin": "text",
+            "batch": "bigint",
+        }
+        names = [*sql_types]
+        types = {
+            name: ARROW_TYPES.get(without_length(sql_type).lower(), pa.string())
+            for name, sql_type in sql_types.items()
+        }
         cursor.execute(
             sql.SQL("SELECT {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
                 sql.SQL(", ").join(
@@ -127,14 +147,9 @@ class Archive(Connected):
             hours.setdefault(row[stamp].astimezone(UTC).strftime("%Y-%m-%d-%H"), []).append(row)
             count += 1
         for hour, rows in hours.items():
-            self._put(
-                self._folder / f"hour={hour}" / f"from-{first:012d}.parquet",
-                pa.table(
-                    {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
-                ),
+            file_rows = pa.table(
+                {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
             )
+            with whole(self._folder / f"hour={hour}" / f"from-{first:012d}.parquet") as unfinished:
+                pq.write_table(file_rows, unfinished)
         return count
-
-    def _put(self, path: Path, rows: pa.Table) -> None:
-        with whole(path) as unfinished:
-            pq.write_table(rows, unfinished)

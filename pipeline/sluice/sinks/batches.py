@@ -1,68 +1,86 @@
-"""What a micro-batch reads, and where it may be written: right behind a tier's last one. Pure; the ledger writes it."""
+"""The offsets of a micro-batch, and the rule that it begins where the tier's last batch ended.
+
+All functions are pure. `ledger` writes the batches.
+"""
 
 from dataclasses import dataclass, field
 
 
 class MovedError(Exception):
-    """Another has written meanwhile: the batch does not begin where the ledger ends."""
+    """Another writer has written meanwhile: the batch does not begin where the ledger ends."""
 
 
 class HoleError(Exception):
-    """The batch begins after the ledger's end: written, it would leave something out."""
+    """The batch begins after the ledger's end, so records between them would be left out."""
 
 
 @dataclass(frozen=True)
 class Last:
-    """A tier's last batch in the ledger."""
+    """The tier's last batch in the ledger."""
 
     number: int
     ends: dict[str, int]
     at: float
-    """When it was written. Unit: epoch seconds."""
+    """When the batch was written. Unit: epoch seconds."""
     age: float
-    """How long ago, by the database's own clock. Unit: seconds."""
+    """How long ago the batch was written, by the database's clock. Unit: seconds."""
     streams: dict[str, str] = field(default_factory=dict)
-    """The id of each stream that the ends belong to, as far as it is known."""
+    """The topic ids of the streams that the ends belong to, as far as known."""
     epochs: dict[str, int] = field(default_factory=dict)
-    """The epoch of the leader of each partition that the ends belong to, likewise."""
+    """The leader epochs of the partitions that the ends belong to, as far as known."""
 
     def is_followed(self, oldest: dict[str, int]) -> bool:
-        """Tell whether all that came after it is still there, where the inputs begin at `oldest`."""
+        """Tell whether the inputs still hold all records after this batch.
+
+        `oldest` is where they begin.
+        """
         return all(self.ends.get(partition, offset) >= offset for partition, offset in oldest.items())
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a micro-batch reads: offsets from `begins` up to `ends`, by `stream/partition`."""
+    """Offsets of a micro-batch by `stream/partition`: from `begins` to before `ends`."""
 
     begins: dict[str, int]
     ends: dict[str, int]
     streams: dict[str, str] = field(default_factory=dict, compare=False)
-    """The ids of the streams that the offsets belong to, as far as they are known."""
+    """The topic ids of the streams that the offsets belong to, as far as known."""
     epochs: dict[str, int] = field(default_factory=dict, compare=False)
-    """The epochs of the leaders of their partitions, likewise."""
+    """The leader epochs of the partitions that the offsets belong to, as far as known."""
 
     @property
     def records(self) -> int:
-        """How many records it reads."""
+        """The number of offsets that the batch spans."""
         return sum(end - self.begins[partition] for partition, end in self.ends.items())
 
     def rest(self, done: dict[str, int]) -> "Batch | None":
-        """Return what is left of it where everything before `done` is written; None when nothing is. It never begins after `done`."""
+        """Return the part of the batch that is not written yet; None if all is written.
+
+        `done` is up to where records are written. HoleError if the batch begins after `done`.
+        """
         begins = {partition: done.get(partition, begin) for partition, begin in self.begins.items()}
         for partition, begin in begins.items():
             if begin < self.begins[partition]:
-                message = f"{partition}: the batch begins at {self.begins[partition]}, and the ledger ends at {begin}; it is read again"
+                message = (
+                    f"{partition}: the batch begins at offset {self.begins[partition]}, and the ledger ends "
+                    f"at {begin}; the batch is not written, and its records are read again"
+                )
                 raise HoleError(message)
         ends = {partition: max(end, begins[partition]) for partition, end in self.ends.items()}
         return Batch(begins, ends) if ends != begins else None
 
     def reaches(self, done: dict[str, int]) -> bool:
-        """Tell whether it ends nowhere before `done`: a state as of its end has then everything that is written."""
+        """Tell whether the batch ends at `done` or later in each partition.
+
+        A state as of such a batch's end contains everything that is written.
+        """
         return all(end >= done.get(partition, 0) for partition, end in self.ends.items())
 
     def expect(self, last: Last | None) -> None:
-        """Refuse to be written anywhere but right after `last`."""
+        """Raise MovedError unless the batch begins exactly where `last` ended."""
         if last is not None and self.rest(last.ends) != self:
-            message = f"the batch begins at {self.begins}, and the ledger ends at {last.ends}"
+            message = (
+                f"the batch begins at {self.begins}, and the ledger ends at {last.ends}, because another "
+                "incarnation has written meanwhile; the batch is not written, and its records are read again"
+            )
             raise MovedError(message)

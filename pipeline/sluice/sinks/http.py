@@ -1,8 +1,11 @@
-"""An HTTP service that takes each record as a POST: a sink outside of the transaction, so a record may be sent twice, with the same key.
+"""A sink that sends each record to an HTTP service as a POST.
 
-Replays are told by high-water marks, as for tables that add up; only a crash between a POST and its batch's commit sends records again. The
-header `Idempotency-Key` is the record's name for ever, so a service that knows it takes each record once. A tier that delivers at most once
-sends nothing again that the service may have taken (decision record 0027).
+The service is outside the transaction. A crash between a POST and the commit of its batch sends the
+record again, with the same header `Idempotency-Key`. A service that honours the key takes each
+record once. High-water marks tell replays from new records, as for tables of the kind `Totals`.
+
+A tier that delivers at most once never sends a record again that the service may have taken
+(decision record 0027).
 """
 
 import math
@@ -31,23 +34,29 @@ from sluice.sinks.row_json import as_json
 log = structlog.get_logger()
 
 LANES = 8
-"""The most POSTs at a time; records of one path follow each other."""
+"""The most POSTs at a time. Records of one path are sent one after the other."""
 ANSWER_SECONDS = 10.0
 GIVE_UP_SECONDS = 20.0
-"""After so long without an answer that lasts, the batch is given back and tried again from its beginning."""
-WAITS = (0.1, 5.0)
-"""Between two tries, first and at most. Unit: seconds."""
-MOST_SECONDS = 3600.0
-"""So long a service is left alone at most, when it asks for it: it may have meant a time of day, or nothing at all."""
+"""After this time without a final response, the driver retries the batch from its beginning."""
+RETRY_WAITS = (0.1, 5.0)
+"""The first and the longest wait between two tries. Unit: seconds."""
+MAX_RETRY_AFTER_SECONDS = 3600.0
+"""The longest `Retry-After` that the sink obeys. A longer one may be a mistake of the service."""
 BUSY = frozenset({425, 429})
-"""Answers that mean: not now, and this was not taken. So does 503, when it says for how long (`Retry-After`)."""
-ASTRAY = frozenset({*range(300, 400), 401, 403, 404, 405, 407, 421, 426})
-"""Answers that no record is to blame for (the address has moved, the token has expired): not now, and this was not taken.
+"""Responses for "try later", with which the record was not taken.
 
-To wait is told, and loses nothing; to refuse would empty the stream. A sink whose service means the record by one says so (`refuses`)."""
+503 counts as one if it has the header `Retry-After`.
+"""
+NOT_THE_RECORDS_FAULT = frozenset({*range(300, 400), 401, 403, 404, 405, 407, 421, 426})
+"""Responses that are not the record's fault, such as a moved address or an expired token.
+
+The record was not taken. The sink retries until the service recovers. A wait is reported and loses
+nothing; a refusal would put the whole stream into the table of refused records. If a service means
+the record with such a response, the sink lists the response in `refuses`.
+"""
 UNSURE = frozenset({408, 409})
-"""Answers of the 400s that mean: not now; of those, and of the 500s, nobody knows whether the record was taken."""
-UNSENT = (
+"""Responses of the 400s for "try later". For these and the 500s, the record may have been taken."""
+UNSENT_ERRORS = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
@@ -55,86 +64,93 @@ UNSENT = (
     httpx.UnsupportedProtocol,
 )
 """Errors before anything was sent."""
-TOKEN = re.compile(rb"[!-~]+")
-"""What a header can hold as one word."""
+HEADER_WORD = re.compile(rb"[!-~]+")
+"""The characters that a header can hold as one word."""
 
 NEVER_REFUSES = BUSY | {401, 407, 408}
-"""Answers of the 300s and 400s that are about who asks, or when, and so never about a record."""
+"""Responses of the 300s and 400s that are about the client or the time, never about the record."""
 
 
-class Fate(Enum):
-    """What became of a POST."""
+class Outcome(Enum):
+    """The result of a POST."""
 
     TAKEN = "taken"
     REFUSED = "refused"
-    """It will not be taken however often it is sent."""
+    """The service will never take the record."""
     NOT_YET = "not yet"
-    """It was not taken, and may be another time."""
+    """The record was not taken, but a retry may succeed."""
     UNKNOWN = "unknown"
-    """It may have been taken."""
+    """The record may have been taken."""
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long an answer that lasts is waited for."""
+class RetryLimit:
+    """How long the sink retries a record."""
 
     halt: Event
-    """Set when somebody waits for the tier to hold."""
+    """Set when an operation waits for the tier to pause or stop."""
     until: float = math.inf
-    """By the monotonic clock."""
+    """By the monotonic clock. Unit: seconds."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait, and tell whether there was time for it."""
+        """Wait, and tell whether a retry is allowed afterwards."""
         return time.monotonic() + seconds <= self.until and not self.halt.wait(seconds)
 
 
-OPEN = frozenset({Fate.NOT_YET, Fate.UNKNOWN})
+UNDECIDED = frozenset({Outcome.NOT_YET, Outcome.UNKNOWN})
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A record's POST, and what became of it."""
+    """The result of a record's POST."""
 
     row: int
-    fate: Fate
-    said: str
+    outcome: Outcome
+    text: str
     status: int = 0
     wait: float = 0.0
-    """So long the service asks to be left alone. Unit: seconds."""
+    """How long the service asks the sink to wait. Unit: seconds."""
 
 
 @dataclass(frozen=True)
 class Post(Sink):
-    """Sends each record once, in the order of its path; what is refused is kept in the table `<name>_refused`."""
+    """Sends each record once, in the order of its path.
+
+    The table `<name>_refused` keeps refused ones.
+    """
 
     url: str
     token_file: str | None = None
-    """A file with the bearer token; it is read for each batch."""
+    """A file with the bearer token; the sink reads the file for each batch."""
     refuses: frozenset[int] = frozenset()
-    """Answers by which this service means the record itself, though most others do not: 404 where no such user is known, 409 where it has
-    another one of that name. Such a record is kept aside, and the tier goes on."""
+    """Responses with which this service refuses the record itself, although most services do not.
+
+    Examples: 404 if no such user is known; 409 if the service has another user of that name. The
+    sink keeps such a record in the table `<name>_refused`, and the tier continues.
+    """
 
     def __post_init__(self) -> None:
-        """Refuse what nothing can be sent to, and answers that say nothing of a record."""
+        """Raise DeclarationError for a bad `url`, or a status in `refuses` that refuses nothing."""
         if not _is_address(self.url):
-            message = f'sink "{self.name}": {self.url!r} is no http(s) address'
+            message = f'sink "{self.name}": {self.url!r} is no http(s) address; correct the sink\'s `url`'
             raise DeclarationError(message)
-        wrong = sorted(
+        not_refusals = sorted(
             status for status in self.refuses if status in NEVER_REFUSES or status not in range(300, 500)
         )
-        if wrong:
-            others = ", ".join(map(str, sorted(NEVER_REFUSES)))
+        if not_refusals:
+            never = ", ".join(map(str, sorted(NEVER_REFUSES)))
             message = (
-                f'sink "{self.name}": refuses has {", ".join(map(str, wrong))}, by which no service means a record; '
-                f"name answers of the 300s and 400s, none of {others}"
+                f'sink "{self.name}": `refuses` has {", ".join(map(str, not_refusals))}, which no service '
+                f"uses to refuse a record; name statuses of the 300s and 400s, but none of {never}"
             )
             raise DeclarationError(message)
 
     def statements(self) -> list[sql.Composed]:
-        """Make the table of what is refused."""
+        """Return the statement that creates the table of refused records."""
         return [
             sql.SQL(
-                "CREATE TABLE IF NOT EXISTS {} (origin text PRIMARY KEY, record jsonb NOT NULL, status int NOT NULL, answer text NOT NULL,"
+                "CREATE TABLE IF NOT EXISTS {} (origin text PRIMARY KEY, record jsonb NOT NULL,"
+                " status int NOT NULL, answer text NOT NULL,"
                 " batch bigint NOT NULL, refused_at timestamptz NOT NULL DEFAULT clock_timestamp())"
             ).format(self._refused)
         ]
@@ -142,54 +158,56 @@ class Post(Sink):
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        """Send what is new, and again until it is taken or refused."""
+        """Send each new record, with retries until the record is taken or refused."""
         new = first_seen(marks, rows.paths, rows.origins)
-        patience = Patience(halt, time.monotonic() + GIVE_UP_SECONDS)
+        limit = RetryLimit(halt, time.monotonic() + GIVE_UP_SECONDS)
         failed: list[Answer] = []
 
         def send(client: httpx.Client, row: int) -> Answer:
             if halt.is_set() or failed:
-                return Answer(row, Fate.NOT_YET, "it was not sent: the tier was to hold")
-            answer = self._send(client, rows, row, patience, OPEN)
-            if answer.fate in OPEN:
+                return Answer(row, Outcome.NOT_YET, "the record was not sent, because the tier must hold")
+            answer = self._send(client, rows, row, limit, UNDECIDED)
+            if answer.outcome in UNDECIDED:
                 failed.append(answer)
             return answer
 
         with self._client() as client:
             answers = _by_lanes(rows, new, partial(send, client))
-        if lacking := failed or [answer for answer in answers if answer.fate in OPEN]:
-            raise self._away(max(lacking, key=lambda answer: answer.wait))
+        if undecided := failed or [answer for answer in answers if answer.outcome in UNDECIDED]:
+            raise self._away(max(undecided, key=lambda answer: answer.wait))
         refused = self._keep(cursor, rows, batch, answers)
         return Written(len(new) - refused, refused)
 
     def write_at_most_once(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        """Send what is new; the first record alone, so that nothing else is at risk while the service is away.
+        """Send each new record at most once; the first record alone.
 
-        Once that one was sent there is no way back: what is not taken for certain is tried again for as long as the tier may go on.
+        So only one record is at risk while the service is unavailable. Once the first record was
+        sent, the batch cannot be given back. A record that was certainly not taken is retried until
+        the tier must hold.
         """
         new = first_seen(marks, rows.paths, rows.origins)
-        unsent = frozenset({Fate.NOT_YET})
+        unsent = frozenset({Outcome.NOT_YET})
 
         def send(client: httpx.Client, row: int) -> Answer:
             if halt.is_set():
-                return Answer(row, Fate.NOT_YET, "it was not sent any more: the tier was to hold")
-            return self._send(client, rows, row, Patience(halt), unsent)
+                return Answer(row, Outcome.NOT_YET, "the record was not sent, because the tier must hold")
+            return self._send(client, rows, row, RetryLimit(halt), unsent)
 
         with self._client() as client:
-            first = Patience(halt, time.monotonic() + GIVE_UP_SECONDS)
+            first = RetryLimit(halt, time.monotonic() + GIVE_UP_SECONDS)
             answers = [self._send(client, rows, row, first, unsent) for row in new[:1]]
-            if answers and answers[0].fate is Fate.NOT_YET:
+            if answers and answers[0].outcome is Outcome.NOT_YET:
                 raise self._away(answers[0])
             answers += _by_lanes(rows, new[1:], partial(send, client))
-        lost = [answer for answer in answers if answer.fate in OPEN]
+        lost = [answer for answer in answers if answer.outcome in UNDECIDED]
         if lost:
             log.warning(
-                "records may be lost: they are sent at most once",
+                "records may be lost: the service did not confirm them, and this sink sends at most once",
                 sink=self.name,
                 records=len(lost),
-                answer=lost[0].said,
+                answer=lost[0].text,
             )
         refused = self._keep(cursor, rows, batch, answers)
         return Written(len(new) - refused - len(lost), refused, len(lost))
@@ -207,76 +225,86 @@ class Post(Sink):
         return httpx.Client(timeout=ANSWER_SECONDS, headers={"Content-Type": "application/json", **token})
 
     def _token(self, file: Path) -> str:
-        """Read it; who writes it anew may not have done so yet, and nothing is sent before."""
+        """Return the token. SinkAwayError if the file has none: a rotation may still be writing it.
+
+        Nothing is sent without the token.
+        """
         try:
             token = file.read_bytes().strip()
         except OSError as error:
-            what = f"cannot be read ({error.strerror})"
+            problem = f"cannot be read ({error.strerror})"
         else:
-            if TOKEN.fullmatch(token):
+            if HEADER_WORD.fullmatch(token):
                 return token.decode()
-            what = "holds more than a token" if token else "is empty"
-        message = f"nothing is sent to {self.url}: {file}, where the token of {self.name} is to be, {what}"
+            problem = "holds more than a token" if token else "is empty"
+        message = (
+            f"nothing is sent to {self.url}: the token file {file} of sink {self.name} {problem}; "
+            "write the bearer token into this file"
+        )
         raise SinkAwayError(message)
 
     def _record(self, rows: Rows, row: int) -> dict[str, Any]:
         return {name: rows.columns[name][row] for name in self.columns}
 
     def _send(
-        self, client: httpx.Client, rows: Rows, row: int, patience: Patience, again: frozenset[Fate]
+        self, client: httpx.Client, rows: Rows, row: int, limit: RetryLimit, retried: frozenset[Outcome]
     ) -> Answer:
-        """Send a record until what becomes of it is none of those, or it may be waited no longer."""
-        wait, most = WAITS
+        """Send a record; retry while its outcome is in `retried` and the limit allows a wait."""
+        wait, max_wait = RETRY_WAITS
         while True:
             answer = self._post(client, rows, row)
             wait = max(wait, answer.wait)
-            if answer.fate not in again or not patience.wait(wait):
+            if answer.outcome not in retried or not limit.wait(wait):
                 return answer
-            if wait < most <= 2 * wait:
+            if wait < max_wait <= 2 * wait:
                 log.warning(
-                    "a record is not taken, and is tried again",
+                    "the service does not take a record; the record is retried",
                     sink=self.name,
                     record=rows.origins[row],
-                    answer=answer.said,
+                    answer=answer.text,
                 )
-            wait = min(2 * wait, most)
+            wait = min(2 * wait, max_wait)
 
     def _post(self, client: httpx.Client, rows: Rows, row: int) -> Answer:
         key = {"Idempotency-Key": f"{self.name}:{rows.origins[row]}"}
         try:
-            answer = client.post(self.url, content=as_json(self._record(rows, row)), headers=key)
-        except httpx.RequestError as error:  # an answer that cannot be decoded is one, too
+            response = client.post(self.url, content=as_json(self._record(rows, row)), headers=key)
+        except httpx.RequestError as error:  # also if the response cannot be decoded
             return Answer(
                 row,
-                Fate.NOT_YET if isinstance(error, UNSENT) else Fate.UNKNOWN,
+                Outcome.NOT_YET if isinstance(error, UNSENT_ERRORS) else Outcome.UNKNOWN,
                 f"{type(error).__name__}: {error}",
             )
-        fate = _fate(answer, self.refuses)
-        said = answer.text[:1000].replace("\0", "") if fate is Fate.REFUSED else _why(answer.status_code)
-        return Answer(
-            row, fate, said, answer.status_code, asked_for(answer.headers.get("Retry-After", ""), time.time())
+        outcome = _outcome(response, self.refuses)
+        text = (
+            response.text[:1000].replace("\0", "")
+            if outcome is Outcome.REFUSED
+            else _explained(response.status_code)
         )
+        wait = retry_after_seconds(response.headers.get("Retry-After", ""), time.time())
+        return Answer(row, outcome, text, response.status_code, wait)
 
     def _away(self, answer: Answer) -> SinkAwayError:
-        """Give the batch back: this was not taken."""
-        return SinkAwayError(f"{self.url} takes no records of {self.name}: {answer.said}", answer.wait)
+        """Return the error that gives the batch back."""
+        return SinkAwayError(f"{self.url} takes no records of sink {self.name}: {answer.text}", answer.wait)
 
     def _keep(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, answers: Iterable[Answer]) -> int:
-        """Keep what was refused, with the answers; return how many they are."""
-        refusals = [answer for answer in answers if answer.fate is Fate.REFUSED]
+        """Store the refused records with the responses, and return their number."""
+        refusals = [answer for answer in answers if answer.outcome is Outcome.REFUSED]
         cursor.executemany(
             sql.SQL(
-                "INSERT INTO {} (origin, record, status, answer, batch) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+                "INSERT INTO {} (origin, record, status, answer, batch) VALUES (%s, %s, %s, %s, %s)"
+                " ON CONFLICT DO NOTHING"
             ).format(self._refused),
             [
                 (
-                    rows.origins[each.row],
-                    as_json(self._record(rows, each.row), nul=""),
-                    each.status,
-                    each.said,
+                    rows.origins[refusal.row],
+                    as_json(self._record(rows, refusal.row), nul=""),
+                    refusal.status,
+                    refusal.text,
                     batch,
                 )
-                for each in refusals
+                for refusal in refusals
             ],
         )
         return len(refusals)
@@ -291,7 +319,7 @@ def _is_address(url: str) -> bool:
 
 
 def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> list[Answer]:
-    """Send some rows, many at a time, those of one path after each other."""
+    """Send the given rows, up to LANES at a time, and rows of one path one after the other."""
     lanes: dict[str, list[int]] = {}
     for row in new:
         lanes.setdefault(rows.paths[row], []).append(row)
@@ -303,35 +331,41 @@ def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> 
         ]
 
 
-def _fate(answer: httpx.Response, refuses: frozenset[int]) -> Fate:
-    if answer.is_success:
-        return Fate.TAKEN
-    status = answer.status_code
+def _outcome(response: httpx.Response, refuses: frozenset[int]) -> Outcome:
+    if response.is_success:
+        return Outcome.TAKEN
+    status = response.status_code
     if status in refuses:
-        return Fate.REFUSED
-    if status in BUSY | ASTRAY or (
-        status == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers
+        return Outcome.REFUSED
+    if status in BUSY | NOT_THE_RECORDS_FAULT or (
+        status == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in response.headers
     ):
-        return Fate.NOT_YET
-    return Fate.UNKNOWN if status in UNSURE or answer.is_server_error else Fate.REFUSED
+        return Outcome.NOT_YET
+    return Outcome.UNKNOWN if status in UNSURE or response.is_server_error else Outcome.REFUSED
 
 
-def _why(status: int) -> str:
-    """Say what a service answers that has not taken a record, and what a person can do about it."""
-    if status not in ASTRAY:
-        return f"it answers {status}"
-    mend = f"it answers {status}, for which no record is to blame: mend the sink's address or its token"
+def _explained(status: int) -> str:
+    """Return the text of a response that did not take a record, and the next step for a person."""
+    if status not in NOT_THE_RECORDS_FAULT:
+        return f"the service answers {status}"
+    next_step = (
+        f"the service answers {status}, which is not the record's fault; "
+        "correct the sink's `url` or its token"
+    )
     return (
-        mend
+        next_step
         if status in NEVER_REFUSES
-        else f"{mend}, or, if it means the record, add {status} to the sink's `refuses`"
+        else f"{next_step}; if the service means the record, add {status} to the sink's `refuses`"
     )
 
 
-def asked_for(said: str, now: float) -> float:
-    """Return for how long a service asks to be left alone by its `Retry-After`, at most an hour; 0 when it does not. Pure."""
+def retry_after_seconds(header: str, now: float) -> float:
+    """Return the wait that a `Retry-After` header asks for, at most one hour. Pure.
+
+    0 without a valid header. Unit: seconds.
+    """
     try:
-        seconds = float(said) if said.isdecimal() else parsedate_to_datetime(said).timestamp() - now
+        seconds = float(header) if header.isdecimal() else parsedate_to_datetime(header).timestamp() - now
     except (ValueError, OverflowError):
         return 0.0
-    return min(max(seconds, 0.0), MOST_SECONDS)
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)

@@ -1,4 +1,7 @@
-"""Rows that PostgreSQL does not take: one of them has it refuse a whole batch, and it does not say which one. They are set aside."""
+"""Finds the rows that PostgreSQL refuses, so that they can go to quarantine.
+
+One such row makes PostgreSQL refuse the whole batch, and the error does not name the row.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -13,47 +16,56 @@ if TYPE_CHECKING:
     from sluice.sinks.ledger import Ledger
 
 REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
-"""What it says of a value: out of range for its column, no JSON or no UUID, against a constraint that somebody has put on the table, or too
-long for an index."""
+"""PostgreSQL's errors about a value: out of range, no JSON or UUID, against a constraint, or too
+long for an index.
+"""
 
 
 class RefusedError(Exception):
-    """Rows are refused that cannot be set aside."""
+    """PostgreSQL refuses the batch, but no row can be set aside for it."""
 
 
-def refused(rows: Sequence[int], write: Callable[[Sequence[int]], None]) -> dict[int, str]:
-    """Return which rows are not taken where all others are, and what is said of each; `write` writes some wholly or not at all."""
+def find_refused(rows: Sequence[int], write: Callable[[Sequence[int]], None]) -> dict[int, str]:
+    """Return the rows that PostgreSQL refuses although it accepts all others, with reasons.
+
+    `write` writes the given rows wholly or not at all. It is called with halves of halves.
+    """
     try:
         write(rows)
     except REFUSED as error:
         if len(rows) == 1:
             return {rows[0]: str(error).partition("\n")[0]}
         middle = len(rows) // 2
-        return refused(rows[:middle], write) | refused(rows[middle:], write)
+        return find_refused(rows[:middle], write) | find_refused(rows[middle:], write)
     return {}
 
 
 def without_refused(
-    ledger: "Ledger", good: pa.Table, found: "Rows", made: Callable[[Sequence[str]], pa.Table]
+    ledger: "Ledger", good: pa.Table, rows: "Rows", remake: Callable[[Sequence[str]], pa.Table]
 ) -> pa.Table:
-    """Return the rows of a batch whose good ones were refused, with a reason for each that cannot be written.
+    """Return the rows of a refused batch, with a reason for each row that PostgreSQL refuses.
 
-    `made` makes them again, those that are named by where they come from with all of their lineage, which good rows do not carry.
+    `good` are the rows without the full lineage, and `rows` the same rows for the sink. `remake`
+    makes the rows from the named source places again, with their full lineage.
     """
     places = good.column(lineage.FROM).to_pylist()
-    why = {(places[row], found.origins[row]): said for row, said in ledger.refused(found).items()}
-    rows = made(sorted({place for place, _ in why}))
-    reasons = rows.column(lineage.REASON).to_pylist()
-    named = zip(rows.column(lineage.FROM).to_pylist(), rows.column(lineage.ORIGIN).to_pylist(), strict=True)
-    new = {
+    why = {(places[row], rows.origins[row]): reason for row, reason in ledger.refused(rows).items()}
+    remade = remake(sorted({place for place, _ in why}))
+    reasons = remade.column(lineage.REASON).to_pylist()
+    names = zip(
+        remade.column(lineage.FROM).to_pylist(), remade.column(lineage.ORIGIN).to_pylist(), strict=True
+    )
+    refusals = {
         row: f"PostgreSQL refuses it: {why[name]}"
-        for row, name in enumerate(named)
+        for row, name in enumerate(names)
         if name in why and reasons[row] is None
     }
-    if not new:
-        message = f"PostgreSQL refuses the batch, and none of its records: {', '.join(why.values()) or 'it takes each that it is given again'}"
+    if not refusals:
+        answers = ", ".join(why.values()) or "it accepted each record in a second try"
+        message = f"PostgreSQL refuses the batch, but no record can be set aside for this: {answers}"
         raise RefusedError(message)
-    at = rows.column_names.index(lineage.REASON)
-    return rows.set_column(
-        at, lineage.REASON, pa.array([new.get(row, known) for row, known in enumerate(reasons)], pa.string())
+    return remade.set_column(
+        remade.column_names.index(lineage.REASON),
+        lineage.REASON,
+        pa.array([refusals.get(row, reason) for row, reason in enumerate(reasons)], pa.string()),
     )

@@ -1,4 +1,7 @@
-"""A row as JSON, as services and jsonb take it, which has no word for some of what columns hold, however deep in them. Pure."""
+"""A row as JSON for HTTP services and `jsonb`. Pure.
+
+Columns may hold values that JSON lacks, also inside structs and lists.
+"""
 
 import json
 import math
@@ -7,11 +10,14 @@ from typing import Any
 
 
 def as_json(row: dict[str, Any], nul: str = "\0") -> str:
-    """Return it: null for a number that is none, Base64 for bytes. jsonb takes no NUL in a text: what is kept there says `nul=""`."""
-    return json.dumps(_sayable(row, nul), default=str, allow_nan=False)
+    """Return the row as JSON: null for NaN and infinity, Base64 for bytes.
+
+    `nul` replaces NUL characters in texts. `jsonb` accepts none, so callers pass `nul=""` for it.
+    """
+    return json.dumps(_json_value(row, nul), default=str, allow_nan=False)
 
 
-def _sayable(value: Any, nul: str) -> Any:
+def _json_value(value: Any, nul: str) -> Any:
     match value:
         case float() if not math.isfinite(value):
             return None
@@ -20,8 +26,8 @@ def _sayable(value: Any, nul: str) -> Any:
         case str():
             return value.replace("\0", nul)
         case dict():
-            return {_sayable(name, nul): _sayable(each, nul) for name, each in value.items()}
+            return {_json_value(key, nul): _json_value(element, nul) for key, element in value.items()}
         case list() | tuple():
-            return [_sayable(each, nul) for each in value]
+            return [_json_value(element, nul) for element in value]
         case _:
             return value

@@ -1,7 +1,9 @@
-"""What a tier that delivers at most once is about to send: written down before, so that who finds it knows what not to send again.
+"""Intents: the batch that an at-most-once tier is about to send, stored before it is sent.
 
-An intent stands outside of the batch's transaction, which ends with the writer; it is dropped by the transaction that records the batch.
-Who holds the tier's row in `tier_epochs` and finds one knows that its writer is gone (decision record 0027).
+An intent is stored outside the batch's transaction, so it survives the writer. The transaction that
+records the batch deletes the intent. An incarnation that holds the tier's row in `tier_epochs` and
+finds an intent knows two facts: the intent's writer is gone, and the batch must not be sent again
+(decision record 0027).
 """
 
 import json
@@ -16,8 +18,10 @@ from sluice.postgres import Connected
 
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
-        "CREATE TABLE IF NOT EXISTS intents (tier text PRIMARY KEY, incarnation bigint NOT NULL, begins jsonb NOT NULL,"
-        " ends jsonb NOT NULL, counts jsonb NOT NULL, marks jsonb NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())"
+        "CREATE TABLE IF NOT EXISTS intents (tier text PRIMARY KEY, incarnation bigint NOT NULL,"
+        " begins jsonb NOT NULL,"
+        " ends jsonb NOT NULL, counts jsonb NOT NULL, marks jsonb NOT NULL,"
+        " at timestamptz NOT NULL DEFAULT clock_timestamp())"
     ),
     sql.SQL(
         "ALTER TABLE intents ADD COLUMN IF NOT EXISTS streams jsonb NOT NULL DEFAULT '{}';"
@@ -34,24 +38,25 @@ class Intent:
     begins: dict[str, int]
     ends: dict[str, int]
     counts: tuple[int, ...]
-    """What the ledger says of it when it is never known what became of it."""
+    """The batch's counts for the ledger if its result stays unknown."""
     marks: Marks
-    """Those that it raises: what it may have sent is a replay from then on."""
+    """The marks that the batch raises, so that records that it may have sent count as replays."""
     streams: dict[str, str] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
-    """The logs that its offsets belong to, as a batch has them."""
+    """With `streams`: the logs that the offsets belong to, as in `Batch`."""
 
 
 @dataclass
 class Intents(Connected):
-    """Those of one tier, by a connection of their own."""
+    """The intents of one tier, with a connection of their own."""
 
     tier: str
 
     def declare(self, intent: Intent) -> None:
-        """Write it down, for good."""
+        """Store the intent, outside the transaction of the batch."""
         self.open().execute(
-            "INSERT INTO intents (tier, incarnation, begins, ends, counts, marks, streams, epochs) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            "INSERT INTO intents (tier, incarnation, begins, ends, counts, marks, streams, epochs)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 self.tier,
                 intent.incarnation,
@@ -63,13 +68,16 @@ class Intents(Connected):
         )
 
     def withdraw(self) -> None:
-        """Take it back: nothing was sent."""
+        """Delete the intent, because nothing was sent."""
         self.open().execute("DELETE FROM intents WHERE tier = %s", (self.tier,))
 
     def take(self, cursor: psycopg.Cursor[Any]) -> Intent | None:
-        """Return what stands, and drop it with the caller's transaction."""
-        taken = "DELETE FROM intents WHERE tier = %s RETURNING incarnation, begins, ends, counts, marks, streams, epochs"
-        row = cursor.execute(taken, (self.tier,)).fetchone()
+        """Delete the stored intent in the caller's transaction and return it; None without one."""
+        row = cursor.execute(
+            "DELETE FROM intents WHERE tier = %s"
+            " RETURNING incarnation, begins, ends, counts, marks, streams, epochs",
+            (self.tier,),
+        ).fetchone()
         if row is None:
             return None
         incarnation, begins, ends, counts, marks, streams, epochs = row

@@ -1,7 +1,13 @@
-"""Tables that a tier fills, batch by batch, in one transaction with its ledger row (`sluice.sinks.ledger`). Replays change nothing.
+"""Tables that a tier writes, batch by batch, in one transaction with the ledger row.
 
-`Once` takes each record one time: its origin is the primary key. `Totals` adds records up: replays are told from new records by a
-high-water mark for each path (`sluice.api.marks`). `Latest` keeps the newest row of each key, for tiers with state.
+Replays change nothing.
+
+- `Once` stores each record once: the record's origin is the primary key.
+- `Totals` adds records up: a high-water mark for each path tells replays from new records
+  (`sluice.api.marks`).
+- `Latest` keeps the newest row of each key, for tiers with state.
+
+`sluice.sinks.ledger` has the transaction.
 """
 
 import re
@@ -18,36 +24,37 @@ from sluice.api.declarations import DeclarationError
 from sluice.api.marks import Marks, first_seen
 from sluice.api.sink import Rows, Sink, Unfit, Written
 from sluice.postgres import index
-from sluice.sinks.refused import refused
+from sluice.sinks.refused import find_refused
 from sluice.sinks.row_json import as_json
 
 log = structlog.get_logger()
 
-LENGTH = re.compile(r"\s*\([^)]*\)")
-OF_LENGTH_ONE = dict.fromkeys(
+LENGTH_SUFFIX = re.compile(r"\s*\([^)]*\)")
+DEFAULT_LENGTH_ONE = dict.fromkeys(
     ("char", "character", "nchar", "national char", "national character"), "bpchar"
 ) | {"bit": '"bit"'}
-"""Types that have a length where none is said, and what PostgreSQL calls them without."""
+"""Types with the default length 1, and PostgreSQL's names for them without a length."""
 
 
-def loose(kind: str) -> str:
-    """Return a type without its length: a cast to it cuts nothing, so what is too long is for the column to refuse. Pure."""
-    bare = " ".join(LENGTH.sub("", kind).split())
-    return OF_LENGTH_ONE.get(bare.lower(), bare)
+def without_length(sql_type: str) -> str:
+    """Return a type without its length. Pure.
+
+    A cast to this type cuts nothing off, so the column itself refuses values that are too long.
+    """
+    bare = " ".join(LENGTH_SUFFIX.sub("", sql_type).split())
+    return DEFAULT_LENGTH_ONE.get(bare.lower(), bare)
 
 
-WHOLE = ("smallint", "integer", "int", "bigint")
+INTEGER_TYPES = ("smallint", "integer", "int", "bigint")
 
 
 @dataclass(frozen=True)
 class Table(Sink):
-    """A table of PostgreSQL."""
-
     transactional: ClassVar[bool] = True
 
-    def _typed(self) -> sql.Composed:
+    def _typed_lists(self) -> sql.Composed:
         return sql.SQL(", ").join(
-            sql.SQL("%s::") + sql.SQL(loose(kind) + "[]") for kind in self.columns.values()
+            sql.SQL("%s::") + sql.SQL(without_length(sql_type) + "[]") for sql_type in self.columns.values()
         )
 
     def _names(self) -> sql.Composed:
@@ -57,9 +64,11 @@ class Table(Sink):
     def _upsert(
         cursor: psycopg.Cursor[Any], statement: sql.Composed, columns: Sequence[Sequence[Any]]
     ) -> None:
-        """Write rows by their keys: at once, or one after the other where keys that differ here are one there.
+        """Insert or update rows by their keys, in one statement if possible.
 
-        So it is with a number that its column rounds, or with spaces at the end of a text in a `char(n)`.
+        Keys that differ in the batch may be equal in the table: a number that the column rounds, or
+        spaces at the end of a `char(n)`. PostgreSQL then refuses one statement, and the rows are
+        written one after the other.
         """
         try:
             with cursor.connection.transaction():
@@ -67,56 +76,63 @@ class Table(Sink):
         except psycopg.errors.CardinalityViolation:
             cursor.executemany(statement, [[[value] for value in row] for row in zip(*columns, strict=True)])
 
-    def _define(self, more: Sequence[sql.Composable]) -> list[sql.Composed]:
+    def _define(self, more_columns: Sequence[sql.Composable]) -> list[sql.Composed]:
         table = sql.Identifier(self.name)
-        kinds = [sql.Identifier(name) + sql.SQL(f" {kind}") for name, kind in self.columns.items()]
+        columns = [sql.Identifier(name) + sql.SQL(f" {sql_type}") for name, sql_type in self.columns.items()]
         create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
-            table, sql.SQL(", ").join([*kinds, *more])
+            table, sql.SQL(", ").join([*columns, *more_columns])
         )
-        # ALTER TABLE waits for everybody who reads the table, and all who write it wait behind that: only where there is something to do
+        # ALTER TABLE waits for all readers of the table, and all writers wait behind ALTER TABLE.
+        # So it runs only if the column is missing.
         migrate = [
             sql.SQL(
-                "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = {}::regclass AND attname = {} AND NOT attisdropped)"
+                "DO $$ BEGIN IF NOT EXISTS"
+                " (SELECT FROM pg_attribute WHERE attrelid = {}::regclass AND attname = {}"
+                " AND NOT attisdropped)"
                 " THEN ALTER TABLE {} ADD COLUMN {}; END IF; END $$"
-            ).format(sql.Literal(table.as_string()), sql.Literal(name), table, kind)
-            for name, kind in zip(self.columns, kinds, strict=True)
+            ).format(sql.Literal(table.as_string()), sql.Literal(name), table, column)
+            for name, column in zip(self.columns, columns, strict=True)
         ]
         return [create, *migrate]
 
 
 @dataclass(frozen=True)
 class Once(Table):
-    """Every record exactly once."""
+    """A table with each record exactly once."""
 
     stamp: str = "written_at"
-    """The column that says when the row was written."""
+    """The column with the time when the row was written."""
     archive: str | None = None
-    """The folder below `archive/` that gets the same rows as Parquet, by hour."""
+    """The folder below `archive/` that gets the same rows as Parquet files, by hour."""
 
     def __post_init__(self) -> None:
-        """Refuse a folder that would lead elsewhere."""
+        """Raise DeclarationError if `archive` could lead to another folder."""
         if self.archive is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.archive):
-            message = f'sink "{self.name}": archive is {self.archive!r}; name one folder, of letters, digits, _, . and -'
+            message = (
+                f'sink "{self.name}": archive is {self.archive!r}; '
+                "name one folder, of letters, digits, _, . and -"
+            )
             raise DeclarationError(message)
 
     def statements(self) -> list[sql.Composed]:
-        """Add the time, the origin and the batch of each row."""
+        """Return the SQL of the table, with columns for the time, origin and batch of each row."""
         stamp = sql.Identifier(self.stamp) + sql.SQL(" timestamptz NOT NULL DEFAULT clock_timestamp()")
-        more = [stamp, sql.SQL("origin text PRIMARY KEY"), sql.SQL("batch bigint NOT NULL")]
-        return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)")]
+        more_columns = [stamp, sql.SQL("origin text PRIMARY KEY"), sql.SQL("batch bigint NOT NULL")]
+        return [*self._define(more_columns), index(f"{self.name}_batch", self.name, "(batch)")]
 
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        """Insert; a row whose origin is there already is a replay."""
+        """Insert the rows. A row whose origin is in the table already is a replay."""
         del marks, halt
         insert = sql.SQL(
-            "INSERT INTO {table} ({names}, origin, batch) SELECT given.*, {batch} FROM unnest({typed}, %s::text[]) AS given"
+            "INSERT INTO {table} ({names}, origin, batch)"
+            " SELECT new_rows.*, {batch} FROM unnest({typed}, %s::text[]) AS new_rows"
             " ON CONFLICT (origin) DO NOTHING"
         ).format(
             table=sql.Identifier(self.name),
             names=self._names(),
-            typed=self._typed(),
+            typed=self._typed_lists(),
             batch=sql.Literal(batch),
         )
         cursor.execute(insert, [*(list(rows.columns[name]) for name in self.columns), list(rows.origins)])
@@ -125,55 +141,65 @@ class Once(Table):
 
 @dataclass(frozen=True)
 class Totals(Table):
-    """Numbers added up by key."""
+    """A table with numbers added up by key."""
 
     key: tuple[str, ...] = field(default=())
     counted: tuple[str, ...] = field(default=())
-    """Columns of whole numbers to which, together, each row adds one: PostgreSQL notes how much that becomes, and the audit holds it
-    against the ledger. Without them nobody looks at what has become of the rows."""
+    """Columns of whole numbers; each row adds one to their sum.
+
+    PostgreSQL keeps the total of these columns, and the audit compares it with the ledger. Without
+    `counted`, the audit does not check the rows of this table.
+    """
 
     def __post_init__(self) -> None:
-        """Refuse to count by what is no number."""
-        if wrong := [
+        """Raise DeclarationError if a column of `counted` is in the key or no whole number."""
+        not_countable = [
             name
             for name in self.counted
-            if name in self.key or self.columns.get(name, "").lower() not in WHOLE
-        ]:
-            message = f'sink "{self.name}": counted names {", ".join(wrong)}; name columns of type {", ".join(WHOLE)} that are not in its key'
+            if name in self.key or self.columns.get(name, "").lower() not in INTEGER_TYPES
+        ]
+        if not_countable:
+            message = (
+                f'sink "{self.name}": counted names {", ".join(not_countable)}; '
+                f"name columns of type {', '.join(INTEGER_TYPES)} that are not in its key"
+            )
             raise DeclarationError(message)
 
     @property
     def keys(self) -> Sequence[str]:
-        """Return the key."""
         return self.key
 
     def statements(self) -> list[sql.Composed]:
-        """Make the key the primary one."""
+        """Return the SQL of the table, with `key` as its primary key."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
         return [
             *self._define([sql.SQL("PRIMARY KEY ({})").format(key)]),
-            *(self._noted() if self.counted else []),
+            *(self._total_trigger() if self.counted else []),
         ]
 
-    def _noted(self) -> list[sql.Composed]:
-        """Have PostgreSQL note by how much the counted columns grow, whoever writes: nobody has to add the whole table up to know."""
-        each = sql.SQL(" + ").join(
+    def _total_trigger(self) -> list[sql.Composed]:
+        """Return a trigger that keeps the total of the counted columns, whichever client writes.
+
+        So the audit need not add up the whole table.
+        """
+        row_sum = sql.SQL(" + ").join(
             sql.SQL("coalesce({}, 0)::bigint").format(sql.Identifier(name)) for name in self.counted
         )
-        table, noted = sql.Identifier(self.name), sql.Identifier(f"{self.name}_added_up")
-        name, changed = sql.Literal(self.name), sql.SQL("(SELECT coalesce(sum({}), 0) FROM {})")
+        table, function = sql.Identifier(self.name), sql.Identifier(f"{self.name}_added_up")
+        name, total = sql.Literal(self.name), sql.SQL("(SELECT coalesce(sum({}), 0) FROM {})")
         statements = [
             sql.SQL("INSERT INTO added_up (name) VALUES ({}) ON CONFLICT DO NOTHING").format(name),
             sql.SQL(
-                "CREATE OR REPLACE FUNCTION {noted}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
                 " UPDATE added_up SET added = added + {new} WHERE name = {name};"
-                " IF TG_OP = 'UPDATE' THEN UPDATE added_up SET added = added - {old} WHERE name = {name}; END IF;"
+                " IF TG_OP = 'UPDATE' THEN"
+                " UPDATE added_up SET added = added - {old} WHERE name = {name}; END IF;"
                 " RETURN NULL; END $$"
             ).format(
-                noted=noted,
+                function=function,
                 name=name,
-                new=changed.format(each, sql.SQL("rows_after")),
-                old=changed.format(each, sql.SQL("rows_before")),
+                new=total.format(row_sum, sql.SQL("rows_after")),
+                old=total.format(row_sum, sql.SQL("rows_before")),
             ),
         ]
         for event, rows in (
@@ -182,9 +208,11 @@ class Totals(Table):
         ):
             trigger = f"{self.name}_added_up_{event.lower()}"
             statements.append(
-                sql.SQL(  # as with ALTER TABLE: only where there is something to do
-                    "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = {}::regclass AND tgname = {}) THEN"
-                    " CREATE TRIGGER {} AFTER {} ON {} REFERENCING {} FOR EACH STATEMENT EXECUTE FUNCTION {}(); END IF; END $$"
+                sql.SQL(  # like ALTER TABLE, only if the trigger is missing
+                    "DO $$ BEGIN IF NOT EXISTS"
+                    " (SELECT FROM pg_trigger WHERE tgrelid = {}::regclass AND tgname = {}) THEN"
+                    " CREATE TRIGGER {} AFTER {} ON {} REFERENCING {}"
+                    " FOR EACH STATEMENT EXECUTE FUNCTION {}(); END IF; END $$"
                 ).format(
                     sql.Literal(table.as_string()),
                     sql.Literal(trigger),
@@ -192,7 +220,7 @@ class Totals(Table):
                     sql.SQL(event),
                     table,
                     sql.SQL(rows),
-                    noted,
+                    function,
                 )
             )
         return statements
@@ -200,7 +228,7 @@ class Totals(Table):
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        """Add up what was not seen before; null adds nothing."""
+        """Add up the rows that are new by their marks; null adds nothing."""
         del batch, halt
         numbers = [name for name in self.columns if name not in self.key]
         sums: dict[tuple[Any, ...], list[int]] = {}
@@ -222,11 +250,12 @@ class Totals(Table):
                 for name in numbers
             ]
             upsert = sql.SQL(
-                "INSERT INTO {table} ({names}) SELECT * FROM unnest({typed}) ON CONFLICT ({key}) DO UPDATE SET {added}"
+                "INSERT INTO {table} ({names}) SELECT * FROM unnest({typed})"
+                " ON CONFLICT ({key}) DO UPDATE SET {added}"
             ).format(
                 table=table,
                 names=self._names(),
-                typed=self._typed(),
+                typed=self._typed_lists(),
                 key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
                 added=sql.SQL(", ").join(added),
             )
@@ -236,10 +265,12 @@ class Totals(Table):
 
 @dataclass(frozen=True)
 class Latest(Table):
-    """The newest row of each key: the results of a tier with state (decision record 0016).
+    """A table with the newest row of each key: the results of a tier with state.
 
-    A row that it does not take is of no one record that could go to quarantine; it is kept in the table `<name>_refused`, the newest of
-    each key, and the key has its older row still.
+    Decision record 0016 has the reasons.
+
+    A row that PostgreSQL refuses comes from many records, so no record can go to quarantine. The
+    table `<name>_refused` keeps the newest refused row of each key. The key keeps its older row.
     """
 
     replaces: ClassVar[bool] = True
@@ -248,80 +279,92 @@ class Latest(Table):
     """Columns that are never null."""
 
     def statements(self) -> list[sql.Composed]:
-        """Make the key the primary one, and keep the batch that each row is of."""
+        """Return the SQL of the table, with key and batch, and of its table of refused rows."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
-        more = [sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]
-        kept = sql.SQL(  # by the key's hash: it may be what is too long
-            "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, record jsonb NOT NULL, reason text NOT NULL, batch bigint NOT NULL,"
+        more_columns = [sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]
+        refused_rows = sql.SQL(  # `key` is the key's hash, because the key itself may be too long
+            "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, record jsonb NOT NULL,"
+            " reason text NOT NULL, batch bigint NOT NULL,"
             " refused_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         ).format(self._refused)
-        return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)"), kept]
+        return [*self._define(more_columns), index(f"{self.name}_batch", self.name, "(batch)"), refused_rows]
 
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        """Put each row that can be written in the place of the one before it, and keep the others."""
+        """Write each row in place of its key's older row, and keep the refused rows."""
         del marks, halt
-        given = list(zip(*(rows.columns[name] for name in self.columns), strict=True))
+        records = list(zip(*(rows.columns[name] for name in self.columns), strict=True))
         why = {
-            row: str(each) for row, values in enumerate(given) for each in values if isinstance(each, Unfit)
+            row: str(value)
+            for row, record in enumerate(records)
+            for value in record
+            if isinstance(value, Unfit)
         }
         statement = self._replace(batch)
 
-        def write(some: Sequence[int]) -> None:
-            if some:
+        def write(numbers: Sequence[int]) -> None:
+            if numbers:
                 with cursor.connection.transaction():
-                    self._upsert(cursor, statement, list(zip(*(given[row] for row in some), strict=True)))
+                    self._upsert(
+                        cursor, statement, list(zip(*(records[row] for row in numbers), strict=True))
+                    )
 
-        why |= refused([row for row in range(len(given)) if row not in why], write)
-        self._keep(
+        why |= find_refused([row for row in range(len(records)) if row not in why], write)
+        self._keep_refused(
             cursor,
-            [(dict(zip(self.columns, given[row], strict=True)), said) for row, said in why.items()],
+            [(dict(zip(self.columns, records[row], strict=True)), reason) for row, reason in why.items()],
             batch,
         )
-        # keys that are one here may be several rows of those given
+        # Several rows of the batch may have keys that are equal in the table.
         cursor.execute(
             sql.SQL("SELECT count(*) FROM {} WHERE batch = %s").format(sql.Identifier(self.name)), (batch,)
         )
-        (there,) = cursor.fetchone() or (0,)
-        return Written(int(there), len(why))
+        (written,) = cursor.fetchone() or (0,)
+        return Written(int(written), len(why))
 
     @property
     def _refused(self) -> sql.Identifier:
         return sql.Identifier(f"{self.name}_refused")
 
-    def _keep(
+    def _keep_refused(
         self, cursor: psycopg.Cursor[Any], refusals: Sequence[tuple[dict[str, Any], str]], batch: int
     ) -> None:
         if not refusals:
             return
         log.warning(
-            "rows are not taken by their table: they are kept aside, and their keys have the rows from before",
-            table=self.name, kept=f"{self.name}_refused", rows=len(refusals), reason=refusals[0][1],
-        )  # fmt: skip
-        keep = sql.SQL(
-            "INSERT INTO {} (key, record, reason, batch) VALUES (md5(%s::text), %s, %s, %s) ON CONFLICT (key) DO UPDATE"
-            " SET record = excluded.record, reason = excluded.reason, batch = excluded.batch, refused_at = excluded.refused_at"
+            "PostgreSQL refuses rows of a table: the rows are in the table `kept`, and their keys keep the "
+            "older rows",
+            table=self.name,
+            kept=f"{self.name}_refused",
+            rows=len(refusals),
+            reason=refusals[0][1],
+        )
+        insert = sql.SQL(
+            "INSERT INTO {} (key, record, reason, batch) VALUES (md5(%s::text), %s, %s, %s)"
+            " ON CONFLICT (key) DO UPDATE SET record = excluded.record, reason = excluded.reason,"
+            " batch = excluded.batch, refused_at = excluded.refused_at"
         ).format(self._refused)
         keys = [as_json({name: record[name] for name in self.key}) for record, _ in refusals]
         cursor.executemany(
-            keep,
+            insert,
             [
-                (key, as_json(record, nul=""), said, batch)
-                for key, (record, said) in zip(keys, refusals, strict=True)
+                (key, as_json(record, nul=""), reason, batch)
+                for key, (record, reason) in zip(keys, refusals, strict=True)
             ],
         )
 
     def _replace(self, batch: int) -> sql.Composed:
         others = [name for name in (*self.columns, "batch") if name not in self.key]
         return sql.SQL(
-            "INSERT INTO {table} ({names}, batch) SELECT given.*, {batch} FROM unnest({typed}) AS given"
+            "INSERT INTO {table} ({names}, batch)"
+            " SELECT new_rows.*, {batch} FROM unnest({typed}) AS new_rows"
             " ON CONFLICT ({key}) DO UPDATE SET {replaced}"
         ).format(
             table=sql.Identifier(self.name),
             names=self._names(),
             batch=sql.Literal(batch),
-            typed=self._typed(),
+            typed=self._typed_lists(),
             key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
             replaced=sql.SQL(", ").join(
                 sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others

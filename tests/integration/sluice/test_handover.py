@@ -239,8 +239,9 @@ def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
     )
     producer.flush(10)
     said = lab.wait("counts", 9, State.FENCED)
-    assert "incarnation 10 has written by the owner record of epoch 1000000; 9, which has read epoch" in str(
-        said.error
+    assert (
+        "incarnation 10 has written by the owner record of epoch 1000000; incarnation 9, which has read epoch"
+        in str(said.error)
     )
     assert lab.driver("counts", 9).wait(timeout=60) == 3
 

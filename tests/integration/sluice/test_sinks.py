@@ -52,7 +52,7 @@ def bad(stream: str, value: bytes, partition: int = 0) -> list[dict[str, Any]]:
 def test_a_bad_record_that_kafka_refuses_is_not_taken_for_set_aside(lab: Lab, narrow: str) -> None:
     quarantine = Quarantine(lab.where.kafka, "mine", 1)
     with pytest.raises(
-        QuarantineError, match=r"has not taken 1 bad records: .*too large.*; their batch is not written"
+        QuarantineError, match=r"did not accept 1 bad records: .*too large.*; their batch is not written"
     ):
         quarantine.put(bad(narrow, b"x" * 10_000))
     quarantine.put(bad(narrow, b"x"))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.sinks.frozen_writers import LONGEST, Right, right_of
+from sluice.sinks.frozen_writers import MAX_NAME_BYTES, Right, right_of
 
 RIGHTS = st.builds(Right, st.integers(0, 10**9), st.integers(0, 10**6))
 TIERS = st.text(st.characters(codec="ascii", categories=("L", "N", "Pd")), min_size=1, max_size=80)
@@ -12,7 +12,7 @@ TIERS = st.text(st.characters(codec="ascii", categories=("L", "N", "Pd")), min_s
 @given(RIGHTS, TIERS)
 def test_a_session_is_known_by_its_name(right: Right, tier: str) -> None:
     assert right_of(right.name(tier), tier) == right
-    assert len(right.name(tier)) <= LONGEST
+    assert len(right.name(tier)) <= MAX_NAME_BYTES
 
 
 @given(RIGHTS, TIERS, TIERS)

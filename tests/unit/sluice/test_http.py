@@ -154,7 +154,7 @@ def test_records_are_not_to_blame_for_a_token_or_an_address(
     service.answers = {"crm:0:1": [status] * 100}
     with pytest.raises(
         SinkAwayError,
-        match=f"takes no records of crm: it answers {status}.* mend the sink's address or its token",
+        match=f"takes no records of sink crm: the service answers {status}.* correct the sink's `url` or its token",
     ):
         write(Post("crm", {"n": "bigint"}, service.url), rows("0:1"))
 
@@ -177,7 +177,9 @@ def test_what_it_waits_for_says_how_to_have_the_record_refused(
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
     service.answers = {"crm:0:1": [404] * 100}
-    with pytest.raises(SinkAwayError, match="or, if it means the record, add 404 to the sink's `refuses`"):
+    with pytest.raises(
+        SinkAwayError, match="if the service means the record, add 404 to the sink's `refuses`"
+    ):
         write(Post("crm", {"n": "bigint"}, service.url), rows("0:1"))
 
 
@@ -185,7 +187,7 @@ def test_what_it_waits_for_says_how_to_have_the_record_refused(
 def test_an_answer_that_is_never_about_a_record_cannot_refuse_one(status: int) -> None:
     with pytest.raises(
         DeclarationError,
-        match=f'sink "crm": refuses has {status}, by which no service means a record; name answers',
+        match=f'sink "crm": `refuses` has {status}, which no service uses to refuse a record; name statuses',
     ):
         Post("crm", {}, "http://crm.local", refuses=frozenset({status, 404}))
 
@@ -194,7 +196,7 @@ def test_whoever_is_asked_for_quiet_says_so_and_sends_no_more(service: Service) 
     service.after = "60"
     service.answers = {f"crm:{path}:1": [429] * 100 for path in range(16)}
     begun = time.monotonic()
-    with pytest.raises(SinkAwayError, match="it answers 429") as away:
+    with pytest.raises(SinkAwayError, match="the service answers 429") as away:
         write(Post("crm", {"n": "bigint"}, service.url), rows(*(f"{path}:1" for path in range(16))))
     assert away.value.wait == 60
     assert time.monotonic() - begun < 5
@@ -231,7 +233,7 @@ def test_at_most_once_quiet_for_ever_is_an_hour_and_ends_with_the_tier(service: 
     ],
 )
 def test_quiet_is_asked_for_in_seconds_or_up_to_a_date(said: str, seconds: float) -> None:
-    assert http.asked_for(said, datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp()) == seconds
+    assert http.retry_after_seconds(said, datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp()) == seconds
 
 
 @pytest.mark.parametrize(
@@ -290,7 +292,7 @@ def test_at_most_once_nothing_is_at_risk_while_the_service_takes_nothing(
     service.answers = {"bell:0:1": [429] * 100}
     with served() as gone:
         url = gone.url if away == "it is not there" else service.url
-    with pytest.raises(SinkAwayError, match="takes no records of bell"):
+    with pytest.raises(SinkAwayError, match="takes no records of sink bell"):
         once(Post("bell", {"n": "bigint"}, url), rows("0:1", "1:1"))
     assert {key for key, _, _ in service.got} <= {"bell:0:1"}, "the first record goes alone"
 
@@ -329,7 +331,7 @@ def test_a_batch_is_returned_when_the_tier_holds_or_a_record_is_refused(
     assert len(service.got) < 30
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
     service.got.clear()
-    with pytest.raises(SinkAwayError, match="takes no records of crm: it answers 503"):
+    with pytest.raises(SinkAwayError, match="takes no records of sink crm: the service answers 503"):
         write(Post("crm", {"n": "bigint"}, service.url), many)
     assert len(service.got) < 30
 
@@ -339,7 +341,7 @@ def test_a_service_that_is_away_gives_the_batch_back(monkeypatch: pytest.MonkeyP
     with served() as gone:
         url = gone.url
     begun = time.monotonic()
-    with pytest.raises(SinkAwayError, match=r"takes no records of crm: ConnectError"):
+    with pytest.raises(SinkAwayError, match=r"takes no records of sink crm: ConnectError"):
         write(Post("crm", {"n": "bigint"}, url), rows("0:1"))
     assert time.monotonic() - begun < 5
 

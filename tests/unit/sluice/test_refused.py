@@ -4,7 +4,7 @@ import psycopg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.sinks.refused import refused
+from sluice.sinks.refused import find_refused
 
 
 @given(st.integers(0, 60), st.sets(st.integers(0, 59)))
@@ -18,7 +18,7 @@ def test_those_that_are_refused_are_found_and_all_others_are_taken_once(count: i
                 raise psycopg.DataError(message)
         taken.extend(rows)
 
-    assert refused(range(count), write) == {row: f"row {row}" for row in sorted(bad) if row < count}
+    assert find_refused(range(count), write) == {row: f"row {row}" for row in sorted(bad) if row < count}
     assert taken == [row for row in range(count) if row not in bad]
 
 
@@ -34,6 +34,6 @@ def test_rows_refused_only_together_are_written_as_far_as_possible(numbers: list
             raise psycopg.DataError(message)
         total += sum(numbers[row] for row in rows)
 
-    left = refused(range(len(numbers)), write)
+    left = find_refused(range(len(numbers)), write)
     assert total == sum(number for row, number in enumerate(numbers) if row not in left) <= most
     assert all(total + numbers[row] > most for row in left)

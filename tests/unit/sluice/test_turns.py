@@ -113,7 +113,7 @@ def test_results_equal_the_records_up_to_the_ledgers_end_whoever_writes(script):
 
 
 def test_a_batch_that_would_leave_a_hole_is_refused():
-    with pytest.raises(HoleError, match="begins at 7, and the ledger ends at 5"):
+    with pytest.raises(HoleError, match="begins at offset 7, and the ledger ends at 5"):
         Batch({"in/0": 7}, {"in/0": 9}).rest({"in/0": 5})
 
 
