@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from sluice_ops.model.kafka_access import User
-from sluice_ops.site.brokers import Brokers, BrokersError, brokers, signed
+from sluice_ops.site.brokers import Brokers, BrokersError, brokers, with_user
 from sluice_ops.site.endpoints import Endpoints
 
 
@@ -33,10 +33,10 @@ def test_with_tls_both_are_told_whom_to_trust_and_who_they_are() -> None:
 @pytest.fixture
 def driver(tmp_path: Path) -> Brokers:
     """An address with users, for one whose password is here."""
-    kept = tmp_path / "driver.properties"
-    kept.touch(mode=0o600)
-    kept.write_text("# Kafka's\npassword=s3cr-et=\n")
-    return brokers(signed(f"ssl://k1:9093?ca=/c/ca.pem&users={tmp_path}", User.DRIVER))
+    file = tmp_path / "driver.properties"
+    file.touch(mode=0o600)
+    file.write_text("# Kafka's\npassword=s3cr-et=\n")
+    return brokers(with_user(f"ssl://k1:9093?ca=/c/ca.pem&users={tmp_path}", User.DRIVER))
 
 
 def test_librdkafka_gets_the_password_and_spark_only_the_file(driver: Brokers) -> None:
@@ -50,7 +50,7 @@ def test_librdkafka_gets_the_password_and_spark_only_the_file(driver: Brokers) -
     }
     assert driver.spark["kafka.security.protocol"] == "SASL_SSL"
     assert (
-        f'username="driver" password="${{file:{driver.kept}:password}}";'
+        f'username="driver" password="${{file:{driver.password_file}:password}}";'
         in driver.spark["kafka.sasl.jaas.config"]
     )
     assert "s3cr-et" not in str(driver.spark)
@@ -72,32 +72,32 @@ def test_with_users_and_no_tls_both_are_told_so(driver: Brokers) -> None:
 
 def test_where_brokers_ask_for_no_user_the_address_says_none() -> None:
     for address in ("k1:9092", "ssl://k1:9093?ca=/c/ca.pem"):
-        assert signed(address, User.AUDIT) == address
-        assert brokers(address).kept is None
+        assert with_user(address, User.AUDIT) == address
+        assert brokers(address).password_file is None
 
 
 def test_who_asks_has_to_be_said_where_brokers_ask_for_a_user() -> None:
-    with pytest.raises(BrokersError, match="nobody has said which"):
+    with pytest.raises(BrokersError, match="asks for a user, and the address names none: add &user=NAME"):
         _ = brokers("ssl://k1:9093?ca=/c/ca.pem&users=/c/kafka").client
 
 
 @pytest.mark.parametrize(
-    "kept", ["", "pass word=x", "password=a b", 'password="x"', "password=a\\b", "password=a\npassword=b"]
+    "content", ["", "pass word=x", "password=a b", 'password="x"', "password=a\\b", "password=a\npassword=b"]
 )
-def test_a_password_that_the_two_would_read_differently_is_refused(driver: Brokers, kept: str) -> None:
-    assert driver.kept is not None
-    driver.kept.write_text(kept)
-    with pytest.raises(BrokersError, match="has to have one line password="):
+def test_a_password_that_the_two_would_read_differently_is_refused(driver: Brokers, content: str) -> None:
+    assert driver.password_file is not None
+    driver.password_file.write_text(content)
+    with pytest.raises(BrokersError, match="must have exactly one line password="):
         _ = driver.client
 
 
 def test_a_password_that_is_not_here_or_lies_open_is_named_with_its_file(driver: Brokers) -> None:
-    assert driver.kept is not None
-    driver.kept.chmod(0o644)
+    assert driver.password_file is not None
+    driver.password_file.chmod(0o644)
     with pytest.raises(BrokersError, match=r"chmod o= .*/driver\.properties"):
         _ = driver.client
-    driver.kept.unlink()
-    with pytest.raises(BrokersError, match=r"driver\.properties is not there, or not for user \d+"):
+    driver.password_file.unlink()
+    with pytest.raises(BrokersError, match=r"driver\.properties does not exist, or user \d+ cannot read it"):
         _ = driver.client
 
 

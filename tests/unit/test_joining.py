@@ -50,6 +50,6 @@ def test_a_token_for_another_host_is_refused_and_its_key_is_not_shown(tmp_path: 
 def test_a_file_of_tls_that_the_token_names_and_that_is_not_here_is_named(tmp_path: Path) -> None:
     file = tmp_path / "h1.token"
     file.write_text(json.dumps({**GOOD, "tls": {"ca": "/nowhere/ca.pem"}}))
-    with pytest.raises(EndpointsError, match=r"/nowhere/ca\.pem is not there"):
+    with pytest.raises(EndpointsError, match=r"/nowhere/ca\.pem does not exist"):
         join(file, H1)
     assert file.exists(), "the token is still good"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice_ops.site.site_file import SiteError, load, nowhere
+from sluice_ops.site.site_file import SiteError, load, unmatched_places
 
 HOST = "{name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}"
 
@@ -12,9 +12,9 @@ LINKED = f"{HOST[:-1]}, network: {{interface: eth0, mbit: 1000}}}}"
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(SiteError) as told:
+    with pytest.raises(SiteError) as error:
         load(path)
-    return str(told.value).removeprefix(f"{path}")
+    return str(error.value).removeprefix(f"{path}")
 
 
 @pytest.mark.parametrize(
@@ -22,26 +22,26 @@ def refused(path: Path) -> str:
     [
         (
             f"pipeline: p\nhosts: [{HOST}, {HOST}]",
-            ": hosts: h1 is there more than once; give each host a name of its own",
+            ": hosts: two hosts have the name h1; give each host a different name",
         ),
         (
             f"pipeline: p\nhosts: [{HOST}]\nreboot: []",
-            ": reboot: there is nothing in it: write one at least, or leave the key out",
+            ": reboot: the list is empty: write at least one item, or remove the key",
         ),
         *(
             (
                 f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}'}}}}",
-                f": shifts.night.schedule: {schedule!r} is no cron schedule, or never comes: write five fields like ",
+                f": shifts.night.schedule: {schedule!r} is not a cron schedule, or names a time that never comes: write five ",
             )
             for schedule in ("", "22:00", "0 25 * * *", "0 22 * *", "0 22 * * * *", "@daily", "0 0 31 2 *")
         ),
         (
             "pipeline: p\nhosts: []\nlocality: {t: 'racks:r1'}",
-            ": locality.t: 'racks:r1' is no place: write a host's name",
+            ": locality.t: 'racks:r1' is not a place: write a host's name",
         ),
         (
             "pipeline: p\nhosts: []\ndedicated: {'label:': [t]}",
-            ": dedicated.label:: 'label:' is no place: write a host's name",
+            ": dedicated.label:: 'label:' is not a place: write a host's name",
         ),
         *(
             (
@@ -52,11 +52,11 @@ def refused(path: Path) -> str:
         ),
         (
             f"pipeline: p\nhosts: [{HOST[:-1]}, network: {{interface: eth0, mbit: 1}}}}]",
-            ": hosts.0.network.mbit: Input should be greater than or equal to 10; it is 1",
+            ": hosts.0.network.mbit: Input should be greater than or equal to 10; the value is 1",
         ),
         (
             f"pipeline: p\nhosts: [{LINKED}, {LINKED.replace('h1', 'h2')}]",
-            ": hosts: eth0 at 127.0.1.1 is the network of more than one host; leave the key out of all but one of them",
+            ": hosts: two hosts have eth0 at 127.0.1.1 as network; keep the key `network` at one of these hosts",
         ),
         *(
             (f"pipeline: p\nhosts: []\nshares: {{t: {said}}}", f": shares.t: its {why}; lower ")
@@ -73,29 +73,29 @@ def refused(path: Path) -> str:
         ),
         (
             "pipeline: p\nhosts: []\nshares: {t: {minimun: 2}}",
-            ": shares.t.minimun: there is no such key, did you mean minimum? known here: maximum, minimum, target",
+            ": shares.t.minimun: unknown key; did you mean minimum? known keys: maximum, minimum, target",
         ),
         (
             f"pipeline: p\nhosts: [{HOST[:-1]}, colour: red}}]",
-            ": hosts.0.colour: there is no such key; known here: address, capacity, cores, labels, name, network, rack, zone",
+            ": hosts.0.colour: unknown key; known keys: address, capacity, cores, labels, name, network, ",
         ),
-        ("pipeline: p\nhosts: []\npartitions: !!int four", ": not YAML: 'four' cannot be read: "),
+        ("pipeline: p\nhosts: []\npartitions: !!int four", ": not YAML: 'four' is not a valid value: "),
         (
             "pipeline: p\nhosts: []\nrepair_seconds: 2020-99-99",
-            ": not YAML: '2020-99-99' cannot be read: month must be in 1..12",
+            ": not YAML: '2020-99-99' is not a valid value: month must be in 1..12",
         ),
         (
             "pipeline: p\nhosts: []\nshifts: {night: {schedule: 0 22 * * *, timezone: Europe}}",
-            ": shifts.night.timezone: 'Europe' is no time zone",
+            ": shifts.night.timezone: 'Europe' is not a time zone: write a name such as ",
         ),
         ("pipeline: ''\nhosts: []", ": pipeline: "),
         (
             "pipeline: p\nhosts: []\npartitions: 999999999",
-            ": partitions: Input should be less than or equal to 1000; it is 999999999",
+            ": partitions: Input should be less than or equal to 1000; the value is 999999999",
         ),
         (
             "pipeline: p\nhosts: []\nreboot: systemctl",
-            ": reboot: write a list, such as [a, b]; it is 'systemctl'",
+            ": reboot: write a list, such as [a, b]; the value is 'systemctl'",
         ),
         ("pipeline: p\nhosts: []\nalerts: {smtp: mail}", ": alerts.smtp: "),
         ("pipeline: p\nhosts: []\nalerts: {webhook: 'ftp://x'}", ": alerts.webhook: "),
@@ -103,11 +103,11 @@ def refused(path: Path) -> str:
         ("pipeline: p\nhosts: []\nalerts: {smtp: 'conn:'}", ": alerts.smtp: "),
         (
             f"pipeline: p\nhosts: [{HOST.replace('127.0.1.1', 'no address!')}]",
-            ": hosts.0.address: 'no address!' is no address: write the one",
+            ": hosts.0.address: 'no address!' is not an address: write the address by which other hosts ",
         ),
         (
             f"pipeline: p\nhosts: [{HOST.replace('h1', 'H 1')}]",
-            ": hosts.0.name: 'H 1' is no name of a host: write small letters",
+            ": hosts.0.name: 'H 1' is not a host's name: write small letters",
         ),
         (
             f"pipeline: p\nhosts: [{HOST.replace('1g', 'true')}]",
@@ -117,7 +117,7 @@ def refused(path: Path) -> str:
             f"pipeline: p\nhosts: [{HOST[:-1]}, cores: mine}}]",
             ": hosts.0.cores: Input should be 'shared' or 'own'",
         ),
-        ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
+        ("- pipeline", ": write keys such as `pipeline:` and `hosts:`; the file contains a list"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_key(tmp_path: Path, text: str, why: str) -> None:
@@ -160,8 +160,8 @@ def test_a_place_where_no_host_is_is_said(tmp_path: Path) -> None:
     there = "{name: h1, address: 127.0.1.1, rack: r1, labels: [gpu], capacity: {cpu: 1, memory: 1g}}"
     places = "locality: {t: 'rack:r1', u: 'rack:r2', v: h1}\ndedicated: {'label:gpu': [t], 'label:gpus': [t]}"
     path.write_text(f"pipeline: p\nhosts: [{there}]\n{places}")
-    known = "they are at h1, label:gpu, rack:r1, zone:onprem"
-    assert nowhere(load(path)) == [
+    known = "known places: h1, label:gpu, rack:r1, zone:onprem"
+    assert unmatched_places(load(path)) == [
         f"locality.u: no host of the site file is at rack:r2; {known}",
         f"dedicated: no host of the site file is at label:gpus; {known}",
     ]
@@ -172,7 +172,7 @@ def test_a_key_given_twice_is_refused_with_its_line_and_merges_are_not(
 ) -> None:
     path = tmp_path / "site.yaml"
     path.write_text("pipeline: p\nhosts: []\nshares:\n  t: {target: 1}\n  u: {target: 1}\n  t: {target: 2}\n")
-    assert refused(path) == ": line 6: t is said a second time (first in line 4); leave one of them out"
+    assert refused(path) == ": line 6: the key t is already in line 4; remove one of them"
     merged = "t: &t {target: 2, maximum: 4}\n  u: &u {<<: *t, target: 3}\n  v: {<<: *u, target: 4}"
     path.write_text(f"pipeline: p\nhosts: []\nshares:\n  {merged}\n")
     assert [share.target for share in load(path).shares.values()] == [2, 3, 4]
@@ -191,5 +191,7 @@ def test_what_is_no_text_or_cannot_be_read_is_refused_too(tmp_path: Path) -> Non
     path = tmp_path / "site.yaml"
     path.write_bytes(b"pipeline: \xff\xfe")
     assert refused(path).startswith(": not YAML")
-    assert " cannot be read by user " in refused(tmp_path)
-    assert "there is no such file" in refused(tmp_path / "none.yaml")
+    assert refused(tmp_path).endswith(
+        f" cannot read {tmp_path}: Is a directory; make the file readable for this user"
+    )
+    assert refused(tmp_path / "none.yaml").startswith(" does not exist: copy site.yaml from the repository")

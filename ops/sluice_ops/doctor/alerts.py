@@ -1,4 +1,4 @@
-"""Alerts that nobody was sent: Airflow's notifier keeps them below `alerts/`, where nobody looks. Told by both doctors."""
+"""Check for alerts that Airflow's notifier could not send; the notifier keeps them in `alerts/`."""
 
 import json
 import time
@@ -9,37 +9,44 @@ from typing import Any
 from sluice_ops.doctor.finding import Finding, Verdict
 
 
-def look(home: Path) -> Iterator[Finding]:
-    """Say how many could not be sent, since when and why; nothing where no alert was ever kept."""
+def check(home: Path) -> Iterator[Finding]:
+    """Yield the number of unsent alerts, their times and the last error.
+
+    Yields nothing if the notifier never kept an alert.
+    """
     folder = home / "alerts"
-    kept = sorted(_kept(folder), key=lambda each: each[0])
-    unsent = [(at, alert) for at, alert in kept if alert["unsent"]]
+    alerts = sorted(_alerts_by_time(folder), key=lambda item: item[0])
+    unsent = [(at, alert) for at, alert in alerts if alert["unsent"]]
     if not unsent:
-        if kept:
-            yield Finding("alerts", Verdict.OK, f"{len(kept)} so far, and none that could not be sent")
+        if alerts:
+            yield Finding("alerts", Verdict.OK, f"all {len(alerts)} alerts were sent")
         return
-    ways = ", ".join(sorted({way for _, alert in unsent for way in alert["unsent"]}))
-    (first, _), (last, alert) = unsent[0], unsent[-1]
+    channels = ", ".join(sorted({channel for _, alert in unsent for channel in alert["unsent"]}))
+    (first_at, _), (last_at, last) = unsent[0], unsent[-1]
     sentence = (
-        f"{len(unsent)} could not be sent ({ways}) since {_clock(first)}, the last at {_clock(last)}: "
-        f"{alert['subject']}; {alert.get('why', 'its log tells why')}"
+        f"{len(unsent)} alerts could not be sent ({channels}) since {_clock(first_at)}, "
+        f"the last at {_clock(last_at)}: {last['subject']}; "
+        f"{last.get('why', 'the log of its Airflow task has the reason')}"
     )
-    if kept[-1][1]["unsent"]:
-        advice = f"mend `alerts:` in the site file, or what it names; they are in {folder}: read them there, and remove what is read"
+    if alerts[-1][1]["unsent"]:
+        advice = (
+            "correct `alerts:` in the site file, or the mail server or webhook that it names; "
+            f"then read the alerts in {folder} and delete their files"
+        )
         yield Finding("alerts", Verdict.BAD, sentence, advice)
     else:
-        advice = f"one since has been sent; read these in {folder}, and remove what is read"
+        advice = f"a later alert was sent; read the unsent alerts in {folder} and delete their files"
         yield Finding("alerts", Verdict.NOTE, sentence, advice)
 
 
-def _kept(folder: Path) -> Iterator[tuple[float, dict[str, Any]]]:
-    """Yield each alert with when it was last tried."""
+def _alerts_by_time(folder: Path) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Yield each alert with the time of its last try, in seconds since 1970."""
     for file in folder.glob("*.json"):
         try:
-            found = json.loads(file.read_text())
-            yield file.stat().st_mtime, {"unsent": [], "subject": file.stem, **found}
+            alert = json.loads(file.read_text())
+            yield file.stat().st_mtime, {"unsent": [], "subject": file.stem, **alert}
         except (OSError, ValueError, TypeError):
-            continue  # it is just being written, or removed
+            continue  # the notifier is writing the file, or somebody deleted it
 
 
 def _clock(at: float) -> str:

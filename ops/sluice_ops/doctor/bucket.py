@@ -1,4 +1,4 @@
-"""Whether the bucket that a site keeps checkpoints in can be used from here. Looks, and writes nothing. For both doctors."""
+"""Check that this machine can read the bucket of the site's checkpoints. Writes nothing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,41 +12,49 @@ from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.site.site_file import Site
 
 SECONDS = 3
-"""How long S3 may take to answer."""
-CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, where agents are started; they hand them on to drivers and slots"
+"""Limit for S3 to accept the connection, and for each response."""
+CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, for each agent and restart the "
+    "agents; agents pass the credentials to drivers and slots (docs/checkpoints.md, Credentials)"
+)
 
 
-def look(known: Site) -> Iterator[Finding]:
-    """Look for credentials, the bucket, and what becomes of old versions in it."""
-    if known.checkpoints is None:
+def check(site: Site) -> Iterator[Finding]:
+    """Check the credentials, the bucket, and the bucket's rule for old versions of objects."""
+    if site.checkpoints is None:
         return
-    name, at = urlsplit(known.checkpoints).netloc, known.s3.endpoint or f"S3 in {known.s3.region}"
+    name, server = urlsplit(site.checkpoints).netloc, site.s3.endpoint or f"S3 in {site.s3.region}"
     if boto3.Session().get_credentials() is None:
-        yield Finding(
-            "bucket", Verdict.BAD, f"no credentials for {known.checkpoints} are known here", CREDENTIALS
-        )
+        sentence = f"this process has no credentials for {site.checkpoints}"
+        yield Finding("bucket", Verdict.BAD, sentence, CREDENTIALS)
         return
     settings = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 1})
     client: Any = boto3.client(
-        "s3", endpoint_url=known.s3.endpoint, region_name=known.s3.region, config=settings
+        "s3", endpoint_url=site.s3.endpoint, region_name=site.s3.region, config=settings
     )
     try:
         client.list_objects_v2(Bucket=name, MaxKeys=1)
-        yield Finding("bucket", Verdict.OK, f"{known.checkpoints} can be read, at {at}")
-        if client.get_bucket_versioning(Bucket=name).get("Status") == "Enabled" and not _forgets(
-            client, name
-        ):
-            advice = "checkpoints are written all the time: give it a lifecycle rule that expires noncurrent versions after a day"
-            yield Finding("bucket", Verdict.NOTE, f"bucket {name} keeps old versions for ever", advice)
+        yield Finding("bucket", Verdict.OK, f"{site.checkpoints} at {server} can be read")
+        versioning = client.get_bucket_versioning(Bucket=name).get("Status")
+        if versioning == "Enabled" and not _expires_versions(client, name):
+            sentence = f"bucket {name} keeps old versions of objects forever"
+            advice = (
+                "add a lifecycle rule that expires noncurrent versions after a day: "
+                "tiers replace their checkpoints all the time"
+            )
+            yield Finding("bucket", Verdict.NOTE, sentence, advice)
     except ClientError as error:
-        yield _refused(error, name, at)
+        yield _refused(error, name, server)
     except BotoCoreError as error:
-        advice = "start it, open the way to it from this host, or correct `s3.endpoint` in the site file"
-        yield Finding("bucket", Verdict.BAD, f"{at} does not answer: {error}", advice)
+        advice = (
+            f"start {server}, open the network from this host to it, or correct `s3.endpoint` in the "
+            "site file"
+        )
+        yield Finding("bucket", Verdict.BAD, f"{server} does not answer: {error}", advice)
 
 
-def _forgets(client: Any, name: str) -> bool:
-    """Tell whether a rule removes versions that are not the last."""
+def _expires_versions(client: Any, name: str) -> bool:
+    """Return True if a lifecycle rule of the bucket expires noncurrent versions."""
     try:
         rules = client.get_bucket_lifecycle_configuration(Bucket=name)["Rules"]
     except ClientError as error:
@@ -56,25 +64,25 @@ def _forgets(client: Any, name: str) -> bool:
     return any("NoncurrentVersionExpiration" in rule and rule["Status"] == "Enabled" for rule in rules)
 
 
-def _refused(error: ClientError, name: str, at: str) -> Finding:
+def _refused(error: ClientError, name: str, server: str) -> Finding:
     code = error.response["Error"]["Code"]
     if code == "NoSuchBucket":
         return Finding(
             "bucket",
             Verdict.BAD,
-            f"{at} has no bucket {name}",
-            "make it, or correct `checkpoints` in the site file",
+            f"{server} has no bucket {name}",
+            "create the bucket, or correct `checkpoints` in the site file",
         )
     if code in {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"}:
         return Finding(
             "bucket",
             Verdict.BAD,
-            f"{at} does not let these credentials read bucket {name}: {code}",
+            f"{server} does not let these credentials read bucket {name}: {code}",
             CREDENTIALS,
         )
     return Finding(
         "bucket",
         Verdict.BAD,
-        f"{at}, bucket {name}: {error}",
+        f"{server}, bucket {name}: {error}",
         "correct `checkpoints` or `s3` in the site file",
     )

@@ -1,4 +1,7 @@
-"""Ask `sluice.kafka.durability` whether one broker's disk may take acknowledged records along: a look of both doctors."""
+"""Check whether the loss of one broker's disk could lose acknowledged records. Both doctors use it.
+
+The check runs `python -m sluice.kafka.durability`.
+"""
 
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -8,20 +11,25 @@ from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.model.kafka_access import User
 
 SECONDS = 60.0
-THING = "durability"
+"""Limit of the check's process."""
+NAME = "durability"
 
 
-def look(python: Path, environment: Mapping[str, str], user: User) -> Iterator[Finding]:
-    """Look as one of Kafka's users, in a process of its own: the operations side does not import pipelines."""
+def check(python: Path, environment: Mapping[str, str], user: User) -> Iterator[Finding]:
+    """Check all streams as one of Kafka's users.
+
+    The check is a process of its own, because the control plane does not import pipelines.
+    """
     command = [str(python), "-m", "sluice.kafka.durability", "--as", user]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
     )
     if done.returncode == 0:
-        yield Finding(THING, Verdict.OK, done.stdout.strip())
+        yield Finding(NAME, Verdict.OK, done.stdout.strip())
         return
     lines = (done.stderr or done.stdout).strip().splitlines()
-    advice = "do what it names; `python -m sluice.commands.publish` refuses such streams too"
-    yield Finding(
-        THING, Verdict.BAD, "; ".join(lines[-12:]) or "sluice.kafka.durability ended without a word", advice
+    sentence = "; ".join(lines[-12:]) or (
+        f"`python -m sluice.kafka.durability` ended with exit code {done.returncode} and printed nothing"
     )
+    advice = "do what each line says; until then `python -m sluice.commands.publish` refuses weak streams"
+    yield Finding(NAME, Verdict.BAD, sentence, advice)

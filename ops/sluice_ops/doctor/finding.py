@@ -1,23 +1,24 @@
-"""What a doctor has to say about one thing that was looked at."""
+"""The result of one check of a doctor."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """How a thing is."""
+    """How serious a finding is."""
 
     OK = "ok"
     NOTE = "note"
-    """It works, less well than it could."""
+    """Works, but less well or less safely than possible."""
     BAD = "bad"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     thing: str
     verdict: Verdict
     sentence: str
     advice: str = ""
+    """The next step; empty if the verdict is OK."""

@@ -1,4 +1,7 @@
-"""Look at this machine as one host of a site: what its agent needs, and what its slots and drivers will need. Changes nothing."""
+"""Check this machine as a host of a site: the needs of its agent, its slots and its drivers.
+
+Changes nothing. `sluice doctor --host` prints the findings.
+"""
 
 import json
 import os
@@ -33,51 +36,49 @@ from sluice_ops.site.database import users_of
 from sluice_ops.site.endpoints import Endpoints
 
 NEEDED = ("pyspark", "kazoo", "confluent-kafka", "psycopg", "pyarrow")
-"""Packages that agents, drivers and slots cannot do without."""
+"""Packages that every agent, driver and slot imports."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """What is known about the host before it is looked at."""
+    """The host to check, as the site file and the endpoints file describe it."""
 
     facts: HostFacts
     site: site.Site
-    where: Endpoints
+    services: Endpoints
     home: Path
 
 
 def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
-    """Look at everything side by side; without the two files that say what there should be, at those alone."""
+    """Run all checks in parallel.
+
+    Without a usable site file or endpoints file, return findings about these files only.
+    """
     try:
-        found = site.load(site_file)
-        facts = facts_of(name, found, site_file)
+        content = site.load(site_file)
+        facts = facts_of(name, content, site_file)
     except (site.SiteError, UnknownHostError) as error:
-        return [
-            Finding(
-                "site",
-                Verdict.BAD,
-                str(error),
-                "the site file is the same on every host; SLUICE_SITE names it",
-            )
-        ]
-    said = f"{site_file} knows {name} at {facts.address}, with {facts.cpu:g} cores and {facts.memory:,} MiB"
-    astray = (
-        Finding(
-            "site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there"
-        )
-        for line in site.nowhere(found)
+        advice = "correct the site file (the same on every host), or name the right one in SLUICE_SITE"
+        return [Finding("site", Verdict.BAD, str(error), advice)]
+    sentence = (
+        f"{site_file} describes {name}: address {facts.address}, {facts.cpu:g} cores, {facts.memory:,} MiB"
     )
-    known = [Finding("site", Verdict.OK, said), *astray]
+    unmatched = (
+        Finding(
+            "site",
+            Verdict.NOTE,
+            line,
+            "correct the place, unless hosts outside the site file will join there",
+        )
+        for line in site.unmatched_places(content)
+    )
+    site_findings = [Finding("site", Verdict.OK, sentence), *unmatched]
     try:
-        host = Host(facts, found, endpoints.load(), home)
+        host = Host(facts, content, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
-        return [
-            *known,
-            Finding(
-                "endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one"
-            ),
-        ]
-    looks = (
+        advice = "correct the endpoints file, or name the right one in SLUICE_ENDPOINTS; docs/hosts.md, Files"
+        return [*site_findings, Finding("endpoints", Verdict.BAD, str(error), advice)]
+    checks = (
         _java,
         _packages,
         _jars,
@@ -97,82 +98,80 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         _channel,
         _services,
     )
-    with ThreadPoolExecutor(len(looks)) as pool:
+    with ThreadPoolExecutor(len(checks)) as pool:
         return [
-            *known,
+            *site_findings,
             *(
                 finding
-                for findings in pool.map(lambda look: _made(look, host), looks)
+                for findings in pool.map(lambda check: _run(check, host), checks)
                 for finding in findings
             ),
         ]
 
 
-def _made(look: Callable[[Host], Iterator[Finding]], host: Host) -> list[Finding]:
+def _run(check: Callable[[Host], Iterator[Finding]], host: Host) -> list[Finding]:
     try:
-        return list(look(host))
+        return list(check(host))
     except OSError as error:
-        advice = "run the doctor as the user that the agent runs as"
         return [
             Finding(
-                look.__name__.strip("_"),
+                check.__name__.strip("_"),
                 Verdict.BAD,
-                f"cannot be looked at by user {os.geteuid()}: {error}",
-                advice,
+                f"user {os.geteuid()} cannot check this: {error}",
+                "run the doctor as the user that the agent runs as",
             )
         ]
 
 
 def _java(_host: Host) -> Iterator[Finding]:
-    yield java.look()
+    yield java.check()
 
 
 def _packages(_host: Host) -> Iterator[Finding]:
-    found, missing = [], []
+    installed, missing = [], []
     for name in NEEDED:
         try:
-            found.append(f"{name} {version(name)}")
+            installed.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
     if missing:
         yield Finding(
             "packages",
             Verdict.BAD,
-            f"{', '.join(missing)} not installed",
-            "run `make install` in the folder that Sluice is in",
+            f"not installed: {', '.join(missing)}",
+            "run `make install` in Sluice's folder",
         )
     else:
-        yield Finding("packages", Verdict.OK, ", ".join(found))
+        yield Finding("packages", Verdict.OK, ", ".join(installed))
 
 
 def _jars(host: Host) -> Iterator[Finding]:
-    known = jars.needed(jars.locked(jars.LOCK.read_text()), buckets=host.site.checkpoints is not None)
-    needed = [jar for jar in known if jar.folder != "broker"]
-    what = "Spark's Kafka connector" + (
-        " and what it reads buckets with" if host.site.checkpoints is not None else ""
-    )
-    folder = host.where.home / "jars"
-    amiss = jars.wrong(needed, host.where.home)
-    if amiss:
-        sentence = f"{folder}: " + "; ".join(f"{jar.folder}/{jar.file} {why}" for jar, why in amiss.items())
-        yield Finding(
-            "jars", Verdict.BAD, sentence, f"drivers and slots need {what}; docs/hosts.md brings it"
+    in_bucket = host.site.checkpoints is not None
+    needed = [
+        jar
+        for jar in jars.needed(jars.locked(jars.LOCK.read_text()), buckets=in_bucket)
+        if jar.folder != "broker"
+    ]
+    content = "Spark's Kafka connector" + (" and the jars for S3" if in_bucket else "")
+    folder = host.services.home / "jars"
+    faulty = jars.faulty(needed, host.services.home)
+    if faulty:
+        sentence = f"{folder}: " + "; ".join(
+            f"{jar.folder}/{jar.file} {fault}" for jar, fault in faulty.items()
         )
+        advice = f"drivers and slots need {content}: docs/hosts.md, Prepare each machine, step 5"
+        yield Finding("jars", Verdict.BAD, sentence, advice)
     else:
-        yield Finding("jars", Verdict.OK, f"{what} is in {folder}")
+        yield Finding("jars", Verdict.OK, f"{folder} has {content}")
 
 
 def _cache(host: Host) -> Iterator[Finding]:
-    caches = [spark.cache_of_tiers(host.where.home), spark.cache_of_workers(host.where.home)]
+    caches = [spark.cache_of_tiers(host.services.home), spark.cache_of_workers(host.services.home)]
     missing = [str(cache) for cache in caches if not cache.exists()]
     if missing:
-        sentence = f"{', '.join(missing)}: not there, so what is placed here starts slower"
-        yield Finding(
-            "class data",
-            Verdict.NOTE,
-            sentence,
-            "run `python -m sluice.commands.class_data` here, once the pipeline is published",
-        )
+        sentence = f"{', '.join(missing)} does not exist: drivers and slots start more slowly here"
+        advice = "run `python -m sluice.commands.class_data` on this host after the pipeline is published"
+        yield Finding("class data", Verdict.NOTE, sentence, advice)
     else:
         yield Finding("class data", Verdict.OK, ", ".join(map(str, caches)))
 
@@ -181,243 +180,227 @@ def _address(host: Host) -> Iterator[Finding]:
     try:
         check_address(host.facts)
     except ForeignAddressError as error:
-        yield Finding(
-            "address",
-            Verdict.BAD,
-            str(error),
-            "look at `ip address`; the doctor has to run on the host itself",
-        )
+        advice = "compare with `ip address`, and run the doctor on the host itself"
+        yield Finding("address", Verdict.BAD, str(error), advice)
     else:
         yield Finding("address", Verdict.OK, f"slots can listen at {host.facts.address}")
 
 
 def _capacity(host: Host) -> Iterator[Finding]:
     cores, memory = os.cpu_count() or 1, psutil.virtual_memory().total >> 20
-    sentence = f"the site file gives away {host.facts.cpu:g} cores and {host.facts.memory:,} MiB of {cores} and {memory:,}"
+    sentence = (
+        f"the site file gives slots and drivers {host.facts.cpu:g} of {cores} cores "
+        f"and {host.facts.memory:,} of {memory:,} MiB"
+    )
     if host.facts.memory > memory:
-        yield Finding(
-            "capacity",
-            Verdict.BAD,
-            sentence,
-            "lower capacity.memory: slots would be killed when the machine is full",
+        advice = (
+            "lower capacity.memory in the site file: the kernel kills slots if the machine runs out of memory"
         )
+        yield Finding("capacity", Verdict.BAD, sentence, advice)
     elif host.facts.cpu > cores:
-        yield Finding(
-            "capacity",
-            Verdict.NOTE,
-            sentence,
-            "lower capacity.cpu: slots will wait for each other when all are busy",
-        )
+        advice = "lower capacity.cpu in the site file: if all slots are busy, each gets less than its quantum"
+        yield Finding("capacity", Verdict.NOTE, sentence, advice)
     else:
         yield Finding("capacity", Verdict.OK, sentence)
 
 
 def _groups(host: Host) -> Iterator[Finding]:
-    found = find_trees()
-    if found is None:
-        advice = "slots run without limits; mount cgroup version 2 with its controllers cpu and memory"
+    mounted = find_trees()
+    if mounted is None:
+        advice = (
+            "mount control groups version 2 with the controllers cpu and memory; "
+            "until then slots have no limits"
+        )
         yield Finding("groups", Verdict.NOTE, "no control groups for cpu and memory are mounted", advice)
     elif os.geteuid() == 0:
-        yield Finding("groups", Verdict.OK, f"{found.version.name}; an agent of root's can limit its slots")
+        yield Finding("groups", Verdict.OK, f"{mounted.version.name}; an agent of root can limit its slots")
     else:
-        sentence = f"{found.version.name}; an agent of user {os.geteuid()} can limit its slots only in a group that is delegated to it"
-        yield Finding(
-            "groups",
-            Verdict.NOTE,
-            sentence,
-            "deploy/systemd has a unit file that does so; what the agent has is said below",
+        sentence = (
+            f"{mounted.version.name}; an agent of user {os.geteuid()} can limit its slots "
+            "only in a control group that is delegated to it"
         )
-    if found is not None and TASKS not in found.at:
-        advice = "without it a slot that starts ever more threads takes them from the whole host"
-        yield Finding("threads", Verdict.NOTE, "the controller `pids` is not there", advice)
-    divided = DISK in found.at and disk_weights_count(host.home) if found is not None else None
+        advice = (
+            "use the unit file in deploy/systemd, which delegates a group; "
+            "the line `agent` shows the limits of a running agent"
+        )
+        yield Finding("groups", Verdict.NOTE, sentence, advice)
+    if mounted is not None and TASKS not in mounted.at:
+        advice = (
+            "mount or delegate `pids`: without it, a slot with too many threads leaves none for the "
+            "other slots"
+        )
+        yield Finding("threads", Verdict.NOTE, "the cgroup controller `pids` is missing", advice)
+    divided = DISK in mounted.at and disk_weights_count(host.home) if mounted is not None else None
     if divided is False:
         sentence = (
-            f"slots do not share the disk of {host.home} by their quantum.io: its scheduler knows no weights"
+            f"the disk of {host.home} is not divided by quantum.io: the disk's scheduler has no weights"
         )
-        yield Finding(
-            "disk weights",
-            Verdict.NOTE,
-            sentence,
-            "write bfq into the disk's queue/scheduler below /sys/block",
-        )
+        advice = "write bfq into the disk's queue/scheduler below /sys/block (docs/limits.md, Disk)"
+        yield Finding("disk weights", Verdict.NOTE, sentence, advice)
     elif divided:
-        yield Finding("disk weights", Verdict.OK, f"slots share the disk of {host.home} by their quantum.io")
+        yield Finding("disk weights", Verdict.OK, f"the disk of {host.home} is divided by quantum.io")
 
 
 def _cores(host: Host) -> Iterator[Finding]:
     if cores_of(host.facts.name, host.site) == "shared":
-        advice = "docs/limits.md, Cores, if one that takes all it can is to cost the others nothing"
+        advice = "nothing to do, unless busy slots slow down their neighbours: then docs/limits.md, Cores"
         yield Finding("cores", Verdict.NOTE, cpusets.NOT_ASKED, advice)
-    elif (why := cpusets.missing_requirement(find_trees())) is not None:
+    elif (obstacle := cpusets.missing_requirement(find_trees())) is not None:
         yield Finding(
             "cores",
             Verdict.NOTE,
-            f"slots cannot have cores of their own: {why}",
-            "without it all slots share the processors",
+            f"slots cannot have cores of their own: {obstacle}",
+            "see docs/limits.md, Cores; until then all slots share the processors",
         )
-    elif (few := cpusets.processor_shortage(host.facts.cpu)) is not None:
+    elif (shortage := cpusets.processor_shortage(host.facts.cpu)) is not None:
         yield Finding(
             "cores",
             Verdict.NOTE,
-            f"not every slot can have cores of its own: {few}",
+            f"not every slot can have cores of its own: {shortage}",
             "lower capacity.cpu in the site file",
         )
     else:
         yield Finding(
             "cores",
             Verdict.OK,
-            "slots with a whole quantum.cpu have cores of their own; the others share what is left",
+            "slots with a whole quantum.cpu have cores of their own; the others share the rest",
         )
 
 
 def _network(host: Host) -> Iterator[Finding]:
     link = link_of(host.facts.name, host.site)
     if link is None:
+        advice = "nothing to do, unless slots must share the network by weights: then docs/limits.md, Network"
+        yield Finding("network", Verdict.NOTE, network.NOT_ASKED, advice)
+    elif (obstacle := network.missing_requirement(link)) is not None:
         yield Finding(
             "network",
             Verdict.NOTE,
-            network.NOT_ASKED,
-            "docs/limits.md, Network, if what runs here should differ in it",
-        )
-    elif (why := network.missing_requirement(link)) is not None:
-        yield Finding(
-            "network",
-            Verdict.NOTE,
-            f"{link.interface} cannot be divided: {why}",
-            "without it all slots send as they can",
+            f"{link.interface} cannot be divided: {obstacle}",
+            "see docs/limits.md, Network; until then slots send without weights",
         )
     else:
         yield Finding(
             "network",
             Verdict.OK,
-            f"an agent of root's divides {link.interface}, {link.mbit} mbit, by quantum.network",
+            f"an agent of root divides {link.interface}, {link.mbit} mbit, by quantum.network",
         )
 
 
 def _home(host: Host) -> Iterator[Finding]:
-    yield _writable("home", host.home, "set SLUICE_HOME to a folder of the agent's user")
+    yield _writable("home", host.home, "set SLUICE_HOME to a folder that the agent's user owns")
     free = installation.free(host.home)
     if free < installation.LOW:
         yield Finding(
             "disk",
             Verdict.BAD,
             f"{free:,} MiB free at {host.home}",
-            "make room: logs and shuffles of slots go there",
+            "make room: slots write their logs and shuffles there",
         )
     else:
         yield Finding("disk", Verdict.OK, f"{free:,} MiB free at {host.home}")
 
 
 def _shared(host: Host) -> Iterator[Finding]:
-    yield _writable(
-        "shared folder",
-        host.where.home,
-        "mount it as on every other host, for the agent's user: checkpoints are in it",
+    advice = (
+        "mount the shared folder as on every other host, writable by the agent's user: it holds checkpoints"
     )
+    yield _writable("shared folder", host.services.home, advice)
 
 
 def _bucket(host: Host) -> Iterator[Finding]:
-    return bucket.look(host.site)
+    return bucket.check(host.site)
 
 
 def _alerts(host: Host) -> Iterator[Finding]:
-    """Look for what Airflow could not send, where it runs beside an agent."""
-    return alerts.look(host.home)
+    return alerts.check(host.home)
 
 
-def _writable(thing: str, folder: Path, advice: str) -> Finding:
+def _writable(name: str, folder: Path, advice: str) -> Finding:
     if not folder.is_dir():
-        return Finding(thing, Verdict.BAD, f"{folder} is not there", advice)
+        return Finding(name, Verdict.BAD, f"{folder} does not exist", advice)
     if not os.access(folder, os.W_OK | os.X_OK):
-        return Finding(thing, Verdict.BAD, f"{folder} cannot be written by user {os.geteuid()}", advice)
-    return Finding(thing, Verdict.OK, f"{folder} can be written")
+        return Finding(name, Verdict.BAD, f"user {os.geteuid()} cannot write to {folder}", advice)
+    return Finding(name, Verdict.OK, f"{folder} is writable")
 
 
 def _access(host: Host) -> Iterator[Finding]:
-    """Look at the credentials of this host: it needs two, and should not have the one that may do everything."""
-    if host.where.access is None:
-        sentence = "the endpoints file names no roles: whoever reaches ZooKeeper can change everything"
-        yield Finding("access", Verdict.NOTE, sentence, "docs/access.md, ZooKeeper")
+    """Check that the host has the credentials of agent and driver, but not the admin's."""
+    if host.services.access is None:
+        sentence = (
+            "the endpoints file names no roles: every process that reaches ZooKeeper can change everything"
+        )
+        advice = "create credentials and set access lists: docs/access.md, ZooKeeper"
+        yield Finding("access", Verdict.NOTE, sentence, advice)
         return
     try:
         for role in (Role.AGENT, Role.DRIVER):
-            host.where.needed(role)
-        admins = host.where.credential(Role.ADMIN)
+            host.services.needed(role)
+        admin = host.services.credential(Role.ADMIN)
     except endpoints.EndpointsError as error:
-        yield Finding("access", Verdict.BAD, str(error), "docs/access.md, ZooKeeper")
+        yield Finding("access", Verdict.BAD, str(error), "docs/access.md, ZooKeeper, lists the files")
         return
-    if admins is not None and admins.password is not None:
+    if admin is not None and admin.password is not None:
         yield Finding(
             "access",
             Verdict.NOTE,
-            f"the admin's credential is in {admins.folder}",
-            "no process needs it: keep it elsewhere",
+            f"the admin's credential is in {admin.folder}",
+            "keep it on another machine: no process of a host needs it",
         )
     else:
         yield Finding(
             "access",
             Verdict.OK,
-            f"the credentials of agent and driver are in {host.where.access.credentials}",
+            f"the credentials of agent and driver are in {host.services.access.credentials}",
         )
 
 
 def _kafka(host: Host) -> Iterator[Finding]:
-    """Look for the password that drivers and executors of this host prove with, where Kafka asks for a user."""
-    address, advice = brokers(host.where.kafka), "docs/access.md, Kafka"
+    """Check that the host has the Kafka password of its drivers, if Kafka asks for users."""
+    address = brokers(host.services.kafka)
     if address.users is None:
-        yield Finding(
-            "kafka's users",
-            Verdict.NOTE,
-            "there are none: whoever Kafka lets in reads and writes all records",
-            advice,
-        )
+        sentence = "Kafka asks for no user: every process that reaches Kafka reads and writes all records"
+        yield Finding("kafka's users", Verdict.NOTE, sentence, "create users: docs/access.md, Kafka")
         return
     try:
-        host.where.kafka_as(User.DRIVER)
+        host.services.kafka_as(User.DRIVER)
     except endpoints.EndpointsError as error:
-        yield Finding("kafka's users", Verdict.BAD, str(error), advice)
+        yield Finding("kafka's users", Verdict.BAD, str(error), "docs/access.md, Kafka, lists the files")
     else:
-        yield Finding("kafka's users", Verdict.OK, f"the password of driver is in {address.users}")
+        yield Finding("kafka's users", Verdict.OK, f"the driver's password is in {address.users}")
 
 
 def _durability(_host: Host) -> Iterator[Finding]:
-    return durability.look(Path(sys.executable), os.environ, User.DRIVER)
+    return durability.check(Path(sys.executable), os.environ, User.DRIVER)
 
 
 def _channel(host: Host) -> Iterator[Finding]:
     try:
-        credential = host.where.credential(Role.AGENT)
+        credential = host.services.credential(Role.AGENT)
     except endpoints.EndpointsError:
-        credential = None  # told already
-    return reach.channel(host.where.zookeeper, credential, host.facts.name)
+        credential = None  # _access reports this
+    return reach.check_zookeeper(host.services.zookeeper, credential, host.facts.name)
 
 
 def _services(host: Host) -> Iterator[Finding]:
-    yield from reach.any_of("kafka", brokers(host.where.kafka).servers)
-    yield from reach.any_of("spark", host.where.spark.removeprefix("spark://"))
+    yield from reach.check_servers("kafka", brokers(host.services.kafka).servers)
+    yield from reach.check_servers("spark", host.services.spark.removeprefix("spark://"))
     yield from _database(host)
 
 
 def _database(host: Host) -> Iterator[Finding]:
-    """Look whether drivers of this host can work in PostgreSQL, as their own role."""
-    advice = "docs/access.md, PostgreSQL"
+    """Check that drivers of this host can connect to PostgreSQL as their own role."""
     try:
-        yield reach.database(host.where.postgres_as(Role.DRIVER))
+        yield reach.check_postgres(host.services.postgres_as(Role.DRIVER))
     except endpoints.EndpointsError as error:
-        yield Finding("postgres", Verdict.BAD, str(error), advice)
-    if users_of(host.where.postgres) is None:
         yield Finding(
-            "postgres's roles",
-            Verdict.NOTE,
-            "there are none: every process works as the same user, which owns all tables",
-            advice,
+            "postgres", Verdict.BAD, str(error), "docs/access.md, PostgreSQL, lists the password files"
         )
-    if "password" in json.loads(endpoints.file().read_bytes()).get("airflow", {}):
-        file = endpoints.file()
-        yield Finding(
-            "airflow",
-            Verdict.NOTE,
-            f"{file} holds a password of Airflow, which no process of a host needs",
-            "take it out",
-        )
+    if users_of(host.services.postgres) is None:
+        sentence = "PostgreSQL has no roles: every process works as the same user, which owns all tables"
+        advice = "create roles: docs/access.md, PostgreSQL"
+        yield Finding("postgres's roles", Verdict.NOTE, sentence, advice)
+    file = endpoints.file()
+    if "password" in json.loads(file.read_bytes()).get("airflow", {}):
+        sentence = f"{file} holds a password of Airflow, which no process of a host needs"
+        yield Finding("airflow", Verdict.NOTE, sentence, f"remove `airflow.password` from {file}")

@@ -1,17 +1,17 @@
-"""Whether Java runs. A check of both doctors."""
+"""Check that Sluice's Java runs. Both doctors use this check."""
 
 from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.site.java import JAVA, version
 
 
-def look() -> Finding:
-    """Tell whether Java runs."""
-    found = version()
-    if found is None:
+def check() -> Finding:
+    """Start Java and report its version."""
+    running = version()
+    if running is None:
         return Finding(
             "java",
             Verdict.BAD,
             f"{JAVA} does not run",
-            "run `make install` in the folder that Sluice is in: it brings Java",
+            "run `make install` in Sluice's folder: Java is one of Sluice's packages",
         )
-    return Finding("java", Verdict.OK, f"Java {found}: {JAVA}")
+    return Finding("java", Verdict.OK, f"Java {running}: {JAVA}")

@@ -1,4 +1,4 @@
-"""Whether the services that the endpoints file names can be reached from here, and whether an agent serves a host. For `host_doctor`."""
+"""Check that this host reaches the services of the endpoints file, and that its agent runs."""
 
 import socket
 import warnings
@@ -15,71 +15,82 @@ from sluice_ops.model.assignment import Observed
 from sluice_ops.model.ids import HostName
 
 SECONDS = 3.0
-"""How long a service may take to answer."""
-ADVICE = "start it, open the way to it from this host, or correct the endpoints file"
+"""Limit for a service to answer."""
+ADVICE = (
+    "start the service, open the network from this host to it, or correct its address in the endpoints file"
+)
 
 
-def channel(address: str, credential: Credential | None, host: HostName) -> Iterator[Finding]:
-    """Look for ZooKeeper, the pipeline's chroot in it, and the host's agent."""
-    link = Channel(address, credential)
+def check_zookeeper(address: str, credential: Credential | None, host: HostName) -> Iterator[Finding]:
+    """Check that ZooKeeper answers, that the pipeline's chroot exists, and that the agent runs."""
+    channel = Channel(address, credential)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="No chroot path exists")  # it is a finding
-            link.kazoo.start(timeout=SECONDS)
-        if link.exists("/"):
+            warnings.filterwarnings("ignore", message="No chroot path exists")  # a finding says so
+            channel.kazoo.start(timeout=SECONDS)
+        if channel.exists("/"):
             yield Finding("zookeeper", Verdict.OK, f"{address} answers")
-            yield _agent(link, host)
+            yield _agent(channel, host)
         else:
-            advice = "make it, as docs/hosts.md says, or correct `zookeeper` in the endpoints file"
-            yield Finding("zookeeper", Verdict.BAD, f"{address} answers, and there is no such chroot", advice)
+            sentence = f"{address} answers, but ZooKeeper has no such chroot"
+            advice = "create the chroot (docs/hosts.md, Start), or correct `zookeeper` in the endpoints file"
+            yield Finding("zookeeper", Verdict.BAD, sentence, advice)
     except (KazooTimeoutError, ChannelAwayError) as error:
         yield Finding("zookeeper", Verdict.BAD, f"{address} does not answer: {error}", ADVICE)
     finally:
-        link.stop()
+        channel.stop()
 
 
-def _agent(link: Channel, host: HostName) -> Finding:
-    seen = link.read(paths.observed(host), Observed)
-    if seen is None or not link.exists(paths.live(host)):
-        return Finding(
-            "agent", Verdict.NOTE, "none serves this host now", f"systemctl start sluice-agent@{host}"
-        )
-    if not seen.value.limits.startswith("cgroup"):
+def _agent(channel: Channel, host: HostName) -> Finding:
+    observed = channel.read(paths.observed(host), Observed)
+    if observed is None or not channel.exists(paths.live(host)):
         return Finding(
             "agent",
             Verdict.NOTE,
-            f"its slots have no limits: {seen.value.limits}",
-            "docs/limits.md, Control groups",
+            f"no agent of {host} is connected to ZooKeeper",
+            f"start it: systemctl start sluice-agent@{host}",
         )
-    return Finding("agent", Verdict.OK, f"it serves this host; its slots are limited by {seen.value.limits}")
+    limits = observed.value.limits
+    if not limits.startswith("cgroup"):
+        return Finding(
+            "agent",
+            Verdict.NOTE,
+            f"the agent of {host} runs; its slots have no limits: {limits}",
+            "give the agent a control group: docs/limits.md, Control groups",
+        )
+    return Finding("agent", Verdict.OK, f"the agent of {host} runs; its slots are limited by {limits}")
 
 
-def any_of(thing: str, addresses: str) -> Iterator[Finding]:
-    """Look for servers that stand by for each other: as long as one answers, the others are a note."""
-    reasons = {address: _reason(address) for address in addresses.split(",")}
-    answering = [address for address, reason in reasons.items() if reason is None]
+def check_servers(name: str, addresses: str) -> Iterator[Finding]:
+    """Check servers that replace each other, such as brokers.
+
+    While one of them answers, the silent ones are a note.
+    """
+    errors = {address: _connection_error(address) for address in addresses.split(",")}
+    answering = [address for address, error in errors.items() if error is None]
     if answering:
-        yield Finding(thing, Verdict.OK, f"{', '.join(answering)}: answers")
-    for address, reason in reasons.items():
-        if reason is not None:
+        yield Finding(name, Verdict.OK, f"{', '.join(answering)}: answers")
+    for address, error in errors.items():
+        if error is not None:
             yield Finding(
-                thing,
+                name,
                 Verdict.NOTE if answering else Verdict.BAD,
-                f"{address} does not answer: {reason}",
+                f"{address} does not answer: {error}",
                 ADVICE,
             )
 
 
-def database(url: str) -> Finding:
-    """Look whether PostgreSQL takes the user and the password."""
+def check_postgres(url: str) -> Finding:
+    """Check that PostgreSQL answers and accepts the URL's user and password."""
     try:
         psycopg.connect(url, connect_timeout=int(SECONDS)).close()
     except psycopg.Error as error:
         return Finding("postgres", Verdict.BAD, " ".join(str(error).split()), ADVICE)
-    return Finding("postgres", Verdict.OK, "takes the user and the password that drivers have here")
+    return Finding("postgres", Verdict.OK, "PostgreSQL accepts the drivers' user and password")
 
 
-def _reason(address: str) -> str | None:
+def _connection_error(address: str) -> str | None:
+    """Return the error of a TCP connection to `host:port`; None if the server accepts it."""
     name, _, port = address.rpartition(":")
     try:
         socket.create_connection((name, int(port)), timeout=SECONDS).close()

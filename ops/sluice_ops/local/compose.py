@@ -32,7 +32,7 @@ from sluice_ops.model.kafka_access import User
 from sluice_ops.model.spark import SPARK_SECURITY
 from sluice_ops.process import metrics_server
 from sluice_ops.site import credentials, database_roles, jars
-from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.brokers import brokers, with_user
 from sluice_ops.site.endpoints import AirflowEndpoint, Endpoints, home, load
 from sluice_ops.site.files import write_private
 from sluice_ops.site.installation import CHECKOUT, PlatformError
@@ -144,7 +144,7 @@ def _keys_of_kafka(folder: Path, admin: Layout) -> None:
 def prepare_services() -> None:
     """Make what the services need of each other once they answer: Kafka's users, the channel with its access lists, databases, jars."""
     admin, where = installation(HERE), load()
-    passwords = {user: brokers(signed(where.kafka, user)).client["sasl.password"] for user in User}
+    passwords = {user: brokers(with_user(where.kafka, user)).client["sasl.password"] for user in User}
     admin_settings = {**kafka_users.admin(admin), "bootstrap.servers": brokers(where.kafka).servers}
     kafka_users.introduce(AdminClient(admin_settings), passwords)
     servers, _, chroot = where.zookeeper.partition("/")
@@ -162,7 +162,7 @@ def _bring_jars(shared: Layout) -> None:
     """Have in the shared home the jars of this image, and none of an older one."""
     locked = jars.needed(jars.locked(jars.LOCK.read_text()), buckets=in_a_bucket(shared))
     shared.make_folders()
-    if jars.wrong(locked, shared.home):
+    if jars.faulty(locked, shared.home):
         fetch_jars.borrow(locked, SHIPPED, shared.home)
     fetch_step(shared).act(threading.Event())
     fetch_jars.remove_others(locked, shared.home)

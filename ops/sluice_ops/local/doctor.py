@@ -43,7 +43,7 @@ def examine(where: Layout) -> list[Finding]:
 
 
 def _java(_where: Layout) -> Iterator[Finding]:
-    yield java.look()
+    yield java.check()
 
 
 def _disk(where: Layout) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def _site(where: Layout) -> Iterator[Finding]:
         )
         advice = f"`make up` publishes nothing before {where.site} has the line `replication: 1`: a lost disk then loses its records"
         yield Finding("site", Verdict.BAD, sentence, advice)
-    for line in site_file.nowhere(found):
+    for line in site_file.unmatched_places(found):
         yield Finding(
             "site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there"
         )
@@ -130,11 +130,11 @@ def _site(where: Layout) -> Iterator[Finding]:
 
 
 def _bucket(where: Layout) -> Iterator[Finding]:
-    return bucket.look(site_file.load(where.site))
+    return bucket.check(site_file.load(where.site))
 
 
 def _alerts(where: Layout) -> Iterator[Finding]:
-    return alerts.look(where.home)
+    return alerts.check(where.home)
 
 
 def _ports(where: Layout) -> Iterator[Finding]:
@@ -263,7 +263,7 @@ def _reason(ask: Callable[[], None]) -> str | None:
 
 
 def _durability(where: Layout) -> Iterator[Finding]:
-    return durability.look(where.python, sluice.settings(where), User.PUBLISHER)
+    return durability.check(where.python, sluice.settings(where), User.PUBLISHER)
 
 
 def _pipeline(where: Layout) -> Iterator[Finding]:

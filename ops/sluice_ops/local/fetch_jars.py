@@ -14,7 +14,7 @@ from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.command import run_to_end
 from sluice_ops.local.trust import trusting
 from sluice_ops.site.installation import CHECKOUT, PlatformError
-from sluice_ops.site.jars import LOCK, Jar, locked, needed, wrong
+from sluice_ops.site.jars import LOCK, Jar, faulty, locked, needed
 from sluice_ops.site.java import JAVA
 
 FETCH_SECONDS = 600.0
@@ -43,13 +43,13 @@ def fetch(where: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: b
     marker = where.home / "jars" / f".verified-{wanted}"
     if marker.exists() and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
         return
-    if wrong(jars, where.home) and where.home != CHECKOUT / ".sluice":
+    if faulty(jars, where.home) and where.home != CHECKOUT / ".sluice":
         borrow(jars, CHECKOUT / ".sluice", where.home)
-    if wrong(jars, where.home):
+    if faulty(jars, where.home):
         for folder in {jar.folder for jar in jars}:
             shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
         _retrieve(where, jars, halt)
-    amiss = wrong(jars, where.home, lock)
+    amiss = faulty(jars, where.home, lock)
     if amiss:
         listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
         caches = f"{where.home / 'jars'} and {CACHE}"

@@ -36,7 +36,7 @@ from sluice_ops.operations.sealing import (
     unseal,
 )
 from sluice_ops.site import endpoints
-from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.brokers import brokers, with_user
 from sluice_ops.site.database import users_of
 from sluice_ops.site.files import write_private
 
@@ -196,7 +196,7 @@ def _bundle(where: endpoints.Endpoints) -> tuple[Bundle, endpoints.Access]:
     if where.access is None or not passwords:
         message = f"{endpoints.file()} names no roles, so there is nothing to join by; `sluice access --make` makes them"
         raise JoinError(message)
-    kafka_password = brokers(where.kafka_as(User.DRIVER)).kept
+    kafka_password = brokers(where.kafka_as(User.DRIVER)).password_file
     where.postgres_as(Role.DRIVER)  # to say it now, where the file is not here
     postgres_users = users_of(where.postgres)
     bundle = Bundle(
@@ -284,7 +284,10 @@ def _write(bundle: Bundle, host: str) -> None:
         files |= {
             where.access.credentials / role: password + "\n" for role, password in bundle.credentials.items()
         }
-    kafka_password, postgres_users = brokers(signed(where.kafka, User.DRIVER)).kept, users_of(where.postgres)
+    kafka_password, postgres_users = (
+        brokers(with_user(where.kafka, User.DRIVER)).password_file,
+        users_of(where.postgres),
+    )
     if kafka_password is not None and bundle.kafka is not None:
         files[kafka_password] = bundle.kafka
     if postgres_users is not None and bundle.postgres is not None:

@@ -1,4 +1,7 @@
-"""The credentials of the channel's roles: made at random, each in a file of its own. For `sluice up` and `sluice access --make`."""
+"""The credentials of the channel's roles: random passwords, each in its own file.
+
+`sluice up` and `sluice access --make` create them.
+"""
 
 import secrets
 from pathlib import Path
@@ -8,16 +11,16 @@ from sluice_ops.site.endpoints import Access
 from sluice_ops.site.files import write_private
 
 BYTES = 24
-"""Of chance in a password: its digest, which access lists show, cannot be turned back."""
+"""Random bytes in a password: too many to compute the password from its digest in access lists."""
 
 
 def make(folder: Path) -> Access:
-    """Return the roles of a folder's credentials; those that are not there are made."""
+    """Create the credentials that the folder lacks; return the roles of all its credentials."""
     roles = {}
     for role in KEPT:
-        kept = folder / role
-        if not kept.exists():
-            write_private(kept, secrets.token_urlsafe(BYTES) + "\n")
-        roles[role] = id_of(role, kept.read_text().strip())
+        file = folder / role
+        if not file.exists():
+            write_private(file, secrets.token_urlsafe(BYTES) + "\n")
+        roles[role] = id_of(role, file.read_text().strip())
     folder.chmod(0o700)
     return Access(credentials=folder, roles=roles)

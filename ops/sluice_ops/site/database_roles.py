@@ -1,7 +1,8 @@
-"""PostgreSQL's roles: their passwords, and what a superuser has to do once so that each process works as a role of its own.
+"""Create PostgreSQL's roles and their passwords, so that each process works as its own role.
 
-`sluice up` does it on the embedded platform, `sluice access --postgres URL` on a site's server. It is idempotent: a database in which one
-user owned everything is handed over to the new owner, and that user stays a member of the owner's role until it is dropped.
+A superuser does this once: `sluice up` on the embedded platform, `sluice access --postgres FILE` on
+a site's server. Repeating is harmless. If one user owned everything, the new owner takes over, and
+the old user stays a member of the owner's role until somebody drops that user.
 """
 
 import secrets
@@ -19,29 +20,37 @@ from sluice_ops.site.files import write_private
 BYTES = 24
 DATABASE = "sluice"
 LOCK_SECONDS = 10
-"""How long a table that changes its owner may wait for those that use it."""
+"""Limit for a table's change of owner to wait until no transaction uses the table."""
 
 ATTRIBUTES = sql.SQL("LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS")
 FOREIGN = """
-    SELECT format('ALTER %%s %%s OWNER TO', CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'S' THEN 'SEQUENCE'
-        WHEN 'f' THEN 'FOREIGN TABLE' ELSE 'TABLE' END, c.oid::regclass), c.relowner::regrole::text
-    FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
-    AND c.relowner <> %(owner)s::regrole AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
+    SELECT format('ALTER %%s %%s OWNER TO', CASE c.relkind WHEN 'v' THEN 'VIEW'
+        WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'S' THEN 'SEQUENCE' WHEN 'f' THEN 'FOREIGN TABLE' ELSE 'TABLE' END, c.oid::regclass),
+        c.relowner::regrole::text
+    FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace
+    AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relowner <> %(owner)s::regrole
+    AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
         AND (d.deptype = 'e' OR c.relkind = 'S' AND d.deptype IN ('a', 'i')))
     UNION ALL
     SELECT format('ALTER ROUTINE %%s OWNER TO', p.oid::regprocedure), p.proowner::regrole::text
     FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND p.proowner <> %(owner)s::regrole
-    AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
+    AND NOT EXISTS (SELECT FROM pg_depend d
+        WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
     UNION ALL
     SELECT format('ALTER TYPE %%s OWNER TO', t.oid::regtype), t.typowner::regrole::text
-    FROM pg_type t WHERE t.typnamespace = 'public'::regnamespace AND t.typtype IN ('e', 'd') AND t.typowner <> %(owner)s::regrole
-    AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e')
+    FROM pg_type t WHERE t.typnamespace = 'public'::regnamespace AND t.typtype IN ('e', 'd')
+    AND t.typowner <> %(owner)s::regrole
+    AND NOT EXISTS (SELECT FROM pg_depend d
+        WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e')
 """
-"""What others than the owner own in a database, and who. A sequence that belongs to a column follows its table."""
+"""Objects of a database that the owner does not own, with their owners.
+
+A column's sequence is left out: it follows its table.
+"""
 
 
 def make_passwords(folder: Path) -> None:
-    """Make a password file for each role, where it is missing; Airflow's is among them."""
+    """Create the missing password file of each role, including Airflow's."""
     for file, user in _files(folder):
         if not file.exists():
             write_private(file, password_line(user, secrets.token_urlsafe(BYTES)))
@@ -49,14 +58,14 @@ def make_passwords(folder: Path) -> None:
 
 
 def password(folder: Path, name: str) -> str:
-    """Read a password from its file."""
+    """Return the password in a role's file."""
     return (folder / name).read_text().strip().rpartition(":")[2]
 
 
 def make(superuser: str, folder: Path) -> list[str]:
-    """Make the roles and databases as they have to be, with the passwords in `folder`; return what was changed.
+    """Create or correct roles and databases, with the passwords in `folder`; return the changes.
 
-    `superuser` is how a superuser connects, to whatever database.
+    `superuser` is the URL of a superuser, with any database.
     """
     make_passwords(folder)
     with psycopg.connect(superuser, autocommit=True, connect_timeout=5) as link:
@@ -81,7 +90,7 @@ def _roles(link: psycopg.Connection, folder: Path) -> Iterator[str]:
         if user not in existing_roles:
             link.execute(sql.SQL("CREATE ROLE {}").format(name))
             yield f"role {user}"
-        # the server is told what it keeps of a password, so that no log of its has the password
+        # send the verifier that the server stores, so that no log of the server has the password
         verifier = link.pgconn.encrypt_password(
             password(folder, file.name).encode(), user.encode(), b"scram-sha-256"
         ).decode()
@@ -113,7 +122,7 @@ def _databases(link: psycopg.Connection) -> Iterator[str]:
 
 
 def _hand_over(link: psycopg.Connection, database: str, owner: str) -> Iterator[str]:
-    """Give all that is in a database to its owner; who owned it before can go on with it as a member of the owner."""
+    """Give all objects of a database to its owner; earlier owners become members of the owner."""
     name = sql.Identifier(owner)
     link.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(f"{LOCK_SECONDS} s")))
     link.execute(sql.SQL("ALTER SCHEMA public OWNER TO {}").format(name))
@@ -125,7 +134,7 @@ def _hand_over(link: psycopg.Connection, database: str, owner: str) -> Iterator[
     for statement, _ in foreign_objects:
         link.execute(sql.SQL("{} {}").format(sql.SQL(statement), name))
     supers = {row[0] for row in link.execute("SELECT oid::regrole::text FROM pg_roles WHERE rolsuper")}
-    for before in sorted({each for _, each in foreign_objects} - supers):
-        link.execute(sql.SQL("GRANT {} TO {}").format(name, sql.SQL(before)))
+    for earlier in sorted({user for _, user in foreign_objects} - supers):
+        link.execute(sql.SQL("GRANT {} TO {}").format(name, sql.SQL(earlier)))
     if foreign_objects:
         yield f"{len(foreign_objects)} tables and other objects of {database} belong to {owner}"

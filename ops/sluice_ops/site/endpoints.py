@@ -1,7 +1,7 @@
-"""Where the services are: one file, written by the embedded platform or by the site, read by every process.
+"""The endpoints file: the addresses of all services, and the folder of this machine's credentials.
 
-`SLUICE_ENDPOINTS` names it; without that it is `endpoints.json` in `SLUICE_HOME`. It names the folder with the credentials of
-this machine's processes in the channel.
+Every process reads it. The embedded platform writes it; a site writes its own. `SLUICE_ENDPOINTS`
+names the file; the default is `endpoints.json` in `SLUICE_HOME`.
 """
 
 import os
@@ -17,16 +17,20 @@ from sluice_ops.model.kafka_access import User
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.spark import SPARK_SECURITY
 from sluice_ops.site import database
-from sluice_ops.site.brokers import OTHERS, BrokersError, brokers, signed
+from sluice_ops.site.brokers import OTHERS, BrokersError, brokers, with_user
 from sluice_ops.site.validation_errors import explain
 
 
 class EndpointsError(ValueError):
-    """The endpoints file, or an address, cannot be used; the message says which and why."""
+    """The endpoints file or an address is unusable; the message names the key and the cause."""
 
 
 class AirflowEndpoint(Frozen):
-    """Airflow's API server. Nothing that reads this file logs in there; keys of earlier versions (`user`, `password`) are passed over."""
+    """Airflow's API server.
+
+    Readers of this file never log in to Airflow. Keys of earlier versions (`user`, `password`) are
+    ignored.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -34,58 +38,65 @@ class AirflowEndpoint(Frozen):
 
 
 class Access(Frozen):
-    """The roles of the channel; `sluice access --make` writes it."""
+    """The roles of the channel; `sluice access --make` writes this key."""
 
     credentials: Path
-    """A folder with a file for each role that processes of this machine have: its password."""
+    """A folder with a password file for each role of this machine's processes."""
     roles: dict[Role, str]
-    """How access lists know each role."""
+    """The identity of each role in ZooKeeper's access lists."""
     tls: Tls | None = None
-    """Where ZooKeeper serves with TLS: its port in `zookeeper` is the secure one then. None: it is spoken to in the clear."""
+    """The certificates for ZooKeeper with TLS; `zookeeper` then names the secure port.
+
+    None: no TLS.
+    """
 
     def credential(self, role: Role) -> Credential:
-        """Read the credential of a role, with or without the password."""
-        kept = self.credentials / role
+        """Return a role's credential, without a password if this process cannot read the file.
+
+        EndpointsError if other users can read the file, or if its password is not the role's.
+        """
+        file = self.credentials / role
         try:
-            password = kept.read_text().strip()
-            mode = kept.stat().st_mode
+            password = file.read_text().strip()
+            mode = file.stat().st_mode
         except (FileNotFoundError, PermissionError):
             return Credential(role, str(self.credentials), self.roles, tls=self.tls)
         if mode & OTHERS:
-            message = f"{kept} can be read by everybody on this machine: chmod o= {kept}"
+            message = f"every user of this machine can read {file}; run: chmod o= {file}"
             raise EndpointsError(message)
         if self.roles.get(role) != id_of(role, password):
             message = (
-                f"{kept} is not the credential that the endpoints file knows for {role}: "
-                "copy both from where `sluice access --make` was run"
+                f"the password in {file} is not the one of {role} in the endpoints file: copy both files "
+                "from the machine on which `sluice access --make` was run"
             )
             raise EndpointsError(message)
         return Credential(role, str(self.credentials), self.roles, password, self.tls)
 
 
-def _checked(kafka: str) -> str:
+def _check_kafka(kafka: str) -> str:
     brokers(kafka)
     return kafka
 
 
 def ensemble(zookeeper: str) -> str:
-    """Check an address of ZooKeeper."""
+    """Return an address of ZooKeeper; EndpointsError if it is none."""
     try:
         servers, _ = collect_hosts(zookeeper)
     except ValueError:
         servers = []
     if not all(host for host, _ in servers) or not servers:
         message = (
-            f"{zookeeper!r} is no address of ZooKeeper: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
+            f"{zookeeper!r} is not an address of ZooKeeper: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
         )
         raise EndpointsError(message)
     return zookeeper
 
 
-def _of_postgres(url: str) -> str:
+def _check_postgres(url: str) -> str:
     if not re.match(r"postgres(ql)?://\S", url):
+        # the message leaves the value out: it may contain a password
         message = (
-            "write it like postgresql://HOST:5432/sluice?users=FOLDER"  # what was written may hold a password
+            "this is not an address of PostgreSQL: write it like postgresql://HOST:5432/sluice?users=FOLDER"
         )
         raise EndpointsError(message)
     try:
@@ -96,29 +107,37 @@ def _of_postgres(url: str) -> str:
 
 
 class Endpoints(Frozen):
-    """Addresses of everything that Sluice talks to."""
+    """The content of the endpoints file."""
 
-    kafka: Annotated[str, AfterValidator(_checked)]
-    """`host:port`, several with commas; with TLS and users as `ops/sluice_ops/site/brokers.py` says. Who asks is added by `kafka_as`."""
+    kafka: Annotated[str, AfterValidator(_check_kafka)]
+    """`host:port`, several with commas; `ops/sluice_ops/site/brokers.py` describes TLS and users.
+
+    `kafka_as` adds the user.
+    """
     zookeeper: Annotated[str, AfterValidator(ensemble)]
     """`host:port/chroot`, several servers with commas."""
-    postgres: Annotated[str, AfterValidator(_of_postgres)]
-    """A URL as `ops/sluice_ops/site/database.py` says. Who asks is added by `postgres_as`."""
+    postgres: Annotated[str, AfterValidator(_check_postgres)]
+    """A URL as `ops/sluice_ops/site/database.py` describes. `postgres_as` adds the role."""
     airflow: AirflowEndpoint
     spark: str
     """`spark://host:port`."""
     ec2: str | None = None
-    """The EC2 endpoint; None for the cloud's own."""
+    """The EC2 endpoint; None: the region's own."""
     home: Path
-    """A folder that all hosts share: checkpoints and the archive are below it."""
+    """The folder that all hosts share; checkpoints and the archive are below it."""
     access: Access | None = None
-    """Who may write what in the channel; None: everybody everything."""
+    """The roles and their rights in the channel. None: every process may write everything."""
     spark_secret: str | None = Field(default=None, repr=False)
-    """What the Spark master, workers and drivers prove to each other, and encrypt what they say with. None: they do neither."""
+    """The secret with which Spark's master, workers and drivers authenticate and encrypt.
+
+    None: they do neither.
+    """
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """Return what an application has to say so that master and workers take it: the secret is in it."""
+        """The settings with which master and workers accept an application; they hold the
+        secret.
+        """
         return (
             {}
             if self.spark_secret is None
@@ -126,70 +145,92 @@ class Endpoints(Frozen):
         )
 
     def kafka_as(self, user: User) -> str:
-        """Return Kafka's address for one of its users; EndpointsError where the user's password is not here."""
-        address = signed(self.kafka, user)
+        """Return Kafka's address for a user; EndpointsError if the password file is unusable."""
+        address = with_user(self.kafka, user)
         try:
-            brokers(address).client  # noqa: B018 — to say it now, and not in the midst of work
+            brokers(address).client  # noqa: B018 — fail now rather than at the first connection
         except BrokersError as error:
             raise EndpointsError(str(error)) from error
         return address
 
     def postgres_as(self, role: Role) -> str:
-        """Return PostgreSQL's address for one of its roles; EndpointsError where the role's password is not here."""
+        """Return PostgreSQL's address for a role; EndpointsError if the password file is
+        unusable.
+        """
         try:
-            return database.signed(self.postgres, role)
+            return database.with_role(self.postgres, role)
         except database.DatabaseError as error:
             raise EndpointsError(str(error)) from error
 
     def credential(self, role: Role) -> Credential | None:
-        """Return what proves a role in the channel, as far as it is here; None in a channel that is open to all."""
+        """Return a role's credential, without a password if its file is missing.
+
+        None if the channel has no roles.
+        """
         if self.access is None:
             return None
         refuse_unreadable(self.access.tls)
         return self.access.credential(role)
 
     def needed(self, role: Role) -> Credential | None:
-        """Return it for a process that is of no use without; EndpointsError where there is none."""
-        found = self.credential(role)
-        if found is not None and found.password is None:
+        """Return a role's credential; EndpointsError if its password is missing.
+
+        None if the channel has no roles.
+        """
+        credential = self.credential(role)
+        if credential is not None and credential.password is None:
             message = (
-                f"{found.folder}/{role} is not there, or not for user {os.geteuid()}: "
-                f"copy the credential of {role} there from where `sluice access --make` was run"
+                f"{credential.folder}/{role} does not exist, or user {os.geteuid()} cannot read it: copy "
+                f"the credential of {role} from the machine on which `sluice access --make` was run"
             )
             raise EndpointsError(message)
-        return found
+        return credential
 
 
 def refuse_unreadable(tls: Tls | None) -> None:
-    """Name a file of TLS that is not to be read here: of the attempt to speak without it, all that is heard is that nobody answers."""
-    for key, kept in (
+    """Raise EndpointsError if a file of TLS is unreadable.
+
+    Without this check, a connection would only report that ZooKeeper does not answer.
+    """
+    for key, path in (
         {} if tls is None else {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
     ).items():
-        if kept is not None and not os.access(kept, os.R_OK):
-            message = f"access.tls.{key}: {kept} is not there, or not for user {os.geteuid()}: copy it there, or correct the path"
+        if path is not None and not os.access(path, os.R_OK):
+            message = (
+                f"access.tls.{key}: {path} does not exist, or user {os.geteuid()} cannot read it: "
+                "copy the file there, or correct the path"
+            )
             raise EndpointsError(message)
 
 
 def home() -> Path:
-    """Where everything of this installation lives."""
+    """Return the folder of this installation: `SLUICE_HOME`, or else `.sluice` here."""
     return Path(os.environ.get("SLUICE_HOME", ".sluice")).resolve()
 
 
 def file() -> Path:
-    """Where the endpoints file is."""
+    """Return the path of the endpoints file.
+
+    `SLUICE_ENDPOINTS` names it; the default is `endpoints.json` in the home.
+    """
     return Path(os.environ.get("SLUICE_ENDPOINTS", home() / "endpoints.json")).resolve()
 
 
 def load() -> Endpoints:
-    """Read the endpoints file; FileNotFoundError says what to do."""
+    """Read the endpoints file; FileNotFoundError or EndpointsError if there is no usable one."""
     path = file()
     try:
         return Endpoints.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        message = f"{path} does not exist: start the platform with `make up`, or name the site's file in SLUICE_ENDPOINTS"
+        message = (
+            f"{path} does not exist: start the platform with `make up`, "
+            "or name the site's endpoints file in SLUICE_ENDPOINTS"
+        )
         raise FileNotFoundError(message) from error
     except ValidationError as error:
         raise EndpointsError("\n".join(f"{path}: {line}" for line in explain(error, Endpoints))) from error
     except OSError as error:
-        message = f"{path} cannot be read by user {os.geteuid()}: {error.strerror}"
+        message = (
+            f"user {os.geteuid()} cannot read {path}: {error.strerror}; make the file readable for this user"
+        )
         raise EndpointsError(message) from error

@@ -1,4 +1,7 @@
-"""Files that outlive a crash and a loss of power: written beside, synced, renamed, and their folder synced (decision record 0049)."""
+"""Write files so that a crash or a power loss leaves the old file or the new one (decision 49).
+
+A file is written under another name, synced and renamed; then its folder is synced.
+"""
 
 import os
 import tempfile
@@ -8,7 +11,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Return once a file's content, or the names in a folder, are on the disk."""
+    """Flush a file's content, or a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -17,28 +20,27 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Return once a folder and all below it are on the disk; what is removed meanwhile is left out."""
+    """Flush a folder and everything below it to the disk; skip files that disappear meanwhile."""
     for path in (*folder.rglob("*"), folder):
         with suppress(FileNotFoundError):
             sync(path)
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and those above it that are not there; once this has returned, they outlive a loss of power."""
-    missing = [each for each in path.parents if not each.exists()]
-    for folder in (
-        *reversed(missing),
-        path,
-    ):  # `path` in any case: whoever made it may have died before syncing
+    """Create a folder and its missing parents, which then survive a power loss."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    # sync `path` even if it exists: its creator may have died before the sync
+    for folder in (*reversed(missing), path):
         folder.mkdir(exist_ok=True)
         sync(folder.parent)
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield where to write a file, so that readers, a crash or a loss of power find the old one or the new one.
+    """Yield a temporary path to write to; replace `path` with it at the end of the block.
 
-    Once the block has ended, it is the new one. Where the block raises, nothing has changed.
+    Readers see the old file or the new one, also after a crash or a power loss. After the block,
+    they see the new one. If the block raises, `path` is unchanged.
     """
     make_folders(path.parent)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -52,20 +54,21 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, so that readers, a crash or a loss of power find the old one or the new one.
+    """Replace a file with one that only its owner can read.
 
-    Once this has returned, it is the new one.
+    Readers see the old file or the new one, also after a crash or a power loss. After the return,
+    they see the new one.
     """
     if not path.parent.exists():
         make_folders(path.parent)
-    descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(written).replace(path)
+        Path(temporary).replace(path)
     except OSError:
-        Path(written).unlink()
+        Path(temporary).unlink()
         raise
     sync(path.parent)

@@ -1,26 +1,26 @@
-"""Room on the disk: how much there is, and how much there should be."""
+"""An installation: its checkout, its free disk space, and the errors of its platform."""
 
 import shutil
 from pathlib import Path
 
-LEAST = 5 * 1024
-"""MiB free that a first start should find: jars, databases, streams and logs of some days."""
-LOW = 1024
-"""MiB below which nothing is started: Kafka and PostgreSQL stop hard on a full disk."""
-
-
-def free(home: Path) -> int:
-    """Return MiB that are free where the home is, or will be."""
-    folder = next(step for step in (home, *home.parents) if step.exists())
-    return shutil.disk_usage(folder).free // (1024 * 1024)
-
-
 CHECKOUT = Path(__file__).resolve().parents[3]
+LEAST = 5 * 1024
+"""MiB of free disk that a first start needs: jars, databases, and streams and logs of some days."""
+LOW = 1024
+"""MiB of free disk below which nothing starts: Kafka and PostgreSQL crash on a full disk."""
 
 
 class PlatformError(Exception):
-    """The platform cannot do what was asked; the message names the thing, what is wrong and what to do next."""
+    """A request to the platform failed; the message names the object, the cause and the
+    next step.
+    """
 
 
 class PlatformAwayError(Exception):
-    """A part of the platform does not answer; the message says which."""
+    """A part of the platform does not answer; the message names the part."""
+
+
+def free(home: Path) -> int:
+    """Return the free MiB on the disk of `home`, which need not exist yet."""
+    folder = next(parent for parent in (home, *home.parents) if parent.exists())
+    return shutil.disk_usage(folder).free // (1024 * 1024)

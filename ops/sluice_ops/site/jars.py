@@ -1,4 +1,7 @@
-"""The jars that pyspark does not bring, as `jars.lock` has them: Kafka's broker, Spark's Kafka connector, and S3's where a site uses it."""
+"""The jars that pyspark lacks, as `jars.lock` lists them.
+
+They are Kafka's broker, Spark's Kafka connector, and S3's jars for sites that use S3.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,12 +9,12 @@ from pathlib import Path
 
 LOCK = Path(__file__).with_name("jars.lock")
 BUCKETS = "s3"
-"""The folder of what Spark reads and writes buckets with: only a site whose checkpoints are in one needs it."""
+"""The folder of the jars for S3; only sites with `checkpoints` in a bucket need them."""
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One locked jar."""
+    """One line of `jars.lock`."""
 
     folder: str
     organisation: str
@@ -21,12 +24,12 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """Its file name."""
+        """The jar's file name."""
         return f"{self.name}-{self.revision}.jar"
 
 
 def locked(text: str) -> list[Jar]:
-    """Read the lock."""
+    """Parse the text of `jars.lock`."""
     jars = []
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -36,18 +39,18 @@ def locked(text: str) -> list[Jar]:
     return jars
 
 
-def wrong(jars: list[Jar], home: Path, lock: Path = LOCK) -> dict[Jar, str]:
-    """Return the jars that are not as locked, and why."""
-    found = {}
+def faulty(jars: list[Jar], home: Path, lock: Path = LOCK) -> dict[Jar, str]:
+    """Return the jars below `home` that are missing or differ from the lock, and their faults."""
+    faults = {}
     for jar in jars:
         path = home / "jars" / jar.folder / jar.file
         if not path.exists():
-            found[jar] = "is missing"
+            faults[jar] = "is missing"
         elif hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
-            found[jar] = f"differs from its checksum in {lock.name}"
-    return found
+            faults[jar] = f"differs from its checksum in {lock.name}"
+    return faults
 
 
 def needed(jars: list[Jar], *, buckets: bool) -> list[Jar]:
-    """Leave out what a site without buckets has no use for."""
+    """Return the jars that a site needs; `buckets`: its checkpoints are in S3."""
     return [jar for jar in jars if buckets or jar.folder != BUCKETS]

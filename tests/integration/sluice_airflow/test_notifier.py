@@ -16,7 +16,7 @@ from aiosmtpd.smtp import AuthResult
 from sluice_airflow import forms
 from sluice_airflow.notifiers import alerts as notifier
 from sluice_airflow.notifiers.alerts import SluiceNotifier
-from sluice_ops.doctor.alerts import look
+from sluice_ops.doctor.alerts import check
 from sluice_ops.doctor.finding import Verdict
 from tests.authority import Authority
 from tests.integration.sluice_airflow.conftest import ROOT, free_port
@@ -201,15 +201,15 @@ def test_an_unsent_alert_names_its_file_and_the_next_callback_sends_it(web, mail
     assert len(mailbox.mails) == 1, "one way that fails does not hold up the other"
     (path,) = (tmp_path / "alerts").iterdir()
     assert json.loads(path.read_text())["unsent"] == ["webhook"], "what could not be sent is kept"
-    (found,) = look(tmp_path)
-    assert found.sentence.startswith("1 could not be sent (webhook) since ")
+    (found,) = check(tmp_path)
+    assert found.sentence.startswith("1 alerts could not be sent (webhook) since ")
     assert "[sluice] drain_host: cut_over failed; webhook: <urlopen error" in found.sentence
     alerts_to(webhook=web.url, email_to=["ops@example.org"], smtp=mailbox.address)
     for _ in range(2):
         NOTIFIER.notify(failed())
     assert (len(web.posts), len(mailbox.mails)) == (1, 1), "only what was missing is sent, and once"
     assert json.loads(path.read_text())["unsent"] == []
-    assert [each.verdict for each in look(tmp_path)] == [Verdict.OK]
+    assert [each.verdict for each in check(tmp_path)] == [Verdict.OK]
 
 
 def test_a_server_that_is_just_starting_is_tried_again(mailbox, alerts_to, monkeypatch):

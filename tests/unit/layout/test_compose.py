@@ -22,7 +22,7 @@ from sluice_ops.local.services import airflow
 from sluice_ops.model.access import Role
 from sluice_ops.model.kafka_access import User
 from sluice_ops.site import endpoints
-from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.brokers import brokers, with_user
 from sluice_ops.site.jars import LOCK, locked
 from sluice_ops.site.site_file import Site, load
 
@@ -160,7 +160,7 @@ def test_each_service_has_the_credentials_of_its_roles_and_no_others(
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(keys / "hosts" / "endpoints.json"))
     where = endpoints.load()
     assert where.needed(Role.AGENT) is not None
-    assert brokers(signed(where.kafka, User.DRIVER)).client["sasl.password"]
+    assert brokers(with_user(where.kafka, User.DRIVER)).client["sasl.password"]
     for role in set(Role) - {Role.AGENT, Role.DRIVER}:
         with pytest.raises(endpoints.EndpointsError):
             where.needed(role)

@@ -210,6 +210,6 @@ def test_a_site_says_where_they_are(tmp_path: Path) -> None:
 def test_what_is_no_folder_of_a_bucket_is_refused(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "site.yaml").write_text(f"pipeline: p\nhosts: []\ncheckpoints: {wrong}\n")
     with pytest.raises(
-        SiteError, match=r"checkpoints: .* is no folder of a bucket: write it like s3a://bucket/folder"
+        SiteError, match=r"checkpoints: .* is not a folder of a bucket: write it like s3a://bucket/folder"
     ):
         load(tmp_path / "site.yaml")

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from sluice_ops.local.layout import ADDRESS, Layout
 from sluice_ops.model.kafka_access import User
-from sluice_ops.site.brokers import BrokersError, brokers, signed
+from sluice_ops.site.brokers import BrokersError, brokers, with_user
 from sluice_ops.site.files import write_private
 from sluice_ops.site.installation import PlatformError
 
@@ -97,7 +97,7 @@ super.users=User:{ADMIN}
 
 def make(where: Layout) -> None:
     """Make the users of the embedded broker, with the passwords that are kept for them."""
-    passwords = {user: brokers(signed(address(where), user)).client["sasl.password"] for user in User}
+    passwords = {user: brokers(with_user(address(where), user)).client["sasl.password"] for user in User}
     introduce(AdminClient({**admin(where), "log_level": 0}), passwords)
 
 

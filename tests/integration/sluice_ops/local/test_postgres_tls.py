@@ -78,7 +78,7 @@ def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(
     encrypted = "select ssl, version from pg_stat_ssl where pid = pg_backend_pid()"
     with psycopg.connect(url) as link:
         assert link.execute(encrypted).fetchone() == (True, "TLSv1.3")
-    assert reach.database(url).verdict is Verdict.OK
+    assert reach.check_postgres(url).verdict is Verdict.OK
 
     stranger = Authority(tmp_path, "stranger")
     for wrong, why in (
@@ -88,5 +88,5 @@ def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(
     ):
         with pytest.raises(psycopg.OperationalError, match=why):
             psycopg.connect(wrong, connect_timeout=3)
-        found = reach.database(wrong)
+        found = reach.check_postgres(wrong)
         assert (found.verdict, "s3cret" in found.sentence) == (Verdict.BAD, False)

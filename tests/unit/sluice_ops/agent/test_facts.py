@@ -37,7 +37,7 @@ def test_a_host_outside_the_site_file_is_described_in_whole() -> None:
         facts_from(given("--cpu", "2", "--memory", "4x"))
     with pytest.raises(UnknownHostError, match=r"^--cpu: Input should be greater than 0$"):
         facts_from(given("--cpu", "0", "--memory", "4g"))
-    with pytest.raises(UnknownHostError, match=r"^--host: 'h/9' is no name of a host: write small letters"):
+    with pytest.raises(UnknownHostError, match=r"^--host: 'h/9' is not a host's name: write small letters"):
         facts_from(arguments_of(["--host", "h/9", "--address", "127.0.2.9", "--cpu", "2", "--memory", "4g"]))
     assert facts_from(given("--cpu", "2", "--memory", "4g", "--labels", "fast,")).labels == ("fast",)
 
@@ -71,7 +71,7 @@ def logging_kept() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "name the site's file in SLUICE_ENDPOINTS"),
+        (None, "name the site's endpoints file in SLUICE_ENDPOINTS"),
         ("{}", "endpoints.json: kafka: Field required"),
         ("[", "Invalid JSON"),
     ],

@@ -28,12 +28,12 @@ def kept(home: Path, name: str, at: float, *unsent: str) -> None:
 
 
 def told(home: Path) -> Finding:
-    (finding,) = alerts.look(home)
+    (finding,) = alerts.check(home)
     return finding
 
 
 def test_where_no_alert_was_kept_there_is_nothing_to_tell(tmp_path: Path) -> None:
-    assert list(alerts.look(tmp_path)) == []
+    assert list(alerts.check(tmp_path)) == []
 
 
 def test_alerts_that_were_sent_are_well(tmp_path: Path) -> None:
@@ -47,19 +47,19 @@ def test_unsent_alerts_are_shown_with_count_time_and_next_step(tmp_path: Path) -
     kept(tmp_path, "last", 26 * HOUR, "e-mail", "webhook")
     finding = told(tmp_path)
     assert finding.verdict is Verdict.BAD
-    assert finding.sentence.startswith("2 could not be sent (e-mail, webhook) since 1970-01-0")
+    assert finding.sentence.startswith("2 alerts could not be sent (e-mail, webhook) since 1970-01-0")
     assert "[sluice] last; e-mail: refused; webhook: refused" in finding.sentence
     assert "`alerts:` in the site file" in finding.advice
     kept(tmp_path, "again", 27 * HOUR)
     finding = told(tmp_path)
-    assert (finding.verdict, finding.advice.startswith("one since has been sent")) == (Verdict.NOTE, True)
+    assert (finding.verdict, finding.advice.startswith("a later alert was sent")) == (Verdict.NOTE, True)
 
 
 def test_alerts_half_written_or_of_an_older_version_do_no_harm(tmp_path: Path) -> None:
     kept(tmp_path, "good", HOUR)
     (tmp_path / "alerts" / "half.json").write_text('{"subject": ')
     (tmp_path / "alerts" / "old.json").write_text('{"dag": "drain_host"}')
-    assert told(tmp_path).sentence.startswith("2 so far")
+    assert told(tmp_path).sentence.startswith("all 2 alerts were sent")
 
 
 def test_the_doctor_tells_it(where: Layout) -> None:

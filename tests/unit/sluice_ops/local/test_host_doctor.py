@@ -84,14 +84,14 @@ def test_how_tiers_would_start_sooner_is_said(machine: Path) -> None:
         (
             "network: {interface: eth7, mbit: 1000}, ",
             None,
-            "an agent of root's divides eth7, 1000 mbit, by quantum.network",
+            "an agent of root divides eth7, 1000 mbit, by quantum.network",
         ),
     ],
 )
 def test_whether_the_network_is_divided_is_said(
     machine: Path, monkeypatch: pytest.MonkeyPatch, key: str, why: str | None, verdict: str
 ) -> None:
-    monkeypatch.setattr(host_checks.network, "amiss", lambda _link: why)
+    monkeypatch.setattr(host_checks.network, "missing_requirement", lambda _link: why)
     (machine / "site.yaml").write_text(SITE.replace("capacity:", f"{key}capacity:"))
     (finding,) = look(machine)["network"]
     assert finding.sentence == verdict
@@ -135,7 +135,7 @@ def test_whether_slots_have_cores_of_their_own_is_said(
     verdict: Verdict,
     sentence: str,
 ) -> None:
-    monkeypatch.setattr(host_checks.cpusets, "amiss", lambda _trees: why)
+    monkeypatch.setattr(host_checks.cpusets, "missing_requirement", lambda _trees: why)
     (machine / "site.yaml").write_text(SITE.replace("capacity: {cpu: 1", given))
     (finding,) = look(machine)["cores"]
     assert (finding.verdict, finding.sentence.startswith(sentence)) == (verdict, True), finding.sentence
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_a_finding_and_no_end_of_the_others(machine: Path
     assert found["java"][0].verdict is Verdict.OK
     (machine / "endpoints.json").unlink()
     (machine / "endpoints.json").mkdir()
-    assert "endpoints.json cannot be read by user" in look(machine)["endpoints"][0].sentence
+    assert f"cannot read {machine / 'endpoints.json'}: " in look(machine)["endpoints"][0].sentence
 
 
 def test_without_the_two_files_nothing_else_is_looked_at(machine: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_host_needs_its_two_credentials_and_not_the_admins(machine: Path) -> N
     assert [finding.verdict for finding in look(machine)["access"]] == [Verdict.OK]
     (made.credentials / Role.DRIVER).unlink()
     (missing,) = look(machine)["access"]
-    assert (missing.verdict, "credentials/driver is not there" in missing.sentence) == (Verdict.BAD, True)
+    assert (missing.verdict, "credentials/driver does not exist" in missing.sentence) == (Verdict.BAD, True)
 
 
 def test_where_kafka_asks_for_users_the_drivers_password_has_to_be_here(machine: Path) -> None:
@@ -236,7 +236,7 @@ def test_where_kafka_asks_for_users_the_drivers_password_has_to_be_here(machine:
     assert open_to_all.verdict is Verdict.NOTE
     keep_endpoints(machine, kafka=f"ssl://{AWAY}?ca=/c/ca.pem&users={machine}")
     (missing,) = look(machine)["kafka's users"]
-    assert (missing.verdict, "driver.properties is not there" in missing.sentence) == (Verdict.BAD, True)
+    assert (missing.verdict, "driver.properties does not exist" in missing.sentence) == (Verdict.BAD, True)
     (machine / "driver.properties").write_text("password=x1\n")
     (machine / "driver.properties").chmod(0o600)
     assert [finding.verdict for finding in look(machine)["kafka's users"]] == [Verdict.OK]

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from sluice_ops.local.fetch_jars import borrow, module, remove_others
 from sluice_ops.local.layout import Layout
-from sluice_ops.site.jars import LOCK, Jar, locked, needed, wrong
+from sluice_ops.site.jars import LOCK, Jar, faulty, locked, needed
 
 
 def test_the_lock_has_broker_and_connector_with_checksums_and_no_address() -> None:
@@ -35,9 +35,9 @@ def test_missing_and_different_jars_are_told_apart_and_good_ones_borrowed(where:
     (lender / "jars" / "broker").mkdir(parents=True)
     (lender / "jars" / "broker" / good.file).write_bytes(b"good")
     (lender / "jars" / "broker" / other.file).write_bytes(b"tampered")
-    assert wrong([good, other], where.home) == {good: "is missing", other: "is missing"}
+    assert faulty([good, other], where.home) == {good: "is missing", other: "is missing"}
     borrow([good, other], lender, where.home)
-    assert wrong([good, other], where.home) == {other: "differs from its checksum in jars.lock"}
+    assert faulty([good, other], where.home) == {other: "differs from its checksum in jars.lock"}
 
 
 def test_the_jars_of_an_older_lock_go_and_nothing_else_does(where: Layout) -> None:

@@ -8,14 +8,14 @@ import pytest
 from sluice_ops.local.layout import Layout
 from sluice_ops.local.services import kafka, kafka_users
 from sluice_ops.model.kafka_access import User
-from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.brokers import brokers, with_user
 from sluice_ops.site.installation import PlatformError
 
 RUNS = {"kafka": {"statename": "RUNNING"}}
 
 
 def password(where: Layout, user: User) -> str:
-    return str(brokers(signed(kafka_users.address(where), user)).client["sasl.password"])
+    return str(brokers(with_user(kafka_users.address(where), user)).client["sasl.password"])
 
 
 def test_each_has_a_password_that_stays_in_a_file_of_its_owners_alone(where: Layout) -> None:
