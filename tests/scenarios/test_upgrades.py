@@ -45,7 +45,7 @@ def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
         if refused is not None:
             assert done.returncode == 1, done.stdout
             assert refused in done.stderr
-            assert "nothing is published" in done.stderr
+            assert "nothing was published" in done.stderr
             return ""
         assert done.returncode == 0, done.stderr
         found = re.search(r"release (r\d+-[0-9a-f]+)", done.stdout)
@@ -137,7 +137,7 @@ def test_code_that_fails_to_plan_or_breaks_readers_changes_nothing(
     gone = live.home / "gone"
     with Load(live, RATE) as load:
         publish(
-            refused='tier "enrich": its transform fails',
+            refused='tier "enrich": the transform fails',
             enrich={'joined.select("id", ': 'joined.select("nothing", "id", '},
         )
         # where it was published it could be planned, and where its driver runs it cannot

@@ -1,1 +1,3 @@
-"""Commands for pipelines: publish, skip, tables, class data, validation. Start with `publish`."""
+"""Commands that run beside the pipeline: `publish` (with `tables` and `validation`), `skip` and
+`class_data`. Start with `publish`.
+"""

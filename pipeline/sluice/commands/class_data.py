@@ -1,10 +1,15 @@
-"""`python -m sluice.commands.class_data`: keep what the JVMs of tiers and Workers load at their start, for all later starts (decision 7).
+"""`python -m sluice.commands.class_data`: cache the loaded classes of tiers and Workers, so that
+later JVMs start faster (decision 7).
 
-Starting Spark is mostly loading classes. This runs each tier's query once, on this machine alone and into nothing, then a Worker that has
-no slot, and has each JVM write down the classes that it met, laid out for mapping: later ones with the same class path start with half the
-processor time and share the pages. What is there already, for this Java and these jars, is kept.
+A start of Spark mostly loads classes. This command runs each tier's query once, in a local JVM and
+without writing output, and then a Worker without a slot. Each JVM writes the classes that it loaded
+to a cache. Later JVMs with the same class path map the cache: they start with half the processor
+time and share the memory pages. An existing cache for this Java and these jars is kept.
+
+Exit codes: 0 both caches exist; 1 a cache or the endpoints file is missing.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -26,7 +31,7 @@ from sluice_ops.site.java import leaving
 
 THREADS = 4
 WRITE_SECONDS = 600.0
-"""How long a JVM may take to write."""
+"""How long a JVM may take to write its cache."""
 REGISTER_SECONDS = 30.0
 LOADED_BY_NAME = (
     "org.apache.spark.executor.CoarseGrainedExecutorBackend",
@@ -35,23 +40,35 @@ LOADED_BY_NAME = (
     "org.apache.spark.rpc.netty.NettyRpcEnv",
     "org.apache.spark.network.netty.NettyBlockTransferService",
 )
-"""Classes of the roles that a single machine does not play."""
+"""Classes that Spark loads in a cluster and not in local mode."""
 
 
-def main() -> int:
-    """Keep both."""
-    where = endpoints.load()
-    kept = [
-        _keep("tiers", spark.cache_of_tiers(where.home), lambda new: _run_tiers(where, new)),
-        _keep("Workers", spark.cache_of_workers(where.home), lambda new: _run_worker(where, new)),
+def main(arguments: list[str] | None = None) -> int:
+    """Make both caches."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sluice.commands.class_data",
+        description="Cache the classes that JVMs of tiers and Workers load, so that later ones start faster.",
+    )
+    parser.parse_args(arguments)
+    try:
+        where = endpoints.load()
+    except (FileNotFoundError, endpoints.EndpointsError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    exist = [
+        _make_cache("tiers", spark.cache_of_tiers(where.home), lambda new: _run_tiers(where, new)),
+        _make_cache("Workers", spark.cache_of_workers(where.home), lambda new: _run_worker(where, new)),
     ]
-    return 0 if all(kept) else 1
+    return 0 if all(exist) else 1
 
 
-def _keep(whose: str, cache: Path, run: Callable[[Path], None]) -> bool:
-    """Have a JVM that `run` starts leave a cache, which takes its name when it is whole; tell whether there is one now."""
+def _make_cache(owners: str, cache: Path, run: Callable[[Path], None]) -> bool:
+    """Call `run`, which starts a JVM that writes a cache; rename the complete cache to its name.
+
+    Return whether the cache exists.
+    """
     if cache.exists():
-        sys.stdout.write(f"class data of {whose}: {cache} is there\n")
+        sys.stdout.write(f"class data of {owners}: {cache} exists already\n")
         return True
     cache.parent.mkdir(parents=True, exist_ok=True)
     new = cache.with_name(f"{cache.name}.{os.getpid()}")
@@ -59,18 +76,19 @@ def _keep(whose: str, cache: Path, run: Callable[[Path], None]) -> bool:
         run(new)
         if new.exists():
             new.rename(cache)
-            sys.stdout.write(f"class data of {whose}: {cache} is kept\n")
+            sys.stdout.write(f"class data of {owners}: {cache} was written\n")
             return True
     finally:
         new.unlink(missing_ok=True)
     sys.stderr.write(
-        f"class data of {whose}: the JVM wrote none; its own words are above; they start without it, only slower\n"
+        f"class data of {owners}: the JVM wrote no cache (see its output above); "
+        f"{owners} start without a cache, only slower\n"
     )
     return False
 
 
 def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
-    """Run every tier's query in one local JVM."""
+    """Run every tier's query in one local JVM, which writes the cache `new` at its end."""
     from sluice.driver.engine.contract import Setting, engine_of  # noqa: PLC0415 — Spark takes a second
     from sluice.kafka.reader import Streams  # noqa: PLC0415
 
@@ -86,7 +104,7 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
         del chosen[key]
     process = launch(first.driver.heap, where.home, leaves=new)
     session = open_session(f"local[{THREADS}]", chosen, process)
-    jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to load a class
+    jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public API to load a class
     for name in LOADED_BY_NAME:
         jvm.java.lang.Class.forName(name)
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch, _temporary_below(scratch):
@@ -111,7 +129,9 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
 
 @contextmanager
 def _temporary_below(folder: str) -> Iterator[None]:
-    """Have what is made for a time meanwhile, by warming, made in a folder, with which it goes."""
+    """Create temporary files of the warm-up in `folder`, so that they are deleted with the
+    folder.
+    """
     before, tempfile.tempdir = tempfile.tempdir, folder
     try:
         yield
@@ -120,11 +140,14 @@ def _temporary_below(folder: str) -> Iterator[None]:
 
 
 def _run_worker(where: endpoints.Endpoints, new: Path) -> None:
-    """Run a Worker until a master has taken it; nobody is given anything on it, since it has no slot's label and a MiB of memory."""
+    """Run a Worker until a master has registered it; the Worker writes the cache `new` at its end.
+
+    No application uses the Worker: it has no slot's label, and 1 MiB of memory.
+    """
     secret = {} if where.spark_secret is None else {spark.SECRET: where.spark_secret}
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
         log = Path(scratch) / "log"
-        words = [
+        options = [
             "--host",
             "127.0.0.1",
             "--cores",
@@ -140,7 +163,7 @@ def _run_worker(where: endpoints.Endpoints, new: Path) -> None:
         environment = os.environ | secret | {"SPARK_HOME": str(spark.home())}
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [*spark.worker(*leaving(new), secret=where.spark_secret), *words],
+                [*spark.worker(*leaving(new), secret=where.spark_secret), *options],
                 env=environment,
                 stdout=out,
                 stderr=out,

@@ -1,15 +1,21 @@
-"""`python -m sluice.commands.publish`: make a pipeline known. Run at every start of the platform and after every change of the pipeline.
+"""`python -m sluice.commands.publish`: make a pipeline known to the site.
 
-Publishing validates the pipeline that the site file names, and runs every transform of new code once. It then writes the
-tiers to the channel, the streams to Kafka and the tables to PostgreSQL. New code becomes a release; a tier runs it only after
-`sluice upgrade`. Publishing twice is the same as once.
+Run this command at every start of the platform and after every change of the pipeline. Publishing
+validates the pipeline that the site file names, and runs every transform of new code once. It then
+writes the tiers to the channel, the streams to Kafka and the tables to PostgreSQL. New code becomes
+a release; a tier runs the release only after `sluice upgrade`. Publishing twice is the same as
+publishing once.
 
-Tiers that run and are not declared any more are stopped, but only with `--yes`: another site file, or another pipeline in
-it, would otherwise stop everything that runs. `--dry-run` prints what would change and writes nothing.
+Running tiers that the pipeline no longer declares are stopped, but only with `--yes`: a wrong site
+file, or a wrong pipeline in it, would otherwise stop everything. `--dry-run` prints the changes and
+writes nothing.
 
-Exit codes: 0 done; 1 the pipeline or the site file is wrong, Spark is missing, a stream would
-lose records with one broker's disk, or tiers would be stopped and `--yes` was not
-given; 2 a service does not answer.
+Exit codes:
+
+- 0: done;
+- 1: the pipeline or the site file is invalid, Spark is missing, a stream would lose records with
+  one broker's disk, or tiers would stop and `--yes` is missing;
+- 2: a service does not answer.
 """
 
 import argparse
@@ -40,18 +46,18 @@ from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.unknown_names import unknown
 from sluice_ops.site import endpoints, site_file
 
-WRONG = 1
+FAILED = 1
 AWAY = 2
 BY = "publish"
-"""The author that a stop of an undeclared tier names."""
+"""The author of a stop of an undeclared tier."""
 
 
 class WouldStopError(Exception):
-    """Publishing would stop tiers that run, and `--yes` was not given."""
+    """Publishing would stop running tiers, and `--yes` is missing."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check, and publish."""
+    """Validate and publish; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m sluice.commands.publish",
         description="Make the site's pipeline known: tiers, streams, tables.",
@@ -59,29 +65,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="validate only: say of each tier whether it is valid; nothing is published",
+        help="only validate each tier; publish nothing",
     )
     parser.add_argument(
         "--declared",
         action="store_true",
-        help="with --check: how tiers are declared alone, which needs no Spark",
+        help="with --check: validate only the declarations of tiers, which needs no Spark",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what publishing would change; write nothing"
     )
     parser.add_argument(
-        "--yes", action="store_true", help="stop the tiers that run and are not declared any more"
+        "--yes", action="store_true", help="stop running tiers that the pipeline no longer declares"
     )
     chosen = parser.parse_args(arguments)
     if chosen.declared and not chosen.check:
-        parser.error("--declared goes with --check")
+        parser.error("--declared needs --check")
     try:
         settings = site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
         pipeline = declarations.load(settings.pipeline)
         _check_names(settings, pipeline)
     except (site_file.SiteError, declarations.DeclarationError) as error:
         sys.stderr.write(f"{error}\n")
-        return WRONG
+        return FAILED
     try:
         if chosen.check:
             return _check(settings, pipeline, declared=chosen.declared)
@@ -90,57 +96,70 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             lines = list(_publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes))
     except (
-        FileNotFoundError, endpoints.EndpointsError, declarations.DeclarationError, releases.ChangedError, validation.UncheckedError,
-        WouldStopError, WeakStreamError,
-    ) as error:  # fmt: skip
+        FileNotFoundError,
+        endpoints.EndpointsError,
+        declarations.DeclarationError,
+        releases.ChangedError,
+        validation.UncheckedError,
+        WouldStopError,
+        WeakStreamError,
+    ) as error:
         sys.stderr.write(f"{error}\n")
-        return WRONG
+        return FAILED
     except (topics.TopicError, ChannelAwayError, ConflictError) as error:
         sys.stderr.write(f"{error}\n")
         return AWAY
     except psycopg.Error as error:
-        sys.stderr.write(f"tables cannot be made in PostgreSQL: {error}\n")
+        sys.stderr.write(
+            f"creating the tables in PostgreSQL failed: {error}\n"
+            "correct the cause, then run `python -m sluice.commands.publish` again\n"
+        )
         return AWAY
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
 
 def _check(settings: site_file.Site, pipeline: declarations.Pipeline, *, declared: bool) -> int:
-    """Say of every tier whether it is valid."""
+    """Print for each tier whether it is valid; return the exit code."""
     if declared:
-        sys.stdout.write(
-            f"{settings.pipeline}: {', '.join(tier.name for tier in pipeline.tiers)}: declared soundly\n"
-        )
-        wrong = []
+        names = ", ".join(tier.name for tier in pipeline.tiers)
+        sys.stdout.write(f"{settings.pipeline}: valid declarations: {names}\n")
+        sentences = []
     else:
-        found = validation.validate(pipeline, validation.home(), settings.pipeline)
+        result = validation.validate(pipeline, validation.home(), settings.pipeline)
         sys.stdout.writelines(
-            f'tier "{tier.name}": valid\n' for tier in pipeline.tiers if tier.name not in found.wrong
+            f'tier "{tier.name}": valid\n' for tier in pipeline.tiers if tier.name not in result.errors
         )
-        wrong = found.sentences()
+        sentences = result.sentences()
     sys.stdout.writelines(f"{line}\n" for line in site_file.unmatched_places(settings))
     sys.stdout.flush()
-    sys.stderr.writelines(f"{sentence}\n" for sentence in wrong)
-    return WRONG if wrong else 0
+    sys.stderr.writelines(f"{sentence}\n" for sentence in sentences)
+    return FAILED if sentences else 0
 
 
-def _sound(home: Path, module: str, pipeline: declarations.Pipeline) -> dict[str, tuple[str, ...]]:
-    """Return what tiers of new code hold in Spark, and nothing of code that is a release; refuse it where a tier is wrong."""
+def _validated(home: Path, module: str, pipeline: declarations.Pipeline) -> dict[str, tuple[str, ...]]:
+    """Validate new code, and return the stateful operators by tier; {} if the code is a release.
+
+    Raise DeclarationError if a tier is invalid.
+    """
     if releases.same(home, module) is not None:
         return {}
-    found = validation.noted(home, module) or validation.validate(pipeline, home, module)
-    if found.wrong:
-        sentences = "\n".join(found.sentences())
-        message = f"{sentences}\nnothing is published: mend what is named, and publish again"
+    result = validation.cached(home, module) or validation.validate(pipeline, home, module)
+    if result.errors:
+        sentences = "\n".join(result.sentences())
+        message = (
+            f"{sentences}\nnothing was published; "
+            "correct these tiers, then run `python -m sluice.commands.publish` again"
+        )
         raise declarations.DeclarationError(message)
-    return dict(found.holds)
+    return dict(result.state_operators)
 
 
 def _preview(
     where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline
 ) -> Iterable[str]:
-    """Yield what publishing would change, one line each; write nothing."""
-    _sound(where.home, settings.pipeline, pipeline)
+    """Yield one line for each change that publishing would make; write nothing."""
+    _validated(where.home, settings.pipeline, pipeline)
     new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
     with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
         before = channel.children("/tiers")
@@ -151,18 +170,24 @@ def _preview(
     yield f"dry run, nothing was written: {settings.pipeline}"
     yield f"new tiers: {', '.join(new_tiers) or 'none'}; published before: {', '.join(kept) or 'none'}"
     yield f"new streams: {', '.join(new_streams) or 'none'}"
-    yield f"release: {f'{release.name}, the code is unchanged' if release else 'a new one, the code has changed'}"
-    yield f"tiers that would stop: {', '.join(stopping) or 'none'}{'; publishing needs --yes' if stopping else ''}"
+    code = f"{release.name}, the code is unchanged" if release else "a new one, the code has changed"
+    yield f"release: {code}"
+    yield (
+        "tiers that would stop: "
+        f"{', '.join(stopping) or 'none'}{'; publishing needs --yes' if stopping else ''}"
+    )
 
 
 def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) -> None:
-    """Raise WouldStopError when tiers run that this pipeline does not declare."""
+    """Raise WouldStopError if running tiers are not declared in this pipeline."""
     stopping = running_undeclared(channel, declared)
     if stopping:
         message = (
-            f"publishing {module} would stop {', '.join(stopping)}: published before, and not declared in {module}. "
-            f"Nothing was published, and the tiers run on. If the site file (SLUICE_SITE) or its `pipeline` is the wrong one, "
-            f"correct it; to stop these tiers: python -m sluice.commands.publish --yes (--dry-run shows all changes)"
+            f"publishing {module} would stop {', '.join(stopping)}: published before, "
+            f"and not declared in {module}. Nothing was published, and the tiers continue. "
+            "If the site file (SLUICE_SITE) or its `pipeline` is the wrong one, correct it. "
+            "To stop these tiers: python -m sluice.commands.publish --yes "
+            "(--dry-run shows all changes)"
         )
         raise WouldStopError(message)
 
@@ -170,21 +195,20 @@ def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) ->
 def _publish(
     where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline, *, may_stop: bool
 ) -> Iterable[str]:
-    """Write everything, and yield what was written, one line each."""
-    hashed = releases.digest(releases.source(settings.pipeline))
-    holds = _sound(where.home, settings.pipeline, pipeline)
+    """Write everything, and yield one line for each result."""
+    digest = releases.digest(releases.source(settings.pipeline))
+    operators = _validated(where.home, settings.pipeline, pipeline)
     if not may_stop:
         with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
             _refuse_to_stop(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
-    stamped = topics.stamp(kafka, pipeline)
-    granted = grants.grant(kafka, pipeline)
-    shapes_before = (shape for each in releases.known(where.home) for shape in each.tiers.values())
+    notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))
+    shapes_before = (shape for release in releases.known(where.home) for shape in release.tiers.values())
     earlier = {shape.sink.name for shape in shapes_before if shape.sink is not None}
-    filled = tables.create(where.postgres_as(OWNER), pipeline, earlier)
+    sinks = tables.create(where.postgres_as(OWNER), pipeline, earlier)
     release, is_new = releases.keep(
-        where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, holds), hashed
+        where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators), digest
     )
     counts = topics.partitions(kafka)
     specs = [
@@ -197,78 +221,92 @@ def _publish(
         _declare(channel, release)
         for spec in specs:
             channel.put(paths.tier(spec.name), spec)
-        stopped = retire(channel, {spec.name for spec in specs})
-        behind = _behind(channel, specs)
-        for name in releases.prune(where.home, _used(channel)):
+        stopped = stop_undeclared(channel, {spec.name for spec in specs})
+        outdated = _outdated(channel, specs)
+        for name in releases.prune(where.home, _used_releases(channel)):
             channel.delete(paths.release(name))
     published.write(specs)
     names = ", ".join(spec.name for spec in specs)
-    yield f"{settings.pipeline}: tiers {names}; tables {', '.join(filled)}; new streams: {', '.join(new) or 'none'}"
-    yield f"release {release.name}{', which is new' if is_new else ': the code is as it was'}"
-    yield from (sentence for sentence in (stamped, granted) if sentence is not None)
-    if behind:
-        yield f"other releases run in {', '.join(behind)}: `sluice upgrade TIER` hands a tier over to this one"
+    new_streams = ", ".join(new) or "none"
+    yield f"{settings.pipeline}: tiers {names}; tables {', '.join(sinks)}; new streams: {new_streams}"
+    yield f"release {release.name}{' is new' if is_new else ': the code is unchanged'}"
+    yield from (note for note in notes if note is not None)
+    if outdated:
+        yield (
+            f"other releases run in {', '.join(outdated)}; "
+            "hand a tier over to this release with `sluice upgrade TIER`"
+        )
     if stopped:
-        yield f"not declared any more, and stopped: {', '.join(stopped)}; their streams, tables and checkpoints stay"
+        yield (
+            f"stopped, because no longer declared: {', '.join(stopped)}; "
+            "streams, tables and checkpoints remain"
+        )
     yield from site_file.unmatched_places(settings)
 
 
 def running_undeclared(channel: Channel, declared: Collection[str]) -> list[str]:
-    """Return the published tiers that are to run and that the pipeline does not declare."""
+    """Return the published tiers that shall run and that the pipeline does not declare."""
     undeclared = [name for name in channel.children("/tiers") if name not in declared]
     wanted = {name: channel.read(paths.wanted(name), TierWanted) for name in undeclared}
     return [name for name, node in wanted.items() if node is None or node.value.running]
 
 
 def _declare(channel: Channel, release: Release) -> None:
-    """Keep the digest of a release in the channel: drivers go by that, and by no file beside the code."""
+    """Write a release with its digest to the channel; drivers trust this digest, not a file."""
     known = channel.read(paths.release(release.name), Release)
     if known is None:
-        channel.multi([Write(paths.release(release.name), release, None), _told(f"publish {release.name}")])
+        trail = _trail_entry(f"publish {release.name}")
+        channel.multi([Write(paths.release(release.name), release, None), trail])
     elif known.value.digest != release.digest:
-        message = f"release {release.name} has other code in the channel: change the pipeline, be it a comment, and publish again"
+        message = (
+            f"the channel has other code under the name of release {release.name}, so nothing was "
+            "declared; change the pipeline (a comment is enough), then run "
+            "`python -m sluice.commands.publish` again"
+        )
         raise releases.ChangedError(message)
 
 
-def retire(channel: Channel, declared: Collection[str]) -> list[str]:
-    """Have tiers stopped that are not declared any more, and return them; one that is declared again goes on."""
+def stop_undeclared(channel: Channel, declared: Collection[str]) -> list[str]:
+    """Request a stop of tiers that are no longer declared, and return their names.
+
+    A tier that this function stopped, and that is declared again, is started.
+    """
     stopped = []
     for name in channel.children("/tiers"):
-        found = channel.read(paths.wanted(name), TierWanted)
-        before = TierWanted(running=True) if found is None else found.value
+        node = channel.read(paths.wanted(name), TierWanted)
+        before = TierWanted(running=True) if node is None else node.value
         if before.running and name not in declared:
             stopped.append(name)
         elif before.running or before.by != BY or name not in declared:
             continue
         after = before.model_copy(update={"running": name in declared, "by": BY, "at": time.time()})
-        told = _told(f"{'start' if after.running else 'stop'} {name}")
-        channel.multi([Write(paths.wanted(name), after, None if found is None else found.version), told])
+        trail = _trail_entry(f"{'start' if after.running else 'stop'} {name}")
+        channel.multi([Write(paths.wanted(name), after, None if node is None else node.version), trail])
     return stopped
 
 
-def _told(what: str) -> Write:
-    """Say in the trail what is done."""
+def _trail_entry(what: str) -> Write:
     return trail_queue.write(
         Role.PUBLISHER, Entry(at=time.time(), by=f"{BY}:{getpass.getuser()}", what=what, outcome=Outcome.DONE)
     )
 
 
-def _behind(channel: Channel, specs: Iterable[TierSpec]) -> list[str]:
-    """Name the tiers that are begun from another release than the one that is published now."""
+def _outdated(channel: Channel, specs: Iterable[TierSpec]) -> list[str]:
+    """Return the tiers that start from another release than the published one."""
     wanted = ((spec, channel.read(paths.wanted(spec.name), TierWanted)) for spec in specs)
     return [
         spec.name
-        for spec, found in wanted
-        if found is not None and found.value.release not in {None, spec.release}
+        for spec, node in wanted
+        if node is not None and node.value.release not in {None, spec.release}
     ]
 
 
-def _used(channel: Channel) -> set[str]:
-    """Name the releases that incarnations run, or are to be begun from."""
+def _used_releases(channel: Channel) -> set[str]:
+    """Return the releases that incarnations run, or that tiers start from."""
     used: set[str | None] = set()
     for name in channel.children("/tiers"):
         wanted, spec = channel.read(paths.wanted(name), TierWanted), channel.read(paths.tier(name), TierSpec)
-        used |= {found.value.release for found in (wanted, spec) if found is not None}
+        used |= {node.value.release for node in (wanted, spec) if node is not None}
         for number in channel.children(paths.incarnations(name)):
             incarnation = channel.read(paths.incarnation(name, int(number)), IncarnationSpec)
             if incarnation is not None and not incarnation.value.retired:
@@ -277,11 +315,16 @@ def _used(channel: Channel) -> set[str]:
 
 
 def _check_names(settings: site_file.Site, pipeline: declarations.Pipeline) -> None:
-    """Refuse a site file that speaks of tiers that are not there: a slip of the keyboard would go unnoticed."""
+    """Refuse a site file that names unknown tiers: a typing error would otherwise have no
+    effect.
+    """
     known = [tier.name for tier in pipeline.tiers]
-    wrong = unknown(settings, {name: shift.shares for name, shift in settings.shifts.items()}, known)
-    if wrong:
-        message = f"{'; '.join(wrong)}: the pipeline {settings.pipeline} has {', '.join(known)}; correct the name, or declare the tier"
+    unknown_names = unknown(settings, {name: shift.shares for name, shift in settings.shifts.items()}, known)
+    if unknown_names:
+        message = (
+            f"{'; '.join(unknown_names)}: the pipeline {settings.pipeline} has {', '.join(known)}; "
+            "correct the name, or declare the tier"
+        )
         raise declarations.DeclarationError(message)
 
 

@@ -1,7 +1,9 @@
-"""`python -m sluice.commands.skip TIER`: have a tier go on where what it has not read is no longer in its inputs. Called by `sluice skip`.
+"""`python -m sluice.commands.skip TIER`: let a tier continue after unread input records were
+deleted.
 
-Retention has taken it, or somebody has deleted it: the tier stops, for it leaves out nothing by itself. What is skipped is told as lost,
-and who has skipped it is in the trail. Exit codes: 0 done, 1 it cannot be done, 3 a service does not answer.
+`sluice skip` calls this command. Kafka's retention or a person deleted the records, and the tier
+stopped: a tier never skips records by itself. The audit reports the skipped records as lost, and
+the trail names the operator. Exit codes: 0 done, 1 impossible, 3 a service does not answer.
 """
 
 import argparse
@@ -33,33 +35,38 @@ from sluice_ops.model.kafka_access import User
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.site import endpoints, site_file
 
-WRONG = 1
+FAILED = 1
 AWAY = 3
 
 
 class SkipError(Exception):
-    """It cannot be done so."""
+    """The tier cannot skip the records; the message names the cause."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """What a tier has not read of a partition, and what is no longer there."""
+    """Offsets of a partition that a tier has not read and that no longer exist."""
 
     place: str
     begin: int
     end: int
     anew: bool = False
-    """The stream is another one, or was cut back: what was behind `begin` is gone, and nobody knows how much."""
+    """True if the stream was recreated or cut back.
+
+    An unknown number of records from offset `begin` on is then gone.
+    """
 
     def __str__(self) -> str:
-        """Say it."""
         if self.anew:
-            return f"{self.place} was made anew or cut back, and what was behind offset {self.begin - 1} before is gone, however much"
+            return (
+                f"{self.place} was recreated or cut back: the old records after offset "
+                f"{self.begin - 1} are gone, and their number is unknown"
+            )
         return f"{self.place}: offsets {self.begin} to {self.end - 1}"
 
 
 def gaps(done: Mapping[str, int], oldest: Mapping[str, int]) -> list[Gap]:
-    """Return what is gone between where a tier is and where its inputs begin."""
+    """Return the gaps between a tier's positions `done` and the oldest offsets of its inputs."""
     return [
         Gap(place, done[place], first)
         for place, first in sorted(oldest.items())
@@ -68,17 +75,17 @@ def gaps(done: Mapping[str, int], oldest: Mapping[str, int]) -> list[Gap]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Skip."""
+    """Skip the deleted records of a tier; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m sluice.commands.skip",
-        description="Have a tier go on where what it has not read is gone.",
+        description="Let a tier continue after unread input records were deleted.",
     )
-    parser.add_argument("tier", help="the tier")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be skipped")
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("tier", help="the tier that stopped because input records are gone")
+    parser.add_argument("--dry-run", action="store_true", help="only show which offsets would be skipped")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     chosen = parser.parse_args(arguments)
     try:
-        found = _skip(chosen.tier, dry_run=chosen.dry_run)
+        skipped = _skip(chosen.tier, dry_run=chosen.dry_run)
     except (
         SkipError,
         GoneError,
@@ -88,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         ConflictError,
     ) as error:
         sys.stderr.write(f"{error}\n")
-        return WRONG
+        return FAILED
     except FileNotFoundError as error:
         sys.stderr.write(f"{error}\n")
         return AWAY
@@ -96,15 +103,18 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"a service does not answer: {error}\n")
         return AWAY
     if chosen.json:
-        said = [{"place": f"{gap.place}:{gap.begin}", "records": gap.end - gap.begin} for gap in found]
-        sys.stdout.write(f"{json.dumps({'tier': chosen.tier, 'dry_run': chosen.dry_run, 'skipped': said})}\n")
-    elif not found:
-        sys.stdout.write(f"All that {chosen.tier} has not read is in its inputs: there is nothing to skip.\n")
+        rows = [{"place": f"{gap.place}:{gap.begin}", "records": gap.end - gap.begin} for gap in skipped]
+        sys.stdout.write(f"{json.dumps({'tier': chosen.tier, 'dry_run': chosen.dry_run, 'skipped': rows})}\n")
+    elif not skipped:
+        sys.stdout.write(f"Nothing to skip: all records that {chosen.tier} has not read are in its inputs.\n")
     else:
-        count, where = sum(gap.end - gap.begin for gap in found), "; ".join(map(str, found))
-        what = f"at most {count} records of which {chosen.tier} has read none, and which are gone: {where}.\n"
-        then = "It is begun again with the oldest that are there; `sluice audit` tells the others as lost.\n"
-        sys.stdout.write(f"Would skip {what}" if chosen.dry_run else f"Skipped {what}{then}")
+        count, where = sum(gap.end - gap.begin for gap in skipped), "; ".join(map(str, skipped))
+        records = f"at most {count} records that {chosen.tier} has not read and that are gone: {where}.\n"
+        then = (
+            f"{chosen.tier} starts again at the oldest existing records. "
+            "`sluice audit` reports the skipped records as lost.\n"
+        )
+        sys.stdout.write(f"Would skip {records}" if chosen.dry_run else f"Skipped {records}{then}")
     return 0
 
 
@@ -114,7 +124,10 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
         name
     )
     if tier.state is not None:
-        message = f'tier "{name}" holds a state, which would lack what is gone; its last error (`sluice tiers`) says what can be done'
+        message = (
+            f'tier "{name}" keeps state, and the state would lack the deleted records, so nothing is '
+            "skipped; its last error names the next step: `sluice tiers`"
+        )
         raise SkipError(message)
     kafka = where.kafka_as(User.OPERATOR)
     with (
@@ -128,8 +141,8 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
             with closing(Ledger(where.postgres_as(Role.OPERATOR), name, 0, tier.sink)) as ledger:
                 last = ledger.last()
                 done = {} if last is None else last.ends
-                others = [] if last is None else changed(of_positions(last.ends, last.streams), ids)
-                anew = {place for place in done if split(place)[0] in others}
+                recreated = [] if last is None else changed(of_positions(last.ends, last.streams), ids)
+                anew = {place for place in done if split(place)[0] in recreated}
                 if last is not None:
                     anew |= _cut(
                         {place: end for place, end in done.items() if place not in anew},
@@ -138,60 +151,68 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                     )
                 if anew and tier.inputs[0].columns is None:
                     raise SkipError(_of_outside(sorted({split(place)[0] for place in anew})))
-                found = [Gap(place, end, end, anew=True) for place, end in done.items() if place in anew]
-                found += gaps({place: end for place, end in done.items() if place not in anew}, inputs.oldest)
-                if found and not dry_run:
-                    ledger.leave(
-                        [gap.place for gap in found]
-                    )  # the audit sees by the next batch what was left out
-                    _want(channel, name, found, {})
+                skipped = [Gap(place, end, end, anew=True) for place, end in done.items() if place in anew]
+                skipped += gaps(
+                    {place: end for place, end in done.items() if place not in anew}, inputs.oldest
+                )
+                if skipped and not dry_run:
+                    # the next batch shows the audit which offsets were left out
+                    ledger.leave([gap.place for gap in skipped])
+                    _restart(channel, name, skipped, {})
         else:
             receipts = list(read_receipts(channel, tier.name))
             same = SameStreams(Watch(identities), lambda: receipts, OTHER_NAME)
             same.refuse_kept(same.ask(inputs.ends))
             started = list(starts(channel, tier.name))
             tail = Tail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
-            found = gaps(known(started, tail), inputs.oldest)
-            if found and not dry_run:
+            skipped = gaps(known(started, tail), inputs.oldest)
+            if skipped and not dry_run:
                 with closing(Book(where.postgres_as(Role.OPERATOR))) as book:
-                    book.save(name, Page(), [_lost(name, gap) for gap in found])
-                _want(channel, name, found, {gap.place: gap.end for gap in found})
-    return found
+                    book.save(name, Page(), [_lost(name, gap) for gap in skipped])
+                _restart(channel, name, skipped, {gap.place: gap.end for gap in skipped})
+    return skipped
 
 
 def _cut(done: Mapping[str, int], known: Mapping[str, int], identities: Identities) -> set[str]:
-    """Return the partitions that were cut back below where a tier is."""
+    """Return the partitions that were cut back below a tier's positions `done`."""
     return set(identities.cut(done, known, epochs_of(identities.ends(identities.ask_ends(done)))))
 
 
 def _of_outside(streams: Sequence[str]) -> str:
     return (
-        f"{', '.join(streams)} is from outside, and was made anew or cut back: its records have the names of old ones, and would be "
-        f"dropped as replays; the tier's last error (`sluice tiers`) says what can be done"
+        f"{', '.join(streams)} comes from outside, and was recreated or cut back: new records have the "
+        "origins of old ones and would be dropped as replays, so nothing is skipped; "
+        "the tier's last error names the next step: `sluice tiers`"
     )
 
 
 def _lost(tier: str, gap: Gap) -> Missing:
-    sentence = f"{gap} were gone from the stream before {tier} read them, and {trail_queue.cli_user()} had it go on without"
+    sentence = (
+        f"{gap} were deleted before {tier} read them; "
+        f"{trail_queue.cli_user()} skipped them with `sluice skip`"
+    )
     return Missing(f"{gap.place}:{gap.begin}", gap.end - gap.begin, sentence)
 
 
-def _want(channel: Channel, tier: str, found: Sequence[Gap], skipped: dict[str, int]) -> None:
-    """Have the tier begun again, and have it in the trail."""
+def _restart(channel: Channel, tier: str, gaps: Sequence[Gap], starts_at: dict[str, int]) -> None:
+    """Request a new start of the tier, and add an entry to the trail.
+
+    `starts_at` are the offsets to start from, for a tier that writes streams.
+    """
     path, now, by = paths.wanted(tier), time.time(), trail_queue.cli_user()
-    read = channel.read(path, TierWanted)
-    before = TierWanted() if read is None else read.value
+    node = channel.read(path, TierWanted)
+    before = TierWanted() if node is None else node.value
     after = before.model_copy(
-        update={"skipped": before.skipped | skipped, "attempt": before.attempt + 1, "by": by, "at": now}
+        update={"skipped": before.skipped | starts_at, "attempt": before.attempt + 1, "by": by, "at": now}
     )
     entry = Entry(
         at=now,
         by=by,
-        what=f"skip what {tier} has not read and is gone: {'; '.join(map(str, found))}",
+        what=f"skip deleted records that {tier} has not read: {'; '.join(map(str, gaps))}",
         outcome=Outcome.DONE,
     )
     channel.multi(
-        [Write(path, after, None if read is None else read.version), trail_queue.write(Role.OPERATOR, entry)]
+        [Write(path, after, None if node is None else node.version), trail_queue.write(Role.OPERATOR, entry)]
     )
 
 

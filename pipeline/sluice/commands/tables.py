@@ -1,4 +1,7 @@
-"""The tables of the platform and of the pipeline's sinks: created and migrated by `sluice.commands.publish`."""
+"""Creates and migrates the tables of Sluice and of the pipeline's sinks, and grants rights to them.
+
+`sluice.commands.publish` calls this module.
+"""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -23,11 +26,15 @@ PARTS = {
     "trail": trail_archive.STATEMENTS,
     "retention": retention.STATEMENTS,
 }
-"""By what they are of; a name that is in `migrations` stays."""
+"""The statements of each part of the schema. The table `migrations` keeps these names: never rename
+one.
+"""
 
 ADDED, WRITTEN = "SELECT, INSERT", "SELECT, INSERT, UPDATE"
 OF_TIERS = {Role.DRIVER: WRITTEN, Role.OPERATOR: WRITTEN, Role.AUDIT: "SELECT"}
-"""Rights to what drivers write as they go, and to a sink's tables. The operator has a driver's: a replay writes as the tier does."""
+"""Rights to the tables that drivers write. The operator has a driver's rights, because a replay
+writes like its tier.
+"""
 RIGHTS: dict[str, dict[Role, str]] = {
     "tier_epochs": OF_TIERS,
     "marks": OF_TIERS,
@@ -35,11 +42,8 @@ RIGHTS: dict[str, dict[Role, str]] = {
     "archived": OF_TIERS,
     "added_up": OF_TIERS,
     "tier_streams": OF_TIERS,
-    "ledger": {
-        Role.DRIVER: ADDED,
-        Role.OPERATOR: ADDED,
-        Role.AUDIT: "SELECT, INSERT, DELETE",
-    },  # the audit folds what is old
+    # the audit folds old rows
+    "ledger": {Role.DRIVER: ADDED, Role.OPERATOR: ADDED, Role.AUDIT: "SELECT, INSERT, DELETE"},
     "intents": dict.fromkeys((Role.DRIVER, Role.OPERATOR), "SELECT, INSERT, DELETE") | {Role.AUDIT: "SELECT"},
     "campaign_daily": {Role.OPERATOR: "SELECT, INSERT, DELETE", Role.AUDIT: "SELECT"},
     "audit": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
@@ -52,17 +56,23 @@ RIGHTS: dict[str, dict[Role, str]] = {
     "replays_number_seq": {Role.OPERATOR: "USAGE"},
     "trail": {Role.AUDIT: ADDED, Role.OPERATOR: "SELECT"},
 }
-"""Who may do what with the platform's own tables, and the sequences of two of them; nobody but the owner makes, changes or drops one."""
+"""The rights of each role to Sluice's own tables and sequences.
+
+Only the owner creates, changes and drops tables.
+"""
 
 LOCK = 7_243_001
-"""One publisher at a time: two that create the same table would fail each other."""
+"""The advisory lock of publishers: two publishers that create the same table would fail."""
 
 LOCK_SECONDS = 10
-"""How long a change of a table may wait for who reads it; all tiers that write it wait meanwhile."""
+"""How long a change of a table may wait for readers of the table; tiers that write it wait, too."""
 
 
 def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> list[str]:
-    """Create what is missing, and grant rights; return the sinks' names. Tiers of `earlier` releases may still write to those sinks."""
+    """Create and migrate tables, and grant rights; return the names of the sinks.
+
+    `earlier` names the sinks of earlier releases, whose tiers may still write.
+    """
     sinks = [tier.sink for tier in pipeline.tiers if tier.sink is not None]
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -70,20 +80,23 @@ def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> 
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS} s'".encode())
         migrate(cursor, PARTS)
         for sink in sinks:
-            for made in sink.statements():
-                cursor.execute(made)
+            for statement in sink.statements():
+                cursor.execute(statement)
         grant(cursor, {*earlier, *(sink.name for sink in sinks)})
     return [sink.name for sink in sinks]
 
 
 def grant(cursor: psycopg.Cursor[Any], sinks: Iterable[str]) -> None:
-    """Give each role its rights to the tables, and take all others from it; where there are no roles, do nothing."""
+    """Grant each role its rights to the tables, and revoke all other rights.
+
+    Skip roles that the database does not have.
+    """
     cursor.execute(
         "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", ([known_as(role) for role in WORKERS],)
     )
     known = {row[0] for row in cursor.fetchall()}
-    wanted = {**{name: OF_TIERS for sink in sinks for name in (sink, f"{sink}_refused")}, **RIGHTS}
-    for name, rights in wanted.items():
+    rights_of_tables = {**{name: OF_TIERS for sink in sinks for name in (sink, f"{sink}_refused")}, **RIGHTS}
+    for name, rights in rights_of_tables.items():
         cursor.execute(
             "SELECT relkind = 'S' FROM pg_class WHERE oid = to_regclass(%s)",
             (sql.Identifier(name).as_string(),),
@@ -91,11 +104,11 @@ def grant(cursor: psycopg.Cursor[Any], sinks: Iterable[str]) -> None:
         row = cursor.fetchone()
         if row is None:
             continue
-        thing = sql.SQL("SEQUENCE {}" if row[0] else "TABLE {}").format(sql.Identifier(name))
+        target = sql.SQL("SEQUENCE {}" if row[0] else "TABLE {}").format(sql.Identifier(name))
         for role in (Role.DRIVER, Role.OPERATOR, Role.AUDIT):
             if known_as(role) not in known:
                 continue
             user = sql.Identifier(known_as(role))
-            cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(thing, user))
+            cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(target, user))
             if role in rights:
-                cursor.execute(sql.SQL("GRANT {} ON {} TO {}").format(sql.SQL(rights[role]), thing, user))
+                cursor.execute(sql.SQL("GRANT {} ON {} TO {}").format(sql.SQL(rights[role]), target, user))

@@ -1,7 +1,9 @@
-"""Every tier's transform, run on no records in a small Spark of its own: what a driver would refuse is told before anything is published.
+"""Validates a pipeline: runs every tier's transform on an empty DataFrame in a small local Spark,
+so that publishing refuses everything that a driver would refuse.
 
-`sluice.commands.publish` calls it. A start of the platform runs `python -m sluice.commands.validation` beside the services that publishing
-waits for. The home keeps the digest of code that passed, so that publishing the same code does not check it again.
+`sluice.commands.publish` calls this module. A start of the platform runs `python -m
+sluice.commands.validation` while the services start that publishing needs. The home keeps the
+digest of valid code, so publishing the same code does not validate the code again.
 """
 
 import hashlib
@@ -30,63 +32,64 @@ if TYPE_CHECKING:
 
     from sluice.driver.spark.jvm import Jvm
 
-WRONG = 1
+FAILED = 1
 HEAP = 512
-"""Of the JVM that plans the transforms. Unit: MiB."""
+"""The heap of the JVM that plans the transforms. Unit: MiB."""
 END_SECONDS = 30.0
-WORDS = 300
-"""So much of a JVM's last line is quoted. Unit: characters."""
+MAX_QUOTED = 300
+"""The longest quotation of a JVM's last line. Unit: characters."""
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS = {
     "spark.app.name": "sluice validation",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
 }
-"""What the plan of a transform may depend on is as in a driver's session."""
+"""Settings that plans depend on have the values of a driver's session."""
 
 
 class UncheckedError(Exception):
-    """There is no Spark here that could tell; the message says what to do."""
+    """Spark does not run here, so nothing was validated; the message names the correction."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found."""
+    """The result of a validation."""
 
-    wrong: Mapping[str, str]
-    """What is wrong, by tier; valid ones are not among them."""
-    holds: Mapping[str, tuple[str, ...]]
-    """What those with state hold in Spark, operator by operator."""
+    errors: Mapping[str, str]
+    """The error of each invalid tier."""
+    state_operators: Mapping[str, tuple[str, ...]]
+    """The stateful operators of each valid tier with state."""
 
     def sentences(self) -> list[str]:
-        """Say what is wrong, tier by tier."""
-        return [f'tier "{name}": {problem}' for name, problem in self.wrong.items()]
+        """Return one sentence for each invalid tier."""
+        return [f'tier "{name}": {error}' for name, error in self.errors.items()]
 
 
 def main() -> int:
-    """Check code that is new, and note that it is sound."""
+    """Validate new code, and keep its digest if it is valid; return the exit code."""
     try:
         settings = site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
         if is_known(home(), settings.pipeline):
-            sys.stdout.write(f"{settings.pipeline}: the code is known\n")
+            sys.stdout.write(f"{settings.pipeline}: this code is already a release or validated\n")
             return 0
-        found = validate(declarations.load(settings.pipeline), home(), settings.pipeline)
+        result = validate(declarations.load(settings.pipeline), home(), settings.pipeline)
     except (site_file.SiteError, DeclarationError, UncheckedError) as error:
         sys.stderr.write(f"{error}\n")
-        return WRONG
-    if not found.wrong:
+        return FAILED
+    if not result.errors:
         return 0
-    sys.stderr.writelines(
-        f"{sentence}\n"
-        for sentence in [*found.sentences(), "nothing is published: mend what is named, and start again"]
-    )
-    return WRONG
+    advice = "nothing was published; correct these tiers, then start again"
+    sys.stderr.writelines(f"{sentence}\n" for sentence in [*result.sentences(), advice])
+    return FAILED
 
 
 def home() -> Path:
-    """Return the folder that all hosts share; where nobody has said yet which it is, this installation's."""
+    """Return the folder that all hosts share, or this installation's if no endpoints file
+    exists.
+    """
     try:
         return endpoints.load().home
     except (FileNotFoundError, endpoints.EndpointsError):
@@ -94,78 +97,85 @@ def home() -> Path:
 
 
 def is_known(shared: Path, module: str) -> bool:
-    """Tell whether the code as it is now is a release, or was found sound."""
-    return releases.same(shared, module) is not None or noted(shared, module) is not None
+    """Tell whether the current code is a release or has passed a validation."""
+    return releases.same(shared, module) is not None or cached(shared, module) is not None
 
 
 def validate(pipeline: Pipeline, shared: Path, module: str) -> Validation:
-    """Check every tier, and note it where all of them are valid."""
-    mark, wrong, holds = _mark(module), dict[str, str](), dict[str, tuple[str, ...]]()
+    """Validate every tier, and cache the result if all tiers are valid.
+
+    Raise UncheckedError if Spark does not run here.
+    """
+    digest, errors, operators = _digest(module), dict[str, str](), dict[str, tuple[str, ...]]()
     with _session(shared) as session:
         for tier in pipeline.tiers:
             try:
-                holds[tier.name] = _check(session, tier)
+                operators[tier.name] = _check(session, tier)
             except DeclarationError as error:
-                wrong[tier.name] = str(error).removeprefix(f'tier "{tier.name}": ')
-    found = Validation(wrong, {name: operators for name, operators in holds.items() if operators})
-    if not wrong:
-        _note(shared, mark, found)
-    return found
+                errors[tier.name] = str(error).removeprefix(f'tier "{tier.name}": ')
+    result = Validation(errors, {name: names for name, names in operators.items() if names})
+    if not errors:
+        _cache(shared, digest, result)
+    return result
 
 
-def noted(shared: Path, module: str) -> Validation | None:
-    """Return what was found the last time, if that was this code and this Sluice, and sound."""
+def cached(shared: Path, module: str) -> Validation | None:
+    """Return the last result without errors, if it belongs to this code and this Sluice."""
     try:
-        said = json.loads(_place(shared).read_text())
-        if said["mark"] == _mark(module):
-            return Validation({}, {name: tuple(operators) for name, operators in said["holds"].items()})
+        content = json.loads(_cache_file(shared).read_text())
+        if content["mark"] == _digest(module):
+            return Validation({}, {name: tuple(operators) for name, operators in content["holds"].items()})
     except (OSError, ValueError, KeyError):
-        pass  # it is found out again
+        pass  # without a usable file, the caller validates again
     return None
 
 
-def _note(shared: Path, mark: str, found: Validation) -> None:
-    """Leave what was found, where there is a home: a fresh checkout has none, and a check makes none."""
-    partial = _place(shared).with_suffix(f".{os.getpid()}")
+def _cache(shared: Path, digest: str, result: Validation) -> None:
+    """Keep a result in the home. A fresh checkout has no home, and a validation makes none."""
+    partial = _cache_file(shared).with_suffix(f".{os.getpid()}")
     with suppress(OSError):
-        partial.write_text(json.dumps({"mark": mark, "holds": found.holds}))
-        partial.replace(_place(shared))
+        partial.write_text(json.dumps({"mark": digest, "holds": result.state_operators}))
+        partial.replace(_cache_file(shared))
 
 
-def _place(shared: Path) -> Path:
+def _cache_file(shared: Path) -> Path:
     return shared / "validated.json"
 
 
-def _mark(module: str) -> str:
-    """Tell this code from any other, and what checks it too."""
-    made_of = (
+def _digest(module: str) -> str:
+    """Return a digest of the pipeline's code and of Sluice, which validates the code."""
+    parts = (
         module,
         releases.digest(releases.source(module)),
         releases.digest(Path(sluice.__file__).parent),
     )
-    return hashlib.sha256("\n".join(made_of).encode()).hexdigest()
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _check(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
-    """Refuse a transform that a driver would refuse, or that fails; return what it holds in Spark."""
+    """Return the stateful operators of a tier.
+
+    Raise DeclarationError if a driver would refuse the transform, or if the transform fails.
+    """
+    # imports of Spark are slow, and known code needs none
     from sluice.checks.operators import check_tier  # noqa: PLC0415
     from sluice.checks.state_plans import state_operators  # noqa: PLC0415
-    from sluice.failures import plainly  # noqa: PLC0415 — all of these take Spark, which code that is known does not wait for
+    from sluice.failures import plainly  # noqa: PLC0415
 
-    shape(tier, ())  # what can be read of its declaration only
+    shape(tier, ())  # refuses columns that cannot be parsed
     try:
         check_tier(session, tier)
         return state_operators(session, tier) if tier.state is not None else ()
     except DeclarationError:
         raise
     except Exception as error:
-        said = plainly(error).partition("\n")[0].rstrip(";")
-        message = f"its transform fails at {_place_of(error)}: {said}"
+        reason = plainly(error).partition("\n")[0].rstrip(";")
+        message = f"the transform fails at {_location(error)}: {reason}"
         raise DeclarationError(message) from error
 
 
-def _place_of(error: Exception) -> str:
-    """Return the line that failed, which is not one of Spark's."""
+def _location(error: Exception) -> str:
+    """Return the failing file and line, outside of Spark's own code."""
     lines = traceback.extract_tb(error.__traceback__)
     own = [line for line in lines if not {"pyspark", "py4j"} & set(Path(line.filename).parts)]
     return f"{own[-1].filename}:{own[-1].lineno}"
@@ -173,36 +183,40 @@ def _place_of(error: Exception) -> str:
 
 @contextmanager
 def _session(shared: Path) -> Iterator["SparkSession"]:
-    """Open a session in a JVM of its own, which ends with it, and whose words are quoted where it does not start."""
-    with tempfile.TemporaryFile() as words:
+    """Open a session in its own JVM, which ends with the session.
+
+    Raise UncheckedError, with the JVM's last line, if the JVM does not start or ends early.
+    """
+    with tempfile.TemporaryFile() as output:
         try:
             from sluice.driver.spark.jvm import JvmError, launch  # noqa: PLC0415 — as above
             from sluice.driver.spark.session import open_session  # noqa: PLC0415
 
-            process = launch(HEAP, shared, says=words)
+            process = launch(HEAP, shared, says=output)
         except (ImportError, OSError, RuntimeError) as error:  # no Java, or no Spark
-            raise UncheckedError(_missing(str(error))) from error
+            raise UncheckedError(_spark_missing(str(error))) from error
         before = _use(None)
         try:
             try:
                 session = open_session("local[1]", SETTINGS, process)
             except Exception as error:
-                said = _last(words) if isinstance(error, JvmError) else ""
-                raise UncheckedError(_missing(said or str(error))) from error
+                line = _last_line(output) if isinstance(error, JvmError) else ""
+                raise UncheckedError(_spark_missing(line or str(error))) from error
             session.sparkContext.setLogLevel("ERROR")
-            logging.getLogger("DataFrameQueryContextLogger").setLevel(
-                logging.CRITICAL
-            )  # Spark's, which says all of an error again
+            # this logger of Spark repeats each error in full
+            logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
             try:
                 yield session
             finally:
                 ended = process.process.poll() is not None
-                with suppress(Exception):  # of a JVM that is gone
+                with suppress(Exception):  # the JVM may be dead
                     session.stop()
-                    session.sparkContext._gateway.shutdown()  # noqa: SLF001 — there is no public way to end the JVM
+                    session.sparkContext._gateway.shutdown()  # noqa: SLF001 — no public API
             if ended:
-                said = _last(words)
-                message = f"Spark ended while it checked the tiers, so nothing is known of them ({said}); free memory, and try again"
+                message = (
+                    f"Spark's JVM ended during the validation ({_last_line(output)}), "
+                    "so the tiers are not validated; free memory, then try again"
+                )
                 raise UncheckedError(message)
         finally:
             _use(before)
@@ -210,10 +224,13 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
 
 
 def _use(gateway: Any) -> Any:
-    """Have PySpark, which knows one JVM, speak to this one, or to one yet to be named; return the one before."""
+    """Make PySpark, which knows one JVM per process, use this gateway; return the previous gateway.
+
+    With None, PySpark uses the gateway of the next session.
+    """
     from pyspark import SparkContext  # noqa: PLC0415 — as above
 
-    before = SparkContext._gateway  # noqa: SLF001 — there is no public way
+    before = SparkContext._gateway  # noqa: SLF001 — no public API
     SparkContext._gateway = gateway  # noqa: SLF001
     SparkContext._jvm = None if gateway is None else gateway.jvm  # noqa: SLF001
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
@@ -229,15 +246,18 @@ def _end(jvm: "Jvm") -> None:
         jvm.process.wait()
 
 
-def _missing(why: str) -> str:
-    return f"the tiers' transforms cannot be checked: Spark does not start here ({why}); `make install` brings Java and Spark's jars"
+def _spark_missing(cause: str) -> str:
+    return (
+        f"the tiers' transforms cannot be validated: Spark does not start here ({cause}); "
+        "install Java and Spark's jars with `make install`"
+    )
 
 
-def _last(words: IO[bytes]) -> str:
-    """Return the last line that the JVM said, if any."""
-    words.seek(0)
-    said = [line.strip() for line in words.read().decode(errors="replace").splitlines() if line.strip()]
-    return said[-1][:WORDS] if said else ""
+def _last_line(output: IO[bytes]) -> str:
+    """Return the last line of the JVM's output, or an empty text."""
+    output.seek(0)
+    lines = [line.strip() for line in output.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:MAX_QUOTED] if lines else ""
 
 
 if __name__ == "__main__":

@@ -236,10 +236,10 @@ def test_an_undeclared_tier_counts_as_stopped_until_it_is_declared_again(lab: La
         channel.put(paths.tier("gone"), specs[min(specs)])
         requests.want(channel, "gone", by="anna", running=True)
         requests.want(channel, min(names), by="anna", running=False)
-        assert publish.retire(channel, names) == ["gone"]
+        assert publish.stop_undeclared(channel, names) == ["gone"]
         assert wanted(channel, "gone") is False
-        assert publish.retire(channel, names) == [], "it is said once"
-        assert publish.retire(channel, {*names, "gone"}) == []
+        assert publish.stop_undeclared(channel, names) == [], "it is said once"
+        assert publish.stop_undeclared(channel, {*names, "gone"}) == []
         assert wanted(channel, "gone") is True
         assert wanted(channel, min(names)) is False, "what a person stopped stays stopped"
         channel.delete(paths.tier("gone"))

@@ -64,7 +64,7 @@ def publish(lab: Lab, tmp_path: Path) -> Callable[..., str]:
             (tmp_path / folder / "__init__.py").touch()
         asked = [sys.executable, "-m", "sluice.commands.publish"]
         done = subprocess.run(asked, env=lab.env, cwd=tmp_path, capture_output=True, text=True, check=False)
-        found = re.search(r"release (r\d+-[0-9a-f]+), which is new", done.stdout)
+        found = re.search(r"release (r\d+-[0-9a-f]+) is new", done.stdout)
         assert found is not None, done.stdout + done.stderr
         return found[1]
 

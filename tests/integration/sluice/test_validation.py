@@ -105,7 +105,7 @@ def test_what_a_driver_would_refuse_is_told_of_every_tier_by_its_operator(tmp_pa
     assert by_id.startswith('tier "sorted": Sort does not keep records one by one and in order')
     line = MIXED.splitlines().index('    return hits.select("ids", "lineage")') + 1
     assert misspelt.startswith(
-        f'tier "misspelt": its transform fails at {tmp_path}/mixed.py:{line}: AnalysisException'
+        f'tier "misspelt": the transform fails at {tmp_path}/mixed.py:{line}: AnalysisException'
     )
     assert "`ids` cannot be resolved" in misspelt
     assert stored.startswith(
@@ -138,12 +138,12 @@ def test_stateful_tiers_are_checked_and_their_state_found_in_one_session(tmp_pat
     (tmp_path / "home").mkdir()
     done = check(tmp_path, module)
     assert (done.returncode, done.stderr) == (0, "")
-    found = validation.noted(tmp_path / "home", module)
+    found = validation.cached(tmp_path / "home", module)
     assert found is not None
-    assert found.holds.keys() == {
+    assert found.state_operators.keys() == {
         tier.name for tier in declarations.load(module).tiers if tier.state is not None
     }
-    assert found.holds["by-window"] == (
+    assert found.state_operators["by-window"] == (
         "Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",
     )
     assert releases.same(tmp_path / "home", module) is None, "a check makes no release"

@@ -40,7 +40,7 @@ def check(tmp_path, monkeypatch, text):
 def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
     monkeypatch.setitem(os.environ, "SLUICE_SITE", str(Path(__file__).parents[3] / "site.yaml"))
     assert publish.main(["--check", "--declared"]) == 0
-    assert "entry, enrich, counts, outbound: declared soundly" in capsys.readouterr().out
+    assert "hits: valid declarations: entry, enrich, counts, outbound" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ def test_nothing_is_published_when_a_tier_is_wrong_and_that_is_said(found, home,
     found(WRONG)
     assert publish.main([]) == 1
     assert (
-        capsys.readouterr().err == f"{SENTENCES}nothing is published: mend what is named, and publish again\n"
+        capsys.readouterr().err
+        == f"{SENTENCES}nothing was published; correct these tiers, then run `python -m sluice.commands.publish` again\n"
     )
     assert not releases.known(home)
 
@@ -123,7 +124,7 @@ def test_new_code_that_is_sound_is_published(found):
 @pytest.mark.usefixtures("found")
 def test_code_that_is_a_release_or_was_found_sound_is_not_tried_again(home, monkeypatch):
     with monkeypatch.context() as noted:
-        noted.setattr(validation, "noted", lambda _home, _module: Validation({}, {}))
+        noted.setattr(validation, "cached", lambda _home, _module: Validation({}, {}))
         with pytest.raises(ReachedError):
             publish.main([])
     releases.keep(home, MODULE, 1.0, dict)
@@ -134,7 +135,7 @@ def test_code_that_is_a_release_or_was_found_sound_is_not_tried_again(home, monk
 @pytest.mark.usefixtures("found")
 def test_how_tiers_are_declared_is_checked_without_spark(capsys):
     assert publish.main(["--check", "--declared"]) == 0
-    assert "entry, enrich, counts, outbound: declared soundly" in capsys.readouterr().out
+    assert "hits: valid declarations: entry, enrich, counts, outbound" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         publish.main(["--declared"])
 

@@ -61,12 +61,12 @@ class Played:
 def test_every_tier_that_is_wrong_is_told_and_nothing_is_noted(spark, tmp_path):
     spark.wrong = {"first": DeclarationError('tier "first": Sort cannot run'), "holding": KeyError("nothing")}
     found = validation.validate(PIPELINE, tmp_path, MODULE)
-    assert set(found.wrong) == {"first", "holding"}
+    assert set(found.errors) == {"first", "holding"}
     first, holding = found.sentences()
     assert first == 'tier "first": Sort cannot run'
-    assert holding.startswith(f'tier "holding": its transform fails at {__file__}:')
+    assert holding.startswith(f'tier "holding": the transform fails at {__file__}:')
     assert holding.endswith("KeyError: 'nothing'")
-    assert validation.noted(tmp_path, MODULE) is None
+    assert validation.cached(tmp_path, MODULE) is None
 
 
 def test_columns_that_cannot_be_read_are_a_tiers_fault(tmp_path):
@@ -80,17 +80,17 @@ def test_columns_that_cannot_be_read_are_a_tiers_fault(tmp_path):
 def test_sound_code_is_noted_with_what_it_holds_until_it_or_sluice_changes(tmp_path, monkeypatch):
     found = validation.validate(PIPELINE, tmp_path, MODULE)
     assert found == Validation({}, {"holding": ("all of holding",)})
-    assert validation.noted(tmp_path, MODULE) == found
-    assert validation.noted(tmp_path, "hits.feed") is None
+    assert validation.cached(tmp_path, MODULE) == found
+    assert validation.cached(tmp_path, "hits.feed") is None
     digest = releases.digest
     for changed in (releases.source(MODULE), Path(sluice.__file__).parent):
         monkeypatch.setattr(
             releases, "digest", lambda code, changed=changed: digest(code) + "!" * (code == changed)
         )
-        assert validation.noted(tmp_path, MODULE) is None
+        assert validation.cached(tmp_path, MODULE) is None
     monkeypatch.setattr(releases, "digest", digest)
     (tmp_path / "validated.json").write_text("{")
-    assert validation.noted(tmp_path, MODULE) is None
+    assert validation.cached(tmp_path, MODULE) is None
 
 
 def test_a_check_makes_no_home(tmp_path):
@@ -122,7 +122,7 @@ def test_a_start_with_a_wrong_tier_names_it(spark, capsys):
     assert validation.main() == 1
     assert (
         capsys.readouterr().err
-        == 'tier "entry": Sort cannot run\nnothing is published: mend what is named, and start again\n'
+        == 'tier "entry": Sort cannot run\nnothing was published; correct these tiers, then start again\n'
     )
 
 
@@ -148,7 +148,7 @@ def test_where_no_spark_starts_a_person_is_told_what_to_do(tmp_path, monkeypatch
     monkeypatch.undo()  # what plays Spark
     monkeypatch.setattr(jvm, "JAVA", program)
     with pytest.raises(
-        UncheckedError, match=rf"Spark does not start here \(.*{why}.*\); `make install` brings Java"
+        UncheckedError, match=rf"Spark does not start here \(.*{why}.*\); install Java .* `make install`"
     ):
         validation.validate(PIPELINE, tmp_path, MODULE)
 
@@ -156,5 +156,5 @@ def test_where_no_spark_starts_a_person_is_told_what_to_do(tmp_path, monkeypatch
 def test_without_its_packages_likewise(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "sluice.driver.spark.jvm", None)
-    with pytest.raises(UncheckedError, match="`make install` brings Java"):
+    with pytest.raises(UncheckedError, match=r"install Java .* `make install`"):
         validation.validate(PIPELINE, tmp_path, MODULE)
