@@ -225,7 +225,7 @@ class World:
             now=self.wall(),
             lost=lost,
             rules=self.rules,
-            braked_return=self.absences.coming(),
+            braked_return=self.absences.braked_return(),
             known_seconds=self.ages.ages(),
             baseline=self.settled,
         )

@@ -1,4 +1,6 @@
-"""The controller: one leader that turns what is wanted and what is observed into guarded writes, and never touches data.
+"""The controller decides what runs where: it reads the channel, decides, and writes the decision.
 
-`decide` is pure: one snapshot in (`view`), one atomic set of writes and a sentence out. `leader` reads, writes and is elected.
+One controller leads, the others stand by. The controller never touches records. Start with
+`decide`, a pure function from a snapshot of the channel to one atomic set of writes and a sentence.
+`leader` is the process around it: election, reading and writing.
 """

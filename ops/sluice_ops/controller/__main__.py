@@ -1,4 +1,7 @@
-"""`python -m sluice_ops.controller --site site.yaml [--name c1]`: run one controller; start several, and one of them leads."""
+"""`python -m sluice_ops.controller --site site.yaml [--name c1]` runs one controller.
+
+Start several controllers: one of them leads, the others stand by.
+"""
 
 import argparse
 import os
@@ -11,8 +14,8 @@ from pathlib import Path
 import structlog
 
 from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError
-from sluice_ops.controller.leader import LOST_SECONDS, Controller, collect_seldom
-from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.controller.leader import LOST_SECONDS, Controller, collect_rarely
+from sluice_ops.controller.site_watcher import SiteWatcher
 from sluice_ops.model.access import Role
 from sluice_ops.model.exporter import Exporter
 from sluice_ops.process import metrics_server
@@ -23,17 +26,20 @@ log = structlog.get_logger()
 LARGEST_PORT = 65535
 
 
-def where_to_listen(text: str) -> str:
-    """Check an address of the command line."""
+def listen_address(text: str) -> str:
+    """Return `host:port` unchanged; ArgumentTypeError if the text is no address."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > LARGEST_PORT:
-        message = f"{text!r}: write it like 10.0.0.5:9464"
+        message = f"{text!r}: is no address; write host:port, such as 10.0.0.5:9464"
         raise argparse.ArgumentTypeError(message)
     return text
 
 
 def main() -> int:
-    """Read the settings, connect, and serve until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT.
+
+    Return 2 for wrong settings, 1 if ZooKeeper cannot be used, else 0.
+    """
     parser = argparse.ArgumentParser(prog="sluice_ops.controller", description=__doc__)
     parser.add_argument(
         "--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file"
@@ -41,27 +47,28 @@ def main() -> int:
     parser.add_argument(
         "--name",
         default=f"{socket.gethostname()}-{os.getpid()}",
-        help="how this controller is called in logs and status",
+        help="the name of this controller in logs and in the status",
     )
     parser.add_argument(
         "--zookeeper",
-        help="host:port/chroot of a channel that is open to all; without it, the endpoints file's",
+        help="host:port/chroot of a ZooKeeper without access control; default: "
+        "`zookeeper` in the endpoints file",
     )
     parser.add_argument(
         "--metrics",
-        type=where_to_listen,
+        type=listen_address,
         default="127.0.0.1:0",
-        help="host:port of its figures; port 0: a free one",
+        help="host:port on which Prometheus reads this controller's metrics; port 0: any free port",
     )
     parser.add_argument(
         "--lost-seconds",
         type=float,
         default=LOST_SECONDS,
-        help="how long an agent may be away before its host is lost",
+        help="seconds without an agent's session after which its host counts as lost",
     )
     options = parser.parse_args()
     try:
-        book = Rulebook(options.site)
+        site_watcher = SiteWatcher(options.site)
         where = None if options.zookeeper else endpoints.load()
         address, credential = (
             (endpoints.ensemble(options.zookeeper), None)
@@ -71,10 +78,14 @@ def main() -> int:
     except (site_file.SiteError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    collect_seldom()
+    collect_rarely()
     channel = Channel(address, credential)
-    controller = Controller(channel, options.name, lambda: book.rules, options.lost_seconds, credential)
-    threading.Thread(target=book.follow, args=(controller.wake,), name="site file", daemon=True).start()
+    controller = Controller(
+        channel, options.name, lambda: site_watcher.rules, options.lost_seconds, credential
+    )
+    threading.Thread(
+        target=site_watcher.follow, args=(controller.wake,), name="site file", daemon=True
+    ).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: controller.stop())
     try:
@@ -83,7 +94,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except ChannelAwayError as error:
-        sys.stderr.write(f"{error}; start it, or correct `zookeeper` in the endpoints file\n")
+        sys.stderr.write(f"{error}; start ZooKeeper, or correct `zookeeper` in the endpoints file\n")
         return 1
     metrics_server.serve(
         channel,

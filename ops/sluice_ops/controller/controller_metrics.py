@@ -1,4 +1,6 @@
-"""A controller's figures for Prometheus: its passes, and while it leads what it sees; docs/metrics.md explains them."""
+"""A controller's metrics for Prometheus: its passes, and the site's state while it leads
+(docs/metrics.md).
+"""
 
 import time
 from collections import Counter
@@ -17,12 +19,13 @@ from sluice_ops.model.change import ChangeState, Result
 from sluice_ops.snapshot.view import View
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""From a small site's pass to one that is far too slow. Unit: seconds."""
+"""Bounds of the histogram, from a small site's pass to a pass that is far too slow. Unit: seconds.
+"""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What the last pass saw and decided."""
+    """What the last pass read and decided."""
 
     view: View
     decision: Decision
@@ -31,11 +34,14 @@ class Pass:
 
 
 class ControllerMetrics:
-    """Told by the controller of each pass; a standby has counters only, so that nothing is shown twice."""
+    """Collects metrics from each pass.
+
+    A standby exports counters only, so nothing is exported twice.
+    """
 
     def __init__(self) -> None:
-        """Begin as a standby."""
-        text = "How long each phase of a pass took: look, decide (planning), write."
+        """Begin as a standby, without a pass."""
+        text = "Duration of each phase of a pass: look (reading), decide (planning), write."
         self._phases = Histogram(
             "sluice_controller_pass_seconds", text, ["phase"], registry=None, buckets=BOUNDS
         )
@@ -43,14 +49,14 @@ class ControllerMetrics:
         self._operations: Counter[tuple[str, str]] = Counter()
         self._conflicts = 0
 
-    # -- what the controller tells
+    # -- called by the controller
 
     def phase(self, name: str) -> AbstractContextManager[object]:
         """Measure one phase of a pass."""
         return self._phases.labels(name).time()
 
     def passed(self, view: View, decision: Decision, epoch: int) -> None:
-        """Take note of a pass whose writes are done."""
+        """Record a pass after its writes were accepted."""
         self._last = Pass(view, decision, epoch, time.time())
         written = {write.path: write.value for write in decision.writes}
         for identity, seen in view.operations.items():
@@ -59,23 +65,25 @@ class ControllerMetrics:
                 self._operations[seen.operation.step, "done" if result.ok else "failed"] += 1
 
     def conflict(self) -> None:
-        """Take note that a pass has to decide again."""
+        """Count a pass that is repeated because a node changed during it."""
         self._conflicts += 1
 
     def stands_by(self) -> None:
-        """Forget what only a leader knows."""
+        """Drop what only a leader exports."""
         self._last = None
 
-    # -- what Prometheus reads
+    # -- called by Prometheus
 
     def collect(self) -> Iterable[Metric]:
-        """Yield everything."""
+        """Yield all metrics."""
         last = self._last
         yield GaugeMetricFamily(
-            "sluice_controller_leader", "Whether this controller leads.", value=last is not None
+            "sluice_controller_leader", "1 if this controller leads.", value=last is not None
         )
         yield CounterMetricFamily(
-            "sluice_controller_conflicts", "Passes that were decided again.", value=self._conflicts
+            "sluice_controller_conflicts",
+            "Passes that were repeated because a node changed.",
+            value=self._conflicts,
         )
         yield from self._phases.collect()
         ended = CounterMetricFamily(
@@ -83,19 +91,21 @@ class ControllerMetrics:
             "Operations that got their result from this controller.",
             labels=["step", "outcome"],
         )
-        for (step, outcome), count in list(self._operations.items()):  # passes go on meanwhile
+        for (step, outcome), count in list(
+            self._operations.items()
+        ):  # a copy: passes add entries in another thread
             ended.add_metric([step, outcome], count)
         yield ended
         if last is not None:
             yield GaugeMetricFamily(
-                "sluice_controller_epoch", "The epoch that guards its writes.", value=last.epoch
+                "sluice_controller_epoch", "The epoch under which this leader writes.", value=last.epoch
             )
             yield GaugeMetricFamily(
                 "sluice_controller_last_pass_timestamp_seconds",
-                "When its last pass was through.",
+                "End of the last pass.",
                 value=last.at,
             )
-            braked = "Lost hosts from which nothing is moved, because many were lost at once."
+            braked = "Lost hosts from which nothing is moved, because many hosts were lost at once."
             yield GaugeMetricFamily("sluice_braked_hosts", braked, value=len(last.decision.braked))
             yield from _work(last.view)
             yield from _tiers(last)
@@ -104,11 +114,11 @@ class ControllerMetrics:
 
 def _work(view: View) -> Iterable[Metric]:
     posted = GaugeMetricFamily(
-        "sluice_operations_open", "Operations that wait for their result.", labels=["step"]
+        "sluice_operations_open", "Posted operations without a result.", labels=["step"]
     )
     for step, count in Counter(seen.operation.step for seen in view.operations.values()).items():
         posted.add_metric([step], count)
-    active = GaugeMetricFamily("sluice_changes_active", "Changes under way.", labels=["kind"])
+    active = GaugeMetricFamily("sluice_changes_active", "Active changes.", labels=["kind"])
     for kind, count in Counter(
         change.spec.kind for change in view.changes.values() if change.state is ChangeState.ACTIVE
     ).items():
@@ -118,21 +128,23 @@ def _work(view: View) -> Iterable[Metric]:
 
 def _tiers(last: Pass) -> Iterable[Metric]:
     state = GaugeMetricFamily(
-        "sluice_tier_state", "1 for the state that the tier is in.", labels=["tier", "state"]
+        "sluice_tier_state", "1 for the present state of the tier.", labels=["tier", "state"]
     )
     failures = GaugeMetricFamily(
-        "sluice_tier_failures", "Failures of the tier's drivers in a row.", labels=["tier"]
+        "sluice_tier_failures", "Failures in a row of the tier's drivers.", labels=["tier"]
     )
     owner = GaugeMetricFamily(
         "sluice_tier_incarnation", "The incarnation that owns the tier.", labels=["tier"]
     )
     behind = GaugeMetricFamily(
-        "sluice_tier_behind", "1 while the tier is behind too far in a stream.", labels=["tier", "stream"]
+        "sluice_tier_behind", "1 while the tier exceeds a lag limit of the stream.", labels=["tier", "stream"]
     )
     held = GaugeMetricFamily(
-        "sluice_tier_held", "1 while the tier is held back for a culprit.", labels=["tier", "culprit"]
+        "sluice_tier_held",
+        "1 while the tier is held back because the culprit lags.",
+        labels=["tier", "culprit"],
     )
-    text = "1 while the tier is starved of processor time on the host."
+    text = "1 while the tier gets too little processor time on the host."
     starved = GaugeMetricFamily("sluice_tier_starved", text, labels=["tier", "host"])
     for name, tier in last.view.tiers.items():
         status = last.decision.tiers.get(name)
@@ -155,9 +167,9 @@ def _tiers(last: Pass) -> Iterable[Metric]:
 
 def _hosts(view: View) -> Iterable[Metric]:
     state = GaugeMetricFamily(
-        "sluice_host_state", "1 for the state that the host is in.", labels=["host", "state"]
+        "sluice_host_state", "1 for the present state of the host.", labels=["host", "state"]
     )
-    text = "1 while the host is in quarantine: it fails, or starves what it runs."
+    text = "1 while the host is in quarantine: units die or starve on it."
     quarantined = GaugeMetricFamily("sluice_host_quarantined", text, labels=["host"])
     wanted: Counter[str] = Counter()
     running: Counter[str] = Counter()
@@ -172,9 +184,9 @@ def _hosts(view: View) -> Iterable[Metric]:
         )
         wanted.update(unit.kind for unit in host.assignment.units)
         running.update(unit.kind for unit in host.assignment.units if unit.id in alive)
-    units = GaugeMetricFamily("sluice_units_wanted", "Units that are assigned to hosts.", labels=["kind"])
+    units = GaugeMetricFamily("sluice_units_wanted", "Units assigned to hosts.", labels=["kind"])
     seen = GaugeMetricFamily(
-        "sluice_units_running", "Of these, those that a host's agent sees running.", labels=["kind"]
+        "sluice_units_running", "Assigned units that an agent reports as running.", labels=["kind"]
     )
     for kind, count in wanted.items():
         units.add_metric([kind], count)

@@ -1,4 +1,6 @@
-"""One pass as a pure function: a snapshot and the time in, one set of writes and one sentence out."""
+"""One pass of the controller as a pure function: from a snapshot and the time to writes and a
+sentence.
+"""
 
 from dataclasses import dataclass
 
@@ -46,7 +48,8 @@ def decide(view: View, moment: Moment) -> Decision:
     quarantine.ended_and_deaths(draft).apply(draft)
     quarantined = quarantine.failing_hosts(draft)
     quarantined.apply(draft)
-    # Slots of batch: taken back before tiers look for room. Tiers take back more (`draft.shortage`).
+    # Slots of batch: taken back before tiers look for room. Tiers take back more
+    # (`draft.shortage`).
     batch.slots_to_keep(draft).apply(draft)
     # Tiers, and the changes that people and the controller itself have asked for.
     for tier in draft.end_first():
@@ -86,7 +89,7 @@ def _sentence(draft: Draft, waits: list[str], suspects: tuple[str, ...]) -> str:
     if not_running:
         state = "; ".join(not_running)
     elif draft.statuses:
-        state = f"{len(draft.statuses)} tiers run, nothing is being changed"
+        state = f"all {len(draft.statuses)} tiers run, no change is under way"
     else:
         state = "no tier is published yet"
     return "; ".join([state, *_notes(draft, suspects)])
@@ -104,7 +107,7 @@ def _notes(draft: Draft, suspects: tuple[str, ...]) -> list[str]:
     tiers = {*draft.view.tiers, *draft.view.unread}
     unknown_names = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []
     refused = (
-        [f"the site file was changed and cannot be used, what it said before holds: {draft.rules.refused}"]
+        [f"the changed site file cannot be used, its last valid version applies: {draft.rules.refused}"]
         if draft.rules.refused
         else []
     )

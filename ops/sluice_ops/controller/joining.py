@@ -1,4 +1,9 @@
-"""The controller's part when a host joins: it opens its layer of what waits for the host, to the first machine that claims it in time."""
+"""How the controller lets a host join: it answers the first machine that claims a host's token in
+time.
+
+The answer is the bundle with the controller's seal removed and the machine's seal added. The bundle
+stays locked with the token's key, which the controller does not know.
+"""
 
 import time
 
@@ -17,36 +22,37 @@ log = structlog.get_logger()
 
 
 class Joining:
-    """Answers claims, while its controller leads."""
+    """Answers claims of tokens while its controller leads."""
 
     def __init__(self, channel: Channel, mirror: Mirror, credential: Credential) -> None:
-        """Use the key that follows from the controller's credential: every controller of the site has the same."""
+        """Derive the key pair from the controllers' credential, so that all controllers have the
+        same.
+        """
         self._channel, self._mirror = channel, mirror
         self._private = private_key(credential.password or "", "the controller's key")
         self._published_in: Guard | None = None
-        self._said = ""
+        self._last_refusal = ""
 
     def serve(self, epoch: Guard) -> None:
-        """Publish the key once in each term, and answer each claim that has no answer."""
+        """Publish the public key once in each term, and answer every unanswered claim."""
         try:
             if self._published_in != epoch:
                 self._publish(epoch)
                 self._published_in = epoch
             for host in self._unanswered():
                 self._answer(host, epoch)
-        except (
-            NotAllowedError
-        ) as refused:  # the tree is not this version's: hosts cannot join, and all else goes on
-            if self._said != str(refused):
-                self._said = str(refused)
-                log.warning("no host can join; `sluice access --apply` mends it", reason=self._said)
+        except NotAllowedError as refused:
+            # the tree's access lists are of another version: hosts cannot join, the rest works
+            if self._last_refusal != str(refused):
+                self._last_refusal = str(refused)
+                log.warning("no host can join; next: sluice access --apply", reason=self._last_refusal)
 
     def _publish(self, epoch: Guard) -> None:
-        mine = ControllerKey(public=public_key(self._private))
+        own_key = ControllerKey(public=public_key(self._private))
         published = self._channel.read(paths.CONTROLLER_KEY, ControllerKey)
-        if published is None or published.value != mine:
+        if published is None or published.value != own_key:
             self._channel.multi(
-                [epoch, Write(paths.CONTROLLER_KEY, mine, self._channel.version(paths.CONTROLLER_KEY))]
+                [epoch, Write(paths.CONTROLLER_KEY, own_key, self._channel.version(paths.CONTROLLER_KEY))]
             )
 
     def _unanswered(self) -> list[str]:
@@ -63,19 +69,19 @@ class Joining:
     def _answer(self, host: str, epoch: Guard) -> None:
         claim = self._channel.read(paths.claim(host), Claim)
         sealed = self._channel.read(paths.joining(host), Sealed)
-        made_at, claimed_at = (
+        created_at, claimed_at = (
             self._channel.made_at(paths.joining(host)),
             self._channel.made_at(paths.claim(host)),
         )
-        if claim is None or sealed is None or made_at is None or claimed_at is None:
+        if claim is None or sealed is None or created_at is None or claimed_at is None:
             return
         answer = self._decide(
-            host, sealed.value, claim.value, refusal(host, sealed.value, made_at, claimed_at)
+            host, sealed.value, claim.value, refusal(host, sealed.value, created_at, claimed_at)
         )
         outcome, sentence = (
             (Outcome.DONE, "") if answer.refused is None else (Outcome.REFUSED, answer.refused)
         )
-        what = f"join {host} with its token, from a machine that calls itself {claim.value.machine}"
+        what = f"join {host} with its token, from machine {claim.value.machine}"
         entry = Entry(at=time.time(), by=CONTROLLER, what=what, outcome=outcome, sentence=sentence)
         guards = [epoch, Guard(paths.joining(host), sealed.version), Guard(paths.claim(host), claim.version)]
         trail_path = paths.trail(Role.CONTROLLER, f"join-{host}.{claim.made}")
@@ -86,9 +92,7 @@ class Joining:
         finally:
             for path in (paths.JOINING, paths.joining(host), paths.claim(host)):
                 self._mirror.stale(path)
-        log.info(
-            "answered the claim of a token", host=host, machine=claim.value.machine, refused=answer.refused
-        )
+        log.info("claim of a token answered", host=host, machine=claim.value.machine, refused=answer.refused)
 
     def _decide(self, host: str, sealed: Sealed, claim: Claim, refused: str | None) -> Answer:
         if refused is not None:
@@ -101,6 +105,7 @@ class Joining:
             )
         except SealError:
             return Answer(
-                refused=f"the controller cannot open what waits for {host}: its credential was changed since the token was made, or the "
-                f"claim is damaged: {another(host)}"
+                refused=f"the controller cannot open the bundle for {host}: "
+                "the controller's credential was changed after the token was made, or the claim is "
+                f"damaged: {another(host)}"
             )

@@ -1,4 +1,9 @@
-"""The process around `decide`: elected, fenced by an epoch, woken by watches, and stopping at once when its session is in doubt."""
+"""The controller process around `decide`: reads the channel, calls `decide`, and writes the result.
+
+Controllers elect one leader through a ZooKeeper lock. The leader writes under its epoch, so
+ZooKeeper refuses the writes of an older leader. Watches start a pass as soon as a node changes. A
+leader stops deciding as soon as its ZooKeeper session is in doubt.
+"""
 
 import gc
 import threading
@@ -26,7 +31,7 @@ from sluice_ops.controller.decide import Decision, decide
 from sluice_ops.controller.joining import Joining
 from sluice_ops.controller.pass_state import Moment
 from sluice_ops.controller.prune import prune
-from sluice_ops.controller.split_writes import portions
+from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
 from sluice_ops.model.access import Credential
 from sluice_ops.model.change import EpochRecord
@@ -43,56 +48,79 @@ from sluice_ops.snapshot.view import MENDED_BY, View, look, rests_on
 log = structlog.get_logger()
 
 PERIOD_SECONDS = 10.0
-"""The longest sleep. By then a part of what is known has grown old and is read anew."""
+"""The longest sleep between two passes. After this time the mirror reads its oldest nodes again."""
 HEAL_NODES = 1000
-"""How many nodes are read anew in each period: all of them on a hundred hosts, and on ten thousand a part, for reading takes its time."""
+"""How many nodes the mirror reads again in each period.
+
+This is every node of a site with a hundred hosts. With ten thousand hosts this is a part, because
+reading all nodes takes too long.
+"""
 BUSY_SECONDS = 1.0
-"""The longest sleep while something is under way."""
+"""The longest sleep between two passes while a change or a tier is under way."""
 LOST_SECONDS = 12.0
-"""How long a host's agent may be away, its session ended, before the host counts as lost: an agent that was killed is back by then."""
+"""How long a host's agent may be without a ZooKeeper session before the host counts as lost.
+
+An agent that was killed is back within this time.
+"""
 CONFLICT_SECONDS = 0.02
-"""Before it is decided again, when something has changed meanwhile; twice as long each time in a row."""
+"""Wait before the pass is repeated after a write conflict.
+
+The wait doubles with each conflict in a row.
+"""
 FAILED_SECONDS = 10.0
-"""After an error that nobody foresaw, before it stands for election again: another one, perhaps of another version, has its turn."""
+"""Wait after an unexpected error before this controller stands for election again.
+
+Another controller, perhaps of another version, can become leader in this time.
+"""
 PRUNE_SECONDS = 60.0
-TOLD_CHARACTERS = 300
-"""Of an error that nobody foresaw, on one line; the rest is in the log."""
+ERROR_CHARACTERS = 300
+"""How much of an unexpected error the status shows, on one line. The log has the full error."""
 HANGS = Limits(busy=120.0, idle=6.0)
-"""How long the working loop may make no turn. A pass over ten thousand hosts runs for seconds; one whose thread only sleeps, and not in
-ZooKeeper's client, never goes on."""
+"""How long the main loop may make no turn before the watchdog ends the session.
+
+A pass over ten thousand hosts runs for seconds. A thread that only sleeps outside ZooKeeper's
+client hangs for good.
+"""
 ELECTION_SECONDS = 2.0
-"""How often a standby looks up from the queue, to see whether it is told to stop."""
+"""How often a standby in the election queue checks whether it has to stop."""
+
+GC_THRESHOLD = 100_000
+"""How many new objects Python allows before it looks for reference cycles.
+
+A pass over thousands of hosts makes that many objects and no cycles. With Python's default of 700,
+a third of the pass was garbage collection.
+"""
 
 
-NEW_OBJECTS = 100_000
-"""How many are made before Python looks for cycles among them. A pass on thousands of hosts makes that many, without a cycle, and with the
-usual 700 a third of its time went into looking."""
-
-
-def collect_seldom() -> None:
-    """Have this process look for garbage as seldom as suits passes over many hosts."""
-    gc.set_threshold(NEW_OBJECTS)
+def collect_rarely() -> None:
+    """Let Python collect garbage rarely, which suits passes over many hosts."""
+    gc.set_threshold(GC_THRESHOLD)
 
 
 @dataclass(frozen=True)
 class Term:
-    """One leadership: what was written under it, and by which session it was won."""
+    """One leadership: its epoch, the version of the epoch's node, and the session that won the
+    lock.
+    """
 
     epoch: int
     version: int
     session: int | None
 
 
-class Deposed(Exception):  # noqa: N818 - it is news, not an error
-    """Its session is gone or another one leads: decide nothing more, stand for election again."""
+class Deposed(Exception):  # noqa: N818 - an event, not an error
+    """The controller does not lead any more: its session has ended, or another controller leads.
+
+    The controller decides nothing more and stands for election again.
+    """
 
 
-FORESEEN = (Deposed, ChannelAwayError, ConflictError, KazooException)
-"""After these it stands for election again at once."""
+EXPECTED = (Deposed, ChannelAwayError, ConflictError, KazooException)
+"""After these errors the controller stands for election again at once."""
 
 
 class Controller:
-    """Stands for election, and while it leads makes one pass after the other."""
+    """Stands for election, and makes one pass after the other while it leads."""
 
     def __init__(
         self,
@@ -102,7 +130,11 @@ class Controller:
         lost_seconds: float = LOST_SECONDS,
         credential: Credential | None = None,
     ) -> None:
-        """Work on `channel` under the rules that the site file has at each pass; hosts that join need its `credential`."""
+        """Work on `channel` under the current rules of the site file.
+
+        `rules` is called in each pass. Without `credential`, hosts cannot join through this
+        controller.
+        """
         self._channel = channel
         self._name = name
         self._rules = rules
@@ -111,43 +143,44 @@ class Controller:
         self._joining = None if credential is None else Joining(channel, self._mirror, credential)
         self._absences = Absences(lost_seconds)
         self._ages = TimestampAges()
-        self._settled: View | None = None
+        self._baseline: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
-        self._watchdog = Watchdog("controller", HANGS, ("kazoo",), give_up=self._lose)
-        self._said = ""
-        self._healed = self._forgot = time.monotonic()
+        self._watchdog = Watchdog("controller", HANGS, ("kazoo",), give_up=self._end_session)
+        self._last_sentence = ""
+        self._healed_at = self._forgot_at = time.monotonic()
         self.metrics = ControllerMetrics()
 
     def stop(self) -> None:
-        """End after the pass that is under way. May be called from a signal handler."""
+        """End after the present pass. May be called from a signal handler."""
         self._stopping.set()
         self.wake()
 
     def wake(self) -> None:
-        """Make the next pass now."""
+        """Start the next pass now."""
         self._waker.set()
 
     def run(self) -> None:
-        """Stand by, lead, stand by again, until told to stop."""
+        """Stand by and lead in turns until `stop` is called."""
         self._watchdog.start()
         try:
             while not self._stopping.is_set():
-                self._stand()
+                self._stand_once()
         finally:
             self._watchdog.stop()
 
-    def _stand(self) -> None:
-        """Stand by and lead once."""
+    def _stand_once(self) -> None:
+        """Stand by and lead once; log an error and wait after it."""
         try:
             self._serve()
-        except FORESEEN as reason:
-            self._say(f"does not lead: {reason or type(reason).__name__}")
+        except EXPECTED as reason:
+            self._say(f"controller does not lead: {reason or type(reason).__name__}")
             self._rest(BUSY_SECONDS)
         except Exception as error:
-            # To end would be no better: whoever starts it again starts the same on the same channel, and so on without a pause.
-            self._said = f"has failed: {_told(error)}"
-            log.exception(self._said, name=self._name, again_in_seconds=FAILED_SECONDS)
+            # Exiting would not help: a restarted process would fail on the same channel, without a
+            # pause.
+            self._last_sentence = f"controller has failed: {_on_one_line(error)}"
+            log.exception(self._last_sentence, name=self._name, again_in_seconds=FAILED_SECONDS)
             self._mirror.stale(None)
             self._rest(FAILED_SECONDS)
 
@@ -155,94 +188,107 @@ class Controller:
         with self._watchdog.resting():
             self._stopping.wait(seconds)
 
-    def _lose(self) -> None:
-        """Give up the session, and with it the lead: the loop hangs, and another one is to go on at once."""
+    def _end_session(self) -> None:
+        """End the ZooKeeper session, and with it the leadership: the main loop hangs.
+
+        Another controller then becomes leader at once.
+        """
         self._channel.kazoo.stop()
 
     def _serve(self) -> None:
         """Wait for the leader's lock, then lead for as long as this session holds it."""
         if not self._channel.connected:
-            message = "ZooKeeper is away"
+            message = "ZooKeeper does not answer"
             raise ChannelAwayError(message)
-        self._give_back()
-        self._say("stands by")
+        self._leave_queue()
+        self._say("controller stands by")
         try:
-            self._look()  # a standby knows all that the leader knows, and goes on from there at once
-            gc.freeze()  # and nobody looks for garbage in what it knows
-            while not self._acquired():
+            self._look()  # fills the mirror, so that this standby can lead at once
+            gc.freeze()  # keeps the garbage collector away from the mirror's objects
+            while not self._is_elected():
                 if self._stopping.is_set():
                     return
                 self._look()
-            term = self._take_office(self._channel.session)
+            term = self._become_leader(self._channel.session)
             try:
                 self._lead(term)
-            except FORESEEN:
+            except EXPECTED:
                 raise
             except Exception as error:
-                self._admit(term, error)
+                self._report_error(term, error)
                 raise
         finally:
             self.metrics.stands_by()
-            self._give_back()
+            self._leave_queue()
 
-    def _admit(self, term: Term, error: Exception) -> None:
-        """Say what has failed where everybody looks: of the tiers, what was said before."""
-        where = "its log says where (`sluice logs controller`)"
+    def _report_error(self, term: Term, error: Exception) -> None:
+        """Write an error into the controller's status; the tiers' statuses stay as they are."""
         sentence = (
-            f"decides nothing: controller {self._name} has failed and tries again, {where}: {_told(error)}"
+            f"decides nothing: controller {self._name} failed and retries; "
+            f"for the full error: sluice logs controller; error: {_on_one_line(error)}"
         )
         try:
             before = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
             last = ControllerStatus(leader="", epoch=0, at=0, sentence="") if before is None else before.value
-            said = last.model_copy(
+            status = last.model_copy(
                 update={"leader": self._name, "epoch": term.epoch, "at": time.time(), "sentence": sentence}
             )
             version = ANY_VERSION if self._channel.exists(paths.CONTROLLER_STATUS) else None
             self._channel.multi(
-                [Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, said, version)]
+                [Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, status, version)]
             )
-        except FORESEEN as reason:
-            log.warning("what has failed is not in the status", reason=str(reason))
+        except EXPECTED as reason:
+            log.warning("the controller's error could not be written to the status", reason=str(reason))
 
-    def _acquired(self) -> bool:
+    def _is_elected(self) -> bool:
         try:
             self._watchdog.turn()
             return bool(self._lock.acquire(timeout=ELECTION_SECONDS))
         except LockTimeout:
             return False
 
-    def _give_back(self) -> None:
-        """Leave the queue. Without a connection that is done before the next attempt, or else the session's end does it.
+    def _leave_queue(self) -> None:
+        """Leave the election queue.
 
-        One lock for all attempts: it finds its own place in the queue again after an outage, and so never waits for itself.
+        Without a connection, this happens before the next attempt, or ZooKeeper does it when the
+        session ends. One lock object serves all attempts: after an outage it finds its own place in
+        the queue again, so it never waits for itself.
         """
         if self._channel.connected:
             try:
                 self._lock.release()
             except KazooException as error:
-                log.warning("the leader's lock is given back later", error=repr(error))
+                log.warning(
+                    "the leader lock could not be released; the next attempt releases it", error=repr(error)
+                )
 
-    def _take_office(self, session: int | None) -> Term:
-        """Raise the epoch: from here on nothing that an earlier leader has still to write is accepted."""
-        found = self._channel.read(paths.EPOCH, EpochRecord)
-        epoch, version = self._lost_epoch() if found is None else (found.value.epoch, found.version)
+    def _become_leader(self, session: int | None) -> Term:
+        """Raise the epoch: from now on ZooKeeper refuses all writes of earlier leaders."""
+        epoch_node = self._channel.read(paths.EPOCH, EpochRecord)
+        epoch, version = (
+            self._lost_epoch() if epoch_node is None else (epoch_node.value.epoch, epoch_node.version)
+        )
         epoch += 1
         self._channel.multi([Write(paths.EPOCH, EpochRecord(epoch=epoch, leader=self._name), version)])
         self._absences.forget()
-        self._settled = None
-        log.info("leads", name=self._name, epoch=epoch)
+        self._baseline = None
+        log.info("controller leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session)
 
     def _lost_epoch(self) -> tuple[int, int | None]:
-        """Return the last epoch that anybody has told of, and the version of the node that does not say it; none where there is no node.
+        """Return the last known epoch from the status, and the version of the unreadable epoch
+        node.
 
-        What fences is the version, which goes on growing when the node is written over. It is for people that the number does too.
+        The version is None if the node is missing. The version does the fencing: it grows when the
+        node is overwritten. The number grows too, for people who read it.
         """
         version = self._channel.version(paths.EPOCH)
-        told = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+        status = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
         if version is not None:
-            log.warning("the epoch cannot be read: it is written anew", path=paths.EPOCH, name=self._name)
-        return (0 if told is None else told.value.epoch), version
+            log.warning(
+                "the epoch cannot be read; this leader writes it again", path=paths.EPOCH, name=self._name
+            )
+        return (0 if status is None else status.value.epoch), version
 
     def _lead(self, term: Term) -> None:
         epoch = Guard(paths.EPOCH, term.version)
@@ -259,17 +305,18 @@ class Controller:
                     self._joining.serve(epoch)
             except ConflictError as conflict:
                 self.metrics.conflict()
-                self._look_into(term, conflict)
+                self._resolve_conflict(term, conflict)
                 self._rest(min(BUSY_SECONDS, CONFLICT_SECONDS * 2 ** min(conflicts, 10)))
                 conflicts += 1
                 continue
             except TooLargeError as error:
-                self._admit(term, error)
+                self._report_error(term, error)
                 self._say(f"decides nothing: {error}")
                 self._rest(FAILED_SECONDS)
                 continue
             except ChannelAwayError as away:
-                # Within the session the lock stays; whether it is the same session then, the next pass finds out.
+                # The lock stays while the session lives. The next pass checks whether the session
+                # is the same.
                 self._say(f"decides nothing: {away}")
                 self._rest(BUSY_SECONDS)
                 continue
@@ -279,23 +326,23 @@ class Controller:
 
     def _look(self) -> View:
         now = time.monotonic()
-        self._mirror.heal(round(HEAL_NODES * min(1.0, (now - self._healed) / PERIOD_SECONDS)))
-        self._healed = now
+        self._mirror.heal(round(HEAL_NODES * min(1.0, (now - self._healed_at) / PERIOD_SECONDS)))
+        self._healed_at = now
         view = look(self._mirror, self._mirror)
-        if now - self._forgot > PERIOD_SECONDS:
-            self._forgot = now
+        if now - self._forgot_at > PERIOD_SECONDS:
+            self._forgot_at = now
             self._mirror.forget()
         self._ages.track(stamps(view))
         return view
 
     def _pass(self, term: Term) -> bool:
-        """Look, decide, write; return whether something is under way."""
+        """Look, decide and write; return whether a change or a tier is under way."""
         session = self._channel.session
         if session is None:
-            message = "ZooKeeper is away"
+            message = "ZooKeeper does not answer"
             raise ChannelAwayError(message)
         if session != term.session:
-            message = "its session has ended"
+            message = "its ZooKeeper session has ended"
             raise Deposed(message)
         with self.metrics.phase("look"):
             view = self._look()
@@ -304,14 +351,14 @@ class Controller:
                 now=time.time(),
                 lost=self._absences.lost(view),
                 rules=self._rules(),
-                braked_return=self._absences.coming(),
+                braked_return=self._absences.braked_return(),
                 known_seconds=self._ages.ages(),
-                baseline=self._settled,
+                baseline=self._baseline,
             )
-            held = self._held(view)
-            decision = held or decide(view, moment)
-        if held is None and not decision.writes:
-            self._settled = view
+            blocked = self._blocked(view)
+            decision = blocked or decide(view, moment)
+        if blocked is None and not decision.writes:
+            self._baseline = view
         writes = [*decision.writes, *self._status(view, decision, term)]
         if writes:
             with self.metrics.phase("write"):
@@ -320,8 +367,11 @@ class Controller:
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
 
-    def _held(self, view: View) -> Decision | None:
-        """Decide nothing while something that every decision rests on cannot be read: a guess could stop what runs."""
+    def _blocked(self, view: View) -> Decision | None:
+        """Return a decision without writes while a node that every decision needs cannot be read.
+
+        A guess at the node's value could stop units that run. None if all these nodes can be read.
+        """
         unreadable = [path for path in self._mirror.unreadable() if rests_on(path)]
         if not unreadable:
             return None
@@ -336,14 +386,14 @@ class Controller:
         )
 
     def _write(self, writes: list[Write], view: View, term: Term) -> None:
-        for portion in portions(writes, view):
+        for request in split_writes(writes, view):
             try:
-                self._channel.multi([Guard(paths.EPOCH, term.version), *portion])
+                self._channel.multi([Guard(paths.EPOCH, term.version), *request])
             finally:
-                self._forget(portion)
+                self._reread(request)
 
-    def _forget(self, writes: Iterable[Write]) -> None:
-        """Read anew what was written, or was to be: no later pass may decide on what was there before."""
+    def _reread(self, writes: Iterable[Write]) -> None:
+        """Have the mirror read these nodes again, so that no later pass decides on old values."""
         for write in writes:
             self._mirror.written(write.path)
             if write.version is None or write.value is None:
@@ -360,33 +410,36 @@ class Controller:
         )
         before = view.status
         version = view.versions.get(paths.CONTROLLER_STATUS)
-        for said in (status, _short(status)):
-            if before is not None and before.model_copy(update={"at": said.at}) == said:
+        for candidate in (status, _shortened(status)):
+            if before is not None and before.model_copy(update={"at": candidate.at}) == candidate:
                 return []
-            write = Write(paths.CONTROLLER_STATUS, said, version)
+            write = Write(paths.CONTROLLER_STATUS, candidate, version)
             if len(write.data) <= LARGEST_BYTES:
                 return [write]
         log.error(
-            "the status is too large for ZooKeeper, and is left as it was",
+            "the status is too large for ZooKeeper; the old status stays",
             path=paths.CONTROLLER_STATUS,
             bytes=len(write.data),
         )
         return []
 
-    def _look_into(self, term: Term, conflict: ConflictError) -> None:
-        """Something has changed under the decision: read anew; when it was the epoch, another one leads."""
-        found = self._channel.read(paths.EPOCH, EpochRecord)
-        if found is None or found.version != term.version:
-            lost = f"{paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew"
-            message = lost if found is None else f"{found.value.leader} has taken office since"
+    def _resolve_conflict(self, term: Term, conflict: ConflictError) -> None:
+        """Handle a node that changed during the pass: the next pass reads it again.
+
+        Raise Deposed if the node is the epoch: another controller leads now.
+        """
+        epoch_node = self._channel.read(paths.EPOCH, EpochRecord)
+        if epoch_node is None or epoch_node.version != term.version:
+            lost = f"{paths.EPOCH} is missing or cannot be read; the next leader writes it again"
+            message = lost if epoch_node is None else f"{epoch_node.value.leader} has become leader"
             raise Deposed(message)
-        log.info("decides again: something changed meanwhile", conflict=str(conflict))
+        log.info("a node changed during the pass; the pass is repeated", conflict=str(conflict))
         if paths.CONTROLLER_STATUS in self._mirror.unreadable():
             status = ControllerStatus(
                 leader=self._name,
                 epoch=term.epoch,
                 at=time.time(),
-                sentence="what was here could not be read",
+                sentence="the old status could not be read; the next pass writes a new one",
             )
             self._channel.multi(
                 [Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, status, ANY_VERSION)]
@@ -394,62 +447,70 @@ class Controller:
             self._mirror.written(paths.CONTROLLER_STATUS)
 
     def _say(self, sentence: str) -> None:
-        if sentence != self._said:
-            self._said = sentence
+        if sentence != self._last_sentence:
+            self._last_sentence = sentence
             log.info(sentence, name=self._name)
 
 
-def _short(status: ControllerStatus) -> ControllerStatus:
-    """Leave out what may be long, where all of it is too large for a node."""
+def _shortened(status: ControllerStatus) -> ControllerStatus:
+    """Cut sentences and leave errors out, for a status that is too large for a node."""
     tiers = {
-        name: tier.model_copy(update={"sentence": tier.sentence[:TOLD_CHARACTERS], "error": None})
+        name: tier.model_copy(update={"sentence": tier.sentence[:ERROR_CHARACTERS], "error": None})
         for name, tier in status.tiers.items()
     }
-    sentence = f"what is said of the tiers is too long for {paths.CONTROLLER_STATUS}, and cut short: {status.sentence}"
-    return status.model_copy(update={"sentence": sentence[: 10 * TOLD_CHARACTERS], "tiers": tiers})
+    sentence = f"the status is too long for {paths.CONTROLLER_STATUS} and was cut short: {status.sentence}"
+    return status.model_copy(update={"sentence": sentence[: 10 * ERROR_CHARACTERS], "tiers": tiers})
 
 
-def _told(error: Exception) -> str:
-    """Put an error on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:TOLD_CHARACTERS]
+def _on_one_line(error: Exception) -> str:
+    """Return the error's type and text on one line, cut to `ERROR_CHARACTERS`."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:ERROR_CHARACTERS]
 
 
 class Absences:
-    """Since when each host's agent is away, on this process' own clock; a new leader counts anew."""
+    """Measures how long each host's agent has been away, on this process' monotonic clock.
+
+    A new leader starts to count again.
+    """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Count a host as lost after so many seconds."""
+        """Count a host as lost after this many seconds. `clock` must be monotonic."""
         self._seconds = seconds
         self._clock = clock
         self._since: dict[HostName, float] = {}
-        self._told: frozenset[HostName] = frozenset()
-        self._back = -inf
-        self._coming = False
+        self._lost: frozenset[HostName] = frozenset()
+        self._returned_at = -inf
+        self._braked_return = False
 
     def forget(self) -> None:
-        """Count anew."""
+        """Start to count again, as a new leader."""
         self._since.clear()
-        self._told = frozenset()
-        self._back = -inf
+        self._lost = frozenset()
+        self._returned_at = -inf
 
     def lost(self, view: View) -> frozenset[HostName]:
-        """Return the hosts that count as lost now."""
+        """Return the hosts that are lost now."""
         now = self._clock()
         away = {name for name, host in view.hosts.items() if not host.live}
         if view.status is not None and not away.issuperset(view.status.braked):
-            self._back = now
-        self._coming = now < self._back + self._seconds
+            self._returned_at = now
+        self._braked_return = now < self._returned_at + self._seconds
         self._since = {name: self._since.get(name, now) for name in away}
-        self._told = frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
-        return self._told
+        self._lost = frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
+        return self._lost
 
-    def coming(self) -> bool:
-        """Tell whether one that the brake held was back a moment before `lost` was asked: others may follow."""
-        return self._coming
+    def braked_return(self) -> bool:
+        """Tell whether a braked host was back shortly before the last call of `lost`: others may
+        follow.
+        """
+        return self._braked_return
 
     def due(self) -> float:
-        """Return in how many seconds the next host counts as lost, or none is coming any more: at once where that was so since `lost`."""
-        begun = [since for name, since in self._since.items() if name not in self._told]
-        if self._coming:
-            begun.append(self._back)
-        return max(0.0, min(begun, default=inf) + self._seconds - self._clock())
+        """Return the seconds until the next host counts as lost, or until `braked_return` is over.
+
+        0 if this has happened since the last call of `lost`.
+        """
+        starts = [since for name, since in self._since.items() if name not in self._lost]
+        if self._braked_return:
+            starts.append(self._returned_at)
+        return max(0.0, min(starts, default=inf) + self._seconds - self._clock())

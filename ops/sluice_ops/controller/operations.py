@@ -1,4 +1,8 @@
-"""Operations: each posted step is carried out as far as it goes in this pass, journalled, and given its result once."""
+"""Operations: each pass takes every posted step as far as possible, writes its journal, and gives
+its result.
+
+Start with `advance`. A step gets its result exactly once.
+"""
 
 from collections.abc import Callable
 
@@ -44,25 +48,30 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.ABORT: abort,
 }
 ABANDONED_SECONDS = 3600.0
-"""How long a change may be without a step, before its deadline: time for a person's approval, but a lost runbook must not lock everybody
-out for ever."""
+"""How long a change may be without a posted step before the controller aborts it.
+
+This leaves time for a person's approval. A runbook that was abandoned must not hold the maintenance
+lock for ever. The deadline of the change may end it earlier.
+"""
 
 
 def advance(draft: Draft) -> list[str]:
-    """Take every open operation one step further, aborts first; return what they wait for."""
+    """Take every open operation one step further, aborts first; return what the operations wait
+    for.
+    """
     waits: list[str] = []
-    _refuse_strange(draft)
+    _fail_unreadable(draft)
     opened = [seen.operation for seen in draft.view.operations.values()]
     for operation in sorted(
-        opened, key=lambda each: (each.step is not Step.ABORT, -draft.age(each.posted_at))
+        opened, key=lambda operation: (operation.step is not Step.ABORT, -draft.age(operation.posted_at))
     ):
         if operation.id in draft.results:
             continue
-        told = len(draft.events)
+        first_event = len(draft.events)
         outcome = _outcome(draft, operation)
         if draft.lock is not None and operation.change == draft.lock.change:
-            told = 0  # what befell the tiers in this pass concerns whoever is changing them
-        for event in draft.events[told:]:
+            first_event = 0  # earlier events of this pass concern the tiers of the active change
+        for event in draft.events[first_event:]:
             draft.journal(operation.id, event)
         draft.journal(operation.id, outcome.sentence)
         if isinstance(outcome, Waiting):
@@ -77,42 +86,45 @@ def advance(draft: Draft) -> list[str]:
         if operation.change in draft.changes:
             took = {**draft.changes[operation.change].took, operation.step: draft.age(operation.posted_at)}
             draft.update_change(operation.change, stepped_at=draft.now, took=took)
-    return [*waits, *settling.follow(draft), *_idle(draft)]
+    return [*waits, *settling.follow(draft), *_without_step(draft)]
 
 
-def _refuse_strange(draft: Draft) -> None:
-    """Answer what this version cannot read, at once and by name: whoever waits would learn nothing until the deadline."""
+def _fail_unreadable(draft: Draft) -> None:
+    """Fail operations that this version cannot read at once, so that nobody waits until the
+    deadline.
+    """
     for identity in draft.view.strange:
         sentence = (
-            f"the leading controller does not know operation {identity}: a newer version of Sluice has posted it, or it is damaged. "
-            "Nothing was done; ask again when all controllers are of that version"
+            f"operation {identity} was not done: the leading controller cannot read it. "
+            "A newer version of Sluice posted it, or it is damaged. "
+            "Ask again when all controllers have that version"
         )
         draft.results[identity] = Result(ok=False, sentence=sentence, finished_at=draft.now)
 
 
-def _idle(draft: Draft) -> list[str]:
-    """Look after the changes that no step is posted for: say so, and abort the ones that nobody goes on with."""
+def _without_step(draft: Draft) -> list[str]:
+    """Report the changes without a posted step, and abort those that nobody continues."""
     posted = {seen.operation.change for seen in draft.view.operations.values()} | {
         own.change for own in draft.posted.values()
     }
-    said: list[str] = []
+    waits: list[str] = []
     for change in list(draft.changes.values()):
         if change.state is not ChangeState.ACTIVE or change.id in posted:
             continue
-        lost = _lost(draft, change)
-        if lost is None:
-            said.append(f"{change.id} waits for its next step")
+        abandoned = _abandoned(draft, change)
+        if abandoned is None:
+            waits.append(f"{change.id} waits for its next step")
         else:
             undo(draft, change.id, CONTROLLER)
-            draft.log(f"change {change.id} is aborted: {lost}, and it held the lock")
-    return said
+            draft.log(f"change {change.id} is aborted and its maintenance lock released: {abandoned}")
+    return waits
 
 
-def _lost(draft: Draft, change: ChangeRecord) -> str | None:
-    """Say why nobody will go on with a change that no step is posted for; None while somebody may."""
+def _abandoned(draft: Draft, change: ChangeRecord) -> str | None:
+    """Say why nobody will continue a change without a posted step; None while somebody may."""
     deadline = change.deadline_seconds
     if deadline is not None and draft.age(change.started_at) > deadline + GRACE_SECONDS:
-        return f"its deadline passed {GRACE_SECONDS:.0f} s ago, no step is posted"
+        return f"its deadline passed more than {GRACE_SECONDS:.0f} s ago, and no step is posted"
     return (
         f"no step was posted for {ABANDONED_SECONDS / 60:.0f} min"
         if draft.age(change.stepped_at) > ABANDONED_SECONDS
@@ -127,46 +139,53 @@ def _outcome(draft: Draft, operation: Operation) -> Outcome:
     outcome = _STEPS[operation.step](draft, operation)
     if isinstance(outcome, Waiting) and draft.age(operation.posted_at) > operation.deadline_seconds:
         return Failed(
-            f"{operation.step} was not through after {operation.deadline_seconds:.0f} s: {outcome.sentence}"
+            f"{operation.step} did not end within {operation.deadline_seconds:.0f} s: {outcome.sentence}"
         )
     return outcome
 
 
 def _refused(draft: Draft, operation: Operation) -> str | None:
-    """Say why a step cannot be carried out at all."""
+    """Say why a step cannot be carried out; None if it can."""
     if operation.step not in (*KINDS[operation.spec.kind].steps, Step.ABORT):
-        return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(KINDS[operation.spec.kind].steps)}"
+        return (
+            f"{operation.spec.kind} has no step {operation.step}; "
+            f"its steps are {', '.join(KINDS[operation.spec.kind].steps)}"
+        )
     if operation.step is Step.PREFLIGHT:
         return _cannot_begin(draft, operation.spec)
-    return None if operation.step is Step.ABORT else _cannot_go_on(draft, operation)
+    return None if operation.step is Step.ABORT else _cannot_continue(draft, operation)
 
 
 def _cannot_begin(draft: Draft, spec: ChangeSpec) -> str | None:
-    """Say why a change cannot begin for what cannot be read: a tier that it touches, or what a host has that it names or may need."""
-    if touched := _touched(draft, spec):
-        return _left_alone(draft, spec, touched)
+    """Say why a change cannot begin because of unreadable nodes; None if it can.
+
+    A change cannot begin if it touches an unreadable tier, or if it names or may need a host with
+    unreadable capacity.
+    """
+    if touched := _unread_tiers_of(draft, spec):
+        return _refused_for_tiers(draft, spec, touched)
     if spec.host in draft.view.unread_hosts:
         return draft.view.unknown
     if KINDS[spec.kind].moves and draft.view.unread_hosts:
-        return f"a {spec.kind} takes room, and how much there is is not known: {draft.view.unknown}"
+        return f"a {spec.kind} needs room, and the free room is unknown: {draft.view.unknown}"
     return None
 
 
-def _cannot_go_on(draft: Draft, operation: Operation) -> str | None:
-    """Say why a change cannot be gone on with."""
+def _cannot_continue(draft: Draft, operation: Operation) -> str | None:
+    """Say why a change cannot continue; None if it can."""
     change = draft.changes.get(operation.change)
     if change is None:
-        return f"change {operation.change} has not begun; its preflight comes first"
+        return f"change {operation.change} has not begun; post its preflight first"
     if change.state is not ChangeState.ACTIVE:
-        return f"change {operation.change} has ended: it is {change.state}; begin another one"
+        return f"change {operation.change} is {change.state} already; begin a new change"
     unread = sorted(name for name in draft.view.unread if _concerns(change, name))
     if unread:
-        return f"{listed(unread)} cannot be read any more"
-    return draft.view.unknown if any(_is_on(change, name) for name in draft.view.unread_hosts) else None
+        return f"{listed(unread)} can no longer be read"
+    return draft.view.unknown if any(_is_on_host(change, name) for name in draft.view.unread_hosts) else None
 
 
-def _touched(draft: Draft, spec: ChangeSpec) -> list[str]:
-    """Name the tiers that cannot be read and that a change would do something to, or has to know of."""
+def _unread_tiers_of(draft: Draft, spec: ChangeSpec) -> list[str]:
+    """Name the unreadable tiers that a change would affect or has to take into account."""
     if KINDS[spec.kind].moves:
         return sorted(draft.view.unread)
     left = (unit for host in draft.view.hosts for unit in draft.view.left_on(host))
@@ -174,22 +193,25 @@ def _touched(draft: Draft, spec: ChangeSpec) -> list[str]:
     return sorted(name for name in draft.view.unread if name in named or _is_of_all(spec))
 
 
-def _left_alone(draft: Draft, spec: ChangeSpec, touched: list[str]) -> str:
-    """Say why a change that touches these tiers cannot begin, and what can."""
+def _refused_for_tiers(draft: Draft, spec: ChangeSpec, touched: list[str]) -> str:
+    """Say why a change that touches unreadable tiers cannot begin, and what is possible now."""
     if KINDS[spec.kind].moves:
-        why = f"a {spec.kind} takes room, and how much of it {listed(touched)} needs is not known"
+        why = f"a {spec.kind} needs room, and the room of {listed(touched)} is unknown"
     else:
-        why = f"this {spec.kind} is of {listed(touched)}"
-    return f"{why}: {draft.view.left}. Hosts can be cordoned, returned and written off meanwhile, and other tiers paused and resumed by name"
+        why = f"this {spec.kind} concerns {listed(touched)}"
+    return (
+        f"{why}: {draft.view.left}. Meanwhile you can cordon, return and write off hosts, and pause and "
+        "resume other tiers by name"
+    )
 
 
-def _is_on(change: ChangeRecord, host: HostName) -> bool:
-    """Tell whether a change is about a host, or places something there."""
+def _is_on_host(change: ChangeRecord, host: HostName) -> bool:
+    """Tell whether a change is about a host, or places units there."""
     return host == change.spec.host or any(host in move.after.hosts for move in change.plan.moves)
 
 
 def _concerns(change: ChangeRecord, tier: str) -> bool:
-    """Tell whether a change does something to a tier."""
+    """Tell whether a change affects a tier."""
     return _is_of_all(change.spec) or tier in {
         change.spec.tier,
         *change.incarnations,
@@ -198,5 +220,5 @@ def _concerns(change: ChangeRecord, tier: str) -> bool:
 
 
 def _is_of_all(spec: ChangeSpec) -> bool:
-    """Tell whether a change is a pause or resume of all tiers."""
+    """Tell whether a change pauses or resumes all tiers."""
     return KINDS[spec.kind].is_of_all(spec)

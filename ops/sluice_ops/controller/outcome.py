@@ -1,4 +1,4 @@
-"""How a step stands after a pass."""
+"""The three outcomes of a step in one pass."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Waiting:
-    """It goes on; the sentence says what it waits for."""
+    """The step continues in the next pass; the sentence names what the step waits for."""
 
     sentence: str
 
 
 @dataclass(frozen=True)
 class Done:
-    """It has ended well."""
+    """The step has ended well."""
 
     sentence: str
     details: dict[str, Any] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """It has ended; the sentence says why, and what to do."""
+    """The step has failed; the sentence says why, and what to do next."""
 
     sentence: str
     details: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""The draft of one pass: policies and steps change it, and `writes` returns what then differs from the snapshot."""
+"""The draft of one pass: policies and steps change it; `writes` returns the differences to the
+snapshot.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -92,12 +94,14 @@ class Draft:
         """Incarnations that died before they took over → the reason."""
         self.statuses: dict[TierName, TierStatus] = {}
         self.events: list[str] = []
-        """Decisions of this pass as sentences, for the log and for the journals of open operations."""
+        """Decisions of this pass as sentences, for the log and for the journals of open operations.
+        """
         self.results: dict[OperationId, Result] = {}
         self.posted: dict[OperationId, Operation] = {}
         """Steps of the controller's own changes, which the next pass carries out."""
         self.room: Hosts | None = None
-        """What the hosts hold, once `capacity` has counted it. Changes of the draft keep it true."""
+        """What the hosts hold, once `capacity` has counted it. Changes of the draft keep it true.
+        """
         self._usable: frozenset[HostName] | None = None
         self._journals: dict[OperationId, list[str]] = {}
 
@@ -217,7 +221,9 @@ class Draft:
         self.owners[tier] = self.owners[tier].model_copy(update=fields)
 
     def make_owner(self, tier: TierName, number: Incarnation) -> None:
-        """Make an incarnation the only owner: no handover is under way, and no standby is beside it."""
+        """Make an incarnation the only owner: no handover is under way, and no standby is beside
+        it.
+        """
         self.update_owner(tier, owner=number, next=None, standby=None, phase=Phase.STEADY, paused_workers=())
 
     # -- hosts, batch and changes
@@ -227,7 +233,7 @@ class Draft:
         return self.view.hosts.get(name)
 
     def is_lost(self, name: HostName) -> bool:
-        """Tell whether a host's agent has been silent for too long, or the host is off the channel."""
+        """Tell whether a host is off the channel, or its agent has been silent for too long."""
         return name in self.lost or name not in self.view.hosts
 
     def host_state(self, name: HostName) -> HostState:

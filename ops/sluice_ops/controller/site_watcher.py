@@ -1,6 +1,7 @@
-"""The site file as a controller goes by it: a change of it holds at once; what cannot be used is said, and the last good one goes on.
+"""Follows the site file: a valid change applies at once; after an invalid change the last valid
+file applies.
 
-Started by `__main__`, which has it followed in a thread of its own.
+`__main__` starts the watcher in a thread of its own.
 """
 
 import time
@@ -18,21 +19,21 @@ from sluice_ops.snapshot.rules import rules_of
 log = structlog.get_logger()
 
 LOOK_SECONDS = 1.0
-"""Between two looks. A file that differs between them is still being written."""
+"""Time between two looks. A file that differs between two looks is still being written."""
 
 
-class Rulebook:
-    """The rules of one site file."""
+class SiteWatcher:
+    """The current rules of one site file."""
 
     def __init__(self, path: Path) -> None:
-        """Read it; SiteError where it cannot be used."""
+        """Read the file; SiteError if it cannot be used."""
         self._path = path
-        self._seen = self._read = _stamp(path)
+        self._seen = self._read = _fingerprint(path)
         self.rules: Rules = rules_of(load(path), Layers())
-        """What holds now; without layers."""
+        """The rules that apply now, without layers."""
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Look for ever, and tell when other rules hold."""
+        """Look for ever, and call `changed` when the rules have changed."""
         while True:
             time.sleep(LOOK_SECONDS)
             try:
@@ -40,12 +41,15 @@ class Rulebook:
                     changed()
             except Exception:
                 log.exception(
-                    "the site file could not be looked at: the one before it holds", path=str(self._path)
+                    "the site file could not be read; its last valid version applies", path=str(self._path)
                 )
 
     def look(self) -> bool:
-        """Read the file anew when it has changed and is the same as at the last look; tell whether there is news."""
-        before, self._seen = self._seen, _stamp(self._path)
+        """Read the file if it has changed and was stable since the last look.
+
+        Return whether the rules have changed.
+        """
+        before, self._seen = self._seen, _fingerprint(self._path)
         if self._seen == self._read or self._seen != before:
             return False
         self._read = self._seen
@@ -53,7 +57,7 @@ class Rulebook:
             rules = rules_of(load(self._path), Layers())
         except SiteError as error:
             log.error(  # noqa: TRY400
-                "the site file cannot be used: the one before it holds",
+                "the site file cannot be used; its last valid version applies; next: sluice doctor",
                 path=str(self._path),
                 error=str(error),
             )
@@ -62,14 +66,14 @@ class Rulebook:
             return False
         self.rules = rules
         if not rules.refused:
-            log.info("the site file has changed: it holds from now on", path=str(self._path))
+            log.info("the site file has changed; the new version applies now", path=str(self._path))
         return True
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes whenever the file does."""
+def _fingerprint(path: Path) -> tuple[int, int, int] | None:
+    """Return a fingerprint that changes whenever the file does; None if the file is missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

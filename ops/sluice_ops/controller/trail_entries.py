@@ -1,6 +1,7 @@
-"""What a pass adds to the trail, in the same request as what it tells.
+"""The entries that a pass adds to the trail, in the same request as its decisions.
 
-That is changes that it began, refused or ended, who asked to undo one, hosts in quarantine, and what the site file says by now.
+Entries tell of changes that began, were refused, were aborted or ended, of hosts in quarantine, and
+of a changed site file.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ _ENDED = {ChangeState.DONE: Outcome.DONE, ChangeState.ABORTED: Outcome.ABORTED}
 
 
 def writes(draft: Draft) -> Iterator[Write]:
-    """Return the new entries."""
+    """Yield the writes of new entries."""
     for identity, result in draft.results.items():
         if identity not in draft.view.operations:
             continue
@@ -39,28 +40,33 @@ def writes(draft: Draft) -> Iterator[Write]:
         record = draft.records[name]
         if record is not host.record and record.by == QUARANTINE and record.until != host.record.until:
             yield _of_quarantine(draft, name, record)
-    if draft.view.site is not None and (differs := site_settings.differences(draft.view.site, draft.site)):
+    if draft.view.site is not None and (
+        differences := site_settings.differences(draft.view.site, draft.site)
+    ):
         layer = Layer.BASE.name.lower()
         entry = Entry(
             at=draft.now,
             by=SITE_FILE,
             layer=layer,
-            what=differs,
+            what=differences,
             outcome=Outcome.DONE,
-            sentence="it holds from now on",
+            sentence="the new settings apply from now on",
         )
         yield Write(paths.trail(Role.CONTROLLER, f"site.{draft.now * 1000:.0f}"), entry, None)
 
 
 def _of_quarantine(draft: Draft, host: HostName, record: HostRecord) -> Write:
-    """Tell that a quarantine has begun or is over. No change tells it, as nobody asked for it."""
+    """Return the entry of a quarantine that began or ended.
+
+    No change reports it, as nobody asked for it.
+    """
     begun = bool(record.reason)
     entry = Entry(
         at=draft.now,
         by=CONTROLLER,
         what=f"{'quarantine' if begun else 'return'} {host}",
         outcome=Outcome.DONE,
-        sentence=record.reason if begun else "its quarantine is over",
+        sentence=record.reason if begun else "the quarantine is over",
     )
     name = f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"
     return Write(paths.trail(Role.CONTROLLER, name), entry, None)

@@ -10,7 +10,7 @@ import yaml
 from sluice_ops.channel import Channel
 from sluice_ops.channel.client import SESSION_SECONDS
 from sluice_ops.controller.decide import decide
-from sluice_ops.controller.leader import LOST_SECONDS, collect_seldom
+from sluice_ops.controller.leader import LOST_SECONDS, collect_rarely
 from sluice_ops.local.simulation import cluster, losses, machine
 from sluice_ops.local.simulation.cluster import Size
 from sluice_ops.local.simulation.processes import Agents, Controllers
@@ -27,7 +27,7 @@ def simulate(size: Size, say: Say) -> Figures:
     cluster.check(size)
     machine.check(size)
     say(f"{size.hosts} hosts with {size.slots} slots in {size.tiers} tiers; planning them {PLANS} times")
-    collect_seldom()  # as the controller does, whose decisions these are
+    collect_rarely()  # as the controller does, whose decisions these are
     _plan(Size(cluster.FEWEST_TIERS, cluster.FEWEST_TIERS))  # the first one loads the solver
     planned = min(_plan(size) for _ in range(PLANS))
     with ExitStack() as stack:

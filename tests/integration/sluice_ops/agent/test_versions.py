@@ -123,7 +123,7 @@ def test_an_upgrade_one_by_one_and_back_again_under_slots_that_run(
     assert raw(lab, paths.assignment("h1")).count(ADDED) == 3, "of the first unit, and the assignment"
     refused = controllers.survey()
     assert not refused.ok
-    assert "a newer version of Sluice has posted it" in refused.sentence
+    assert "A newer version of Sluice posted it" in refused.sentence
     goes_on(lab, first, second)
 
     # a new agent under it: it adopts what runs, and its word counts

@@ -111,11 +111,11 @@ NO_WORD = [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.
 @pytest.mark.parametrize("path", NO_WORD)
 def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path):
     controller = Controller(channel, "c1", lambda: RULES)
-    term = controller._take_office(channel.session)
+    term = controller._become_leader(channel.session)
     controller._pass(term)
     channel.kazoo.create(path, b"", makepath=True)
     new = Controller(channel, "c2", lambda: RULES)
-    term = new._take_office(channel.session)
+    term = new._become_leader(channel.session)
     for _ in range(2):
         new._pass(term)
     assert path in channel.refused
@@ -128,11 +128,11 @@ def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path)
 
 def test_an_unreadable_epoch_is_replaced_and_older_leaders_are_fenced(channel):
     old = Controller(channel, "c1", lambda: RULES)
-    term = old._take_office(channel.session)
+    term = old._become_leader(channel.session)
     old._pass(term)
     channel.kazoo.set(paths.EPOCH, b"")
     new = Controller(channel, "c2", lambda: RULES)
-    after = new._take_office(channel.session)
+    after = new._become_leader(channel.session)
     assert (after.epoch, channel.read(paths.EPOCH, EpochRecord).value) == (
         2,
         EpochRecord(epoch=2, leader="c2"),
@@ -140,8 +140,8 @@ def test_an_unreadable_epoch_is_replaced_and_older_leaders_are_fenced(channel):
     new._pass(after)
     with pytest.raises(ConflictError):
         channel.multi([Guard(paths.EPOCH, term.version), Write(paths.LAYERS, Layers(), None)])
-    with pytest.raises(Deposed, match="c2 has taken office since"):
-        old._look_into(term, ConflictError())
+    with pytest.raises(Deposed, match="c2 has become leader"):
+        old._resolve_conflict(term, ConflictError())
 
 
 def test_what_is_too_large_for_zookeeper_is_refused_by_name(channel):
@@ -169,11 +169,11 @@ def test_a_status_too_large_for_zookeeper_is_cut_and_the_leader_leads(channel, m
     }
     monkeypatch.setattr(leader, "decide", lambda *_: Decision((), "x" * 2_000_000, tiers, under_way=False))
     controller = Controller(channel, "c1", lambda: RULES)
-    term = controller._take_office(channel.session)
+    term = controller._become_leader(channel.session)
     controller._pass(term)
     found = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
     assert found.value.sentence.startswith(
-        "what is said of the tiers is too long for /controller/status, and cut short: xxx"
+        "the status is too long for /controller/status and was cut short: xxx"
     )
     assert found.value.tiers["t199"] == TierStatus(state=TierState.FAILED, sentence="has failed")
     controller._pass(term)
@@ -199,7 +199,7 @@ def test_a_write_too_large_is_named_in_the_status_and_the_leader_stays(channel, 
     controller.run()
     said = channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
     assert said.sentence.startswith(
-        "decides nothing: controller c1 has failed and tries again, its log says where (`sluice logs controller`): "
+        "decides nothing: controller c1 failed and retries; for the full error: sluice logs controller; error: "
     )
     assert "TooLargeError: /config/layers would have 1,000,009 bytes" in said.sentence
     assert channel.read(paths.EPOCH, EpochRecord).value.epoch == 1

@@ -16,7 +16,7 @@ from simulation.live import STEP_SECONDS, LiveWorld
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from sluice_ops.channel.client import SESSION_SECONDS
 from sluice_ops.controller.leader import PERIOD_SECONDS, Controller
-from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.controller.site_watcher import SiteWatcher
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, UnitKind
 from sluice_ops.model.change import ChangeRecord, ChangeState, EpochRecord, Step
@@ -148,7 +148,7 @@ def test_exactly_one_of_three_controllers_leads_after_each_of_two_kills(pipeline
 @contextmanager
 def led_from_here(world, controllers, own):
     """Have a controller on this connection lead, in this process, and the pipeline run."""
-    c1 = Controller(own, "c1", lambda: Rulebook(controllers.site).rules)
+    c1 = Controller(own, "c1", lambda: SiteWatcher(controllers.site).rules)
     thread = threading.Thread(target=c1.run)
     thread.start()
     try:
@@ -300,7 +300,7 @@ def test_a_changed_site_file_is_drift_and_repair_applies_it(pipeline):
     controllers.site.write_text("pipeline: [")
     for _ in range(40):
         world.tick()
-    assert "the one before it holds" in (controllers.folder / "c1.log").read_text()
+    assert "its last valid version applies" in (controllers.folder / "c1.log").read_text()
     assert leader(world) == "c1"
 
 
@@ -456,7 +456,7 @@ def test_writes_of_a_leader_that_was_frozen_before_them_are_refused(pipeline):
     world.until_true(lambda: leader(world) == "c2", 120)
     controllers.running["c1"].send_signal(signal.SIGCONT)
     world.until_true(
-        lambda: "does not lead: c2 has taken office since" in (controllers.folder / "c1.log").read_text(), 60
+        lambda: "does not lead: c2 has become leader" in (controllers.folder / "c1.log").read_text(), 60
     )
     assert not world.channel.exists(paths.change("k1"))
     assert not world.channel.exists(paths.LOCK)

@@ -8,7 +8,7 @@ import pytest
 
 from sluice_ops.channel import Channel
 from sluice_ops.controller.leader import Controller
-from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.controller.site_watcher import SiteWatcher
 from sluice_ops.model import paths
 from sluice_ops.model.change import EpochRecord
 from tests.ensemble import Ensemble
@@ -102,7 +102,7 @@ def test_only_the_majority_side_of_a_partition_has_an_acting_controller(
         for _ in range(20):
             world.tick()
         servers.release()
-        world.until_true(lambda: "does not lead: its session has ended" in log.read_text(), 60)
+        world.until_true(lambda: "does not lead: its ZooKeeper session has ended" in log.read_text(), 60)
         world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
         for _ in range(30):
             world.tick()
@@ -117,7 +117,7 @@ def test_only_the_majority_side_of_a_partition_has_an_acting_controller(
 def test_what_a_controller_decides_on_what_is_no_longer_so_is_refused(world, large, small, servers, capsys):
     site = large.folder / "c1.yaml"
     site.write_text(large.site.read_text())
-    book = Rulebook(site)
+    book = SiteWatcher(site)
     with Channel(small, session_seconds=60) as own:  # ZooKeeper does not end its session meanwhile
         c1 = Controller(own, "c1", lambda: book.rules)
         thread = threading.Thread(target=c1.run)
@@ -139,9 +139,7 @@ def test_what_a_controller_decides_on_what_is_no_longer_so_is_refused(world, lar
             servers.release()
             heard = []
             world.until_true(
-                lambda: (
-                    heard.append(capsys.readouterr().out) or "c2 has taken office since" in "".join(heard)
-                ),
+                lambda: heard.append(capsys.readouterr().out) or "c2 has become leader" in "".join(heard),
                 30,
             )
         finally:

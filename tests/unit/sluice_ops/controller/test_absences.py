@@ -47,18 +47,18 @@ def test_after_a_braked_host_returns_others_may_follow_for_a_moment():
     absences.lost(view)
     now = 12.0
     absences.lost(replace(view, hosts=back))
-    assert not absences.coming(), "the brake did not hold it"
+    assert not absences.braked_return(), "the brake did not hold it"
     now = 13.0
     absences.lost(replace(view, status=status))
-    assert not absences.coming(), "none is back"
+    assert not absences.braked_return(), "none is back"
     now = 20.0
     absences.lost(replace(view, hosts=back, status=status))
-    assert absences.coming()
+    assert absences.braked_return()
     assert absences.due() == pytest.approx(12.0)
     now = 32.5
     assert absences.due() == 0.0, "the last pass was told that others are coming"
     absences.lost(replace(view, hosts=back))
-    assert not absences.coming()
+    assert not absences.braked_return()
     assert absences.due() == inf
 
 

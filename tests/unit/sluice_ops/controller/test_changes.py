@@ -238,7 +238,7 @@ def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
     world.next_driver(name).stuck = True
     world.settle()
     assert (
-        "prepare was not through after 20 s: waiting for counts/2 to be ready (it is warming)"
+        "prepare did not end within 20 s: waiting for counts/2 to be ready (it is warming)"
         in sentences(runbook)[Step.PREPARE]
     )
     world.check_settled()
@@ -299,7 +299,8 @@ def test_an_abandoned_change_is_aborted_and_releases_the_lock(world):
     world.now += 3601
     world.settle()
     assert any(
-        "change d1 is aborted: no step was posted for 60 min" in sentence for sentence in world.sentences
+        "change d1 is aborted and its maintenance lock released: no step was posted for 60 min" in sentence
+        for sentence in world.sentences
     )
     assert {world.host_state(name) for name in world.agents} == {HostState.UP}
     world.check_settled()
@@ -310,7 +311,7 @@ def test_steps_of_changes_that_have_not_begun_or_have_ended_are_answered(world):
     runbook.left, runbook.current = [], Step.CUT
     runbook.post(Step.CUT)
     world.settle()
-    assert sentences(runbook)[Step.CUT] == "change d1 has not begun; its preflight comes first"
+    assert sentences(runbook)[Step.CUT] == "change d1 has not begun; post its preflight first"
     assert sentences(runbook)[Step.ABORT] == "nothing to undo: change d1 never began, and will not"
     late = world.begin("d1", kind="drain", host="h1")
     world.settle()

@@ -13,7 +13,7 @@ from sluice_ops.controller.leader import Absences
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import batch
 from sluice_ops.controller.policies.capacity import cluster
-from sluice_ops.controller.split_writes import portions
+from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import (
@@ -105,7 +105,7 @@ class Mortal(World):
         writes = list(decision.writes)
         if view.status is None or view.status.model_copy(update={"at": status.at}) != status:
             writes.append(Write(paths.CONTROLLER_STATUS, status, view.versions.get(paths.CONTROLLER_STATUS)))
-        found = portions(writes, view, 1)
+        found = split_writes(writes, view, 1)
         if self.written is not None and decision.writes:
             self.written.append((self.twin(), found))
         for portion in found:

@@ -68,7 +68,7 @@ def test_only_the_first_claim_in_time_gets_and_opens_the_credential():
         opened(answer, SECOND)
     with pytest.raises(SealError):
         unlock(unseal(answer.data, FIRST, "answer to h4"), "another token", "bundle")
-    assert site.trail() == [("join h4 with its token, from a machine that calls itself m", Outcome.DONE)]
+    assert site.trail() == [("join h4 with its token, from machine m", Outcome.DONE)]
     writes = site.channel.writes
     assert site.answer() == answer
     assert site.channel.writes == writes, "it is answered once"
@@ -106,7 +106,7 @@ def test_a_controller_with_another_credential_says_why_it_cannot_join():
     changed.token()
     changed.claim(FIRST)
     changed.joining = changed.controller("d" * 32)
-    assert "its credential was changed since the token was made" in changed.answer().refused
+    assert "credential was changed after the token was made" in changed.answer().refused
 
 
 def test_what_waits_for_one_host_is_not_opened_for_another():

@@ -141,7 +141,7 @@ def test_a_step_has_its_whole_deadline_and_not_more(jump):
     assert Step.PREPARE not in runbook.results
     for _ in range(12):
         world.tick()
-    assert "was not through after 60 s" in runbook.results[Step.PREPARE].sentence
+    assert "did not end within 60 s" in runbook.results[Step.PREPARE].sentence
 
 
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])

@@ -44,7 +44,7 @@ class Leader:
     def __init__(self, world):
         self.world = world
         self.controller = Controller(world.channel, "c1", lambda: RULES)
-        self.term = self.controller._take_office(1)
+        self.term = self.controller._become_leader(1)
 
     def go_on(self, passes=20):
         """Make passes as a leader does, and have the agents take a step after each."""
@@ -53,7 +53,7 @@ class Leader:
             try:
                 self.controller._pass(self.term)
             except ConflictError as conflict:
-                self.controller._look_into(self.term, conflict)
+                self.controller._resolve_conflict(self.term, conflict)
             for agent in self.world.agents.values():
                 agent.step()
 
@@ -218,7 +218,8 @@ def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elect
     elected.run()
     assert len(passes) == 2
     assert (
-        f"does not lead: {paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew" in said
+        f"controller does not lead: {paths.EPOCH} is missing or cannot be read; the next leader writes it again"
+        in said
     )
     assert world.channel.read(paths.EPOCH, EpochRecord).value == EpochRecord(epoch=1, leader="c1"), (
         "it had not told of its first term"
@@ -288,10 +289,10 @@ def test_an_unforeseen_error_is_reported_and_the_controller_retries(world, elect
     elected.run()
     assert len(said) == 3
     assert elected._stopping.waits == [process.FAILED_SECONDS] * 3
-    where = "its log says where (`sluice logs controller`)"
+    where = "for the full error: sluice logs controller"
     assert (
         said[1].sentence
-        == f"decides nothing: controller c1 has failed and tries again, {where}: LookupError: no such word"
+        == f"decides nothing: controller c1 failed and retries; {where}; error: LookupError: no such word"
     )
     assert (said[1].epoch, said[2].epoch) == (1, 2)
     assert "in decide" in capsys.readouterr().out
@@ -355,5 +356,5 @@ def test_an_old_leader_does_not_say_anew_what_another_one_has_said(world, monkey
 
     monkeypatch.setattr(world.channel, "read", read_just_before_another_takes_office)
     with pytest.raises(ConflictError):
-        leader.controller._look_into(leader.term, ConflictError(paths.CONTROLLER_STATUS))
+        leader.controller._resolve_conflict(leader.term, ConflictError(paths.CONTROLLER_STATUS))
     assert paths.CONTROLLER_STATUS in world.channel.damaged

@@ -51,7 +51,8 @@ def test_it_is_aborted_soon_after_its_deadline(world):
     runbook = left_alone(world, 120.0)
     assert 150.0 < lasts(world) < 155.0
     assert any(
-        "change d1 is aborted: its deadline passed 30 s ago, no step is posted" in said
+        "change d1 is aborted and its maintenance lock released: its deadline passed more than 30 s ago, and no step is posted"
+        in said
         for said in world.sentences
     )
     freed(world, runbook)

@@ -7,7 +7,7 @@ from simulation.world import World
 
 from sluice_ops.channel import Write
 from sluice_ops.controller.decide import decide
-from sluice_ops.controller.split_writes import portions
+from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.local.simulation.cluster import Size, unplanned
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment
@@ -26,7 +26,7 @@ def size_of(portion):
 def test_portions_hold_all_of_it_once_and_are_no_larger_than_they_may_be(hosts, most):
     view, moment = unplanned(Size(hosts, hosts * 8))
     writes = decide(view, moment).writes
-    found = portions(writes, view, most)
+    found = split_writes(writes, view, most)
     assert sorted(write.path for portion in found for write in portion) == sorted(
         write.path for write in writes
     )
@@ -46,8 +46,8 @@ def test_portions_hold_all_of_it_once_and_are_no_larger_than_they_may_be(hosts, 
 
 def test_a_pass_of_usual_size_is_one_request():
     view, moment = unplanned(Size(40, 320))
-    assert len(portions(decide(view, moment).writes, view)) == 1
-    assert portions((), View()) == []
+    assert len(split_writes(decide(view, moment).writes, view)) == 1
+    assert split_writes((), View()) == []
 
 
 class Dying(World):
@@ -58,7 +58,7 @@ class Dying(World):
     def controller_pass(self):
         view, decision = self.decide()
         self.sentences.append(decision.sentence)
-        first, *_ = portions(decision.writes, view, self.most) or [[]]
+        first, *_ = split_writes(decision.writes, view, self.most) or [[]]
         if first:
             self.channel.multi(first)
         self.check()
@@ -93,7 +93,7 @@ def test_what_takes_units_away_is_written_before_what_adds_some():
     more = view.hosts[full].assignment
     other = next(name for name in view.hosts if name != full)
     writes = [Write(paths.assignment(other), more, 1), Write(paths.assignment(full), empty, 1)]
-    assert [write.path for portion in portions(writes, view, 1) for write in portion] == [
+    assert [write.path for portion in split_writes(writes, view, 1) for write in portion] == [
         paths.assignment(full),
         paths.assignment(other),
     ]

@@ -72,7 +72,7 @@ def test_quarantine_and_its_end_are_in_the_trail_as_the_controllers_own(world):
     world.tick(QUARANTINE_SECONDS)
     world.settle()
     assert [(each.by, each.what, each.sentence) for each in entries(world)[1:]] == [
-        (CONTROLLER, "return h2", "its quarantine is over")
+        (CONTROLLER, "return h2", "the quarantine is over")
     ]
 
 

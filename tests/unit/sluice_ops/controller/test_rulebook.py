@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from simulation.world import HOSTS, World
 
-from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.controller.site_watcher import SiteWatcher
 from sluice_ops.site.site_file import SiteError
 
 BASE = "pipeline: p\nhosts: []\n"
@@ -26,7 +26,7 @@ def looked(book):
 
 
 def test_a_change_holds_from_the_second_look_on(path):
-    book = Rulebook(path)
+    book = SiteWatcher(path)
     assert looked(book) == [False, False]
     path.write_text(SITE.format(place="zone:annex"))
     assert looked(book) == [False, True]
@@ -35,7 +35,7 @@ def test_a_change_holds_from_the_second_look_on(path):
 
 
 def test_a_file_that_is_still_being_written_is_waited_for(path):
-    book = Rulebook(path)
+    book = SiteWatcher(path)
     for number in range(3):
         path.write_text(SITE.format(place=f"h{number}") + "#" * number)
         assert not book.look()
@@ -50,7 +50,7 @@ SHIFT = "shifts: {night: {schedule: daily}}\n"
     "text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n", BASE + SHIFT]
 )
 def test_what_cannot_be_used_changes_nothing_and_is_said(path, text):
-    book = Rulebook(path)
+    book = SiteWatcher(path)
     before = book.rules
     path.write_text(text)
     assert looked(book) == [False, True]
@@ -61,14 +61,14 @@ def test_what_cannot_be_used_changes_nothing_and_is_said(path, text):
     assert replace(book.rules, refused="") == before
     path.write_text(text)
     with pytest.raises(SiteError, match=r"site\.yaml: "):
-        Rulebook(path)
+        SiteWatcher(path)
     path.write_text(SITE.format(place="h1"))
     assert looked(book) == [False, True]
     assert book.rules == before
 
 
 def test_a_touch_changes_nothing(path):
-    book = Rulebook(path)
+    book = SiteWatcher(path)
     os.utime(path, (1, 1))
     assert looked(book) == [False, False]
 
@@ -78,7 +78,7 @@ def test_what_keeps_tiers_apart_is_read(path):
         "pipeline: p\nhosts: []\nspread: {counts: {host: 1, rack: 2}}\nseparate: [[counts, enrich]]\n"
         "dedicated: {'label:gpu': [enrich]}\nbudget: {counts: 1}\n"
     )
-    rules = Rulebook(path).rules
+    rules = SiteWatcher(path).rules
     assert dict(rules.spread["counts"]) == {"host": 1, "rack": 2, "zone": None}
     assert rules.separate_from("counts") == {"enrich"}
     assert rules.separate_from("outbound") == frozenset()
@@ -93,7 +93,7 @@ def test_why_the_site_file_cannot_be_used_is_in_the_status():
     world.rules = replace(world.rules, refused="site.yaml: budget.counts: it is -1")
     world.tick()
     assert (
-        "the site file was changed and cannot be used, what it said before holds: site.yaml: budget.counts"
+        "the changed site file cannot be used, its last valid version applies: site.yaml: budget.counts"
         in world.sentences[-1]
     )
     world.check_settled()

@@ -86,7 +86,7 @@ def test_a_step_that_fails_is_followed_by_an_abort(world):
         )
     assert done[-1].step is Step.ABORT
     assert done[-1].result.ok
-    assert "was not through after" in done[-2].result.sentence
+    assert "did not end within" in done[-2].result.sentence
 
 
 def test_a_refused_preflight_needs_no_abort(world):

@@ -107,9 +107,7 @@ def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
     good, version, _ = world.channel.nodes[paths.owner("counts")]
     world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
     world.until(lambda: runbook.ended)
-    assert "counts cannot be read any more" in " ".join(
-        result.sentence for result in runbook.results.values()
-    )
+    assert "counts can no longer be read" in " ".join(result.sentence for result in runbook.results.values())
     world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
     world.settle()
     world.check_settled()
@@ -133,7 +131,7 @@ def test_a_pause_of_all_tiers_does_not_pass_over_one_that_cannot_be_read(world):
     good, version, _ = world.channel.nodes[paths.owner("counts")]
     world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
     world.until(lambda: pause.ended)
-    assert "counts cannot be read any more" in pause.results[Step.PAUSE].sentence
+    assert "counts can no longer be read" in pause.results[Step.PAUSE].sentence
     world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
     world.settle()
     world.check_settled()
@@ -182,7 +180,7 @@ def test_an_operation_of_a_newer_version_is_refused_by_its_name(world):
     world.tick()
     result = world.channel.read(paths.result("s1.survey"), Result).value
     assert not result.ok
-    assert "the leading controller does not know operation s1.survey" in result.sentence
+    assert "operation s1.survey was not done: the leading controller cannot read it" in result.sentence
     drain = world.begin("d1", kind="drain", host="h1")
     world.settle()
     assert drain.ok, drain.results
@@ -226,13 +224,13 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
 @pytest.mark.parametrize(
     ("kind", "what", "why"),
     [
-        ("pause", {"tier": "counts"}, "this pause is of counts: "),
-        ("resume", {}, "this resume is of counts: "),
-        ("pause", {"workers": ("slot-counts-1-0",)}, "this pause is of counts: "),
+        ("pause", {"tier": "counts"}, "this pause concerns counts: "),
+        ("resume", {}, "this resume concerns counts: "),
+        ("pause", {"workers": ("slot-counts-1-0",)}, "this pause concerns counts: "),
         (
             "migrate",
             {"tier": "enrich", "to": "h3"},
-            "a migrate takes room, and how much of it counts needs is not known: ",
+            "a migrate needs room, and the room of counts is unknown: ",
         ),
     ],
 )
@@ -285,12 +283,12 @@ def everything(world):
         (
             "drain",
             {"host": "h1"},
-            "a drain takes room, and how much there is is not known: what h2 has cannot be read",
+            "a drain needs room, and the free room is unknown: what h2 has cannot be read",
         ),
         (
             "scale",
             {"tier": "enrich", "k": 3},
-            "a scale takes room, and how much there is is not known: what h2 has cannot be read",
+            "a scale needs room, and the free room is unknown: what h2 has cannot be read",
         ),
     ],
 )
