@@ -58,11 +58,11 @@ def agent_metrics(*found: FoundUnit) -> AgentMetrics:
     )
     containers = SimpleNamespace(usage=lambda unit: Usage(800, 1000, 2.5) if unit == slot().id else None)
     return AgentMetrics(
-        cast("Any", SimpleNamespace(found=units, troubles={})),
+        cast("Any", SimpleNamespace(units=units, troubles={})),
         cast("Any", containers),
         cast("Any", SimpleNamespace(refusals=1)),
         cast("Any", SimpleNamespace(waited={slot().id: 1.5}, starved={slot().id: 1.0})),
-        cast("Any", SimpleNamespace(taken={slot().id: 4096})),
+        cast("Any", SimpleNamespace(used_bytes={slot().id: 4096})),
         cast("Any", SimpleNamespace(ended={UnitKind.SLOT: 0, UnitKind.DRIVER: 1})),
     )
 

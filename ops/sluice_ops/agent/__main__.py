@@ -1,4 +1,7 @@
-"""`python -m sluice_ops.agent --host NAME`: the agent of one host; with `--stop-all`, the end of everything that it runs."""
+"""Run the agent of one host, or end all units of the host with `--stop-all`.
+
+The agent runs until SIGTERM. Its units continue after it, and the next agent adopts them.
+"""
 
 import argparse
 import fcntl
@@ -53,11 +56,13 @@ from sluice_ops.site.site_file import load as load_site
 log = structlog.get_logger()
 
 WRONG_USAGE = 2
+"""The exit code if a person has to correct something before the agent can start."""
 STOP_SECONDS = GRACE_SECONDS + 10
+"""How long `--stop-all` tries to end the units."""
 
 
 class HostTakenError(Exception):
-    """An agent of this host runs on this machine already."""
+    """Another agent process of this host runs on this machine."""
 
 
 REFUSED = (
@@ -68,35 +73,41 @@ REFUSED = (
     endpoints.EndpointsError,
     JoinError,
 )
-"""What a person has to mend before the agent can start."""
+"""Errors that a person has to correct before the agent can start."""
 
 
 def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m sluice_ops.agent", description=__doc__)
     parser.add_argument("--host", required=True, help="the host's name, as in the site file")
     parser.add_argument(
         "--zookeeper",
-        help="host:port/chroot of a channel that is open to all; without it, the endpoints file's, which its drivers use in any case",
+        help="host:port/chroot of a ZooKeeper without access lists (default: the endpoints file's ZooKeeper "
+        "and credential; drivers always use the endpoints file)",
     )
     parser.add_argument(
-        "--address", help="for a host that is not in the site file: the address that its slots listen at"
+        "--address",
+        help="the address at which slots listen, for a host that is not in the site file; "
+        "needs --cpu and --memory",
     )
-    parser.add_argument("--zone", default="onprem", help="likewise: its zone, such as ec2")
-    parser.add_argument("--labels", default="", help="likewise: its labels, with commas")
-    parser.add_argument("--cpu", type=float, help="likewise: the cores that it gives")
-    parser.add_argument("--memory", help="likewise: the memory that it gives, such as 4g")
+    parser.add_argument("--zone", default="onprem", help="with --address: the host's zone, such as ec2")
+    parser.add_argument("--labels", default="", help="with --address: the host's labels, separated by commas")
+    parser.add_argument("--cpu", type=float, help="with --address: how many cores units may use")
+    parser.add_argument("--memory", help="with --address: how much memory units may use, such as 4g")
     parser.add_argument(
         "--token-file",
         type=Path,
-        help="what `sluice token` has made for this host: it joins with it, once; the file goes when the host is registered",
+        help="the file with this host's join token, made by `sluice token`; "
+        "the agent deletes the file after the host is registered",
     )
     parser.add_argument("--stop-all", action="store_true", help="end every unit of the host, then exit")
     return parser.parse_args(words)
 
 
-def hold(folder: HostFolder, host: str) -> IO[str]:
-    """Make sure to be this host's only agent on this machine, for as long as the returned file is open."""
+def lock_host(folder: HostFolder, host: str) -> IO[str]:
+    """Lock the host's folder, and return the open lock file: closing it releases the lock.
+
+    Raise HostTakenError if another process of this machine holds the lock.
+    """
     folder.make()
     file = (folder.path / "lock").open("a")
     try:
@@ -104,29 +115,30 @@ def hold(folder: HostFolder, host: str) -> IO[str]:
     except BlockingIOError as error:
         file.close()
         other = folder.agent()
-        message = f"an agent of host {host!r} runs already, process {other.pid if other else '?'}: stop that one first"
+        holder = "as a process without a pid file" if other is None else f"as process {other.pid}"
+        message = f"an agent of host {host!r} runs already on this machine, {holder}; stop that agent first"
         raise HostTakenError(message) from error
-    me = live_process(os.getpid())
-    if me is not None:
-        with log_write_errors("who serves the host"):
-            folder.keep_agent(me)
+    this_process = live_process(os.getpid())
+    if this_process is not None:
+        with log_write_errors("the agent's pid (agent.json)"):
+            folder.write_agent(this_process)
     return file
 
 
 def serve(
     facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None, token_file: Path | None
 ) -> None:
-    """Run the agent until SIGTERM."""
-    where = endpoints.load()
+    """Run the agent until SIGTERM or SIGINT."""
+    services = endpoints.load()
     check_address(facts)
     home = endpoints.home()
     folder = HostFolder(home, facts.name)
-    with hold(folder, facts.name):
+    with lock_host(folder, facts.name):
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
         containers, cores = open_cores(home, facts, cores_of(facts.name, site), containers)
         containers, network = open_network(home, facts.name, link_of(facts.name, site), containers)
         installation = Installation(
-            home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts
+            home, services.home, endpoints.file(), site_file, services.spark, services.spark_secret, facts
         )
         process_control = ProcessControl(folder, containers, installation)
         neighbours, disks, heartbeats = (
@@ -135,13 +147,13 @@ def serve(
             Heartbeats(process_control),
         )
         rebooter = Rebooter(folder, facts.name, site.reboot)
-        rebooter.came_back()
-        credential = None if zookeeper else where.needed(Role.AGENT)
+        rebooter.check_reboot()
+        credential = None if zookeeper else services.needed(Role.AGENT)
         if credential is not None:
             own = folder.credential()
             credential = replace(credential, own=own)
             facts = facts.model_copy(update={"known_as": own.known_as})
-        channel = Channel(zookeeper or where.zookeeper, credential)
+        channel = Channel(zookeeper or services.zookeeper, credential)
         presence = Presence(channel, facts, home, os.getpid(), token_file)
         agent = Agent(
             channel=channel,
@@ -156,8 +168,15 @@ def serve(
         )
         signal.signal(signal.SIGTERM, lambda *_: agent.end())
         signal.signal(signal.SIGINT, lambda *_: agent.end())
-        said = {"limits": containers.limits, "cores": cores, "network": network}
-        log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, **said)
+        log.info(
+            "agent started",
+            host=facts.name,
+            address=facts.address,
+            zone=facts.zone,
+            limits=containers.limits,
+            cores=cores,
+            network=network,
+        )
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
         metrics_server.serve(
@@ -166,47 +185,54 @@ def serve(
             AgentMetrics(process_control, containers, presence, neighbours, disks, heartbeats),
         )
         agent.run()
-        log.info("agent ends; its units go on", host=facts.name)
+        log.info("agent stopped; its units continue, and the next agent adopts them", host=facts.name)
 
 
 def stop_all(host: str) -> int:
-    """End every unit of a host; return how many could not be ended."""
+    """End every unit of a host; return the number of units that still run after 20 s."""
     home = endpoints.home()
-    if host not in (known := host_names(home)):
+    if host not in (known_hosts := host_names(home)):
         message = (
-            f"no agent of host {host!r} has run in {home}; of these one has: {', '.join(known) or 'none'}"
+            f"host {host!r} has no units to end: no agent of this host has run with SLUICE_HOME {home}; "
+            f"agents of these hosts have: {', '.join(known_hosts) or 'none'}"
         )
         raise UnknownHostError(message)
     folder = HostFolder(home, host)
-    with hold(folder, host):
+    with lock_host(folder, host):
         process_control = ProcessControl(
             folder, find_network(home, host, find_cores(home, host, find_containers(home, host))), None
         )
-        ages, until = TimestampAges(), time.monotonic() + STOP_SECONDS
-        while (found := process_control.find()) and time.monotonic() < until:
-            ages.track(timestamps(found))
-            there = [on_monotonic_clock(found_unit, ages.first_seen) for found_unit in found]
-            for action in reconcile(Assignment(), there, time.monotonic(), reclaim_seconds=0.0).actions:
+        ages, deadline = TimestampAges(), time.monotonic() + STOP_SECONDS
+        while (units := process_control.find()) and time.monotonic() < deadline:
+            ages.track(timestamps(units))
+            units = [on_monotonic_clock(found_unit, ages.first_seen) for found_unit in units]
+            for action in reconcile(Assignment(), units, time.monotonic(), reclaim_seconds=0.0).actions:
                 process_control.do(action)
             time.sleep(0.1)
-        if not found:
+        if not units:
             process_control.close()
-    for left in found:
-        log.error("could not be ended", unit=left.unit.id, pid=left.pid)
-    return len(found)
+    for found_unit in units:
+        log.error(
+            "unit still runs: the kernel did not end its processes; run --stop-all again or reboot the host",
+            unit=found_unit.unit.id,
+            pid=found_unit.pid,
+            waited_seconds=STOP_SECONDS,
+        )
+    return len(units)
 
 
 def main(words: list[str] | None = None) -> int:
-    """Read the command line and do it; every foreseeable error is one clear line."""
+    """Run the command, and return its exit code; an expected error is one line on stderr."""
     arguments = arguments_of(words)
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the loop says itself when ZooKeeper is away, once
+    # The loop logs a lost ZooKeeper connection itself, once.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         if arguments.stop_all:
             return 1 if stop_all(arguments.host) else 0
         if arguments.token_file is not None:
             folder = HostFolder(endpoints.home(), arguments.host)
-            with hold(folder, arguments.host):
+            with lock_host(folder, arguments.host):
                 join(arguments.token_file, folder.credential())
         site_file = site_path()
         site = load_site(site_file)
@@ -225,6 +251,6 @@ def main(words: list[str] | None = None) -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(
-        status
-    )  # the session is left open: the next agent takes it over before anybody sees the host lost
+    # The ZooKeeper session stays open, so that the next agent takes the host over before it counts
+    # as lost.
+    os._exit(status)

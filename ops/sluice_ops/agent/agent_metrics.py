@@ -1,4 +1,7 @@
-"""An agent's figures for Prometheus: its units, and what each takes of the host; docs/metrics.md explains them."""
+"""An agent's metrics for Prometheus: its units, and the host's resources that each unit uses.
+
+docs/metrics.md explains the metrics.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,9 +22,9 @@ _UNIT = ("unit", "tenant", "kind")
 
 
 class AgentMetrics:
-    """Reads what the agent's last round has found, and the containers' own counters."""
+    """A collector that reads the results of the agent's last round and the kernel's counters."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 — the agent's parts that have figures
+    def __init__(  # noqa: PLR0913, PLR0917 — the agent's parts that have metrics
         self,
         process_control: ProcessControl,
         containers: Containers,
@@ -30,7 +33,6 @@ class AgentMetrics:
         disks: Disks,
         heartbeats: Heartbeats,
     ) -> None:
-        """Show what these know."""
         self._process_control = process_control
         self._containers = containers
         self._presence = presence
@@ -39,81 +41,80 @@ class AgentMetrics:
         self._heartbeats = heartbeats
 
     def collect(self) -> Iterable[Metric]:
-        """Yield everything."""
-        found = self._process_control.found
-        states = Counter((found_unit.unit.kind, state_of(found_unit)) for found_unit in found)
+        found_units = self._process_control.units
+        states = Counter((found_unit.unit.kind, state_of(found_unit)) for found_unit in found_units)
         units = GaugeMetricFamily(
-            "sluice_agent_units", "Units on the host, by what they are and how.", labels=["kind", "state"]
+            "sluice_agent_units", "Units on the host, by kind and state.", labels=["kind", "state"]
         )
         for (kind, state), count in states.items():
             units.add_metric([kind, state], count)
         yield units
-        text = "Units that could not be started, stopped or weighed."
+        text = "Units whose last start, stop, weight change or removal failed; the agent retries."
         yield GaugeMetricFamily(
             "sluice_agent_units_in_trouble", text, value=len(self._process_control.troubles)
         )
-        text = "Assignments of an older controller that were refused."
+        text = "Refused assignments that an older controller wrote."
         yield CounterMetricFamily("sluice_agent_assignments_refused", text, value=self._presence.refusals)
         hung = CounterMetricFamily(
             "sluice_agent_hung",
-            "Drivers, Workers and executors that hung, and were ended for it.",
+            "Drivers, Workers and executors that the agent killed because they hung.",
             labels=["kind"],
         )
         for kind, count in self._heartbeats.ended.items():
             hung.add_metric([kind], count)
         yield hung
         restarts = CounterMetricFamily(
-            "sluice_unit_restarts", "How often a slot was started again after it had died.", labels=_UNIT
+            "sluice_unit_restarts", "How often the agent started a slot again after its death.", labels=_UNIT
         )
-        for found_unit in found:
+        for found_unit in found_units:
             restarts.add_metric(_labels(found_unit), found_unit.restarts)
         yield restarts
-        yield from _scheduled(found, self._neighbours.waited, self._neighbours.starved)
+        yield from _waiting(found_units, self._neighbours.waited, self._neighbours.starved)
         disk = GaugeMetricFamily(
-            "sluice_unit_disk_bytes", "What the unit's files take of the host's disk.", labels=_UNIT
+            "sluice_unit_disk_bytes", "Disk space of the unit's files on the host.", labels=_UNIT
         )
-        taken = self._disks.taken
-        for found_unit in found:
-            if found_unit.unit.id in taken:
-                disk.add_metric(_labels(found_unit), taken[found_unit.unit.id])
+        used_bytes = self._disks.used_bytes
+        for found_unit in found_units:
+            if found_unit.unit.id in used_bytes:
+                disk.add_metric(_labels(found_unit), used_bytes[found_unit.unit.id])
         yield disk
         yield from _usage(
             [
                 (found_unit, usage)
-                for found_unit in found
+                for found_unit in found_units
                 if (usage := self._containers.usage(found_unit.unit.id)) is not None
             ]
         )
 
 
-def _scheduled(
-    found: Iterable[FoundUnit], waited: Mapping[UnitId, float], starved: Mapping[UnitId, float]
+def _waiting(
+    units: Iterable[FoundUnit], waited: Mapping[UnitId, float], starved: Mapping[UnitId, float]
 ) -> Iterable[Metric]:
-    text = "Processor time that the unit's threads have waited for, all together, since this agent knows it."
+    text = "Time that all threads of the unit waited for a processor, since this agent first saw the unit."
     waiting = CounterMetricFamily("sluice_unit_cpu_waited_seconds", text, labels=_UNIT)
     short = GaugeMetricFamily(
         "sluice_unit_starved",
-        "1 while other things on the host keep the unit from its quantum.",
+        "1 while other processes of the host take the processor time of the unit's quantum.",
         labels=_UNIT,
     )
-    for found_unit in found:
+    for found_unit in units:
         if found_unit.unit.id in waited:
             waiting.add_metric(_labels(found_unit), waited[found_unit.unit.id])
         short.add_metric(_labels(found_unit), found_unit.unit.id in starved)
     return waiting, short
 
 
-def _usage(used: list[tuple[FoundUnit, Usage]]) -> Iterable[Metric]:
+def _usage(usages: list[tuple[FoundUnit, Usage]]) -> Iterable[Metric]:
     memory = GaugeMetricFamily(
-        "sluice_unit_memory_bytes", "Memory in use, without file cache that can be given back.", labels=_UNIT
+        "sluice_unit_memory_bytes", "Memory in use, without reclaimable file cache.", labels=_UNIT
     )
     limit = GaugeMetricFamily(
-        "sluice_unit_memory_limit_bytes", "At this much the kernel kills something in the unit.", labels=_UNIT
+        "sluice_unit_memory_limit_bytes",
+        "The memory at which the kernel kills a process of the unit.",
+        labels=_UNIT,
     )
-    cpu = CounterMetricFamily(
-        "sluice_unit_cpu_seconds", "Processor time that the unit has taken.", labels=_UNIT
-    )
-    for found_unit, usage in used:
+    cpu = CounterMetricFamily("sluice_unit_cpu_seconds", "Processor time that the unit used.", labels=_UNIT)
+    for found_unit, usage in usages:
         memory.add_metric(_labels(found_unit), usage.memory)
         if usage.limit is not None:
             limit.add_metric(_labels(found_unit), usage.limit)

@@ -1,4 +1,7 @@
-"""The agent's rounds: follow the channel, look, decide, act, report; sleep until something changes or ends, 10 s at most."""
+"""The agent's loop. One round reads the assignment, finds the units, decides, acts and reports.
+
+Between two rounds the loop sleeps until the assignment changes or a process ends, at most 10 s.
+"""
 
 import os
 import select
@@ -24,19 +27,25 @@ from sluice_ops.process.watchdog import Limits, Watchdog
 log = structlog.get_logger()
 
 FULL_ROUND_SECONDS = 10.0
+"""The longest sleep between two rounds of a registered agent."""
 CONNECT_SECONDS = 3.0
+"""How long the first round waits for ZooKeeper."""
 AWAY_ROUND_SECONDS = 1.0
-"""How soon an unregistered agent tries again."""
+"""The longest sleep between two rounds of an agent that is not registered."""
 TROUBLE_SECONDS = 2.0
-"""How soon an action that failed is tried again."""
+"""How long after a failed action the agent retries it."""
 HANGS = Limits(busy=60.0, idle=10.0)
-"""How long a round may take: it waits for disks, and for commands that it calls. One whose thread only sleeps never goes on."""
+"""How long a round may take before the watchdog ends the agent.
+
+A round may wait for disks and for commands that it runs. A thread that only sleeps for 10 s will
+never continue.
+"""
 
 
 class Agent:
-    """One host's agent."""
+    """The agent of one host. `run` does the work."""
 
-    def __init__(  # noqa: PLR0913 - its parts, each replaceable in tests
+    def __init__(  # noqa: PLR0913 - the agent's parts, each replaceable in tests
         self,
         *,
         channel: Channel,
@@ -49,7 +58,6 @@ class Agent:
         reboot: Callable[[str], None],
         reclaim_seconds: float,
     ) -> None:
-        """Assemble it; `run` does the work."""
         self._channel = channel
         self._presence = presence
         self._process_control = process_control
@@ -60,31 +68,29 @@ class Agent:
         self._reboot = reboot
         self._reclaim_seconds = reclaim_seconds
         self._assignment = folder.assignment()
-        self._kept: Assignment | None = None
-        """What was written to disk of it."""
-        self._unkept = False
-        """It was said that it cannot be written."""
+        self._assignment_on_disk: Assignment | None = None
+        self._write_error_logged = False
         self._started_at = time.time()
         self._ages = TimestampAges()
         self._watchdog = Watchdog("agent", HANGS, ("kazoo",), ("subprocess",))
         self._ending = False
         self._away_since: float | None = None
-        self._whys: set[str] = set()
-        """What has kept it from the channel since then, as far as it was said."""
+        self._logged_causes: set[str] = set()
+        """The causes of this outage that were logged."""
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         channel.on_wake(self.wake)
 
     def wake(self) -> None:
-        """Look now; safe from signal handlers and from the channel's thread."""
+        """Start the next round now; safe from signal handlers and from the channel's thread."""
         os.eventfd_write(self._event, 1)
 
     def end(self) -> None:
-        """Leave at the end of this round; the units stay."""
+        """Have `run` return after this round; the units continue."""
         self._ending = True
         self.wake()
 
     def run(self) -> None:
-        """Go round until told to end."""
+        """Do rounds until `end` is called."""
         self._watchdog.start()
         try:
             self._await_channel()
@@ -99,106 +105,116 @@ class Agent:
                 self._sleep(look_again_at)
 
     def _await_channel(self) -> None:
-        """Give the first connection a moment, so that a round without it means an outage."""
-        until = time.monotonic() + CONNECT_SECONDS
-        while not self._channel.connected and not self._ending and time.monotonic() < until:
+        """Wait up to 3 s for ZooKeeper, so that a first round without a connection means an
+        outage.
+        """
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while not self._channel.connected and not self._ending and time.monotonic() < deadline:
             time.sleep(0.02)
 
     def round(self) -> float:
-        """Do one round; return when to look again at the latest, on the monotonic clock."""
+        """Do one round; return the latest time of the next round, on the monotonic clock."""
         self._watchdog.turn()
-        registered = self._follow()
-        found = self._process_control.find()
-        self._ages.track(timestamps(found))
+        registered = self._read_assignment()
+        units = self._process_control.find()
+        self._ages.track(timestamps(units))
         now = time.monotonic()
-        decision = reconcile(
+        decided = reconcile(
             self._assignment,
-            [on_monotonic_clock(found_unit, self._ages.first_seen) for found_unit in found],
+            [on_monotonic_clock(found_unit, self._ages.first_seen) for found_unit in units],
             now,
             self._reclaim_seconds,
         )
-        for action in decision.actions:
+        for action in decided.actions:
             self._process_control.do(action)
         self._process_control.forget_troubles(
-            {found_unit.unit.id for found_unit in found} | {unit.id for unit in self._assignment.units}
+            {found_unit.unit.id for found_unit in units} | {unit.id for unit in self._assignment.units}
         )
         self._process_control.cap_logs()
-        self._neighbours.look(found)
-        ended = self._disks.look(found)
+        self._neighbours.look(units)
+        ended = self._disks.look(units)
         if registered:
-            self._tell()
-        looks = [now + (FULL_ROUND_SECONDS if registered else AWAY_ROUND_SECONDS)]
-        if decision.look_again_at is not None:
-            looks.append(decision.look_again_at)
+            self._report()
+        next_rounds = [now + (FULL_ROUND_SECONDS if registered else AWAY_ROUND_SECONDS)]
+        if decided.look_again_at is not None:
+            next_rounds.append(decided.look_again_at)
         if ended:
-            looks.append(now + SOON_SECONDS)
+            next_rounds.append(now + SOON_SECONDS)
         if self._process_control.troubles:
-            looks.append(now + TROUBLE_SECONDS)
-        return min(looks)
+            next_rounds.append(now + TROUBLE_SECONDS)
+        return min(next_rounds)
 
-    def _follow(self) -> bool:
-        """Read the channel; while it is away, what was assigned last stays."""
+    def _read_assignment(self) -> bool:
+        """Read the assignment from the channel; return whether the agent is registered there.
+
+        While ZooKeeper does not answer, the last assignment stays valid.
+        """
         if not self._channel.connected:
-            self._away(f"no connection to {self._channel.hosts}")
+            self._log_outage(f"no connection to {self._channel.hosts}")
             return False
         try:
             if not self._presence.ensure():
                 return False
-            assigned = self._presence.assignment(self._assignment)
+            assignment = self._presence.assignment(self._assignment)
         except (ChannelAwayError, ConflictError) as error:
-            self._away(str(error))
+            self._log_outage(str(error))
             return False
         if self._away_since is not None:
-            log.info("ZooKeeper is back", away_seconds=round(time.monotonic() - self._away_since, 1))
+            log.info(
+                "ZooKeeper answers again; the agent follows its assignment",
+                outage_seconds=round(time.monotonic() - self._away_since, 1),
+            )
             self._away_since = None
-            self._whys.clear()
-        self._assign(assigned)
+            self._logged_causes.clear()
+        self._accept(assignment)
         return True
 
-    def _away(self, why: str) -> None:
+    def _log_outage(self, cause: str) -> None:
         if self._away_since is None:
             self._away_since = time.monotonic()
-        if why not in self._whys:
-            self._whys.add(why)
+        if cause not in self._logged_causes:
+            self._logged_causes.add(cause)
             log.warning(
-                "the channel cannot be used: what was assigned last goes on",
-                why=why,
+                "ZooKeeper cannot be used; the units of the last assignment continue; the agent retries",
+                cause=cause,
                 units=len(self._assignment.units),
             )
 
-    def _assign(self, assigned: Assignment) -> None:
-        if assigned != self._assignment:
-            names = ", ".join(unit.id for unit in assigned.units) or "nothing"
-            log.info("assigned", units=names, epoch=assigned.epoch)
-            self._assignment = assigned
-        if assigned != self._kept:
-            self._keep(assigned)
-        if assigned.reboot is not None:
-            self._reboot(assigned.reboot)
+    def _accept(self, assignment: Assignment) -> None:
+        if assignment != self._assignment:
+            names = ", ".join(unit.id for unit in assignment.units) or "none"
+            log.info("new assignment", units=names, epoch=assignment.epoch)
+            self._assignment = assignment
+        if assignment != self._assignment_on_disk:
+            self._write(assignment)
+        if assignment.reboot is not None:
+            self._reboot(assignment.reboot)
 
-    def _keep(self, assigned: Assignment) -> None:
-        """Write down what is assigned; where that fails, again in a later round."""
+    def _write(self, assignment: Assignment) -> None:
+        """Write the assignment to disk; if that fails, a later round retries."""
         try:
-            self._folder.keep_assignment(assigned)
+            self._folder.write_assignment(assignment)
         except OSError as error:
-            if not self._unkept:
+            if not self._write_error_logged:
                 log.warning(
-                    "the assignment could not be kept on disk",
+                    "the assignment cannot be written to disk; the agent retries. "
+                    "If the agent restarts while ZooKeeper is away, it continues an older assignment; "
+                    "free disk space",
                     folder=str(self._folder.path),
                     error=str(error),
                 )
-            self._unkept = True
+            self._write_error_logged = True
         else:
-            self._kept, self._unkept = assigned, False
+            self._assignment_on_disk, self._write_error_logged = assignment, False
 
-    def _tell(self) -> None:
-        found = self._process_control.find()
+    def _report(self) -> None:
+        units = self._process_control.find()
         reboot = self._folder.reboot()
         observed = Observed(
             epoch=self._assignment.epoch,
             units=observe(
                 self._assignment,
-                found,
+                units,
                 self._process_control.troubles,
                 self._neighbours.starved,
                 self._started_at,
@@ -210,33 +226,44 @@ class Agent:
         try:
             self._presence.report(observed)
         except (ChannelAwayError, ConflictError) as error:
-            self._away(str(error))
+            self._log_outage(str(error))
 
     def _sleep(self, until: float) -> None:
-        """Sleep until `until`, a wake-up, the end of any unit's process, or of one that hangs; meanwhile watch the heartbeats."""
+        """Sleep until `until`, or until a wake-up, the end of a unit's process, or the end of a
+        hanging one.
+
+        Heartbeats are checked meanwhile.
+        """
         poll = select.poll()
         poll.register(self._event, select.POLLIN)
-        watches = [watch for watch in map(_watch, self._process_control.watched()) if watch is not None]
+        descriptors = [
+            descriptor
+            for process in self._process_control.watched()
+            if (descriptor := _end_descriptor(process)) is not None
+        ]
         try:
-            for watch in watches:
-                poll.register(watch, select.POLLIN)
-            if self._process_control.has_missed():  # only now: what ends from here on is watched
+            for descriptor in descriptors:
+                poll.register(descriptor, select.POLLIN)
+            # Checked after the registration: poll reports each later end.
+            if self._process_control.has_missed():
                 return
             while not poll.poll(max(0.0, min(until - time.monotonic(), LOOK_SECONDS)) * 1000):
                 self._watchdog.turn()
                 if self._heartbeats.look() or time.monotonic() >= until:
                     break
         finally:
-            for watch in watches:
-                os.close(watch)
+            for descriptor in descriptors:
+                os.close(descriptor)
         try:
             os.eventfd_read(self._event)
         except BlockingIOError:
             return
 
 
-def _watch(process: Process) -> int | None:
-    """Return a descriptor that becomes readable when the process ends."""
+def _end_descriptor(process: Process) -> int | None:
+    """Return a descriptor that becomes readable when the process ends; None if the process has
+    ended.
+    """
     try:
         return os.pidfd_open(process.pid)
     except OSError:

@@ -1,1 +1,4 @@
-"""The host that an agent looks after: its facts, its presence in the channel, its processes and files. Start with `facts`."""
+"""The agent's host: facts, presence in the channel, processes, files and reboots.
+
+Start with `facts`. `presence` talks to the channel, and `store` keeps files.
+"""

@@ -1,4 +1,8 @@
-"""What a host is: from the site file by its name, or from the command line where that cannot know it, as with burst hosts."""
+"""The facts of a host: address, place, labels and capacity.
+
+They come from the site file, or from the command line for a host that the site file does not know,
+such as a burst host.
+"""
 
 import os
 import socket
@@ -14,61 +18,70 @@ from sluice_ops.site.site_file import HostConfig, Site
 
 
 class UnknownHostError(Exception):
-    """The host is not in the site file, nor described well on the command line; the message says what is missing."""
+    """The site file does not name the host, and the command line lacks facts; the message says
+    which.
+    """
 
 
 class ForeignAddressError(Exception):
-    """The host's address is not one of this machine: its slots could not listen there."""
+    """The host's address is no address of this machine, so slots cannot listen there."""
 
 
 def check_address(facts: HostFacts) -> None:
-    """Make sure that slots can listen at the host's address."""
+    """Raise ForeignAddressError if slots cannot listen at the host's address."""
     try:
         family, kind, *_, address = socket.getaddrinfo(facts.address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as listener:
             listener.bind(address)
     except OSError as error:
         message = (
-            f"host {facts.name!r} has address {facts.address}, where nothing can listen on this machine ({error.strerror}): "
-            "start the agent on that machine, or correct the address in the site file"
+            f"host {facts.name!r} has address {facts.address}, and slots cannot listen there on this machine "
+            f"({error.strerror}): start the agent on the machine with this address, "
+            "or correct the address in the site file"
         )
         raise ForeignAddressError(message) from error
 
 
 def site_path() -> Path:
-    """Return where the site file is: SLUICE_SITE, or `site.yaml` here."""
+    """Return the path of the site file: SLUICE_SITE, or else `site.yaml` in the current folder."""
     return Path(os.environ.get("SLUICE_SITE", "site.yaml")).resolve()
 
 
 def facts_of(name: str, site: Site, site_file: Path) -> HostFacts:
-    """Return the facts of a host of the site file."""
+    """Return the facts of a host in the site file; UnknownHostError if it is not there."""
     for host in site.hosts:
         if host.name == name:
             return _facts(host)
     known = ", ".join(host.name for host in site.hosts)
-    message = f"host {name!r} is not in {site_file}, which knows {known}: add it there, or give --address, --cpu and --memory"
+    message = (
+        f"host {name!r} is not in {site_file}, which knows {known}: "
+        "add it there, or give --address, --cpu and --memory"
+    )
     raise UnknownHostError(message)
 
 
 def link_of(name: str, site: Site) -> Link | None:
-    """Return the link of a host of the site file that is to be divided; None where none is."""
+    """Return the link that the site file gives the host to divide; None if it gives none."""
     return next((host.network for host in site.hosts if host.name == name), None)
 
 
 def cores_of(name: str, site: Site) -> Cores:
-    """Tell whether units of a host have cores of their own."""
+    """Return `own` if units of the host have cores of their own, else `shared`."""
     return next((host.cores for host in site.hosts if host.name == name), "shared")
 
 
 def facts_from(arguments: Namespace) -> HostFacts:
-    """Return the facts given on the command line."""
-    missing = [f"--{each}" for each in ("cpu", "memory") if getattr(arguments, each) is None]
+    """Return the facts on the command line; UnknownHostError if one is missing or invalid."""
+    missing = [f"--{option}" for option in ("cpu", "memory") if getattr(arguments, option) is None]
     if missing:
-        message = f"--address was given, {' and '.join(missing)} missing: a host that is not in the site file needs all three"
+        message = (
+            f"--address was given, {' and '.join(missing)} missing: "
+            "a host that is not in the site file needs all three"
+        )
         raise UnknownHostError(message)
     capacity = {"cpu": arguments.cpu, "memory": arguments.memory}
     labels = [label for label in arguments.labels.split(",") if label]
-    said = {
+    config = {
         "name": arguments.host,
         "address": arguments.address,
         "zone": arguments.zone,
@@ -76,11 +89,13 @@ def facts_from(arguments: Namespace) -> HostFacts:
         "capacity": capacity,
     }
     try:
-        return _facts(HostConfig.model_validate(said))
+        return _facts(HostConfig.model_validate(config))
     except ValidationError as error:
-        wrong = [(item["loc"][-1], item["msg"].removeprefix("Value error, ")) for item in error.errors()]
+        problems = [
+            (problem["loc"][-1], problem["msg"].removeprefix("Value error, ")) for problem in error.errors()
+        ]
         raise UnknownHostError(
-            "; ".join(f"--{'host' if key == 'name' else key}: {why}" for key, why in wrong)
+            "; ".join(f"--{'host' if key == 'name' else key}: {text}" for key, text in problems)
         ) from error
 
 

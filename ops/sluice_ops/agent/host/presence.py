@@ -1,4 +1,4 @@
-"""The agent's side of the channel: who it is, that it lives, what it was assigned and what it observes."""
+"""The agent's nodes in the channel: host facts, ephemeral node, assignment and observed units."""
 
 import time
 from pathlib import Path
@@ -18,11 +18,13 @@ from sluice_ops.operations.joining import spending
 log = structlog.get_logger()
 
 OTHER_AGENT_SECONDS = 2.5 * SESSION_SECONDS
-"""A dead agent's ephemeral node is gone by then; one that is still there belongs to an agent that lives."""
+"""A dead agent's ephemeral node has expired by then, so a node that still exists is of a living
+agent.
+"""
 
 
 class OtherAgentError(Exception):
-    """Another agent serves this host."""
+    """Another living agent serves a host of this name."""
 
 
 class Live(Frozen):
@@ -31,36 +33,42 @@ class Live(Frozen):
     address: str
     pid: int
     boot: str
-    """The boot of the machine that it runs on."""
+    """The kernel's id of the boot of the agent's machine."""
     home: Path
     since: float
 
 
 class Presence:
-    """Registers the host, keeps its ephemeral node, reads assignments, writes observations."""
+    """Registers the host, keeps its ephemeral node, reads assignments, writes observed units."""
 
     def __init__(
         self, channel: Channel, facts: HostFacts, home: Path, pid: int, token_file: Path | None = None
     ) -> None:
-        """Speak for one host; the file of the token that it may have joined with goes once it is registered."""
+        """Serve one host; a registered host's token file is deleted."""
         self._channel = channel
         self._facts = facts
         self._token_file = token_file
-        self._me = Live(address=facts.address, pid=pid, boot=boot_id(), home=home, since=time.time())
+        self._live = Live(address=facts.address, pid=pid, boot=boot_id(), home=home, since=time.time())
         self._other_since: float | None = None
         self._session: int | None = None
         self._reported: Observed | None = None
-        self._refused: int | None = None
+        self._refused_epoch: int | None = None
         self.refusals = 0
-        """Assignments of an older controller that were refused."""
+        """How many assignments of an older controller this agent has refused."""
 
     def ensure(self) -> bool:
-        """Make sure that ephemeral node and host are there, in this session; return whether they are.
+        """Create the ephemeral node and register the host, once per session; return whether both
+        exist.
 
-        What the host has is written last: an agent that finds another one there must not overwrite what that one has said.
+        Return False while another agent's node exists; raise OtherAgentError if that agent lives.
+        The host's facts are written last, so that an agent never overwrites the facts of another
+        one.
         """
         if self._session != self._channel.session and not self._channel.exists("/"):
-            message = f"{self._channel.hosts} has no such chroot yet; whoever starts the platform makes it"
+            message = (
+                f"ZooKeeper has no chroot {self._channel.hosts} yet, so the host cannot register; "
+                "the start of the platform creates the chroot"
+            )
             raise ChannelAwayError(message)
         if not self._hold_live():
             return False
@@ -68,44 +76,55 @@ class Presence:
             self._register()
             self._session = self._channel.session
             self._reported = None
-            log.info("registered", host=self._facts.name, address=self._facts.address, zone=self._facts.zone)
+            log.info(
+                "host registered", host=self._facts.name, address=self._facts.address, zone=self._facts.zone
+            )
         return True
 
     def _register(self) -> None:
-        """Say what the host has, and spend the token that it may have, in one request: a join that ends before can be repeated."""
+        """Write the host's facts and spend its join token in one request.
+
+        So a join that is interrupted before can be repeated.
+        """
         path, host = paths.host(self._facts.name), self._facts.name
-        known, spent = self._channel.read(path, HostFacts), spending(self._channel, host)
-        if known is None or known.value != self._facts or spent:
-            self._channel.multi([Write(path, self._facts, self._channel.version(path)), *spent])
+        known, token_writes = self._channel.read(path, HostFacts), spending(self._channel, host)
+        if known is None or known.value != self._facts or token_writes:
+            self._channel.multi([Write(path, self._facts, self._channel.version(path)), *token_writes])
         if self._token_file is not None:
             try:
                 self._token_file.unlink(missing_ok=True)
             except OSError as error:
                 log.warning(
-                    "the token is spent, and its file cannot be removed",
+                    "the join token is used up, but its file cannot be deleted; delete the file",
                     file=str(self._token_file),
                     error=error.strerror,
                 )
 
     def assignment(self, last: Assignment) -> Assignment:
-        """Return what is assigned now; what was last where nothing can be read, or where an older controller wrote it."""
+        """Return the current assignment.
+
+        Return `last` if no assignment can be read, or if an older controller wrote it.
+        """
         read = self._channel.read(paths.assignment(self._facts.name), Assignment, watch=True)
         if read is None:
             return last
         if read.value.epoch < last.epoch:
-            if self._refused != read.value.epoch:
-                self._refused = read.value.epoch
+            if self._refused_epoch != read.value.epoch:
+                self._refused_epoch = read.value.epoch
                 self.refusals += 1
                 log.error(
-                    "refused an assignment of an older controller; if ZooKeeper was set back, remove the host's assignment.json",
+                    "assignment refused: an older controller wrote it; the units of the last assignment "
+                    "continue. If ZooKeeper was restored from a backup, stop the agent, delete "
+                    "hosts/<host>/assignment.json in SLUICE_HOME, and start the agent",
+                    host=self._facts.name,
                     epoch=read.value.epoch,
-                    seen=last.epoch,
+                    last_epoch=last.epoch,
                 )
             return last
         return read.value
 
     def report(self, observed: Observed) -> None:
-        """Write what is observed, if it changed or if it is not there."""
+        """Write the observed units, if they changed or if their node does not exist."""
         path = paths.observed(self._facts.name)
         if observed != self._reported or not self._channel.exists(path):
             self._channel.put(path, observed)
@@ -115,33 +134,34 @@ class Presence:
         path = paths.live(self._facts.name)
         kazoo = self._channel.kazoo
         try:
-            found = kazoo.get(path) if self._channel.exists(path, watch=True) else None
+            node = kazoo.get(path) if self._channel.exists(path, watch=True) else None
         except NoNodeError:
-            found = None
+            node = None
         except KazooException as error:
             raise ChannelAwayError(str(error)) from error
-        if found is None:
+        if node is None:
             self._other_since = None
-            return self._channel.create(path, self._me, ephemeral=True)
-        data, stat = found
+            return self._channel.create(path, self._live, ephemeral=True)
+        data, stat = node
         if stat.ephemeralOwner == self._channel.session:
             self._other_since = None
             return True
         try:
-            holder = Live.model_validate_json(
-                data, extra="ignore"
-            )  # what a newer version has added says nothing to this one
+            holder = Live.model_validate_json(data, extra="ignore")  # fields of a newer version
         except ValidationError:
-            return self._wait_for_other("which has not said who it is")
-        if (holder.boot, holder.home) == (self._me.boot, self._me.home):
+            return self._wait_for_other("whose node in ZooKeeper cannot be read")
+        if (holder.boot, holder.home) == (self._live.boot, self._live.home):
             return self._take_over(path, stat.version)
         return self._wait_for_other(f"process {holder.pid} at {holder.address} with home {holder.home}")
 
     def _take_over(self, path: str, version: int) -> bool:
-        """Replace what a dead agent of this very host has left: the lock on the host's folder proves that it is dead."""
+        """Replace the node of this host's earlier agent; return whether it worked.
+
+        The earlier agent is dead: this process holds the lock on the host's folder.
+        """
         request = self._channel.kazoo.transaction()
         request.delete(path, version=version)
-        request.create(path, self._me.model_dump_json().encode(), ephemeral=True)
+        request.create(path, self._live.model_dump_json().encode(), ephemeral=True)
         try:
             answers = request.commit()
         except KazooException as error:
@@ -153,6 +173,9 @@ class Presence:
         if self._other_since is None:
             self._other_since = now
         if now - self._other_since > OTHER_AGENT_SECONDS:
-            message = f"host {self._facts.name!r} is served by another agent, {holder}: stop that one, or give this host a name of its own"
+            message = (
+                f"host {self._facts.name!r} is served by another agent, {holder}; "
+                "stop that agent, or give this host another name in the site file"
+            )
             raise OtherAgentError(message)
         return False

@@ -1,4 +1,7 @@
-"""Processes as the kernel shows them, told apart by when they started: a recycled pid is never mistaken for an older process."""
+"""Read processes and threads from /proc.
+
+A process is identified by pid and start time, so a reused pid never means the older process.
+"""
 
 import os
 import signal
@@ -13,41 +16,41 @@ NANOSECONDS = 1e-9
 
 @dataclass(frozen=True)
 class CpuTime:
-    """What the threads of a unit have done, all together. Unit: seconds."""
+    """Processor time of one thread, or of all threads of a unit. Unit: seconds."""
 
     ran: float
     waited: float
-    """They could run, and no processor took them."""
+    """The time in which a thread could run but got no processor."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process, for as long as it lives."""
+    """One process, identified by pid and start time."""
 
     pid: int
     started: int
-    """Clock ticks between the machine's boot and its start."""
+    """The start time, in clock ticks since the machine's boot."""
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs; one that has ended and waits to be reaped does not."""
+        """Whether this process runs; a zombie does not."""
         stat = _stat(self.pid)
         return stat is not None and stat[0] not in "ZX" and int(stat[19]) == self.started
 
     def send(self, number: int) -> None:
-        """Send a signal, if it is still there."""
+        """Send a signal to the process, if it is alive."""
         if self.alive:
             signal_all({self.pid}, number)
 
 
 def live_process(pid: int) -> Process | None:
-    """Return the process that has this pid now."""
+    """Return the process that has this pid now; None if there is none, or only a zombie."""
     stat = _stat(pid)
     return None if stat is None or stat[0] in "ZX" else Process(pid, int(stat[19]))
 
 
 def signal_all(pids: set[int] | frozenset[int], number: int) -> None:
-    """Send a signal to each of `pids` that is still there."""
+    """Send a signal to each of `pids` that still exists."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -56,14 +59,17 @@ def signal_all(pids: set[int] | frozenset[int], number: int) -> None:
 
 
 def kill_all(pids: set[int] | frozenset[int]) -> None:
-    """Kill each of `pids`."""
+    """Send SIGKILL to each of `pids` that still exists."""
     signal_all(pids, signal.SIGKILL)
 
 
-def find_processes(session: int | None, marks: frozenset[str]) -> frozenset[int]:
-    """Return the processes of a session that carry `marks` in their environment; of any session where it is not known."""
+def find_processes(session: int | None, variables: frozenset[str]) -> frozenset[int]:
+    """Return the pids of a session whose environment has all `variables` (`NAME=value`).
+
+    Without a session, search all sessions. Zombies are left out.
+    """
     members = set()
-    carried = {mark.encode() for mark in marks}
+    wanted = {variable.encode() for variable in variables}
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
             continue
@@ -74,40 +80,45 @@ def find_processes(session: int | None, marks: frozenset[str]) -> frozenset[int]
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
-        if carried.issubset(environment.split(b"\0")):
+        if wanted.issubset(environment.split(b"\0")):
             members.add(int(entry.name))
     return frozenset(members)
 
 
 def boot_id() -> str:
-    """Tell this boot of the machine from every other."""
+    """Return the kernel's id of this boot of the machine."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def thread_cpu_times(pids: Iterable[int]) -> dict[int, CpuTime]:
-    """Return what each thread of these processes has done since it began, as far as the kernel counts it."""
-    found: dict[int, CpuTime] = {}
+    """Return the processor time of each thread of these processes since its start.
+
+    Threads without a counter in the kernel are left out.
+    """
+    times: dict[int, CpuTime] = {}
     for pid in pids:
         with suppress(OSError):
             for thread in (PROC / str(pid) / "task").iterdir():
                 with suppress(OSError):
                     ran, waited, _ = (thread / "schedstat").read_text().split()
-                    found[int(thread.name)] = CpuTime(int(ran) * NANOSECONDS, int(waited) * NANOSECONDS)
-    return found
+                    times[int(thread.name)] = CpuTime(int(ran) * NANOSECONDS, int(waited) * NANOSECONDS)
+    return times
 
 
 @dataclass(frozen=True)
 class Threads:
-    """What the kernel shows of a process's threads at one moment."""
+    """The state of a process's threads at one moment."""
 
     states: frozenset[str]
-    """Letters of /proc/<pid>/stat: R runs or would, D waits for a disk, S sleeps, T is stopped, t is traced."""
+    """Letters of /proc/<pid>/stat: R runs or waits for a processor, D waits for a disk, S sleeps, T
+    is stopped, t is traced.
+    """
     ran: Mapping[int, float]
-    """For how long each has run. Unit: seconds."""
+    """How long each thread has run. Unit: seconds."""
 
 
 def threads(pid: int) -> Threads | None:
-    """Return what a process's threads do; None where it has ended."""
+    """Return the state of a process's threads; None if the process has ended."""
     states = set()
     try:
         for thread in (PROC / str(pid) / "task").iterdir():
@@ -123,31 +134,34 @@ def threads(pid: int) -> Threads | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell whether the process's first thread is stopped, as all are by SIGSTOP or by a debugger."""
+    """Tell whether the process's first thread is stopped.
+
+    SIGSTOP and a debugger stop all threads.
+    """
     stat = _stat(pid)
     return stat is not None and stat[0] in "Tt"
 
 
 def children(parent: int, pids: Iterable[int]) -> dict[int, str]:
-    """Return those of `pids` that a process has started, and what the kernel calls them."""
-    found = {}
+    """Return those of `pids` whose parent is `parent`, with their names in the kernel."""
+    names = {}
     for pid in pids:
         with suppress(OSError):
             name, _, rest = (PROC / str(pid) / "stat").read_text().partition("(")[2].rpartition(")")
             if int(rest.split()[1]) == parent:
-                found[pid] = name
-    return found
+                names[pid] = name
+    return names
 
 
 def idle_times() -> dict[int, tuple[float, float]]:
-    """Return for how long each processor was idle, and how long that is altogether. Unit: clock ticks."""
+    """Return the idle time and the total time of each processor. Unit: clock ticks."""
     lines = [line.split() for line in (PROC / "stat").read_text().splitlines()]
     processors = [
         (name.removeprefix("cpu"), [int(number) for number in numbers[:8]])
         for name, *numbers in lines
         if name.startswith("cpu")
     ]
-    # what guests take is in the first eight
+    # The first eight numbers include the time of guests.
     return {
         int(number): (float(ticks[3] + ticks[4]), float(sum(ticks))) for number, ticks in processors if number
     }
@@ -155,15 +169,18 @@ def idle_times() -> dict[int, tuple[float, float]]:
 
 def allowed_processors(pids: Iterable[int]) -> frozenset[int]:
     """Return the processors that any of these processes may use."""
-    found: set[int] = set()
+    allowed: set[int] = set()
     for pid in pids:
         with suppress(OSError):
-            found |= os.sched_getaffinity(pid)
-    return frozenset(found)
+            allowed |= os.sched_getaffinity(pid)
+    return frozenset(allowed)
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/<pid>/stat from the state on (the name before it may hold anything)."""
+    """Return the fields of /proc/<pid>/stat from the state on; None if there is no such process.
+
+    The process name before the state may contain any character.
+    """
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

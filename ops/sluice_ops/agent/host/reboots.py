@@ -1,4 +1,7 @@
-"""Reboots asked for by the assignment: each is done once, remembered on disk across the reboot itself."""
+"""Reboot the host when the assignment requests it.
+
+A file remembers each request across the reboot, so that the agent reboots once for each request.
+"""
 
 import os
 import subprocess
@@ -14,46 +17,58 @@ log = structlog.get_logger()
 
 
 class Rebooter:
-    """Carries out what `assignment.reboot` asks for."""
+    """Carries out the requests in `assignment.reboot` with the site file's command `reboot`."""
 
     def __init__(self, folder: HostFolder, host: str, command: tuple[str, ...]) -> None:
-        """Reboot `host` with the site's command."""
         self._folder = folder
         self._host = host
         self._command = command
 
-    def came_back(self) -> None:
-        """At the agent's start: the reboot that was under way is done when the machine has booted since.
+    def check_reboot(self) -> None:
+        """At the agent's start: record the last reboot as done if the machine has booted since.
 
-        Else it is forgotten: whether it is still to be done the assignment tells, for since then the host may be in use again.
+        If the machine has not booted, forget the request, because the host may be in use again. If
+        the assignment still requests the reboot, the agent tries again.
         """
         record = self._folder.reboot()
         if record is None or record.done:
             return
         if record.boot == boot_id():
-            log.warning("a reboot was asked for and did not happen", reboot=record.asked)
+            log.warning(
+                "the requested reboot did not happen; the agent tries again if the assignment still "
+                "requests the reboot",
+                reboot=record.asked,
+            )
             self._folder.forget_reboot()
             return
-        with log_write_errors("that the reboot is done: it is told at the agent's next start"):
-            self._folder.keep_reboot(record.model_copy(update={"done": True}))
-        log.info("back from a reboot", reboot=record.asked)
+        with log_write_errors(
+            "the completed reboot (reboot.json); the agent reports the reboot after its next start"
+        ):
+            self._folder.write_reboot(record.model_copy(update={"done": True}))
+        log.info("the host has rebooted", reboot=record.asked)
 
-    def __call__(self, asked: str) -> None:
-        """Do it, unless it was done, or is under way."""
+    def __call__(self, request: str) -> None:
+        """Reboot the host for the operation `request`, unless a reboot for it is done or under
+        way.
+        """
         record = self._folder.reboot()
-        if record is not None and record.asked == asked:
+        if record is not None and record.asked == request:
             return
-        record = RebootRecord(asked=asked, boot=boot_id())
+        record = RebootRecord(asked=request, boot=boot_id())
         try:
-            self._folder.keep_reboot(record)
-        except OSError as error:  # not remembered, it would be done again and again
-            log.warning("the reboot waits: it cannot be remembered on disk", reboot=asked, error=str(error))
+            self._folder.write_reboot(record)
+        except OSError as error:  # without the file, the agent would reboot again and again
+            log.warning(
+                "the reboot waits: reboot.json cannot be written; free disk space, the agent retries",
+                reboot=request,
+                error=str(error),
+            )
             return
         self._run(record)
 
     def _run(self, record: RebootRecord) -> None:
         words = [word.replace("{host}", self._host) for word in self._command]
-        log.warning("rebooting", reboot=record.asked, command=words)
+        log.warning("the agent reboots the host, as requested", reboot=record.asked, command=words)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         try:
             subprocess.Popen(
@@ -61,7 +76,8 @@ class Rebooter:
             )
         except OSError as error:
             log.warning(
-                "the reboot command cannot run: correct `reboot` in the site file",
+                "the host does not reboot: the reboot command cannot run; correct `reboot` in the site file, "
+                "and restart the agent",
                 command=words,
                 error=str(error),
             )

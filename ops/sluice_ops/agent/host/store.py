@@ -1,4 +1,7 @@
-"""What an agent keeps on disk: its units, so that the next agent adopts them, and what was assigned last, for when ZooKeeper is away."""
+"""The agent's files: units, last assignment, credential, requested reboot.
+
+The next agent reads them to adopt the units, and to continue while ZooKeeper does not answer.
+"""
 
 import os
 import re
@@ -25,21 +28,21 @@ log = structlog.get_logger()
 M = TypeVar("M", bound=Frozen)
 
 LOG_BYTES = 5 << 20
-"""A unit's log is cut at this size; one older part is kept."""
+"""At this size a unit's log is moved to `log.1`, which replaces the older `log.1`."""
 BLOCK_BYTES = 512
-"""Of which the kernel counts what a file takes."""
+"""The unit in which the kernel counts a file's disk space."""
 CREDENTIAL_BYTES = 24
-"""Of chance in a credential."""
+"""The random bytes of a credential."""
 CREDENTIAL = re.compile(r"[\w-]{32}", re.ASCII)
-"""So many as they are written."""
+"""A credential in base64: 24 bytes are 32 characters."""
 
 
 class UnitRecord(Frozen):
-    """`unit.json`: what the agent knows about a unit besides what the kernel shows."""
+    """`unit.json`: the facts about a unit that the kernel does not know."""
 
     unit: Unit
     boot: str
-    """The machine's boot in which it was started."""
+    """The kernel's id of the machine's boot in which the unit was started."""
     started_at: float
     restarts: int = 0
     failures: int = 0
@@ -49,10 +52,10 @@ class UnitRecord(Frozen):
 
 
 class RebootRecord(Frozen):
-    """`reboot.json`: each asked reboot is done once, across the reboot itself."""
+    """`reboot.json`: the last requested reboot."""
 
     asked: str
-    """The id of the operation."""
+    """The id of the operation that requested the reboot."""
     boot: str
     done: bool = False
 
@@ -65,10 +68,13 @@ class ProcessFile(Frozen):
 
 
 class UnitFolder:
-    """`hosts/<h>/units/<unit>`: everything of one unit."""
+    """`hosts/<h>/units/<unit>`: the files of one unit."""
 
     def __init__(self, path: Path, damaged: set[Path]) -> None:
-        """Use `path`; `make` creates it. Of `damaged` files it was told already."""
+        """Use `path`, which `make` creates.
+
+        `damaged` collects the unreadable files that were logged, so that each is logged once.
+        """
         self.path = path
         self._damaged = damaged
         self.id = UnitId(path.name)
@@ -76,31 +82,33 @@ class UnitFolder:
         self.scratch = path / "scratch"
 
     def make(self) -> None:
-        """Create it, without what an earlier start has left in its scratch."""
+        """Create the folder, and remove the files of an earlier start."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
-        if self.ended_for() is not None:
-            (self.path / "log.1").unlink(
-                missing_ok=True
-            )  # as large as the log had grown: it would be ended for that again
+        if self.kill_reason() is not None:
+            # `log.1` is as large as the log had grown: the unit would exceed its disk quantum
+            # again.
+            (self.path / "log.1").unlink(missing_ok=True)
         for name in ("exit", "pid", "session", "ended_for"):
             (self.path / name).unlink(missing_ok=True)
 
     def record(self) -> UnitRecord | None:
-        """Read `unit.json`; None when it is absent or cannot be read."""
+        """Return the content of `unit.json`; None if the file is absent or unreadable."""
         return _read(self.path / "unit.json", UnitRecord, self._damaged)
 
-    def keep(self, record: UnitRecord) -> None:
+    def write_record(self, record: UnitRecord) -> None:
         """Write `unit.json`."""
         write_private(self.path / "unit.json", record.model_dump_json(indent=1))
 
     def main(self) -> Process | None:
-        """Return the main process that the launch script wrote down."""
+        """Return the unit's main process, from the launch script's file `pid`."""
         numbers = self._numbers("pid")
         return Process(*numbers) if numbers else None
 
     def session(self) -> Process | None:
-        """Return the process that leads the unit's session and writes down how the main one ended."""
+        """Return the leader of the unit's session: the shell that writes the main process's exit
+        status.
+        """
         numbers = self._numbers("session")
         return Process(*numbers) if numbers else None
 
@@ -112,25 +120,28 @@ class UnitFolder:
         return pid, started
 
     def exit_status(self) -> int | None:
-        """Return what the shell saw the main process end with."""
+        """Return the exit status of the main process; None if the shell has not written one."""
         try:
             return int((self.path / "exit").read_text())
         except (OSError, ValueError):
             return None
 
-    def ended_for(self) -> str | None:
-        """Return for what the agent has killed it, where it was not asked to end."""
+    def kill_reason(self) -> str | None:
+        """Return the fault for which the agent killed the unit; None without a fault."""
         try:
             return (self.path / "ended_for").read_text()
         except OSError:
             return None
 
-    def keep_ended_for(self, why: str) -> None:
-        """Write that down."""
-        write_private(self.path / "ended_for", why)
+    def write_kill_reason(self, reason: str) -> None:
+        """Write the fault for which the agent kills the unit to `ended_for`."""
+        write_private(self.path / "ended_for", reason)
 
     def last_line(self) -> str:
-        """Return the last line of the log that says something."""
+        """Return the last line of the log with letters, except lines about class data.
+
+        At most 300 characters.
+        """
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - 8192))
@@ -147,85 +158,103 @@ class UnitFolder:
         )
 
     def cap_log(self) -> None:
-        """Move a log that has grown too large aside, under the writer's feet: it appends to the same file."""
+        """Move a log over 5 MiB to `log.1`.
+
+        The log is copied and truncated, because the unit keeps the file open and appends to it.
+        """
         try:
             if self.log.stat().st_size > LOG_BYTES:
                 shutil.copyfile(self.log, self.path / "log.1")
                 os.truncate(self.log, 0)
         except OSError as error:
-            log.warning("a log could not be cut", log=str(self.log), error=str(error))
+            log.warning(
+                "a unit's log is over 5 MiB and cannot be moved to log.1; the agent retries",
+                log=str(self.log),
+                error=str(error),
+            )
 
-    def taken(self) -> int:
-        """Return how many bytes of the disk its files take; what was deleted and is still open does not count."""
+    def disk_bytes(self) -> int:
+        """Return the disk space of the unit's files, without deleted files that are still open.
+
+        Unit: bytes.
+        """
         blocks: dict[tuple[int, int], int] = {}
         for path, _, names in os.walk(self.path):
             for name in names:
-                with suppress(OSError):  # it is gone by now
-                    seen = (Path(path) / name).lstat()
-                    blocks[seen.st_dev, seen.st_ino] = seen.st_blocks
+                with suppress(OSError):  # the file was deleted meanwhile
+                    stat = (Path(path) / name).lstat()
+                    blocks[stat.st_dev, stat.st_ino] = stat.st_blocks
         return sum(blocks.values()) * BLOCK_BYTES
 
     def remove(self) -> None:
-        """Remove everything of the unit, but for its last log, which is kept for people."""
-        kept = self.path.parent.parent / "ended"
-        kept.mkdir(exist_ok=True)
+        """Remove the unit's files; its log moves to `ended`, which keeps the newest 20 logs."""
+        ended = self.path.parent.parent / "ended"
+        ended.mkdir(exist_ok=True)
         if self.log.exists():
-            self.log.replace(kept / f"{self.id}.log")
-            for old in sorted(kept.iterdir(), key=lambda each: each.stat().st_mtime)[:-20]:
-                old.unlink()
+            self.log.replace(ended / f"{self.id}.log")
+            for old_log in sorted(ended.iterdir(), key=lambda path: path.stat().st_mtime)[:-20]:
+                old_log.unlink()
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class HostFolder:
-    """`SLUICE_HOME/hosts/<h>`: everything that one agent keeps."""
+    """`SLUICE_HOME/hosts/<h>`: the files of one host's agent."""
 
     def __init__(self, home: Path, host: str) -> None:
-        """Use the folder of `host` below `home`."""
         self.host = host
         self.path = home / "hosts" / host
         self._damaged: set[Path] = set()
-        """Files of which was said that they cannot be read."""
+        """Unreadable files that were logged."""
 
     def make(self) -> None:
-        """Create it."""
+        """Create the folder."""
         (self.path / "units").mkdir(parents=True, exist_ok=True)
 
     def credential(self) -> Own:
-        """Return what this host's agent proves with that it is that; made at its first start, and no other machine has it."""
-        kept = self.path / "credential"
-        found = kept.read_text(errors="replace").strip() if kept.exists() else None
-        if found is not None and CREDENTIAL.fullmatch(found):
-            return Own(self.host, found)
-        if found is not None:
+        """Return the secret that proves this host's agent to ZooKeeper.
+
+        The agent's first start makes the secret; no other machine has it.
+        """
+        file = self.path / "credential"
+        secret = file.read_text(errors="replace").strip() if file.exists() else None
+        if secret is not None and CREDENTIAL.fullmatch(secret):
+            return Own(self.host, secret)
+        if secret is not None:
             log.warning(
-                "the host's credential is damaged: another is made, which the channel does not know yet",
-                file=str(kept),
+                "the host's credential file is damaged; the agent makes a new credential, which ZooKeeper "
+                "does not know yet. If ZooKeeper refuses the agent, an operator runs: "
+                "sluice access --forget <host>",
+                host=self.host,
+                file=str(file),
             )
-        made = secrets.token_urlsafe(CREDENTIAL_BYTES)
-        write_private(kept, made)
-        return Own(self.host, made)
+        secret = secrets.token_urlsafe(CREDENTIAL_BYTES)
+        write_private(file, secret)
+        return Own(self.host, secret)
 
     def agent(self) -> Process | None:
-        """Return the last process that served this host."""
-        found = _read(self.path / "agent.json", ProcessFile, self._damaged)
-        return None if found is None else Process(found.pid, found.started)
+        """Return the last agent process of this host, which may have ended."""
+        process = _read(self.path / "agent.json", ProcessFile, self._damaged)
+        return None if process is None else Process(process.pid, process.started)
 
-    def keep_agent(self, agent: Process) -> None:
-        """Remember the process that serves this host."""
+    def write_agent(self, agent: Process) -> None:
+        """Write the host's agent process to `agent.json`."""
         write_private(
             self.path / "agent.json", ProcessFile(pid=agent.pid, started=agent.started).model_dump_json()
         )
 
     def group(self) -> Path | None:
-        """Return the delegated control group that the host's units are in, for whoever looks for them from elsewhere."""
+        """Return the delegated control group of the host's units, for processes outside the group.
+
+        None means that the units are in the machine's own tree.
+        """
         try:
-            found = Path((self.path / "group").read_text())
+            group = Path((self.path / "group").read_text())
         except (FileNotFoundError, UnicodeDecodeError):
             return None
-        return found if found.is_absolute() else None
+        return group if group.is_absolute() else None
 
-    def keep_group(self, group: Path | None) -> None:
-        """Remember it; None where the machine's own tree is used."""
+    def write_group(self, group: Path | None) -> None:
+        """Write the delegated control group to `group`; remove the file for None."""
         if group is None:
             (self.path / "group").unlink(missing_ok=True)
         else:
@@ -236,7 +265,7 @@ class HostFolder:
         return UnitFolder(self.path / "units" / identity, self._damaged)
 
     def units(self) -> list[UnitFolder]:
-        """Return the folders of all units that are there."""
+        """Return the folders of all units, sorted by the unit's id."""
         try:
             return [
                 UnitFolder(path, self._damaged)
@@ -247,10 +276,13 @@ class HostFolder:
             return []
 
     def assignment(self) -> Assignment:
-        """Return what was assigned last; where that cannot be read, what was started here and not asked to end."""
-        kept = _read(self.path / "assignment.json", Assignment, self._damaged)
-        if kept is not None:
-            return kept
+        """Return the last assignment.
+
+        If its file cannot be read, return all units on this host that have no request to stop.
+        """
+        assignment = _read(self.path / "assignment.json", Assignment, self._damaged)
+        if assignment is not None:
+            return assignment
         records = (folder.record() for folder in self.units())
         return Assignment(
             units=tuple(
@@ -258,50 +290,62 @@ class HostFolder:
             )
         )
 
-    def keep_assignment(self, assignment: Assignment) -> None:
-        """Remember what is assigned."""
+    def write_assignment(self, assignment: Assignment) -> None:
+        """Write the assignment to `assignment.json`."""
         write_private(self.path / "assignment.json", assignment.model_dump_json(indent=1))
 
     def reboot(self) -> RebootRecord | None:
-        """Return the last reboot that was asked for."""
+        """Return the last requested reboot."""
         return _read(self.path / "reboot.json", RebootRecord, self._damaged)
 
-    def keep_reboot(self, record: RebootRecord) -> None:
-        """Remember a reboot."""
+    def write_reboot(self, record: RebootRecord) -> None:
+        """Write the requested reboot to `reboot.json`."""
         write_private(self.path / "reboot.json", record.model_dump_json(indent=1))
 
     def forget_reboot(self) -> None:
-        """Know of no reboot any more."""
+        """Delete `reboot.json`."""
         (self.path / "reboot.json").unlink(missing_ok=True)
 
 
 def host_names(home: Path) -> list[str]:
-    """Return the hosts whose agents have kept something in this home."""
+    """Return the hosts whose agents have a folder in this home, sorted."""
     hosts = home / "hosts"
     return sorted(path.name for path in hosts.iterdir() if path.is_dir()) if hosts.is_dir() else []
 
 
 @contextmanager
-def log_write_errors(what: str) -> Iterator[None]:
-    """Go on where something cannot be written down: an agent that does not start for a full disk has its host taken for lost."""
+def log_write_errors(content: str) -> Iterator[None]:
+    """Log an OSError of the block and go on.
+
+    An agent that did not start because the disk is full would make its host count as lost.
+    """
     try:
         yield
     except OSError as error:
-        log.warning("it could not be written down", what=what, error=str(error))
+        log.warning(
+            "the agent cannot write a file and continues without it; check the disk of SLUICE_HOME",
+            content=content,
+            error=str(error),
+        )
 
 
 def _read(path: Path, model: type[M], damaged: set[Path]) -> M | None:
-    """Return what a file says; one that cannot be read is as if it was absent, and that is said once."""
+    """Return a file's content; None if the file is absent or unreadable.
+
+    An unreadable file is logged once.
+    """
     try:
-        found = model.model_validate_json(
-            path.read_bytes(), extra="allow"
-        )  # what a newer version has added says nothing to this one
+        content = model.model_validate_json(path.read_bytes(), extra="allow")  # fields of a newer version
     except FileNotFoundError:
-        found = None
+        content = None
     except (OSError, ValidationError) as error:
         if path not in damaged:
             damaged.add(path)
-            log.warning("a file that cannot be read is ignored", file=str(path), error=str(error))
+            log.warning(
+                "an unreadable file of the agent is ignored, as if it did not exist",
+                file=str(path),
+                error=str(error),
+            )
         return None
     damaged.discard(path)
-    return found
+    return content

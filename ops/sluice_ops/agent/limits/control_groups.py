@@ -359,8 +359,8 @@ def open_containers(
         return _without(
             f"{why}; run the agent as root, or have systemd delegate it a group: docs/limits.md", home, host
         )
-    with log_write_errors("which control group the units are in"):
-        HostFolder(home, host).keep_group(group)
+    with log_write_errors("the control group of the units (group)"):
+        HostFolder(home, host).write_group(group)
     return groups
 
 

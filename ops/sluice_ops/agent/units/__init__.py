@@ -1,1 +1,5 @@
-"""Starting and stopping what the controller has assigned to a host. Start with `reconcile`, which is pure."""
+"""Start and stop the units that the controller assigned to a host.
+
+Start with `reconcile`: it decides. `process_control` carries out, and `commands` makes the command
+lines.
+"""

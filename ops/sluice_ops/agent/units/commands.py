@@ -1,4 +1,7 @@
-"""The commands and environments of units. Pure but for the paths of this environment's Python and Spark."""
+"""The command lines and environment variables of drivers and slots.
+
+The functions are pure, except for the paths of the running Python and of Spark.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -10,17 +13,17 @@ from sluice_ops.site import spark
 from sluice_ops.site.java import cached, home_for_spark
 
 HEARTBEAT = "heartbeat"
-"""The file in a driver's scratch in which it counts its heartbeats, for its agent."""
+"""The file in a driver's scratch folder in which the driver counts its heartbeats."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What every unit of this host is started with."""
+    """The paths, secret and host facts that every unit of this host gets."""
 
     home: Path
     """This host's own folder."""
     shared: Path
-    """The one that all hosts share."""
+    """The folder that all hosts share."""
     endpoints: Path
     site: Path
     spark_master: str
@@ -29,17 +32,24 @@ class Installation:
 
     @property
     def scala_version(self) -> str:
-        """The Scala that Spark was built with, which a Worker has to be told to launch executors: `spark-class` would have said it."""
+        """The Scala version that Spark was built with; RuntimeError if Spark is not installed.
+
+        A Worker needs the version to launch executors. Spark's script `spark-class`, which the
+        agent does not use, would set it.
+        """
         jars = spark.home() / "jars"
         jar = next(jars.glob("spark-core_*.jar"), None)
         if jar is None:
-            message = f"{jars} has no Spark: install the project's environment on this host"
+            message = (
+                f"no spark-core jar in {jars}, so units cannot start; "
+                "install the project's environment on this host"
+            )
             raise RuntimeError(message)
         return jar.name.split("_")[1].split("-")[0]
 
 
 def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
-    """Return what to run for a unit."""
+    """Return the command line of a unit: the tier's driver, or a Spark Worker for a slot."""
     if unit.kind is UnitKind.DRIVER:
         return [
             sys.executable,
@@ -80,10 +90,10 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
 def environment(
     unit: Unit, scratch: Path, installation: Installation, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what a unit sees of the world."""
+    """Return the environment variables of a unit: the inherited ones and Sluice's."""
     facts = installation.facts
-    of_slot = {spark.SECRET: installation.spark_secret} if installation.spark_secret is not None else {}
-    return {**inherited, **(of_slot if unit.kind is UnitKind.SLOT else {})} | {
+    secret = {spark.SECRET: installation.spark_secret} if installation.spark_secret is not None else {}
+    return {**inherited, **(secret if unit.kind is UnitKind.SLOT else {})} | {
         "SLUICE_HOME": str(installation.home),
         "SLUICE_ENDPOINTS": str(installation.endpoints),
         "SLUICE_SITE": str(installation.site),
@@ -99,25 +109,28 @@ def environment(
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(scratch),
-        "JDK_JAVA_OPTIONS": " ".join(f'"{option}"' for option in _of_all_jvms(unit, scratch, installation)),
+        "JDK_JAVA_OPTIONS": " ".join(f'"{option}"' for option in _jvm_options(unit, scratch, installation)),
         "MALLOC_ARENA_MAX": "2",
     }
 
 
-def _of_all_jvms(unit: Unit, scratch: Path, installation: Installation) -> tuple[str, ...]:
-    """Return what all JVMs of a unit are told, executors too, whose command lines are their driver's."""
-    # what they unpack (native libraries) goes away with the unit, also after kill -9
-    below = f"-Djava.io.tmpdir={scratch}"
+def _jvm_options(unit: Unit, scratch: Path, installation: Installation) -> tuple[str, ...]:
+    """Return the options of all JVMs of a unit, also of executors, whose command lines their driver
+    makes.
+    """
+    # JVMs unpack native libraries here; the agent removes them with the unit, also after kill -9.
+    temporary = f"-Djava.io.tmpdir={scratch}"
     return (
-        (below, *cached(spark.cache_of_tiers(installation.shared)))
+        (temporary, *cached(spark.cache_of_tiers(installation.shared)))
         if unit.kind is UnitKind.SLOT
-        else (below,)
+        else (temporary,)
     )
 
 
 def resources_file(unit: Unit) -> list[dict[str, object]]:
-    """Return the content of the Worker's resources file: one of the label, which only this incarnation's executors ask for.
+    """Return the content of the Worker's resources file: one resource named by the unit's label.
 
-    It is called like the slot, by which a driver knows on which of its workers an executor is.
+    Only executors of this incarnation request this resource. Its address is the slot's id, so the
+    driver knows in which slot an executor runs.
     """
     return [{"id": {"componentName": "spark.worker", "resourceName": unit.label}, "addresses": [unit.id]}]

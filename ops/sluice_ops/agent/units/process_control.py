@@ -1,4 +1,4 @@
-"""The agent's eyes and hands on its host: finds units, and carries out what `reconcile` decided."""
+"""Find the units of a host, and start, stop and kill them as `reconcile` decided."""
 
 import json
 import os
@@ -31,13 +31,16 @@ from sluice_ops.model.ids import UnitId
 log = structlog.get_logger()
 
 LAUNCH_SECONDS = 5.0
+"""How long a start waits for the unit's pid file."""
 SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a process."""
 
 _SCRIPT = """\
-# Written by the agent at each start of this unit: it joins the containers, then runs the unit and writes down how it ended.
+# Written by the agent at each start of this unit. Joins the unit's containers, runs the unit, and
+# writes its exit status.
 cd {folder} || exit 1
-# In this very shell: while it waits for another, it would forget a unit that has ended already, and so would /proc.
+# A function of this shell, not a subshell: while the shell waits for a subshell, a unit that ended
+# would disappear from /proc, and the shell would forget its exit status.
 started() {{ read -r stat < "/proc/$1/stat"; stat="${{stat##*) }}"; set -- $stat; since="${{20}}"; }}
 for procs in {joins}; do echo $$ > "$procs" || exit 1; done
 started $$
@@ -53,74 +56,82 @@ echo $? > exit
 
 
 def _living(folder: UnitFolder) -> list[Process]:
-    """Return a unit's main process and the one that writes down how it ended, as far as they are there."""
-    return [each for each in (folder.main(), folder.session()) if each is not None and each.alive]
+    """Return a unit's main process and the shell that writes its exit status, if they are alive."""
+    return [process for process in (folder.main(), folder.session()) if process is not None and process.alive]
 
 
 class ProcessControl:
-    """Everything that touches units of one host."""
+    """Finds, starts and ends the units of one host."""
 
     def __init__(self, folder: HostFolder, containers: Containers, installation: Installation | None) -> None:
-        """Work in `folder`. Without an installation units can be found and ended, not started."""
+        """Use the units in `folder`. Without an installation, units cannot be started."""
         self._folder = folder
         self._containers = containers
         self._installation = installation
         self._boot = boot_id()
         self._children: list[subprocess.Popen[bytes]] = []
         self._records: dict[UnitId, UnitRecord] = {}
-        """What was read last of each unit, in case its file cannot be read any more."""
+        """The last record of each unit, in case its file becomes unreadable."""
         self.troubles: dict[UnitId, str] = {}
-        self.found: tuple[FoundUnit, ...] = ()
-        """What the last look has found."""
+        """For each unit whose last action failed, the error."""
+        self.units: tuple[FoundUnit, ...] = ()
+        """The units that the last call of `find` returned."""
         self.members: dict[UnitId, frozenset[int]] = {}
-        """The processes that were in each unit's container then."""
+        """The pids in each unit's container at the last call of `find`."""
 
     @property
     def limits(self) -> str:
-        """Say what limits the units have."""
+        """The limits of the units, or why they have none."""
         return self._containers.limits
 
     # -- finding
 
     def find(self) -> list[FoundUnit]:
-        """Look at every unit there is; write down the end of those that have ended since the last look."""
+        """Return all units of the host; record the end of each unit that ended since the last
+        call.
+        """
         self._children = [child for child in self._children if child.poll() is None]
         folders = self._folder.units()
         self._records = {
             folder.id: record for folder in folders if (record := self._record(folder)) is not None
         }
-        found = []
+        units = []
         self.members = {}
         for folder in folders:
             if folder.id in self._records:
-                found.append(self._find(folder, self._records[folder.id]))
+                units.append(self._find(folder, self._records[folder.id]))
             else:
                 self._discard(folder)
-        self.found = tuple(found)
-        return found
+        self.units = tuple(units)
+        return units
 
     def _record(self, folder: UnitFolder) -> UnitRecord | None:
-        """Return what is known of a unit; a file that cannot be read any more is written anew."""
+        """Return a unit's record; write its file again if it has become unreadable."""
         record = folder.record()
         if record is None and (record := self._records.get(folder.id)) is not None:
             try:
-                folder.keep(record)
+                folder.write_record(record)
             except OSError as error:
-                self._is_in_trouble(folder.id, f"what is known of it cannot be written down: {error}")
+                self._note_trouble(folder.id, f"its unit.json cannot be written: {error}")
             else:
                 self.troubles.pop(folder.id, None)
         return record
 
     def watched(self) -> list[Process]:
-        """Return the processes whose end the agent has to notice at once."""
-        return [each for folder in self._folder.units() for each in _living(folder)]
+        """Return the processes whose end has to wake the agent."""
+        return [process for folder in self._folder.units() for process in _living(folder)]
 
     def has_missed(self) -> bool:
-        """Tell whether a unit has ended since the last look, so that nobody can watch it any more."""
-        return any(found.alive and not _living(self._folder.unit(found.unit.id)) for found in self.found)
+        """Tell whether a unit has ended since the last call of `find`, so its end cannot wake the
+        agent.
+        """
+        return any(
+            found_unit.alive and not _living(self._folder.unit(found_unit.unit.id))
+            for found_unit in self.units
+        )
 
     def processes(self, unit: UnitId) -> frozenset[int]:
-        """Return what runs in a unit's container."""
+        """Return the pids of the processes in a unit's container."""
         session = self._folder.unit(unit).session()
         return self._containers.processes(unit, session.pid if session else None)
 
@@ -128,29 +139,29 @@ class ProcessControl:
         """Return the file in which a driver counts its heartbeats."""
         return self._folder.unit(unit).scratch / HEARTBEAT
 
-    def taken(self, unit: UnitId) -> int:
-        """Return how many bytes a unit's files take on the disk."""
-        return self._folder.unit(unit).taken()
+    def disk_bytes(self, unit: UnitId) -> int:
+        """Return the disk space of a unit's files. Unit: bytes."""
+        return self._folder.unit(unit).disk_bytes()
 
     def cap_logs(self) -> None:
-        """Keep the units' logs small."""
+        """Shorten each unit's log that is larger than 5 MiB."""
         for folder in self._folder.units():
             folder.cap_log()
 
     def _find(self, folder: UnitFolder, record: UnitRecord) -> FoundUnit:
         main, session = folder.main(), folder.session()
-        here = record.boot == self._boot
+        same_boot = record.boot == self._boot
         pids = self.members[folder.id] = self._containers.processes(
-            folder.id, session.pid if session and here else None
+            folder.id, session.pid if session and same_boot else None
         )
-        main_alive = here and main is not None and main.alive
-        alive = main_alive or (here and session is not None and session.alive)
+        main_alive = same_boot and main is not None and main.alive
+        alive = main_alive or (same_boot and session is not None and session.alive)
         if not alive and record.ended_at is None:
             record = record.model_copy(
-                update={"ended_at": time.time(), "exit": self._how_it_ended(folder, record)}
+                update={"ended_at": time.time(), "exit": self._exit_cause(folder, record)}
             )
-            self._note_end(folder, record)
-        known = {each.pid for each in (main, session) if each is not None and each.alive}
+            self._record_end(folder, record)
+        known = {process.pid for process in (main, session) if process is not None and process.alive}
         return FoundUnit(
             unit=record.unit,
             alive=alive,
@@ -164,96 +175,109 @@ class ProcessControl:
             exit=record.exit,
         )
 
-    def _note_end(self, folder: UnitFolder, record: UnitRecord) -> None:
-        """Write the end down; where the disk is full, at a later look."""
+    def _record_end(self, folder: UnitFolder, record: UnitRecord) -> None:
+        """Write the unit's end to disk; if the disk is full, a later call retries."""
         try:
-            folder.keep(record)
+            folder.write_record(record)
         except OSError as error:
-            self._is_in_trouble(folder.id, f"its end could not be written down: {error}")
+            self._note_trouble(folder.id, f"its end cannot be written to unit.json: {error}")
             return
         self.troubles.pop(folder.id, None)
-        asked = record.stopping_at is not None
-        (log.info if asked else log.warning)("a unit ended", unit=folder.id, exit=record.exit, asked_to=asked)
+        if record.stopping_at is not None:
+            log.info("unit ended, as requested", unit=folder.id, exit=record.exit)
+        else:
+            log.warning("unit ended without a request", unit=folder.id, exit=record.exit)
 
-    def _how_it_ended(self, folder: UnitFolder, record: UnitRecord) -> str:
+    def _exit_cause(self, folder: UnitFolder, record: UnitRecord) -> str:
+        """Return the cause of a unit's end, and the last line of its log."""
         status = folder.exit_status()
         if status is None:
-            how = (
+            cause = (
                 "killed with its container" if record.boot == self._boot else "ended when its host restarted"
             )
         elif status > SIGNALLED:
-            how = f"killed by signal {status - SIGNALLED}"
+            cause = f"killed by signal {status - SIGNALLED}"
         else:
-            how = f"exit code {status}"
+            cause = f"exit code {status}"
         if self._containers.ran_out_of_memory(folder.id):
-            how += f" (its container was full: quantum.memory is {record.unit.quantum.memory}m)"
-        if (why := folder.ended_for()) is not None:
-            how += f" ({why})"
-        last = folder.last_line()
-        return f"{how}: {last}" if last else how
+            cause += f" (its container was full: quantum.memory is {record.unit.quantum.memory}m)"
+        if (reason := folder.kill_reason()) is not None:
+            cause += f" ({reason})"
+        last_line = folder.last_line()
+        return f"{cause}: {last_line}" if last_line else cause
 
     def _discard(self, folder: UnitFolder) -> None:
-        """End a unit of which nothing is known: how it was started, and whether it was asked to end."""
+        """Kill and remove a unit without a readable record, and so without a known start and
+        state.
+        """
         try:
-            if left := self.processes(folder.id):
+            if pids := self.processes(folder.id):
                 log.warning(
-                    "ended a unit whose unit.json cannot be read", unit=folder.id, processes=len(left)
+                    "unit killed: its unit.json cannot be read; the agent starts the unit again if it is "
+                    "assigned",
+                    unit=folder.id,
+                    processes=len(pids),
                 )
-                kill_all(left)  # it is removed at a later look, when they are gone
+                kill_all(pids)  # a later call of `find` removes the unit, when these processes are gone
             else:
                 self._containers.remove(folder.id)
                 folder.remove()
         except OSError as error:
-            self._is_in_trouble(folder.id, f"its unit.json cannot be read, and it cannot be removed: {error}")
+            self._note_trouble(folder.id, f"its unit.json cannot be read, and it cannot be removed: {error}")
 
     def close(self) -> None:
-        """Leave nothing of the host behind on this machine but its files."""
+        """Remove the host's containers; its files stay."""
         self._containers.close()
 
     # -- acting
 
     def do(self, action: Action) -> None:
-        """Carry out one action. One that fails is said, kept in `troubles`, and tried again at the next look."""
-        identity = action.unit.id if isinstance(action, Start | SetWeights) else action.unit
+        """Carry out one action.
+
+        If an action fails, the error is logged and kept in `troubles`, and the next round retries.
+        """
+        unit = action.unit.id if isinstance(action, Start | SetWeights) else action.unit
         try:
             self._do(action)
         except (OSError, RuntimeError) as error:
-            self._is_in_trouble(identity, f"{type(action).__name__.lower()} failed: {error}")
+            self._note_trouble(unit, f"{action.verb} failed: {error}")
         else:
-            self.troubles.pop(identity, None)
+            self.troubles.pop(unit, None)
 
     def forget_troubles(self, known: AbstractSet[UnitId]) -> None:
-        """Forget the troubles of units that are neither assigned nor there any more: nobody tries again."""
-        for identity in self.troubles.keys() - known:
-            del self.troubles[identity]
+        """Forget the troubles of units that are not `known`, that is neither assigned nor on the
+        host.
+        """
+        for unit in self.troubles.keys() - known:
+            del self.troubles[unit]
 
-    def _is_in_trouble(self, identity: UnitId, reason: str) -> None:
-        if self.troubles.get(identity) != reason:
-            log.warning("a unit is in trouble", unit=identity, error=reason)
-        self.troubles[identity] = reason
+    def _note_trouble(self, unit: UnitId, error: str) -> None:
+        if self.troubles.get(unit) != error:
+            log.warning("unit has a problem; the agent retries", unit=unit, error=error)
+        self.troubles[unit] = error
 
     def _do(self, action: Action) -> None:
         match action:
             case Start():
                 self._start(action)
             case RequestStop():
-                self._ask_to_end(action)
+                self._request_stop(action)
             case Kill():
                 self._kill(action.unit)
             case KillForFault():
-                log.warning("a unit is ended by its agent", unit=action.unit, why=action.why)
-                with log_write_errors("why a unit is ended"):
-                    self._folder.unit(action.unit).keep_ended_for(action.why)
+                log.warning("unit killed by its agent", unit=action.unit, reason=action.reason)
+                with log_write_errors("the reason for killing a unit (ended_for)"):
+                    self._folder.unit(action.unit).write_kill_reason(action.reason)
                 self._kill(action.unit)
             case SetWeights():
                 self._containers.set_weights(action.unit)
                 self._update(action.unit.id, unit=action.unit)
-                log.info("weighed", unit=action.unit.id, quiet=action.unit.quiet)
+                log.info("unit's weights set", unit=action.unit.id, quiet=action.unit.quiet)
             case Remove():
                 self._records.pop(action.unit, None)
                 self._containers.remove(action.unit)
                 self._folder.unit(action.unit).remove()
-                log.info("unit is gone", unit=action.unit)
+                log.info("unit removed", unit=action.unit)
 
     def _start(self, action: Start) -> None:
         installation = self._installation
@@ -261,9 +285,12 @@ class ProcessControl:
             return
         unit = action.unit
         folder = self._folder.unit(unit.id)
-        if left := self.processes(unit.id):
-            kill_all(left)
-            message = f"processes of an earlier start have still to end: {', '.join(map(str, sorted(left)))}"
+        if pids := self.processes(unit.id):
+            kill_all(pids)
+            message = (
+                "processes of an earlier start have been killed and have still to end: "
+                f"{', '.join(map(str, sorted(pids)))}"
+            )
             raise RuntimeError(message)
         folder.make()
         self._containers.remove(unit.id)
@@ -275,7 +302,7 @@ class ProcessControl:
             folder=shlex.quote(str(folder.path)), joins=shlex.join(map(str, joins)), command=shlex.join(words)
         )
         (folder.path / "start.sh").write_text(script)
-        folder.keep(
+        folder.write_record(
             UnitRecord(
                 unit=unit,
                 boot=self._boot,
@@ -295,31 +322,34 @@ class ProcessControl:
                 stderr=output,
             )
         self._children.append(child)
-        until = time.monotonic() + LAUNCH_SECONDS
-        while folder.main() is None and child.poll() is None and time.monotonic() < until:
+        deadline = time.monotonic() + LAUNCH_SECONDS
+        while folder.main() is None and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         main = folder.main()
         log.info(
-            "started",
+            "unit started",
             unit=unit.id,
             pid=main.pid if main else None,
             restarts=action.restarts,
             quiet=unit.quiet,
         )
 
-    def _ask_to_end(self, action: RequestStop) -> None:
+    def _request_stop(self, action: RequestStop) -> None:
         main = self._folder.unit(action.unit).main()
         if main is not None:
             main.send(signal.SIGPWR if action.decommission else signal.SIGTERM)
         self._update(action.unit, stopping_at=time.time())
-        log.info("asked to finish its tasks" if action.decommission else "asked to end", unit=action.unit)
+        if action.decommission:
+            log.info("stop requested: the slot finishes its tasks and takes no new ones", unit=action.unit)
+        else:
+            log.info("stop requested", unit=action.unit)
 
     def _kill(self, unit: UnitId) -> None:
         pids = self.processes(unit)
         kill_all(pids)
-        log.info("killed what was left", unit=unit, processes=len(pids))
+        log.info("remaining processes of a unit killed", unit=unit, processes=len(pids))
 
     def _update(self, identity: UnitId, **changes: object) -> None:
         folder = self._folder.unit(identity)
         if (record := self._record(folder)) is not None:
-            folder.keep(record.model_copy(update=changes))
+            folder.write_record(record.model_copy(update=changes))

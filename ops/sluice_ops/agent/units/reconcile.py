@@ -1,37 +1,40 @@
-"""What an agent does next: the pure step from what is assigned and what was found to actions. No I/O, no clocks, no environment.
+"""Decide an agent's next actions from the assignment and the units found on the host.
 
-`sluice_ops.agent.loop` calls it once per round with one snapshot; `process_control` carries the actions out.
+Pure: no I/O, no clock, no environment. `sluice_ops.agent.loop` calls `reconcile` once per round;
+`process_control` carries the actions out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from sluice_ops.model.assignment import Assignment, Unit, UnitKind, UnitObserved, UnitState
 from sluice_ops.model.ids import BATCH, UnitId
 from sluice_ops.model.resources import known
 
 GRACE_SECONDS = 10.0
-"""From the request to end until everything in the container is killed."""
+"""The time from the request to stop until all processes of the container are killed."""
 STEADY_SECONDS = 60.0
-"""A slot that ran this long has started well: its next failure is its first."""
+"""A slot that ran this long started well: its next failure counts as the first."""
 LONGEST_WAIT_SECONDS = 30.0
+"""The longest delay before a slot that died is started again."""
 SOON_SECONDS = 0.25
-"""When something is about to end, look again after this."""
+"""The time to the next round while a process is about to end."""
 
 
 @dataclass(frozen=True)
 class FoundUnit:
-    """One unit as it was found on the host."""
+    """The state of one unit on the host."""
 
     unit: Unit
     alive: bool
-    """Its main process, or whoever writes down how that one ended, is there."""
+    """Its main process runs, or the shell that writes the exit status of that process."""
     others: int
-    """Processes in the container beside the main one: executors, a JVM, left-overs."""
+    """How many other processes are in the container: executors, a JVM, leftovers."""
     started_at: float
     restarts: int = 0
     failures: int = 0
-    """Starts in a row that did not last."""
+    """How many starts in a row ended within `STEADY_SECONDS`."""
     pid: int | None = None
     stopping_at: float | None = None
     ended_at: float | None = None
@@ -40,7 +43,9 @@ class FoundUnit:
 
 @dataclass(frozen=True)
 class Start:
-    """Start a unit in a fresh container."""
+    """Start a unit in a new container."""
+
+    verb: ClassVar[str] = "start"
 
     unit: Unit
     restarts: int = 0
@@ -49,7 +54,12 @@ class Start:
 
 @dataclass(frozen=True)
 class RequestStop:
-    """Ask the main process to end; a batch slot is asked to take no new tasks and to finish those that it has."""
+    """Request the main process to stop.
+
+    With `decommission`, a batch slot takes no new tasks and finishes its running tasks first.
+    """
+
+    verb: ClassVar[str] = "stop request"
 
     unit: UnitId
     decommission: bool
@@ -57,22 +67,28 @@ class RequestStop:
 
 @dataclass(frozen=True)
 class Kill:
-    """Kill everything in the container."""
+    """Kill all processes of the container."""
+
+    verb: ClassVar[str] = "kill"
 
     unit: UnitId
 
 
 @dataclass(frozen=True)
 class KillForFault:
-    """Kill everything in the container of a unit that has more than its quantum, or hangs, and have its end say so."""
+    """Kill all processes of a unit that hangs or exceeds its quantum, and record the reason."""
+
+    verb: ClassVar[str] = "kill"
 
     unit: UnitId
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class SetWeights:
-    """Set the container's weights anew, in place."""
+    """Set the weights of a running container."""
+
+    verb: ClassVar[str] = "setting weights"
 
     unit: Unit
 
@@ -81,6 +97,8 @@ class SetWeights:
 class Remove:
     """Remove the empty container and the unit's files."""
 
+    verb: ClassVar[str] = "removal"
+
     unit: UnitId
 
 
@@ -88,56 +106,67 @@ Action = Start | RequestStop | Kill | KillForFault | SetWeights | Remove
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What to do, and when to look again at the latest if nothing wakes the agent before."""
+class NextActions:
+    """The actions of a round."""
 
     actions: tuple[Action, ...]
     look_again_at: float | None
+    """The latest time of the next round, on the monotonic clock; None if no unit needs one."""
 
 
-def timestamps(found: Iterable[FoundUnit]) -> Iterator[float]:
-    """Yield the moments from which time is counted."""
-    for found_unit in found:
+def timestamps(units: Iterable[FoundUnit]) -> Iterator[float]:
+    """Yield all start, stop and end times of the units, by the wall clock."""
+    for found_unit in units:
         yield from (
-            stamp
-            for stamp in (found_unit.started_at, found_unit.stopping_at, found_unit.ended_at)
-            if stamp is not None
+            timestamp
+            for timestamp in (found_unit.started_at, found_unit.stopping_at, found_unit.ended_at)
+            if timestamp is not None
         )
 
 
-def on_monotonic_clock(found_unit: FoundUnit, seen: Callable[[float], float]) -> FoundUnit:
-    """Return a unit with the monotonic times at which its timestamps were `seen`: wall clocks may jump."""
+def on_monotonic_clock(found_unit: FoundUnit, first_seen: Callable[[float], float]) -> FoundUnit:
+    """Return the unit with its times converted to the monotonic clock, because wall clocks may
+    jump.
+
+    `first_seen` tells when the agent first saw a timestamp, on the monotonic clock.
+    """
     stopping, ended = (
-        None if stamp is None else seen(stamp) for stamp in (found_unit.stopping_at, found_unit.ended_at)
+        None if timestamp is None else first_seen(timestamp)
+        for timestamp in (found_unit.stopping_at, found_unit.ended_at)
     )
-    return replace(found_unit, started_at=seen(found_unit.started_at), stopping_at=stopping, ended_at=ended)
+    return replace(
+        found_unit, started_at=first_seen(found_unit.started_at), stopping_at=stopping, ended_at=ended
+    )
 
 
 def reconcile(
-    assignment: Assignment, found: Sequence[FoundUnit], now: float, reclaim_seconds: float
-) -> Decision:
-    """Decide for each unit that is wanted or there; the tasks of a batch slot that is wanted back may go on for so long.
+    assignment: Assignment, units: Sequence[FoundUnit], now: float, reclaim_seconds: float
+) -> NextActions:
+    """Decide the actions for all units that are assigned or on the host.
 
-    All moments are on one monotonic clock.
+    A batch slot that is no longer assigned has `reclaim_seconds` for its running tasks. All times
+    are on one monotonic clock.
     """
-    wanted = {unit.id: unit for unit in assignment.units}
-    there = {found_unit.unit.id: found_unit for found_unit in found}
+    assigned = {unit.id: unit for unit in assignment.units}
+    on_host = {found_unit.unit.id: found_unit for found_unit in units}
     actions: list[Action] = []
-    looks: list[float] = []
-    for identity in sorted(wanted.keys() | there.keys()):
-        unit, found_unit = wanted.get(identity), there.get(identity)
+    next_rounds: list[float] = []
+    for identity in sorted(assigned.keys() | on_host.keys()):
+        unit, found_unit = assigned.get(identity), on_host.get(identity)
         if found_unit is None:
             if unit is not None:
                 actions.append(Start(unit))
         elif unit is None or found_unit.stopping_at is not None or not _same(unit, found_unit.unit):
-            _end(found_unit, now, reclaim_seconds, actions, looks)
+            _end(found_unit, now, reclaim_seconds, actions, next_rounds)
         else:
-            _keep(unit, found_unit, now, actions, looks)
-    return Decision(tuple(actions), min(looks, default=None))
+            _keep_running(unit, found_unit, now, actions, next_rounds)
+    return NextActions(tuple(actions), min(next_rounds, default=None))
 
 
 def retry_at(found_unit: FoundUnit) -> float:
-    """When a slot that died is started again: at once the first time, later each time that it does not last."""
+    """Return when a slot that died is started again: at once after the first failure, then after
+    1, 2, 4 … 30 s.
+    """
     ended = found_unit.ended_at if found_unit.ended_at is not None else found_unit.started_at
     failures = _failures(found_unit)
     return ended if failures <= 1 else ended + min(LONGEST_WAIT_SECONDS, 2.0 ** (failures - 2))
@@ -145,28 +174,32 @@ def retry_at(found_unit: FoundUnit) -> float:
 
 def observe(
     assignment: Assignment,
-    found: Sequence[FoundUnit],
+    units: Sequence[FoundUnit],
     troubles: Mapping[UnitId, str],
     starved: Mapping[UnitId, float],
     now: float,
 ) -> tuple[UnitObserved, ...]:
-    """Say what is there, for the controller and for people.
+    """Return the report of all units for the channel.
 
-    `troubles` are units that could not be started, and why; `starved` are those that get too little processor time, and since when.
+    `troubles` has the error of each unit whose last action failed. `starved` has, for each unit
+    that gets too little processor time, the time since when.
     """
-    there = {found_unit.unit.id for found_unit in found}
-    observed = [_observed(found_unit, starved.get(found_unit.unit.id)) for found_unit in found]
+    on_host = {found_unit.unit.id for found_unit in units}
+    observed = [_observed(found_unit, starved.get(found_unit.unit.id)) for found_unit in units]
     for unit in assignment.units:
-        if unit.id not in there and unit.id in troubles:
+        if unit.id not in on_host and unit.id in troubles:
             state = UnitState.STARTING if unit.kind is UnitKind.SLOT else UnitState.EXITED
             observed.append(UnitObserved(id=unit.id, state=state, exit=troubles[unit.id], since=now))
-    return tuple(sorted(observed, key=lambda each: each.id))
+    return tuple(sorted(observed, key=lambda unit: unit.id))
 
 
-def _same(wanted: Unit, there: Unit) -> bool:
-    """Tell whether a unit is as it is wanted: a controller that says more than this version knows is no reason to start it anew."""
-    like = wanted.model_copy(update={"quiet": there.quiet})
-    return like == there or known(like) == known(there)
+def _same(assigned: Unit, on_host: Unit) -> bool:
+    """Tell whether a unit on the host is as assigned, apart from `quiet`.
+
+    Fields that this version does not know do not count: they need no restart.
+    """
+    assigned = assigned.model_copy(update={"quiet": on_host.quiet})
+    return assigned == on_host or known(assigned) == known(on_host)
 
 
 def _failures(found_unit: FoundUnit) -> int:
@@ -174,48 +207,50 @@ def _failures(found_unit: FoundUnit) -> int:
     return 1 if lasted else found_unit.failures + 1
 
 
-def _keep(unit: Unit, found_unit: FoundUnit, now: float, actions: list[Action], looks: list[float]) -> None:
+def _keep_running(
+    unit: Unit, found_unit: FoundUnit, now: float, actions: list[Action], next_rounds: list[float]
+) -> None:
     if found_unit.alive:
         if unit.quiet != found_unit.unit.quiet:
             actions.append(SetWeights(unit))
     elif found_unit.others:
         actions.append(Kill(unit.id))
-        looks.append(now + SOON_SECONDS)
+        next_rounds.append(now + SOON_SECONDS)
     elif unit.kind is UnitKind.SLOT:
         if now >= retry_at(found_unit):
             actions.append(Start(unit, found_unit.restarts + 1, _failures(found_unit)))
         else:
-            looks.append(retry_at(found_unit))
+            next_rounds.append(retry_at(found_unit))
 
 
 def _end(
-    found_unit: FoundUnit, now: float, reclaim_seconds: float, actions: list[Action], looks: list[float]
+    found_unit: FoundUnit, now: float, reclaim_seconds: float, actions: list[Action], next_rounds: list[float]
 ) -> None:
     identity = found_unit.unit.id
-    lends = found_unit.unit.kind is UnitKind.SLOT and found_unit.unit.tenant == BATCH
+    is_batch_slot = found_unit.unit.kind is UnitKind.SLOT and found_unit.unit.tenant == BATCH
     if not found_unit.alive:
         actions.append(Kill(identity) if found_unit.others else Remove(identity))
-        looks.append(now + SOON_SECONDS)
+        next_rounds.append(now + SOON_SECONDS)
         return
     if found_unit.stopping_at is None:
-        actions.append(RequestStop(identity, decommission=lends))
-        looks.append(now + SOON_SECONDS)
+        actions.append(RequestStop(identity, decommission=is_batch_slot))
+        next_rounds.append(now + SOON_SECONDS)
         return
-    grace = reclaim_seconds if lends else GRACE_SECONDS
-    idle = lends and not found_unit.others and now >= found_unit.stopping_at + SOON_SECONDS
+    grace = reclaim_seconds if is_batch_slot else GRACE_SECONDS
+    idle = is_batch_slot and not found_unit.others and now >= found_unit.stopping_at + SOON_SECONDS
     if idle or now >= found_unit.stopping_at + grace:
         actions.append(Kill(identity))
-        looks.append(now + SOON_SECONDS)
+        next_rounds.append(now + SOON_SECONDS)
     else:
-        looks.append(
+        next_rounds.append(
             min(found_unit.stopping_at + grace, now + 4 * SOON_SECONDS)
-            if lends
+            if is_batch_slot
             else found_unit.stopping_at + grace
         )
 
 
 def state_of(found_unit: FoundUnit) -> UnitState:
-    """Say how a unit is; a slot that has died is about to start again."""
+    """Return the unit's state; a slot that died is STARTING, because the agent starts it again."""
     if found_unit.stopping_at is not None:
         return UnitState.STOPPING
     if found_unit.alive:

@@ -1,1 +1,5 @@
-"""What an agent watches: disks, heartbeats of processes, slots that get too little. Start with `heartbeats`."""
+"""Find units that hang, starve, or fill the host's disk.
+
+Start with `heartbeats`. `disks` measures files, and `neighbours` measures processor time.
+`liveness` and `starvation` are the pure rules.
+"""

@@ -1,4 +1,7 @@
-"""What the files of each unit take of the host's disk: who has more than its quantum is ended. Called by the agent's loop."""
+"""Measure the disk space of each unit, and kill units that exceed `quantum.disk`.
+
+The agent's loop calls this module.
+"""
 
 import time
 from collections.abc import Iterable
@@ -9,39 +12,39 @@ from sluice_ops.model.ids import UnitId
 
 MEBIBYTE = 1 << 20
 LOOK_SECONDS = 30.0
-"""Between two looks: they ask the kernel for every file of every unit."""
+"""The time between two measurements, each of which asks the kernel for every file of every unit."""
 
 
 class Disks:
-    """What was seen at the last look."""
+    """The disk space of each unit at the last measurement."""
 
     def __init__(self, process_control: ProcessControl) -> None:
-        """Look at the files of the units that these find."""
         self._process_control = process_control
-        self._looked_at: float | None = None
-        self.taken: dict[UnitId, int] = {}
+        self._measured_at: float | None = None
+        self.used_bytes: dict[UnitId, int] = {}
         """Unit: bytes."""
 
-    def look(self, found: Iterable[FoundUnit]) -> bool:
-        """Measure, unless that was done just now, and end who has more than its quantum: its files go when it is started again.
+    def look(self, units: Iterable[FoundUnit]) -> bool:
+        """Measure all units, at most every 30 s, and kill units that exceed their quantum.
 
-        Return whether it has ended any.
+        A killed unit's files are removed when the unit starts again. Return whether a unit was
+        killed.
         """
-        if self._looked_at is not None and time.monotonic() - self._looked_at < LOOK_SECONDS:
+        if self._measured_at is not None and time.monotonic() - self._measured_at < LOOK_SECONDS:
             return False
-        there = {found_unit.unit.id: found_unit for found_unit in found}
-        self.taken = {name: self._process_control.taken(name) for name in there}
-        self._looked_at = time.monotonic()
-        ended = False
-        for name, found_unit in there.items():
-            limit, over = found_unit.unit.quantum.disk, self.taken[name]
+        units_by_id = {found_unit.unit.id: found_unit for found_unit in units}
+        self.used_bytes = {unit: self._process_control.disk_bytes(unit) for unit in units_by_id}
+        self._measured_at = time.monotonic()
+        killed = False
+        for unit, found_unit in units_by_id.items():
+            limit, used = found_unit.unit.quantum.disk, self.used_bytes[unit]
             if (
                 found_unit.alive
                 and found_unit.stopping_at is None
                 and limit is not None
-                and over > limit * MEBIBYTE
+                and used > limit * MEBIBYTE
             ):
-                why = f"its files took {-(-over // MEBIBYTE)} MiB of the disk: quantum.disk is {limit}m"
-                self._process_control.do(KillForFault(name, why))
-                ended = True
-        return ended
+                reason = f"its files took {-(-used // MEBIBYTE)} MiB of the disk: quantum.disk is {limit}m"
+                self._process_control.do(KillForFault(unit, reason))
+                killed = True
+        return killed

@@ -1,7 +1,8 @@
-"""The heartbeats of a host's units, and the end of those that hang (decision record 0046). Called by the agent's loop between its rounds.
+"""Watch the heartbeats of a host's units, and kill processes that hang (decision 46).
 
-A driver renews two counters in the file that its environment names: of its Python, and of its JVM as far as that answers Python.
-The JVMs of a slot have no such file; of them only one whose threads are all stopped counts as hung.
+A driver increments two counters in its heartbeat file: the Python counter, and the JVM counter
+while the JVM answers Python. The JVMs of a slot have no heartbeat file: a JVM of a slot counts as
+hung only if all its threads are stopped. The agent's loop calls this module while it sleeps.
 """
 
 import time
@@ -23,63 +24,73 @@ log = structlog.get_logger()
 JAVA = "java"
 WORKER, EXECUTOR = "Worker", "executor"
 NO_BEAT = 0
-"""Of a process without a heartbeat of its own: only what the kernel shows of it counts."""
+"""The counter of a process without heartbeats: only the state of its threads counts."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A process of a unit that is watched."""
+class WatchedProcess:
+    """A process of a unit that the agent watches."""
 
     unit: UnitId
     kind: UnitKind
     name: str
-    """What people call it."""
+    """The name of the process in messages."""
     pid: int
 
 
 class Heartbeats:
-    """What was seen of each process at the last look."""
+    """The state of each watched process at the last check."""
 
     def __init__(self, process_control: ProcessControl) -> None:
-        """Watch the units that these find."""
         self._process_control = process_control
         self._looked: float | None = None
-        self._silences: dict[Part, Silence] = {}
-        self._threads: dict[Part, Threads] = {}
+        self._silences: dict[WatchedProcess, Silence] = {}
+        self._threads: dict[WatchedProcess, Threads] = {}
         self.ended: dict[UnitKind, int] = dict.fromkeys(UnitKind, 0)
-        """How many units, or executors in them, this agent has ended because they hung."""
+        """How many hanging units and executors this agent has killed."""
 
     def look(self) -> bool:
-        """Look at all units, unless that was done just now, and end what hangs; return whether anything was ended."""
+        """Check all units, at most every 0.25 s, and kill hanging processes.
+
+        Return whether a process was killed.
+        """
         now = time.monotonic()
         passed = 0.0 if self._looked is None else now - self._looked
         if self._looked is not None and passed < LOOK_SECONDS / 2:
             return False
         self._looked = now
-        beats = dict(self._beats(self._process_control.found))
-        # threads are read only of processes that were silent: usually of none
+        beats = dict(self._beats(self._process_control.units))
+        # Only the threads of silent processes are read: usually none are silent.
         silent = [
-            part
-            for part, beat in beats.items()
-            if part in self._silences and beat == self._silences[part].beat
+            process
+            for process, beat in beats.items()
+            if process in self._silences and beat == self._silences[process].beat
         ]
-        silent = [part for part in silent if part.kind is UnitKind.DRIVER or is_stopped(part.pid)]
-        seen = {part: shown for part in silent if (shown := threads(part.pid)) is not None}
-        standings = {part: _standing(self._threads.get(part), shown) for part, shown in seen.items()}
-        self._threads = seen
-        at_work = Activity.AT_WORK
+        silent = [process for process in silent if process.kind is UnitKind.DRIVER or is_stopped(process.pid)]
+        thread_states = {process: state for process in silent if (state := threads(process.pid)) is not None}
+        activities = {
+            process: _activity(self._threads.get(process), state) for process, state in thread_states.items()
+        }
+        self._threads = thread_states
         silences = {
-            part: next_silence(self._silences.get(part), beat, standings.get(part, at_work), passed)
-            for part, beat in beats.items()
+            process: next_silence(
+                self._silences.get(process), beat, activities.get(process, Activity.AT_WORK), passed
+            )
+            for process, beat in beats.items()
         }
         self._silences = silences
-        hung = {part: how for part, silence in silences.items() if (how := _hung(part, silence)) is not None}
-        for part, how in hung.items():
-            self._end(part, how, silences[part].seconds)
+        hung = {
+            process: activity
+            for process, silence in silences.items()
+            if (activity := _hung(process, silence)) is not None
+        }
+        for process, activity in hung.items():
+            self._end(process, activity, silences[process].seconds)
         return bool(hung)
 
-    def _beats(self, found: Iterable[FoundUnit]) -> Iterator[tuple[Part, int]]:
-        for found_unit in found:
+    def _beats(self, units: Iterable[FoundUnit]) -> Iterator[tuple[WatchedProcess, int]]:
+        """Yield each watched process and its counter."""
+        for found_unit in units:
             unit = found_unit.unit
             if found_unit.pid is None or found_unit.stopping_at is not None:
                 continue
@@ -91,34 +102,40 @@ class Heartbeats:
                 if name == JAVA
             ]
             if unit.kind is UnitKind.SLOT:
-                yield Part(unit.id, unit.kind, WORKER, found_unit.pid), NO_BEAT
-                yield from ((Part(unit.id, unit.kind, EXECUTOR, pid), NO_BEAT) for pid in javas)
+                yield WatchedProcess(unit.id, unit.kind, WORKER, found_unit.pid), NO_BEAT
+                yield from ((WatchedProcess(unit.id, unit.kind, EXECUTOR, pid), NO_BEAT) for pid in javas)
             elif (counters := _counters(self._process_control.heartbeat(unit.id))) is not None:
-                yield Part(unit.id, unit.kind, "driver's Python", found_unit.pid), counters[0]
-                yield from ((Part(unit.id, unit.kind, "driver's JVM", pid), counters[1]) for pid in javas)
+                yield WatchedProcess(unit.id, unit.kind, "driver's Python", found_unit.pid), counters[0]
+                for pid in javas:
+                    yield WatchedProcess(unit.id, unit.kind, "driver's JVM", pid), counters[1]
 
-    def _end(self, part: Part, how: Activity, seconds: float) -> None:
-        """End a driver or a Worker with its unit; an executor alone, for its Worker starts another one."""
+    def _end(self, process: WatchedProcess, activity: Activity, seconds: float) -> None:
+        """Kill the whole unit of a hanging driver or Worker.
+
+        Of a hanging executor, kill only the executor: its Worker starts another executor.
+        """
         since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
-        why = f"{HUNG_SINCE} {since}: its {part.name} {how}; its agent ended it"
+        reason = f"{HUNG_SINCE} {since}: its {process.name} {activity}; its agent ended it"
         log.warning(
-            "ends what hangs",
-            unit=part.unit,
-            process=part.pid,
-            part=part.name,
-            how=how,
+            "process hangs; the agent kills it",
+            unit=process.unit,
+            process=process.name,
+            pid=process.pid,
+            cause=activity,
             silent_seconds=round(seconds, 1),
         )
-        self.ended[part.kind] += 1
-        self._silences.pop(part)
-        if part.name == EXECUTOR:
-            kill_all({part.pid})
+        self.ended[process.kind] += 1
+        self._silences.pop(process)
+        if process.name == EXECUTOR:
+            kill_all({process.pid})
         else:
-            self._process_control.do(KillForFault(part.unit, why))
+            self._process_control.do(KillForFault(process.unit, reason))
 
 
 def _counters(file: Path) -> tuple[int, int] | None:
-    """Return a driver's counters; None where it has not begun to count, or does no more."""
+    """Return a driver's Python and JVM counters; None before the first heartbeat, or without a
+    readable file.
+    """
     try:
         python, jvm = map(int, file.read_text().split())
     except (OSError, ValueError):
@@ -126,13 +143,17 @@ def _counters(file: Path) -> tuple[int, int] | None:
     return python, jvm
 
 
-def _hung(part: Part, silence: Silence) -> Activity | None:
-    """Tell how a process hangs. One without a heartbeat has always been silent, and a Worker does nothing for seconds."""
-    how = silence.hung()
-    return how if part.kind is UnitKind.DRIVER or how is Activity.STOPPED else None
+def _hung(process: WatchedProcess, silence: Silence) -> Activity | None:
+    """Return how a process hangs; None if it does not.
+
+    A process of a slot has no heartbeats, and a healthy Worker idles for seconds. So a process of a
+    slot hangs only if it is stopped.
+    """
+    activity = silence.hung()
+    return activity if process.kind is UnitKind.DRIVER or activity is Activity.STOPPED else None
 
 
-def _standing(before: Threads | None, now: Threads) -> Activity:
+def _activity(before: Threads | None, now: Threads) -> Activity:
     if now.states <= frozenset("Tt"):
         return Activity.STOPPED
     idle = now.states <= frozenset("STtI")

@@ -1,58 +1,61 @@
-"""When a process counts as hung: by the heartbeats that do not come, and by what the kernel shows of its threads. Pure.
+"""Decide when a process counts as hung, from missing heartbeats and the state of its threads.
 
-Silence counts only while somebody watched it. A host that was suspended, or an agent that stood still itself, adds one look at most: so a
-process that renews its heartbeat between any two looks is never ended, whatever clocks do.
+Pure. Silence counts only while the agent watches. A suspended host or a stopped agent adds at most
+1 s of silence. So a process that renews its heartbeat between any two checks is never killed,
+even if clocks jump.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 LOOK_SECONDS = 0.5
-"""Between two looks at the heartbeats. A driver renews them twice as often."""
+"""The time between two checks of the heartbeats. A driver renews its heartbeat twice as often."""
 MOST_SECONDS = 1.0
-"""So much silence one look may add, however late it comes."""
+"""The most silence that one check adds, however late the check comes."""
 
 
 class Activity(StrEnum):
-    """What the kernel shows of a process between two looks."""
+    """The activity of a process's threads between two checks."""
 
     STOPPED = "was stopped"
-    """Every thread is stopped (SIGSTOP, or a debugger)."""
+    """All threads are stopped (SIGSTOP, or a debugger)."""
     STILL = "stands still"
-    """No thread has run, and none waits for a processor or a disk."""
+    """No thread has run, and no thread waits for a processor or a disk."""
     AT_WORK = "does not answer"
-    """It runs, or would if it had a processor: a long garbage collection, a machine that is too busy, or an endless loop."""
+    """A thread runs or waits for a processor or a disk: a long garbage collection, an overloaded
+    machine, or an endless loop.
+    """
 
 
 LIMITS = {Activity.STOPPED: 1.0, Activity.STILL: 3.0, Activity.AT_WORK: 60.0}
-"""How much silence in a row makes a process count as hung, by its standing meanwhile. Unit: seconds."""
+"""The uninterrupted silence at which a process counts as hung, by its activity. Unit: seconds."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """How long a heartbeat has not moved, while it was watched."""
+    """How long a heartbeat has not changed while the agent watched. Unit: seconds."""
 
     beat: int
     seconds: float = 0.0
     still: float = 0.0
-    """Of these, the last ones in which the process stood still, or was stopped."""
+    """The last part of `seconds` in which the process stood still or was stopped."""
     stopped: float = 0.0
-    """Of these, the last ones in which it was stopped."""
+    """The last part of `seconds` in which the process was stopped."""
 
     def hung(self) -> Activity | None:
-        """Return how the process hangs; None while it may still be alive."""
-        lasted = {Activity.STOPPED: self.stopped, Activity.STILL: self.still, Activity.AT_WORK: self.seconds}
-        return next((standing for standing, seconds in lasted.items() if seconds >= LIMITS[standing]), None)
+        """Return how the process hangs; None while it may still work."""
+        silent = {Activity.STOPPED: self.stopped, Activity.STILL: self.still, Activity.AT_WORK: self.seconds}
+        return next((activity for activity, seconds in silent.items() if seconds >= LIMITS[activity]), None)
 
 
-def next_silence(before: Silence | None, beat: int, standing: Activity, passed: float) -> Silence:
-    """Return the silence as of a look that comes so many seconds after the one before."""
+def next_silence(before: Silence | None, beat: int, activity: Activity, passed: float) -> Silence:
+    """Return the silence at a check that comes `passed` seconds after the check before."""
     if before is None or beat != before.beat:
         return Silence(beat)
     more = min(passed, MOST_SECONDS)
     return Silence(
         beat,
         before.seconds + more,
-        0.0 if standing is Activity.AT_WORK else before.still + more,
-        before.stopped + more if standing is Activity.STOPPED else 0.0,
+        0.0 if activity is Activity.AT_WORK else before.still + more,
+        before.stopped + more if activity is Activity.STOPPED else 0.0,
     )

@@ -1,4 +1,7 @@
-"""Measures how much processor time a unit gets beside its neighbours; `starvation` judges it. Called by the agent's loop."""
+"""Measure the processor time that each unit gets beside its neighbours.
+
+`starvation` decides whether a unit is starved. The agent's loop calls this module.
+"""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -16,70 +19,78 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Counters:
     """The kernel's counters at one moment."""
 
     at: float
     idle: Mapping[int, tuple[float, float]]
-    """Of each processor, and all the time that it counted."""
+    """For each processor its idle time and its total time. Unit: clock ticks."""
     threads: Mapping[UnitId, Mapping[int, CpuTime]]
 
 
 class Neighbours:
-    """What each unit had of the processors since the last look, and which units are starved."""
+    """The processor time of each unit since the last measurement, and the starved units."""
 
     def __init__(self, process_control: ProcessControl) -> None:
-        """Look at the units that these find."""
         self._process_control = process_control
-        self._last: _Look | None = None
+        self._last: _Counters | None = None
         self._verdicts: dict[UnitId, Verdict] = {}
         self.waited: dict[UnitId, float] = {}
-        """How long the threads of each unit have waited since this agent has known it. Unit: seconds."""
+        """How long the threads of each unit have waited for a processor, since this agent first saw
+        the unit. Unit: seconds.
+        """
 
     @property
     def starved(self) -> dict[UnitId, float]:
-        """Since when each starved unit is."""
+        """The starved units, and the time since when, by the wall clock."""
         return {unit: verdict.since for unit, verdict in self._verdicts.items() if verdict.since is not None}
 
-    def look(self, found: Iterable[FoundUnit]) -> None:
-        """Measure, unless a window has just begun. Who prepares yields to others on purpose, and is not next_verdict."""
+    def look(self, units: Iterable[FoundUnit]) -> None:
+        """Measure all units, at most every 10 s.
+
+        A quiet unit prepares and yields to others on purpose, so it is never starved.
+        """
         now, last = time.monotonic(), self._last
         if last is not None and now - last.at < WINDOW_SECONDS:
             return
-        alive = {found_unit.unit.id: found_unit.unit for found_unit in found if found_unit.alive}
-        pids = {name: self._process_control.processes(name) for name in alive}
-        self._last = look = _Look(now, idle_times(), {name: thread_cpu_times(pids[name]) for name in alive})
+        alive = {found_unit.unit.id: found_unit.unit for found_unit in units if found_unit.alive}
+        pids = {unit: self._process_control.processes(unit) for unit in alive}
+        counters = _Counters(now, idle_times(), {unit: thread_cpu_times(pids[unit]) for unit in alive})
+        self._last = counters
         if last is None:
             return
         seconds = now - last.at
         spent = {
-            name: _between(last.threads[name], look.threads[name]) for name in alive if name in last.threads
+            unit: _between(last.threads[unit], counters.threads[unit])
+            for unit in alive
+            if unit in last.threads
         }
         self.waited = {
-            name: self.waited.get(name, 0.0) + (spent[name].waited if name in spent else 0.0)
-            for name in alive
+            unit: self.waited.get(unit, 0.0) + (spent[unit].waited if unit in spent else 0.0)
+            for unit in alive
         }
         verdicts: dict[UnitId, Verdict] = {}
-        for name, each in spent.items():
-            if alive[name].quiet:
+        for unit, cpu_time in spent.items():
+            if alive[unit].quiet:
                 continue
-            idle = _idle(last.idle, look.idle, allowed_processors(pids[name]))
-            before, starved = (
-                self._verdicts.get(name, Verdict()),
-                is_starved(each, seconds, alive[name].quantum.cpu, idle),
-            )
-            verdicts[name] = next_verdict(before, starved=starved, begun=last.at, now=now, wall=time.time())
-            _say(name, before, verdicts[name], each, seconds)
+            idle = _idle(last.idle, counters.idle, allowed_processors(pids[unit]))
+            before = self._verdicts.get(unit, Verdict())
+            starved = is_starved(cpu_time, seconds, alive[unit].quantum.cpu, idle)
+            verdicts[unit] = next_verdict(before, starved=starved, begun=last.at, now=now, wall=time.time())
+            _log_change(unit, before, verdicts[unit], cpu_time, seconds)
         self._verdicts = verdicts
 
 
 def _between(before: Mapping[int, CpuTime], after: Mapping[int, CpuTime]) -> CpuTime:
-    """Return what threads have done between two looks; those that have ended meanwhile are not counted."""
+    """Return the sum of the threads' processor time between two measurements.
+
+    Threads that ended in between are left out.
+    """
     new = CpuTime(0.0, 0.0)
-    pairs = [(before.get(thread, new), spent) for thread, spent in after.items()]
+    pairs = [(before.get(thread, new), cpu_time) for thread, cpu_time in after.items()]
     return CpuTime(
-        ran=sum(max(0.0, now.ran - then.ran) for then, now in pairs),
-        waited=sum(max(0.0, now.waited - then.waited) for then, now in pairs),
+        ran=sum(max(0.0, later.ran - earlier.ran) for earlier, later in pairs),
+        waited=sum(max(0.0, later.waited - earlier.waited) for earlier, later in pairs),
     )
 
 
@@ -88,25 +99,30 @@ def _idle(
     after: Mapping[int, tuple[float, float]],
     processors: frozenset[int],
 ) -> float:
-    """Return for which part of the time between two looks processors were idle, all together."""
-    there = [(before[each], after[each]) for each in processors if each in before and each in after]
-    passed = sum(later[1] - earlier[1] for earlier, later in there)
-    return sum(later[0] - earlier[0] for earlier, later in there) / passed if passed > 0 else 0.0
+    """Return the part of the time between two measurements in which the processors were idle."""
+    pairs = [
+        (before[processor], after[processor])
+        for processor in processors
+        if processor in before and processor in after
+    ]
+    passed = sum(later[1] - earlier[1] for earlier, later in pairs)
+    return sum(later[0] - earlier[0] for earlier, later in pairs) / passed if passed > 0 else 0.0
 
 
-def _say(unit: UnitId, before: Verdict, after: Verdict, spent: CpuTime, seconds: float) -> None:
+def _log_change(unit: UnitId, before: Verdict, after: Verdict, cpu_time: CpuTime, seconds: float) -> None:
     if (before.since is None) is (after.since is None):
         return
     figures = {
-        "ran_seconds": round(spent.ran, 2),
-        "waited_seconds": round(spent.waited, 2),
+        "ran_seconds": round(cpu_time.ran, 2),
+        "waited_seconds": round(cpu_time.waited, 2),
         "of_seconds": round(seconds, 1),
     }
     if after.since is not None:
         log.warning(
-            "a unit is starved: something else on this host takes the processor time of its quantum",
+            "unit is starved: other processes of this host take the processor time of its quantum; "
+            "find them with: top",
             unit=unit,
             **figures,
         )
     else:
-        log.info("a unit is no longer starved", unit=unit, **figures)
+        log.info("unit is no longer starved", unit=unit, **figures)

@@ -1,8 +1,9 @@
-"""Whether a unit is starved of processor time: pure, like `reconcile`. Called by `sluice_ops.agent.watch.neighbours`.
+"""Decide whether a unit is starved of processor time. Pure; `neighbours` calls this module.
 
-A unit is starved by what is beside it when its threads wait for a processor more than they run, it has less than its quantum promises, and
-none of the processors that it may use stands idle. So one that asks for more than its quantum is not, nor one that does next to nothing,
-nor one whose own threads get in each other's way for a moment.
+A unit is starved by its neighbours if all of this holds: its threads wait for a processor longer
+than they run, the unit gets less than its quantum, and no processor that it may use is idle. So a
+unit is not starved that needs more than its quantum, does almost nothing, or whose own threads
+delay each other briefly.
 """
 
 from dataclasses import dataclass, replace
@@ -10,43 +11,53 @@ from dataclasses import dataclass, replace
 from sluice_ops.agent.host.processes import CpuTime
 
 WINDOW_SECONDS = 10.0
-"""How long is measured at a time, at the least."""
+"""The shortest window of one measurement."""
 TURN_SECONDS = 60.0
-"""For so long every window has to say the same before it counts, in either direction: a peak is no starvation, a lull no end of it."""
+"""How long all windows have to agree before a unit becomes starved, or stops being starved: a peak
+is no starvation, and a lull does not end it.
+"""
 WAITED = 0.5
-"""So much of the time in which its threads could run they wait."""
+"""The part of their runnable time that the threads of a starved unit wait."""
 PROMISED = 0.9
-"""Who has this part of its quantum has what it is entitled to."""
+"""A unit with this part of its quantum gets enough."""
 LITTLE = 0.1
-"""Who could use no more than this part of its quantum has nothing to lose by waiting."""
+"""A unit that needs at most this part of its quantum loses nothing by waiting."""
 IDLE = 0.1
-"""Where the processors that a unit may use are idle for this part of the time there is room: who waits there waits for itself."""
+"""If the unit's processors are idle for this part of the time, its threads wait for each other."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is held of one unit."""
+    """Whether one unit is starved."""
 
     since: float | None = None
-    """Since when it is starved, by the wall clock; None: it is not."""
+    """Since when the unit is starved, by the wall clock; None if it is not starved."""
     turning: float | None = None
-    """Since when, on the monotonic clock, every window says the opposite."""
+    """Since when all windows say the opposite, on the monotonic clock."""
 
 
 def is_starved(spent: CpuTime, seconds: float, cpu: float, idle: float) -> bool:
-    """Tell whether a unit with a quantum of so many cores was starved for these seconds, of which its processors were partly idle."""
-    could = spent.ran + spent.waited
+    """Tell whether a unit was starved in a window of `seconds`.
+
+    `cpu` is the quantum in cores. `idle` is the part of the window in which the unit's processors
+    were idle.
+    """
+    runnable = spent.ran + spent.waited
     promised = cpu * seconds
     return (
-        could > LITTLE * promised
+        runnable > LITTLE * promised
         and spent.ran < PROMISED * promised
-        and spent.waited >= WAITED * could
+        and spent.waited >= WAITED * runnable
         and idle < IDLE
     )
 
 
 def next_verdict(before: Verdict, *, starved: bool, begun: float, now: float, wall: float) -> Verdict:
-    """Return what is held of a unit after one window more, which had begun then."""
+    """Return the verdict on a unit after one more window.
+
+    `begun` and `now` are the window's ends on the monotonic clock; `wall` is `now` by the wall
+    clock.
+    """
     if starved == (before.since is not None):
         return replace(before, turning=None)
     turning = begun if before.turning is None else before.turning

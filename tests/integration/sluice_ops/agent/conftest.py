@@ -241,7 +241,7 @@ class Lab:
             f"{unit.id} has a main process", lambda: HostFolder(self.home, host).unit(unit.id).main()
         )
 
-    def next_silence(self, words: str, host: str = "h1") -> bool:
+    def heard(self, words: str, host: str = "h1") -> bool:
         """Tell whether the host's agents have said this."""
         return words in (self.home / f"agent-{host}.log").read_text()
 

@@ -176,7 +176,7 @@ def test_a_slot_over_its_disk_quantum_is_restarted_without_its_files(
     )
     assert ended.state == "running"
     assert not (scratch / "shuffle").exists()
-    assert lab.next_silence("of the disk: quantum.disk is 20m")
+    assert lab.heard("of the disk: quantum.disk is 20m")
 
 
 @limited
@@ -193,7 +193,7 @@ def test_an_agent_with_a_full_disk_lives_and_restarts_units_later(lab: Lab) -> N
             while True:
                 file.write(bytes(4096))
         os.kill(before.pid or 0, signal.SIGKILL)
-        until("it says so", lambda: lab.next_silence("its end could not be written down"))
+        until("it says so", lambda: lab.heard("its end cannot be written to unit.json"))
         assert agent.poll() is None
         lab.kill(agent)
         until("its session is over", lambda: not lab.channel.exists(paths.live("h1")))
@@ -226,7 +226,7 @@ def test_dead_slots_are_restarted_while_zookeeper_is_away(lab: Lab) -> None:
         lab.agent()
         until(
             "the next agent goes on without it, and without what was assigned",
-            lambda: lab.next_silence("what was assigned last goes on"),
+            lambda: lab.heard("the units of the last assignment continue"),
         )
         assert lab.main(slot()).alive
     finally:
@@ -250,7 +250,7 @@ def test_a_unit_with_unreadable_records_is_ended_and_started_again_once(lab: Lab
         "it is started again",
         lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.pid != before.pid and seen,
     )
-    assert lab.next_silence("ended a unit whose unit.json cannot be read")
+    assert lab.heard("unit killed: its unit.json cannot be read")
     assert after.restarts == 0
     assert not inside.keys() & lab.inside(slot()).keys()
     assert [pid for pid in inside if live_process(pid) is not None] == []

@@ -138,7 +138,7 @@ def test_a_slot_has_its_own_processors_while_the_site_file_asks_for_them(
             until("it is in its container", partial(containers.processes, unit.id, None))
             folder = HostFolder(tmp_path, "h1").unit(unit.id)
             folder.make()
-            folder.keep(UnitRecord(unit=unit, boot="", started_at=time.time()))
+            folder.write_record(UnitRecord(unit=unit, boot="", started_at=time.time()))
         open_cores(tmp_path, FACTS, "own", containers)
         first, second = (os.sched_getaffinity(process.pid) for process in runs)
         assert (len(first), len(second), first & second) == (1, 1, set())

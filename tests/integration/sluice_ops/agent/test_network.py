@@ -93,7 +93,9 @@ class Lab:
     ) -> subprocess.Popen[str]:
         """Start a process in a unit's container, as the agent's script does."""
         HostFolder(self.home, "h1").unit(unit.id).path.mkdir(exist_ok=True)
-        HostFolder(self.home, "h1").unit(unit.id).keep(UnitRecord(unit=unit, boot="", started_at=time.time()))
+        HostFolder(self.home, "h1").unit(unit.id).write_record(
+            UnitRecord(unit=unit, boot="", started_at=time.time())
+        )
         joins = " ".join(str(file) for file in containers.admit(unit))
         script = f'for procs in {joins}; do echo $$ > "$procs"; done; exec "$@"'
         command = ["sh", "-c", script, "sh", sys.executable, "-m", "tests.sending", *words]

@@ -130,7 +130,7 @@ def test_a_failing_host_is_evacuated_until_a_person_returns_it(
     assert record.reason.startswith("units of counts, enrich died there ")
     assert record.until is not None
     assert record.until - began > 3000
-    assert site.lab.next_silence("A fatal exception has occurred", BAD), "why is in the agent's log"
+    assert site.lab.heard("A fatal exception has occurred", BAD), "why is in the agent's log"
     assert {len(site.world.placement(name).slots) for name in ("counts", "enrich")} == {3}, (
         "what died there works elsewhere"
     )

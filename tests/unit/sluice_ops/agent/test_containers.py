@@ -319,7 +319,7 @@ def test_a_delegated_group_without_the_files_of_one_is_not_used(version_2: Path)
 
 
 def test_after_the_machine_has_restarted_there_is_nothing_to_remove(version_2: Path) -> None:
-    HostFolder(version_2, "h1").keep_group(version_2 / "tree/gone")
+    HostFolder(version_2, "h1").write_group(version_2 / "tree/gone")
     found = find_containers(version_2, "h1", version_2 / "mounts")
     assert found.limits == "none: its agent has made none"
     found.remove(slot().id)

@@ -85,7 +85,7 @@ class Machine:
             joins = containers.admit(unit)
             folder = HostFolder(self.home, "h1").unit(unit.id)
             folder.path.mkdir(exist_ok=True)
-            folder.keep(UnitRecord(unit=unit, boot="", started_at=float(len(self.units))))
+            folder.write_record(UnitRecord(unit=unit, boot="", started_at=float(len(self.units))))
             self.units.append(unit)
         return joins
 

@@ -36,7 +36,7 @@ def test_a_unit_over_its_disk_quantum_is_restarted_without_its_files(
     disks = Disks(process_control)
     (folder.unit(unit.id).path / "log.1").write_bytes(bytes(1000))
     assert disks.look(process_control.find())
-    assert disks.taken[unit.id] > 2_900_000
+    assert disks.used_bytes[unit.id] > 2_900_000
     until(lambda: not only(process_control).alive)
     said = only(process_control).exit or ""
     assert "(its files took 3 MiB of the disk: quantum.disk is 2m)" in said
@@ -87,10 +87,10 @@ def test_it_looks_now_and_then(
     monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
     now += LOOK_SECONDS - 1
     disks.look(process_control.find())
-    assert disks.taken == {}
+    assert disks.used_bytes == {}
     now += 1
     disks.look(process_control.find())
-    assert list(disks.taken) == [slot().id]
+    assert list(disks.used_bytes) == [slot().id]
     monkeypatch.undo()
 
 
@@ -98,7 +98,7 @@ def test_a_file_of_several_names_takes_its_room_once(folder: HostFolder) -> None
     unit = folder.unit(slot().id)
     unit.make()
     (unit.scratch / "one.sst").write_bytes(bytes(1 << 20))
-    alone = unit.taken()
+    alone = unit.disk_bytes()
     os.link(unit.scratch / "one.sst", unit.scratch / "snapshot.sst")
     (unit.scratch / "elsewhere").symlink_to("/usr")
-    assert (1 << 20) <= alone <= unit.taken() <= alone + 8192
+    assert (1 << 20) <= alone <= unit.disk_bytes() <= alone + 8192

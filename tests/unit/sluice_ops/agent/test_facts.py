@@ -57,7 +57,10 @@ def test_nothing_is_ended_for_a_host_that_never_had_an_agent_here(
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     HostFolder(tmp_path, "h1").make()
     assert main(["--host", "h11", "--stop-all"]) == WRONG_USAGE
-    assert capsys.readouterr().err == f"no agent of host 'h11' has run in {tmp_path}; of these one has: h1\n"
+    assert capsys.readouterr().err == (
+        "host 'h11' has no units to end: no agent of this host has run with SLUICE_HOME "
+        f"{tmp_path}; agents of these hosts have: h1\n"
+    )
     assert not (tmp_path / "hosts" / "h11").exists()
 
 

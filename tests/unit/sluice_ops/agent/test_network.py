@@ -81,7 +81,7 @@ def weighing(weight: int, number: int = 0, *, quiet: bool = False) -> Unit:
 def runs(home: Path, unit: Unit) -> None:
     folder = HostFolder(home, "h1").unit(unit.id)
     folder.path.mkdir(exist_ok=True)
-    folder.keep(UnitRecord(unit=unit, boot="", started_at=0.0))
+    folder.write_record(UnitRecord(unit=unit, boot="", started_at=0.0))
 
 
 def test_each_unit_has_a_class_by_its_weight_and_its_packets_carry_it(

@@ -83,7 +83,7 @@ def test_a_unit_of_an_earlier_boot_has_ended(
     assert record is not None
     me = live_process(os.getpid())
     assert me is not None
-    unit.keep(record.model_copy(update={"boot": "another", "ended_at": None, "exit": None}))
+    unit.write_record(record.model_copy(update={"boot": "another", "ended_at": None, "exit": None}))
     (unit.path / "pid").write_text(f"{me.pid} {me.started}")
     (unit.path / "exit").unlink()
     assert not only(process_control).alive

@@ -27,7 +27,7 @@ def test_it_is_done_once_for_each_id_also_by_the_next_agent(
     assert ran == ["op-1"]
     monkeypatch.setattr(reboots, "boot_id", lambda: "another")
     again = rebooter(folder)
-    again.came_back()
+    again.check_reboot()
     again("op-1")
     assert ran == ["op-1"]
     record = folder.reboot()
@@ -38,9 +38,9 @@ def test_it_is_done_once_for_each_id_also_by_the_next_agent(
 def test_one_that_did_not_happen_is_done_only_while_it_is_asked_for(
     folder: HostFolder, ran: list[str]
 ) -> None:
-    folder.keep_reboot(RebootRecord(asked="op-1", boot=boot_id()))
+    folder.write_reboot(RebootRecord(asked="op-1", boot=boot_id()))
     after = rebooter(folder)
-    after.came_back()
+    after.check_reboot()
     assert ran == [], "the change may have been undone, and the host be in use again"
     after("op-1")
     assert ran == ["op-1"]
@@ -53,7 +53,7 @@ def test_one_that_cannot_be_remembered_waits(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(HostFolder, "keep_reboot", full)
+        patch.setattr(HostFolder, "write_reboot", full)
         rebooter(folder)("op-1")
     assert ran == []
     rebooter(folder)("op-1")

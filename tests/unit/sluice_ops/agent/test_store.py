@@ -17,7 +17,7 @@ DAMAGES = (b"", b"\0" * 64, b'{"epoch": ', b"\xff\xfe")
 def started(folder: HostFolder, record: UnitRecord) -> None:
     unit = folder.unit(record.unit.id)
     unit.make()
-    unit.keep(record)
+    unit.write_record(record)
 
 
 def test_a_file_is_synced_before_its_name_and_its_name_before_its_use(
@@ -59,7 +59,7 @@ def test_a_damaged_file_is_told_once_until_it_is_whole_again(folder: HostFolder,
         with capture_logs() as told:
             assert [folder.reboot() for _ in range(3)] == [None] * 3
         assert [each["file"] for each in told] == [str(kept)]
-        folder.keep_reboot(RebootRecord(asked="op-1", boot="b"))
+        folder.write_reboot(RebootRecord(asked="op-1", boot="b"))
         assert folder.reboot() is not None
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_file_is_told_once_until_it_is_whole_again(folder: HostFolder,
 def test_without_an_assignment_running_units_run_on_and_ending_units_end(
     folder: HostFolder, damage: bytes
 ) -> None:
-    folder.keep_assignment(Assignment(epoch=7, units=(slot(),)))
+    folder.write_assignment(Assignment(epoch=7, units=(slot(),)))
     started(folder, UnitRecord(unit=slot(), boot="b", started_at=1.0))
     started(folder, UnitRecord(unit=driver(), boot="b", started_at=1.0, stopping_at=2.0))
     (folder.path / "assignment.json").write_bytes(damage)
@@ -97,6 +97,6 @@ def test_damaged_numbers_of_processes_are_none(folder: HostFolder, damage: bytes
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 8, b"\xff"])
 def test_a_damaged_name_of_a_group_is_none(folder: HostFolder, damage: bytes) -> None:
-    folder.keep_group(folder.path)
+    folder.write_group(folder.path)
     (folder.path / "group").write_bytes(damage)
     assert folder.group() is None
