@@ -13,7 +13,7 @@ from sluice.api.declarations import DeclarationError, Tier
 from sluice.api.grouping import All, Direct
 from sluice.failures import plainly
 from sluice.records.lineage import INDEX, business, transformed
-from sluice.records.state_inputs import UNMATCHED, absorbed, joins, output_mode
+from sluice.records.state_inputs import UNMATCHED, joins, output_mode, transformed_with_state
 from sluice_ops.model.tier import Mode
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":
     fields = session.createDataFrame([], KAFKA).schema
     ticks = session.readStream.format("rate").load()
     empty = ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
-    return absorbed([empty for _ in tier.inputs], tier)
+    return transformed_with_state([empty for _ in tier.inputs], tier)
 
 
 def check_state(result: "DataFrame", tier: Tier) -> None:

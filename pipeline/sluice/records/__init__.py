@@ -1,1 +1,3 @@
-"""What happens to a record around a transform: lineage, routing, inputs of state, joins. Start with `lineage`."""
+"""The Spark columns that Sluice adds around a transform: lineage, routing, inputs of tiers with
+state, joins. Start with `lineage`.
+"""

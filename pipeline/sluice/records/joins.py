@@ -1,7 +1,8 @@
-"""Joins of two inputs of a tier with state: called by transforms. What finds no partner is counted, whatever the kind of join.
+"""Joins of two inputs, for transforms of tiers with state; records without a partner are counted.
 
-Spark keeps to itself which records of an inner join went away without a partner. So each join is made as a full outer one, which gives
-every such record once, when its time is over; those that the join leaves out are marked, and the driver counts them, unwritten.
+Spark does not report which records of an inner join found no partner. So Sluice makes each join a
+full outer join, which returns every such record once, when its time is over. A column marks the
+records that the declared join leaves out; the driver counts them and does not write them.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -20,18 +21,23 @@ How = Literal["inner", "left", "right"]
 def joined(
     left: "DataFrame", right: "DataFrame", on: "Column", *, within: tuple[int, int], how: How
 ) -> "DataFrame":
-    """Join two inputs where `on` holds and the right record happened so many seconds after the left one: from `within[0]` to `within[1]`.
+    """Join two inputs where `on` holds and the right record's time is `within` these seconds after
+    the left record's time: at least `within[0]`, at most `within[1]`.
 
-    Returns the columns of both, and `unmatched`, which the transform has to keep: true for a record that the join leaves out.
+    Return the columns of both inputs, and `unmatched`: true for a record that the join leaves out.
+    The transform must keep `unmatched`. Raise DeclarationError for wrong arguments.
     """
     if how not in {"inner", "left", "right"}:
-        message = f"joined: how={how!r}; it is inner, left or right"
+        message = f"joined: how={how!r} is unknown; use inner, left or right"
         raise DeclarationError(message)
     if within[0] > within[1]:
-        message = f"joined: within={within!r} holds for no two records; give the smaller number of seconds first, such as (0, 60)"
+        message = (
+            f"joined: within={within!r} matches no records; "
+            "give the smaller number of seconds first, such as (0, 60)"
+        )
         raise DeclarationError(message)
     if UNMATCHED in (*left.columns, *right.columns):
-        message = "joined: one of its sides is a join already; a tier joins two inputs, once"
+        message = "joined: one input is already the result of a join; a tier may join two inputs, once"
         raise DeclarationError(message)
     earliest, latest = (left[TIME] + F.expr(f"INTERVAL {seconds} SECONDS") for seconds in within)
     near = (right[TIME] >= earliest) & (right[TIME] <= latest)

@@ -1,4 +1,7 @@
-"""Where each record came from: put on around a tier's transform, so that transforms need not know of it (decision record 0002)."""
+"""Lineage: the origin and path of each record, which Sluice adds around a tier's transform.
+
+Transforms pass the column `lineage` on and need not know its content (decision record 0002).
+"""
 
 import operator
 import re
@@ -24,43 +27,47 @@ FROM = "_from"
 PATH = "_path"
 ARRIVED = "_arrived"
 KEY_BYTES = 2_600
-"""An index of PostgreSQL takes hardly more."""
+"""The longest key of a table; PostgreSQL's indexes accept hardly more. Unit: bytes."""
 WARM_UP = ".warm-up"
-"""Ends the names of the streams that a warm-up writes into; nobody reads them."""
+"""The suffix of the streams that a warm-up writes; no process reads them."""
 
 
 def header(name: str) -> "Column":
-    """Read one header of an incoming record as text; null where it is absent.
+    """Return one header of an incoming record as text, or null if the record lacks the header.
 
-    In functions that Spark generates code for: one that takes a lambda is interpreted, and all that goes into it, record by record.
+    This uses only functions that Spark generates code for. Spark would interpret a function with a
+    lambda, and all its arguments, record by record.
     """
     at = F.nullif(F.array_position(F.col("headers.key"), name), F.lit(0)).cast("int")
     return F.try_element_at(F.col("headers.value"), at).cast("string")
 
 
 def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
-    """Turn what Kafka gives (with `includeHeaders`) into business columns and `lineage`."""
+    """Turn Kafka's records (with `includeHeaders`) into business columns and `lineage`."""
     position = F.concat_ws(":", "partition", "offset")
     own = F.col("partition").cast("string")
     outside = tier.inputs[0].columns is None
-    came = position if outside else F.coalesce(header("origin"), position)
+    origin_column = position if outside else F.coalesce(header("origin"), position)
     if others := [stream.name for stream in tier.inputs[1:]]:
-        # two inputs must not call two records, or two ways, by one name
+        # records and paths of different inputs must have different names
         other = F.when(F.col("topic").isin(others), F.col("topic"))
         own = F.concat_ws(":", other, own)
-        came = F.concat_ws("/", other, came) if outside else F.concat_ws("&", came, other)
+        origin_column = (
+            F.concat_ws("/", other, origin_column) if outside else F.concat_ws("&", origin_column, other)
+        )
     path = own if outside else F.concat_ws("/", header("path"), own)
     arrived = F.unix_millis("timestamp").cast("string")
     t0 = arrived if outside else F.coalesce(header("t0"), arrived)
     place = F.concat(F.col("topic"), F.lit("/"), position)
     parts = {"stream": F.col("topic"), "partition": F.col("partition")}
-    return _read(records, tier, {"origin": came, "path": path, "from": place, "t0": t0, **parts})
+    return _read(records, tier, {"origin": origin_column, "path": path, "from": place, "t0": t0, **parts})
 
 
-def taken_up(records: "DataFrame", tier: Tier) -> "DataFrame":
-    """Turn what the tier once put into its inputs' quarantine into the same: under the name that it had, on a way of its own, arriving now.
+def reprocessed(records: "DataFrame", tier: Tier) -> "DataFrame":
+    """Turn records that the tier put into quarantine into business columns and `lineage`.
 
-    The name is a part of the way: whatever is taken up before or after it, it is the only one there, however often it is taken up.
+    Each record keeps its origin, gets its own path and arrives now. The path contains the origin,
+    so no other record is on that path, however often the record is reprocessed.
     """
     again = F.concat(F.lit(f"/{AGAIN}:"), header("origin"))
     path = F.when(F.endswith(header("path"), again), header("path")).otherwise(
@@ -74,17 +81,20 @@ def taken_up(records: "DataFrame", tier: Tier) -> "DataFrame":
     )
 
 
-def set_aside_by(tier: Tier) -> "Column":
-    """Tell whether a run of the tier, or a replay of it, has put a record into quarantine: streams may have other readers."""
+def quarantined_by(tier: Tier) -> "Column":
+    """Tell whether this tier, or a replay of it, put a record into quarantine.
+
+    Other readers of the same stream use the same quarantine.
+    """
     return header("by").rlike(rf"^{re.escape(tier.name)}({re.escape(REPLAY)}\d+)?/")
 
 
 def _read(records: "DataFrame", tier: Tier, named: "dict[str, Column]") -> "DataFrame":
-    """Parse the records, and put `lineage` beside what they hold."""
-    counted = [rounds(named["path"], stream) for stream in tier.inputs if stream.rounds]
-    back = [reduce(operator.add, counted).alias("round")] if counted else []
+    """Parse the records, and add the column `lineage`."""
+    rounds_by_stream = [rounds(named["path"], stream) for stream in tier.inputs if stream.rounds]
+    round_field = [reduce(operator.add, rounds_by_stream).alias("round")] if rounds_by_stream else []
     fields = [column.alias(name) for name, column in named.items()]
-    lineage = F.struct(*fields, F.col("key"), F.col("value"), *back).alias(COLUMN)
+    lineage = F.struct(*fields, F.col("key"), F.col("value"), *round_field).alias(COLUMN)
     columns = tier.inputs[0].columns
     if columns is None:
         return records.select(F.col("value").cast("string").alias("value"), lineage)
@@ -95,103 +105,123 @@ def _read(records: "DataFrame", tier: Tier, named: "dict[str, Column]") -> "Data
 def transformed(
     records: "DataFrame", tier: Tier, read: "Callable[[DataFrame, Tier], DataFrame]" = incoming
 ) -> "DataFrame":
-    """Run the tier's transform on what was `read`, and check what it returns."""
-    made = tier.transform(read(records, tier))
-    if not hasattr(made, "columns"):
-        message = f'tier "{tier.name}": its transform returned {type(made).__name__}; return a DataFrame'
+    """Run the tier's transform on the records that `read` returns, and check the result.
+
+    Raise DeclarationError if the result lacks a column.
+    """
+    result = tier.transform(read(records, tier))
+    if not hasattr(result, "columns"):
+        message = f'tier "{tier.name}": the transform returned {type(result).__name__}; return a DataFrame'
         raise DeclarationError(message)
-    if COLUMN not in made.columns:
-        message = f'tier "{tier.name}": its transform dropped the column "{COLUMN}"; add "{COLUMN}" to its select, as it came'
+    if COLUMN not in result.columns:
+        message = (
+            f'tier "{tier.name}": the transform dropped the column "{COLUMN}"; '
+            f'select "{COLUMN}", unchanged, with the other columns'
+        )
         raise DeclarationError(message)
     for stream in tier.outputs:
-        if missing := set(grouping.columns(stream.grouping)) - set(made.columns):
-            names = ", ".join(business(made, tier))
-            message = f'tier "{tier.name}": the grouping of "{stream.name}" names {", ".join(sorted(missing))}, its transform returns {names}'
+        if missing := set(grouping.columns(stream.grouping)) - set(result.columns):
+            message = (
+                f'tier "{tier.name}": the grouping of "{stream.name}" needs {", ".join(sorted(missing))}, '
+                f"but the transform returns {', '.join(business(result, tier))}; return these columns, too"
+            )
             raise DeclarationError(message)
-    if len(tier.outputs) > 1 and TO not in made.columns:
+    if len(tier.outputs) > 1 and TO not in result.columns:
         names = ", ".join(stream.name for stream in tier.outputs)
-        message = f'tier "{tier.name}": it has several outputs, so its transform has to return a column "{TO}" that names one of {names}'
+        message = (
+            f'tier "{tier.name}": the tier has several outputs; '
+            f'return a column "{TO}" that names one of {names}'
+        )
         raise DeclarationError(message)
-    return made
+    return result
 
 
-def business(made: "DataFrame", tier: Tier) -> list[str]:
-    """Name the columns that are the tier's own."""
+def business(result: "DataFrame", tier: Tier) -> list[str]:
+    """Return the names of the business columns: all but Sluice's own."""
     others = {COLUMN, REASON, INDEX} | ({TO} if len(tier.outputs) > 1 else set())
-    return [name for name in made.columns if name not in others]
+    return [name for name in result.columns if name not in others]
 
 
-def origin(made: "DataFrame") -> "Column":
-    """Name the raw record that a row was made of, with its index where one record became several."""
-    first = F.col(COLUMN)["origin"]
-    return F.concat_ws(":", first, F.col(INDEX).cast("string")) if INDEX in made.columns else first
+def origin(result: "DataFrame") -> "Column":
+    """Return the origin of a result row, with the index if one record became several."""
+    input_origin = F.col(COLUMN)["origin"]
+    return (
+        F.concat_ws(":", input_origin, F.col(INDEX).cast("string"))
+        if INDEX in result.columns
+        else input_origin
+    )
 
 
 def rounds(path: "Column", stream: Stream) -> "Column":
-    """Count how often a record has come in by a stream; never its readers' first input, so the path names it."""
+    """Return how often a record came in by a stream that leads back.
+
+    Such a stream is never the first input of a tier, so the path contains its name.
+    """
     return F.regexp_count(path, F.lit(f"(^|/){re.escape(stream.name)}:"))
 
 
-def _unfit(made: "DataFrame", tier: Tier) -> "Column":
-    """Say why a row cannot be written: the transform's own reason, or that it would stop the whole batch on its way to PostgreSQL."""
-    assert tier.sink is not None  # noqa: S101 — who collects writes into one
+def _unfit(result: "DataFrame", tier: Tier) -> "Column":
+    """Return why a row cannot be written, or null.
+
+    The reason is the transform's own, or a value that would make PostgreSQL refuse the whole batch.
+    """
+    assert tier.sink is not None  # noqa: S101 — only tiers with a sink collect rows
     keys = tier.sink.keys
-    nul, length = (
-        F.char(F.lit(0)),
-        F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in keys))),
-    )
-    kinds = made.select(*business(made, tier)).dtypes
+    nul = F.char(F.lit(0))
+    length = F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in keys)))
+    kinds = result.select(*business(result, tier)).dtypes
     texts = [name for name, kind in kinds if kind.startswith("string")]
     times = [name for name, kind in kinds if kind == "date" or kind.startswith("timestamp")]
-    found = [
-        *([F.col(REASON)] if REASON in made.columns else []),
+    reasons = [
+        *([F.col(REASON)] if REASON in result.columns else []),
         *(
             F.when(
                 F.col(name).contains(nul),
-                F.lit(f"{name} has a character NUL, which no text in PostgreSQL may have"),
+                F.lit(f"{name} contains the character NUL, which PostgreSQL does not allow in texts"),
             )
             for name in texts
         ),
-        *(F.when(~F.is_valid_utf8(name), F.lit(f"{name} is no text: it is not UTF-8")) for name in texts),
+        *(F.when(~F.is_valid_utf8(name), F.lit(f"{name} is not valid UTF-8")) for name in texts),
         *(
             F.when(~F.year(name).between(1, 9999), F.lit(f"{name} is before the year 1 or after 9999"))
             for name in times
         ),
         *(
-            F.when(
-                F.col(name).isNull(), F.lit(f"{name} is null, and rows of {tier.sink.name} are found by it")
-            )
+            F.when(F.col(name).isNull(), F.lit(f"{name} is null, but is part of the key of {tier.sink.name}"))
             for name in keys
         ),
         *(
             [
                 F.when(
                     length > KEY_BYTES,
-                    F.lit(f"{', '.join(keys)}: too long, at most {KEY_BYTES} bytes may be a key"),
+                    F.lit(f"{', '.join(keys)}: the key is too long; the limit is {KEY_BYTES} bytes"),
                 )
             ]
             if keys
             else []
         ),
     ]
-    return F.coalesce(*found) if found else F.lit(None).cast("string")
+    return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
 
 
-def collected(made: "DataFrame", tier: Tier, whole: Collection[str] = ()) -> "DataFrame":
-    """Turn what the transform returned into what a table's writer takes; only bad rows, and those from `whole`, carry all their lineage."""
-    reason = _unfit(made, tier)
-    carries = reason.isNotNull() | F.col(COLUMN)["from"].isin(*whole) if whole else reason.isNotNull()
-    return made.select(
-        *business(made, tier),
-        origin(made).alias(ORIGIN),
+def collected(result: "DataFrame", tier: Tier, whole: Collection[str] = ()) -> "DataFrame":
+    """Turn a transform's result into the columns that the writer of a sink needs.
+
+    Only bad rows, and rows from the places `whole`, keep their whole lineage.
+    """
+    reason = _unfit(result, tier)
+    is_whole = reason.isNotNull() | F.col(COLUMN)["from"].isin(*whole) if whole else reason.isNotNull()
+    return result.select(
+        *business(result, tier),
+        origin(result).alias(ORIGIN),
         F.col(COLUMN)["path"].alias(PATH),
         F.col(COLUMN)["from"].alias(FROM),
         F.col(COLUMN)["t0"].cast("bigint").alias(ARRIVED),
         reason.alias(REASON),
-        # field by field: Arrow takes no null for a struct whose fields cannot be null
+        # field by field: Arrow accepts no null for a struct whose fields cannot be null
         F.struct(
             *(
-                F.when(carries, F.col(COLUMN)[name]).alias(name)
+                F.when(is_whole, F.col(COLUMN)[name]).alias(name)
                 for name in ("origin", "path", "from", "t0", "stream", "partition", "key", "value")
             )
         ).alias(COLUMN),

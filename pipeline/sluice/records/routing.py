@@ -1,4 +1,4 @@
-"""Where each record that a transform returns goes: its stream, its partition, its headers."""
+"""Routing: the stream, the partition and the headers of each record that a transform returns."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -14,108 +14,110 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COPY = "_copy"
-WHOLE = {
+JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
-"""Times to the microsecond, as they are: Spark would cut them to milliseconds."""
+"""Times keep their microseconds; Spark's defaults would cut them to milliseconds."""
 
 
 def outgoing(
-    made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = ""
+    result: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = ""
 ) -> "DataFrame":
-    """Turn what the transform returned into what Kafka's sink takes: topic, key, value, partition, headers.
+    """Turn a transform's result into Kafka records: topic, key, value, partition, headers.
 
-    `suffix` follows the names of the streams. It changes no code that Spark generates, so what a warm-up compiled serves the real run.
+    `suffix` is appended to the names of the streams. It does not change the code that Spark
+    generates, so the real run uses the code that a warm-up compiled.
     """
-    came, reason = F.col(COLUMN), _reason(made, tier, partitions)
+    lineage, reason = F.col(COLUMN), _reason(result, tier, partitions)
     bad = reason.isNotNull()
-    columns, name = business(made, tier), origin(made)
+    columns, name = business(result, tier), origin(result)
     if any(isinstance(stream.grouping, grouping.All) for stream in tier.outputs):
         copies = _chosen(tier, lambda stream: _copies(stream, partitions[stream.name]))
-        made = made.withColumn(COPY, F.explode(F.when(bad, _copies(None, 1)).otherwise(copies)))
+        result = result.withColumn(COPY, F.explode(F.when(bad, _copies(None, 1)).otherwise(copies)))
         name = F.concat_ws(":", name, F.when(~bad, _chosen(tier, _copy)))
-    quarantine = F.concat(came["stream"], F.lit(QUARANTINE + suffix))
+    quarantine = F.concat(lineage["stream"], F.lit(QUARANTINE + suffix))
     count = min(partitions[stream.quarantine] for stream in tier.inputs)
-    told = [
-        _entry("origin", F.when(bad, came["origin"]).otherwise(name)),
-        _entry("path", came["path"]),
-        _entry("from", came["from"]),
+    headers = [
+        _entry("origin", F.when(bad, lineage["origin"]).otherwise(name)),
+        _entry("path", lineage["path"]),
+        _entry("from", lineage["from"]),
         _entry("by", F.lit(by)),
-        _entry("t0", came["t0"]),
+        _entry("t0", lineage["t0"]),
     ]
-    return made.select(
+    return result.select(
         F.when(bad, quarantine)
         .otherwise(_chosen(tier, lambda stream: F.lit(stream.name + suffix)))
         .alias("topic"),
-        F.when(bad, came["key"]).otherwise(_chosen(tier, _key)).alias("key"),
-        F.when(bad, came["value"])
-        .otherwise(F.to_json(F.struct(*columns), WHOLE).cast("binary"))
+        F.when(bad, lineage["key"]).otherwise(_chosen(tier, _key)).alias("key"),
+        F.when(bad, lineage["value"])
+        .otherwise(F.to_json(F.struct(*columns), JSON_OPTIONS).cast("binary"))
         .alias("value"),
-        F.when(bad, F.pmod(came["partition"], F.lit(count)))
-        .otherwise(_chosen(tier, lambda stream: _partition(stream, origin(made), partitions[stream.name])))
+        F.when(bad, F.pmod(lineage["partition"], F.lit(count)))
+        .otherwise(_chosen(tier, lambda stream: _partition(stream, origin(result), partitions[stream.name])))
         .cast("int")
         .alias("partition"),
-        F.when(bad, F.array(*told, _entry("reason", reason))).otherwise(F.array(*told)).alias("headers"),
+        F.when(bad, F.array(*headers, _entry("reason", reason)))
+        .otherwise(F.array(*headers))
+        .alias("headers"),
     )
 
 
-def between(made: "DataFrame", begins: Mapping[str, int], ends: Mapping[str, int] | None) -> "DataFrame":
-    """Take the rows that were made of what lies between, by partition of the input; what is not named is 0, no `ends` is no end."""
+def between(result: "DataFrame", begins: Mapping[str, int], ends: Mapping[str, int] | None) -> "DataFrame":
+    """Return the rows whose input record lies between these offsets, by partition of the input.
+
+    A partition without an offset counts from 0. Without `ends`, there is no upper limit.
+    """
     place, offset = (F.regexp_extract(F.col(COLUMN)["from"], r"^(.*):(\d+)$", group) for group in (1, 2))
     offset = offset.cast("bigint")
-    rows = made.where(offset >= _at(place, begins))
+    rows = result.where(offset >= _at(place, begins))
     return rows if ends is None else rows.where(offset < _at(place, ends))
 
 
 def _at(place: "Column", positions: Mapping[str, int]) -> "Column":
-    known = [item for each in positions.items() for item in map(F.lit, each)]
-    return F.coalesce(F.try_element_at(F.create_map(*known), place), F.lit(0)) if known else F.lit(0)
+    items = [item for position in positions.items() for item in map(F.lit, position)]
+    return F.coalesce(F.try_element_at(F.create_map(*items), place), F.lit(0)) if items else F.lit(0)
 
 
-def _chosen(tier: Tier, of: "Callable[[Stream], Column]") -> "Column":
-    """Say it of the stream that a record goes to."""
+def _chosen(tier: Tier, column_of: "Callable[[Stream], Column]") -> "Column":
+    """Return, for each record, the column that `column_of` returns for the record's stream."""
     first, *others = tier.outputs
     return reduce(
-        lambda chosen, stream: F.when(F.col(TO) == stream.name, of(stream)).otherwise(chosen),
+        lambda chosen, stream: F.when(F.col(TO) == stream.name, column_of(stream)).otherwise(chosen),
         others,
-        of(first),
+        column_of(first),
     )
 
 
-def _reason(made: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Column":
-    """Say why a record cannot go on: the transform's own reason, or that there is no way to where it should go."""
-    found = [F.col(REASON)] if REASON in made.columns else []
+def _reason(result: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Column":
+    """Return why a record goes to quarantine, or null.
+
+    The reason is the transform's own, or the record has no valid output stream or partition, or no
+    round left.
+    """
+    reasons = [F.col(REASON)] if REASON in result.columns else []
     if len(tier.outputs) > 1:
         names = [stream.name for stream in tier.outputs]
-        known = F.coalesce(F.col(TO).isin(names), F.lit(False))
-        found.append(
-            F.when(
-                ~known,
-                F.concat(F.lit("it goes to no output of the tier: "), F.coalesce(F.col(TO), F.lit("null"))),
-            )
+        is_output = F.coalesce(F.col(TO).isin(names), F.lit(False))
+        text = F.concat(
+            F.lit(f'column "{TO}" names no output of the tier: '), F.coalesce(F.col(TO), F.lit("null"))
         )
+        reasons.append(F.when(~is_output, text))
     for stream in tier.outputs:
-        here = F.col(TO) == stream.name if len(tier.outputs) > 1 else F.lit(True)
+        goes_here = F.col(TO) == stream.name if len(tier.outputs) > 1 else F.lit(True)
         if isinstance(stream.grouping, grouping.Direct):
-            count, where = partitions[stream.name], F.col(stream.grouping.column)
-            there = F.coalesce(where.between(0, count - 1), F.lit(False))
-            said = F.concat(
-                F.lit(f"{stream.name} has {count} partitions, from 0 on, and it should go to "),
-                F.coalesce(where.cast("string"), F.lit("null")),
+            count, partition = partitions[stream.name], F.col(stream.grouping.column)
+            is_partition = F.coalesce(partition.between(0, count - 1), F.lit(False))
+            text = F.concat(
+                F.lit(f"{stream.name} has the partitions 0 to {count - 1}, but the record names partition "),
+                F.coalesce(partition.cast("string"), F.lit("null")),
             )
-            found.append(F.when(here & ~there, said))
+            reasons.append(F.when(goes_here & ~is_partition, text))
         if stream.rounds:
-            over = rounds(F.col(COLUMN)["path"], stream) >= stream.rounds
-            found.append(
-                F.when(
-                    here & over,
-                    F.lit(
-                        f"it has come back on {stream.name} {stream.rounds} times, which is as often as it may"
-                    ),
-                )
-            )
-    return F.coalesce(*found) if found else F.lit(None).cast("string")
+            no_round_left = rounds(F.col(COLUMN)["path"], stream) >= stream.rounds
+            text = F.lit(f"the record came back on {stream.name} {stream.rounds} times, which is the limit")
+            reasons.append(F.when(goes_here & no_round_left, text))
+    return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
 
 
 def _key(stream: Stream) -> "Column":
@@ -150,7 +152,7 @@ def _copies(stream: Stream | None, count: int) -> "Column":
 
 
 def _copy(stream: Stream) -> "Column":
-    """Tell the copies of a record apart; null where there is but one."""
+    """Return the number of a record's copy, or null if the stream gets one copy."""
     return F.col(COPY) if isinstance(stream.grouping, grouping.All) else F.lit(None).cast("int")
 
 

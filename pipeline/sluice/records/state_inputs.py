@@ -1,4 +1,6 @@
-"""What a tier with state makes of its inputs: late records and replays are left out before the state sees them (decision record 0016)."""
+"""The inputs of a tier with state: late records and replays are dropped before they reach the state
+(decision record 0016).
+"""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,44 +22,56 @@ if TYPE_CHECKING:
 TIME = "time"
 NAME = "_origin"
 UNMATCHED = "unmatched"
-"""A record that has found no partner, and that its join leaves out (`sluice.records.joins`): it is counted, not written."""
+"""True in a row whose record found no partner and which its join leaves out
+(`sluice.records.joins`); the driver counts the row and does not write it.
+"""
 APART = 300
-"""A record may arrive in the pipeline so long before another that lies before it in its partition. Unit: seconds."""
+"""How much earlier than a record before it in the partition a record may have arrived in the
+pipeline. Unit: seconds.
+"""
 DROPS = "StreamingDeduplicateWithinWatermarkExec"
-"""The operator that drops replays, by its name in Spark's plan."""
+"""The name of the operator in Spark's plan that drops replays."""
 TIMES = "EventTimeWatermarkExec"
-"""The operator that notes the newest `time` of its input in a batch; Spark's watermark follows it when the batch is over."""
+"""The name of the operator in Spark's plan that keeps the newest `time` of a batch.
+
+Spark's watermark follows this time after the batch.
+"""
 
 
-def absorbed(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
-    """Run the transform of a tier with state on what Kafka gives of each input, and check what it returns."""
-    assert tier.state is not None  # noqa: S101 — who calls has asked
+def transformed_with_state(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
+    """Run the transform of a tier with state on Kafka's records, by input, and check the result.
+
+    Raise DeclarationError if the result lacks a column of the table.
+    """
+    assert tier.state is not None  # noqa: S101 — callers checked this
     assert tier.sink is not None  # noqa: S101
-    made = tier.transform(
-        *(_given(each, stream, tier, tier.state) for each, stream in zip(records, tier.inputs, strict=True))
+    result = tier.transform(
+        *(
+            _timely(records_of_input, stream, tier, tier.state)
+            for records_of_input, stream in zip(records, tier.inputs, strict=True)
+        )
     )
-    if not hasattr(made, "columns"):
-        message = f'tier "{tier.name}": its transform returned {type(made).__name__}; return a DataFrame'
+    if not hasattr(result, "columns"):
+        message = f'tier "{tier.name}": the transform returned {type(result).__name__}; return a DataFrame'
         raise DeclarationError(message)
-    if missing := [name for name in tier.sink.columns if name not in made.columns]:
+    if missing := [name for name in tier.sink.columns if name not in result.columns]:
         message = (
-            f'tier "{tier.name}": its table "{tier.sink.name}" has {", ".join(missing)}, its transform returns {", ".join(made.columns)}; '
-            f"return a column for each of the table's"
+            f'tier "{tier.name}": the table "{tier.sink.name}" needs {", ".join(missing)}, '
+            f"but the transform returns {', '.join(result.columns)}; return every column of the table"
         )
         raise DeclarationError(message)
-    return made.select(*tier.sink.columns, *(name for name in made.columns if name == UNMATCHED))
+    return result.select(*tier.sink.columns, *(name for name in result.columns if name == UNMATCHED))
 
 
-def _given(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "DataFrame":
-    """Return the records of an input that are neither late nor replays, with their `time` and without their lineage."""
+def _timely(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "DataFrame":
+    """Return an input's records that are neither late nor replays, with `time`, without lineage."""
     rows = incoming(records, replace(tier, inputs=(stream,)))
-    came = F.col(COLUMN)["t0"].cast("bigint")
-    # no later than the arrival, or one sender's clock would make everybody else late; what is no time at all must not stop the tier
-    said = F.least(F.col(state.time).try_cast("bigint"), came) if state.time is not None else came
-    arrived, happened = (
-        F.timestamp_millis(came),
-        F.timestamp_millis(F.when(said < 0, F.lit(0)).otherwise(said)),
-    )
+    arrival = F.col(COLUMN)["t0"].cast("bigint")
+    # `time` is at most the arrival: otherwise a fast clock of one sender would make the records of
+    # all others late. A value that is not a number must not stop the tier.
+    millis = F.least(F.col(state.time).try_cast("bigint"), arrival) if state.time is not None else arrival
+    arrived = F.timestamp_millis(arrival)
+    happened = F.timestamp_millis(F.when(millis < 0, F.lit(0)).otherwise(millis))
     timed = rows.withColumn(TIME, happened).withColumn(NAME, F.col(COLUMN)["origin"])
     fresh = timed.where(F.col(TIME) >= arrived - F.make_dt_interval(secs=F.lit(state.lateness))).drop(COLUMN)
     return (
@@ -67,54 +81,67 @@ def _given(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "D
     )
 
 
-def output_mode(made: "DataFrame") -> str:
-    """Return the mode in which Spark gives the results: once and for all where streams are joined, else whenever they change."""
-    return "append" if joins(made._jdf.queryExecution().analyzed()) else "update"  # noqa: SLF001 — there is no public way to the plan
+def output_mode(result: "DataFrame") -> str:
+    """Return Spark's output mode: `append` if the transform joins streams, else `update`.
+
+    In mode `append`, Spark returns each result row once, when the row is final. In mode `update`,
+    Spark returns a row whenever the row changes.
+    """
+    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
+    return "append" if joins(plan) else "update"
 
 
 def joins(plan: Any) -> list[Any]:
     """Return the joins of streams in an analysed plan."""
     children = _children(plan)
-    mine = (
+    own = (
         [plan]
         if plan.getClass().getSimpleName() == "Join" and all(child.isStreaming() for child in children)
         else []
     )
-    return [*mine, *(each for child in children for each in joins(child))]
+    return [*own, *(join for child in children for join in joins(child))]
 
 
-def counted(query: "StreamingQuery") -> Absorbed:
-    """Return what the query's last batch has taken in, and what it has dropped as replays."""
-    plan = query._jsq.streamingQuery().lastExecution().executedPlan()  # noqa: SLF001 — Python's progress comes after the commit
-    found = [each.metrics() for each in _drops(plan)]
+def absorbed_counts(query: "StreamingQuery") -> Absorbed:
+    """Return how many records the query's last batch absorbed or dropped as replays."""
+    # Python's progress arrives after the commit, so this reads the plan of the JVM
+    plan = query._jsq.streamingQuery().lastExecution().executedPlan()  # noqa: SLF001
+    metrics_of_drops = [operator.metrics() for operator in _drops(plan)]
     return Absorbed(
-        sum(metrics.apply("numOutputRows").value() for metrics in found),
-        sum(metrics.apply("numDroppedDuplicateRows").value() for metrics in found),
+        sum(metrics.apply("numOutputRows").value() for metrics in metrics_of_drops),
+        sum(metrics.apply("numDroppedDuplicateRows").value() for metrics in metrics_of_drops),
     )
 
 
 def hold_watermark(query: "StreamingQuery", watermark: "Watermark", waiting: "Iterable[int] | None") -> None:
-    """Have the watermark that follows the query's batch pass no record that waits; `waiting` is as in `Watermark.after`."""
-    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 — likewise; Spark reads these figures once the batch is written
-    kept = [each.eventTimeStats() for each in _named(execution.executedPlan(), TIMES)]
-    times = [each.value().max() if each.value().count() else None for each in kept]
-    for each, newest in zip(
-        kept, watermark.after(times, waiting, execution.offsetSeqMetadata().batchWatermarkMs()), strict=True
+    """Keep the watermark after the query's batch behind all waiting records.
+
+    `waiting` is as in `Watermark.after`.
+    """
+    # Spark reads these statistics after the batch is written
+    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001
+    stats = [operator.eventTimeStats() for operator in _operators(execution.executedPlan(), TIMES)]
+    times = [stat.value().max() if stat.value().count() else None for stat in stats]
+    for stat, newest in zip(
+        stats, watermark.after(times, waiting, execution.offsetSeqMetadata().batchWatermarkMs()), strict=True
     ):
-        each.reset()
+        stat.reset()
         if newest is not None:
-            each.value().add(newest)
+            stat.value().add(newest)
 
 
-def _named(plan: Any, name: str) -> list[Any]:
-    """Return the operators of a kind, the upper ones first."""
-    mine = [plan] if plan.getClass().getSimpleName() == name else []
-    return [*mine, *(each for child in _children(plan) for each in _named(child, name))]
+def _operators(plan: Any, name: str) -> list[Any]:
+    """Return the operators of this name, from the result downwards."""
+    own = [plan] if plan.getClass().getSimpleName() == name else []
+    return [*own, *(operator for child in _children(plan) for operator in _operators(child, name))]
 
 
 def _drops(plan: Any) -> list[Any]:
-    """Return the operators that drop replays; one that the transform has put on top is its own."""
-    below = [each for child in _children(plan) for each in _drops(child)]
+    """Return Sluice's operators that drop replays, the lowest ones.
+
+    An operator of this kind above them belongs to the transform.
+    """
+    below = [operator for child in _children(plan) for operator in _drops(child)]
     return below or ([plan] if plan.getClass().getSimpleName() == DROPS else [])
 
 

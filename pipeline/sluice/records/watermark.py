@@ -1,27 +1,31 @@
-"""How far the watermark of a tier with state may go: never past a record that waits (decision record 0045). Pure.
+"""The limit of the watermark of a tier with state: no waiting record (decision record 0045). Pure.
 
-Spark's watermark follows the newest `time` of all input, whichever partition it came from. One that is read ahead of another would make the
-other's records late that came in time. So the driver looks at the next records of each partition, and holds the watermark behind them.
+Spark's watermark follows the newest `time` of all partitions together. If Spark reads one partition
+ahead of another, timely records of the other partition would become late. So the driver looks at
+the next record of each partition, and keeps the watermark behind these records.
 """
 
 from collections.abc import Iterable, Sequence
 
 
 class Watermark:
-    """That of one run: the newest time that Spark may count, after each batch and for each input."""
+    """The watermark of one run: the newest time that Spark may count, by batch and input."""
 
     def __init__(self) -> None:
-        """Begin with a run that has read nothing."""
         self._newest: dict[int, int] = {}
 
     def after(
         self, times: Sequence[int | None], waiting: Iterable[int] | None, watermark: int
     ) -> list[int | None]:
-        """Return the newest time that Spark may count for each input; None holds the watermark where it is.
+        """Return the newest time that Spark may count for each input after a batch.
 
-        `times` are the newest of this batch by input, None where it had no record. `waiting` is when the next records of all partitions
-        arrived, None where Kafka did not say. `watermark` is Spark's during the batch: what arrived before it is late already, and is not
-        waited for. A record has no `time` after its arrival. Unit: epoch ms.
+        None keeps the watermark unchanged. Unit of all times: epoch ms.
+
+        - `times`: the newest `time` of this batch, by input; None for an input without records;
+        - `waiting`: the arrival times of the next records of all partitions, None if Kafka did
+          not answer. A record's `time` is never after its arrival;
+        - `watermark`: Spark's watermark during the batch. Records that arrived before it are late
+          already, and the watermark does not wait for them.
         """
         for index, time in enumerate(times):
             if time is not None:

@@ -67,7 +67,7 @@ class Reader:
         count = sum(end - begins[place] for place, end in ends.items())
         read = lineage.incoming
         if self._replay.quarantined:
-            records, read = records.where(lineage.set_aside_by(tier)), lineage.taken_up
+            records, read = records.where(lineage.quarantined_by(tier)), lineage.reprocessed
             count = records.count()
         made = lineage.transformed(records, tier, read)
         if tier.sink is not None:

@@ -16,7 +16,7 @@ from sluice.api.declarations import State, Stream, Tier
 from sluice.api.sink import Sink
 from sluice.records import lineage
 from sluice.records.routing import outgoing
-from sluice.records.state_inputs import _given
+from sluice.records.state_inputs import _timely
 from sluice.sinks.http import Post
 from sluice.sinks.table import Once, Totals
 from sluice_ops.model.tier import Kind, Mode
@@ -90,18 +90,26 @@ LONG = "x" * 3000
     [
         (
             Once("rows", COLUMNS),
-            {NUL: "id has a character NUL, which no text in PostgreSQL may have", None: None, LONG: None},
+            {
+                NUL: "id contains the character NUL, which PostgreSQL does not allow in texts",
+                None: None,
+                LONG: None,
+            },
         ),
         (
             Post("crm", COLUMNS, "http://127.0.0.1:1"),
-            {NUL: "id has a character NUL, which no text in PostgreSQL may have", None: None, LONG: None},
+            {
+                NUL: "id contains the character NUL, which PostgreSQL does not allow in texts",
+                None: None,
+                LONG: None,
+            },
         ),
         (
             Totals("sums", COLUMNS, key=("id",)),
             {
-                NUL: "id has a character NUL, which no text in PostgreSQL may have",
-                None: "id is null, and rows of sums are found by it",
-                LONG: "id: too long, at most 2600 bytes may be a key",
+                NUL: "id contains the character NUL, which PostgreSQL does not allow in texts",
+                None: "id is null, but is part of the key of sums",
+                LONG: "id: the key is too long; the limit is 2600 bytes",
             },
         ),
     ],
@@ -158,7 +166,7 @@ def test_what_is_no_time_does_not_stop_a_tier_with_state(
     session.conf.set("spark.sql.shuffle.partitions", "1")
     read = session.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
     writer = (
-        _given(read, stream, tier, State(lateness=60, time="at"))
+        _timely(read, stream, tier, State(lateness=60, time="at"))
         .writeStream.format("memory")
         .queryName(f"taken_{kind}")
     )

@@ -13,7 +13,7 @@ from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.grouping import All, Direct, Fields
 from sluice.checks.operators import check_tier
 from sluice.records.joins import joined
-from sluice.records.lineage import incoming, set_aside_by, taken_up
+from sluice.records.lineage import incoming, quarantined_by, reprocessed
 from sluice_ops.model.tier import Kind, Mode
 
 pytestmark = pytest.mark.timeout(240)
@@ -68,12 +68,12 @@ def calls_python(hits: DataFrame) -> DataFrame:
             tier(lambda hits: hits.union(hits), Mode.BATCH),
             "some records would come out after later ones and be dropped as replays",
         ),
-        (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
+        (tier(lambda hits: hits.select("id")), 'the transform dropped the column "lineage"'),
         (
             tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))),
             r'several records of one \(explode\).* a column "index"',
         ),
-        (tier(lambda _hits: None), "its transform returned NoneType; return a DataFrame"),
+        (tier(lambda _hits: None), "the transform returned NoneType; return a DataFrame"),
     ],
 )
 def test_it_is_refused_by_name(session: SparkSession, made: Tier, message: str) -> None:
@@ -91,7 +91,7 @@ def test_a_join_with_a_table_that_every_worker_has_is_taken(session: SparkSessio
     [
         (
             (Stream("out", grouping=Fields("who")),),
-            'the grouping of "out" names who, its transform returns id, n',
+            'the grouping of "out" needs who, but the transform returns id, n',
         ),
         ((Stream("out"), Stream("other")), 'a column "to" that names one of out, other'),
     ],
@@ -183,7 +183,7 @@ def test_each_reprocessing_from_quarantine_has_its_own_lineage(
     records = session.createDataFrame(
         [first, again, aside("other/3", "2/back:3"), aside("mine-too/3", "2/back:3")], KAFKA_ROW
     )
-    rows = [row.lineage for row in taken_up(records.where(set_aside_by(mine)), mine).collect()]
+    rows = [row.lineage for row in reprocessed(records.where(quarantined_by(mine)), mine).collect()]
     assert {(row["origin"], row["path"], row["from"]) for row in rows} == {
         ("2:17&back", "2/back:3/again:2:17&back", "back/3:4")
     }
@@ -226,9 +226,9 @@ def summary(counted: DataFrame) -> DataFrame:
         ),
         (
             lambda hits: hits.groupBy("who").count(),
-            'its table "windows" has since, hits, ids, its transform returns who, count',
+            'the table "windows" needs since, hits, ids, but the transform returns who, count',
         ),
-        (lambda _hits: None, "its transform returned NoneType"),
+        (lambda _hits: None, "the transform returned NoneType"),
     ],
 )
 def test_what_spark_cannot_keep_is_refused_by_name(session: SparkSession, transform, message: str) -> None:
@@ -259,7 +259,7 @@ def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
             r"joins streams \(INNER\), so .* would not be counted; use `joined` \(from sluice import joined\)",
         ),
         ({"transform": pairs}, 'dropped the column "unmatched" of the join'),
-        ({"transform": twice}, "one of its sides is a join already"),
+        ({"transform": twice}, "one input is already the result of a join"),
         ({"filters": False}, "the join leaves out records without a partner; set filters=True"),
     ],
 )
@@ -273,8 +273,8 @@ def test_a_join_that_leaves_records_out_unseen_is_refused(
 @pytest.mark.parametrize(
     ("within", "how", "message"),
     [
-        ((0, 10), "outer", "how='outer'; it is inner, left or right"),
-        ((10, 0), "left", "holds for no two records"),
+        ((0, 10), "outer", "how='outer' is unknown; use inner, left or right"),
+        ((10, 0), "left", "matches no records"),
     ],
 )
 def test_a_join_that_is_none_is_refused(session: SparkSession, within, how, message: str) -> None:

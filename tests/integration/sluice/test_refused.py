@@ -18,8 +18,8 @@ BAD = {
     b"40000;{};0": "PostgreSQL refuses it: smallint out of range",
     b"1;{so;0": "PostgreSQL refuses it: invalid input syntax for type json",
     b"2;{};999999999999": "at is before the year 1 or after 9999",
-    b"3;\xff;0": "line is no text: it is not UTF-8",
-    b"4;\0;0": "line has a character NUL, which no text in PostgreSQL may have",
+    b"3;\xff;0": "line is not valid UTF-8",
+    b"4;\0;0": "line contains the character NUL, which PostgreSQL does not allow in texts",
     b"5;[40000];0": 'PostgreSQL refuses it: new row for relation "loaded" violates check constraint "short"',
 }
 

@@ -161,7 +161,7 @@ def test_direct_grouping_quarantines_records_with_no_such_destination(
         number for number in NUMBERS if number % 5 == len(PARTITIONS)
     ]
     assert {record.headers["reason"] for record in bad} == {
-        "said has 4 partitions, from 0 on, and it should go to 4"
+        "said has the partitions 0 to 3, but the record names partition 4"
     }
 
 
@@ -174,7 +174,7 @@ def test_what_leads_back_is_counted_and_bounded(spread: Callable[[str], list[Rec
     assert stuck.keys() == {
         origin(number) + "&back" * ROUNDS for number, count in turns.items() if count > ROUNDS
     }
-    assert set(stuck.values()) == {f"it has come back on back {ROUNDS} times, which is as often as it may"}
+    assert set(stuck.values()) == {f"the record came back on back {ROUNDS} times, which is the limit"}
 
 
 def test_a_driver_shows_its_flow_to_prometheus(lab: Lab, spread: Callable[[str], list[Record]]) -> None:

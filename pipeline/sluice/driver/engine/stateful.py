@@ -21,7 +21,13 @@ from sluice.driver.state.repartition import repartition
 from sluice.failures import lacks_room
 from sluice.kafka.positions import GoneError, start
 from sluice.kafka.reader import Bounds, StreamError, Streams, arrived
-from sluice.records.state_inputs import UNMATCHED, absorbed, counted, hold_watermark, output_mode
+from sluice.records.state_inputs import (
+    UNMATCHED,
+    absorbed_counts,
+    hold_watermark,
+    output_mode,
+    transformed_with_state,
+)
 from sluice.records.watermark import Watermark
 from sluice.sinks.batches import Batch, Last
 from sluice.sinks.table import Latest
@@ -280,7 +286,7 @@ class WithState(IntoSink):
             )
             for name in setting.inputs
         ]
-        made = absorbed(read, setting.tier)
+        made = transformed_with_state(read, setting.tier)
         return made, output_mode(made)
 
     def _location(self) -> str:
@@ -312,7 +318,7 @@ class WithState(IntoSink):
         self._absorbed += Absorbed(unmatched=len(rows) - len(kept))
         active = self._setting.session.streams.active
         query = next(query for query in active if query.name == self._called)
-        self._absorbed += counted(query)
+        self._absorbed += absorbed_counts(query)
         super()._put(rows, batch)
         with self._setting.flow.phases.labels("watermark").time():
             hold_watermark(query, self._watermark, self._waiting(batch.ends))
