@@ -1,8 +1,9 @@
-"""Whether a stream keeps what it has acknowledged when one broker's disk is lost (decision record 0048).
+"""Checks whether a stream keeps its acknowledged records if one broker loses its disk.
 
-`sluice.commands.publish` refuses a stream that does not. `sluice doctor` runs `python -m sluice.kafka.durability [--as driver]`, which
-prints a line for each weak stream. Exit codes: 0 none is weak; 1 some are, or the site file or the pipeline cannot be read; 2 Kafka does
-not answer.
+Decision record 0048 has the reasons. `sluice.commands.publish` refuses a weak stream. `sluice
+doctor` runs `python -m sluice.kafka.durability [--as driver]`, which prints a line for each weak
+stream. Exit codes: 0 no stream is weak; 1 a stream is weak, or the site file or the pipeline cannot
+be read; 2 Kafka does not answer.
 """
 
 import argparse
@@ -22,31 +23,40 @@ from sluice_ops.site.brokers import brokers
 
 SECONDS = 20.0
 LOOK_SECONDS = 5.0
-"""How long a doctor waits for Kafka, which it looks at by other means too."""
+"""The wait of a doctor for Kafka. Other checks of the doctor also ask Kafka."""
 IN_SYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
-WRONG = 1
+FAILED = 1
 AWAY = 2
 
 
 class WeakStreamError(Exception):
-    """A stream would lose acknowledged records with one broker's disk; the message names each one, and says what to do."""
+    """A stream would lose acknowledged records with one broker's disk.
+
+    The message names each such stream and the next step.
+    """
 
 
 @dataclass(frozen=True)
 class Kept:
-    """How Kafka keeps one stream."""
+    """The settings with which Kafka keeps one stream."""
 
     replication: int
-    """Of the partition that has the fewest replicas."""
+    """The replicas of the partition with the fewest."""
     in_sync: int
     unclean: bool = False
-    """A replica that lacks acknowledged records may become the leader, and the others then drop theirs."""
+    """Whether a replica that lacks acknowledged records may become leader.
+
+    The others then drop them.
+    """
 
 
 def weak(streams: Mapping[str, Kept], wanted: Durability) -> list[str]:
-    """Say of each stream that is kept less safely than the site wants what it has and what mends it; ONE_COPY takes any. Pure."""
+    """Return one line for each weakness below `wanted`, with the command that corrects it. Pure.
+
+    ONE_COPY accepts any stream.
+    """
     return (
         []
         if wanted == ONE_COPY
@@ -61,34 +71,49 @@ def _weak(name: str, kept: Kept, wanted: Durability) -> Iterable[str]:
             f"add them with kafka-reassign-partitions.sh --reassignment-json-file"
         )
     if kept.in_sync < wanted.in_sync:
-        yield f"stream {name} acknowledges with {kept.in_sync} of {wanted.in_sync} brokers in sync; {_set(name, IN_SYNC, wanted.in_sync)}"
+        yield (
+            f"stream {name} acknowledges with {kept.in_sync} of {wanted.in_sync} brokers in sync; "
+            f"{_set_command(name, IN_SYNC, wanted.in_sync)}"
+        )
     if kept.unclean:
-        yield f"stream {name} lets a replica lead that lacks acknowledged records; {_set(name, UNCLEAN, 'false')}"
+        yield (
+            f"stream {name} lets a replica lead that lacks acknowledged records; "
+            f"{_set_command(name, UNCLEAN, 'false')}"
+        )
 
 
-def _set(name: str, key: str, value: object) -> str:
+def _set_command(name: str, key: str, value: object) -> str:
     return f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config {key}={value}"
 
 
 def too_few_brokers(count: int, wanted: Durability) -> str | None:
-    """Say that a stream cannot be made with so many replicas; None where it can. Pure."""
+    """Return the error if a stream cannot have so many replicas; None if it can. Pure."""
     if wanted.replication <= count:
         return None
-    return f"the site wants each record on {wanted.replication} brokers (replication), and Kafka has {count}: bring up more"
+    return (
+        f"the site wants each record on {wanted.replication} brokers (replication), and Kafka has {count}; "
+        "start more brokers"
+    )
 
 
 def refusal(sentences: Iterable[str]) -> str:
-    """Say what is refused, and the two ways out. Pure."""
+    """Return the text of a refusal, with the two ways to correct it. Pure."""
     file = Path(os.environ.get("SLUICE_SITE", "site.yaml")).resolve()
-    loss = "The loss of one broker's disk would lose acknowledged records: do what each line above says, or accept that loss"
-    return "\n".join([*sentences, f"{loss} by this line in {file}:\nreplication: 1"])
+    advice = (
+        "The loss of one broker's disk would lose acknowledged records. Do what each line above says, or "
+        f"accept the loss by this line in {file}:\nreplication: 1"
+    )
+    return "\n".join([*sentences, advice])
 
 
 def read(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str]) -> dict[str, Kept]:
-    """Read how those of the streams are kept that are there; WeakStreamError where Kafka does not let this user read it."""
-    present = [name for name in names if name in metadata.topics]
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
-    found = {}
+    """Return how Kafka keeps those of the streams that exist.
+
+    WeakStreamError if Kafka does not let this user read the settings.
+    """
+    existing = [name for name in names if name in metadata.topics]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in existing]
+    kept = {}
     for resource, future in (
         admin.describe_configs(resources, request_timeout=SECONDS) if resources else {}
     ).items():
@@ -97,36 +122,33 @@ def read(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str]) ->
         except KafkaException as error:
             if error.args[0].code() not in REFUSED:
                 raise
-            user = (
-                "the user that looks" if resource.name is None else f"the user that looks at {resource.name}"
-            )
+            topic = "the topic" if resource.name is None else f"topic {resource.name}"
             message = (
-                f"Kafka does not tell {user} the stream's settings, so nobody knows whether it would lose records with one broker's disk: "
-                "grant it DescribeConfigs on the topic (docs/access.md, Kafka)"
+                f"Kafka does not let this user read the settings of {topic}, so it is unknown whether "
+                "the loss of one broker's disk would lose records; "
+                "grant the user DescribeConfigs on the topic (docs/access.md, Kafka)"
             )
             raise WeakStreamError(message) from error
         replicas = [
             len(partition.replicas) for partition in metadata.topics[resource.name].partitions.values()
         ]
-        found[resource.name] = Kept(
-            min(replicas), int(config[IN_SYNC].value), config[UNCLEAN].value == "true"
-        )
-    return found
+        kept[resource.name] = Kept(min(replicas), int(config[IN_SYNC].value), config[UNCLEAN].value == "true")
+    return kept
 
 
 def check(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str], wanted: Durability) -> None:
-    """Raise WeakStreamError where one of these streams is there and weak."""
+    """Raise WeakStreamError if one of these streams exists and is weak."""
     if wanted != ONE_COPY and (sentences := weak(read(admin, metadata, names), wanted)):
         raise WeakStreamError(refusal(sentences))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Look at the streams of the site's pipeline."""
-    from sluice.kafka import topics  # noqa: PLC0415 — which checks by this module
+    """Check the streams of the site's pipeline; return the exit code."""
+    from sluice.kafka import topics  # noqa: PLC0415 — `topics` imports this module
 
     parser = argparse.ArgumentParser(
         prog="python -m sluice.kafka.durability",
-        description="Whether one broker's disk may take records along.",
+        description="Check whether the loss of one broker's disk could lose acknowledged records.",
     )
     parser.add_argument(
         "--as",
@@ -134,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=User,
         choices=list(User),
         default=User.PUBLISHER,
-        help="the user of Kafka who looks",
+        help="the user of Kafka for the check",
     )
     user = parser.parse_args(arguments).user
     try:
@@ -142,14 +164,14 @@ def main(arguments: list[str] | None = None) -> int:
         kafka, wanted = endpoints.load().kafka_as(user), settings.durability
         if wanted == ONE_COPY:
             sys.stdout.write(
-                "replication: 1, as the site file says: the loss of one broker's disk loses acknowledged records\n"
+                "the site file has replication: 1, so a lost disk of a broker loses acknowledged records\n"
             )
             return 0
         names = topics.wanted(declarations.load(settings.pipeline))
         admin = AdminClient({**brokers(kafka).client, "log_level": 2})
         check(admin, admin.list_topics(timeout=LOOK_SECONDS), names, wanted)
     except KafkaException as error:
-        sys.stderr.write(f"Kafka does not tell how it keeps its streams: {error.args[0].str()}\n")
+        sys.stderr.write(f"Kafka does not answer about the settings of its streams: {error.args[0].str()}\n")
         return AWAY
     except (
         site_file.SiteError,
@@ -159,9 +181,9 @@ def main(arguments: list[str] | None = None) -> int:
         WeakStreamError,
     ) as error:
         sys.stderr.write(f"{error}\n")
-        return WRONG
+        return FAILED
     sys.stdout.write(
-        f"each record is on {wanted.replication} brokers, {wanted.in_sync} of them before it is acknowledged\n"
+        f"each record is on {wanted.replication} brokers, on {wanted.in_sync} before Kafka acknowledges it\n"
     )
     return 0
 

@@ -1,4 +1,7 @@
-"""Kafka's access lists, where its brokers ask for users: made by `sluice.commands.publish` for the streams of its pipeline."""
+"""Kafka's access lists, on clusters whose brokers authenticate users.
+
+`sluice.commands.publish` grants the rights for the streams of its pipeline.
+"""
 
 from collections.abc import Iterator
 
@@ -18,12 +21,15 @@ from sluice_ops.model.kafka_access import LOOKERS, READERS, SPARKS, WRITERS, Pur
 from sluice_ops.site.brokers import brokers
 
 REFUSED = frozenset({KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED})
-"""The publisher may not grant; the brokers keep no access lists."""
-DONE = "Kafka: its users have their rights to these streams"
+"""Kafka's errors if the publisher must not grant rights, or the brokers keep no access lists."""
+DONE = "Kafka: all users have their rights to these streams"
 
 
 def wanted(pipeline: Pipeline) -> list[AclBinding]:
-    """Return what Kafka has to allow; who reads or writes a stream may look at what there is of it, too."""
+    """Return the rights that Kafka must grant.
+
+    The right to read or write a stream includes Describe.
+    """
     return [*_of_streams(purposes(pipeline)), *_of_groups()]
 
 
@@ -34,9 +40,8 @@ def _of_streams(streams: dict[str, Purpose]) -> Iterator[AclBinding]:
             (WRITERS[purpose], AclOperation.WRITE),
         ):
             yield from (_allowed(ResourceType.TOPIC, stream, user, operation) for user in sorted(users))
-        yield _allowed(
-            ResourceType.TOPIC, stream, User.DRIVER, AclOperation.DESCRIBE_CONFIGS
-        )  # for `sluice doctor --host`
+        # `sluice doctor --host` reads the settings of streams.
+        yield _allowed(ResourceType.TOPIC, stream, User.DRIVER, AclOperation.DESCRIBE_CONFIGS)
 
 
 def _of_groups() -> Iterator[AclBinding]:
@@ -57,29 +62,36 @@ def _allowed(
 
 
 def grant(kafka: str, pipeline: Pipeline) -> str | None:
-    """Grant it all; return what a person has to know of it. Where brokers ask for no user, nothing is done."""
+    """Grant the rights, and return a note for the operator.
+
+    None if the brokers authenticate no users; then nothing is granted. TopicError if Kafka does not
+    answer.
+    """
     if brokers(kafka).users is None:
         return None
-    lists, admin = wanted(pipeline), AdminClient({**brokers(kafka).client, "log_level": 2})
+    bindings, admin = wanted(pipeline), AdminClient({**brokers(kafka).client, "log_level": 2})
     try:
-        for made in admin.create_acls(lists, request_timeout=SECONDS).values():
-            made.result()
+        for created in admin.create_acls(bindings, request_timeout=SECONDS).values():
+            created.result()
     except KafkaException as error:
         if error.args[0].code() in REFUSED:
-            why = error.args[0].str()
-            return f"Kafka did not take the rights of its users ({why}); they have to be granted by its admin:\n{told(lists)}"
-        message = f"rights cannot be granted in Kafka at {kafka}: {error.args[0].str()}"
+            return (
+                f"Kafka refused to grant the rights of its users ({error.args[0].str()}); "
+                f"a Kafka administrator must grant them:\n{as_text(bindings)}"
+            )
+        message = f"granting rights in Kafka at {kafka} failed: {error.args[0].str()}"
         raise TopicError(message) from error
     return DONE
 
 
-def told(lists: list[AclBinding]) -> str:
-    """Say who needs what, a line for each user, kind of thing and operation."""
+def as_text(bindings: list[AclBinding]) -> str:
+    """Return the rights as text: a line for each user, operation and resource type."""
     lines: dict[tuple[str, str, str], list[str]] = {}
-    for each in lists:
-        name = f"{each.name}*" if each.resource_pattern_type is ResourcePatternType.PREFIXED else each.name
-        lines.setdefault((each.principal, each.operation.name, each.restype.name), []).append(name)
+    for binding in bindings:
+        is_prefix = binding.resource_pattern_type is ResourcePatternType.PREFIXED
+        right = (binding.principal, binding.operation.name, binding.restype.name)
+        lines.setdefault(right, []).append(f"{binding.name}*" if is_prefix else binding.name)
     return "\n".join(
-        f"  {user} {operation} {kind} {' '.join(names)}"
-        for (user, operation, kind), names in sorted(lines.items())
+        f"  {user} {operation} {resource_type} {' '.join(names)}"
+        for (user, operation, resource_type), names in sorted(lines.items())
     )

@@ -1,4 +1,4 @@
-"""The end of a tier's output, read back: what tells a run where to begin, and where the tier is."""
+"""The last records of a tier's output: they tell the tier's position and its next start."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,26 +7,32 @@ from sluice.kafka.positions import PutOut, acknowledged, known
 from sluice.kafka.reader import Bounds, Seen, Streams
 
 A_FEW = 200
-"""Records of each output partition that tell where a busy tier is."""
-MORE = (2_000, 20_000)
-"""So many are read when a few records do not tell enough of every input partition, and when those do not either."""
-SOONER_AGAIN = 1_000
-"""So few records of a partition are put out again sooner than more of the output is read for them: it is quiet, or was just begun."""
+"""Records of each output partition that suffice for a busy tier."""
+MORE_COUNTS = (2_000, 20_000)
+"""The next numbers of records, if fewer do not tell the position in every input partition."""
+REPEATED_RATHER_THAN_READ = 1_000
+"""If at most so many records of an input partition would be repeated, the tier repeats them.
+
+To read more of the output would take longer. Such a partition is quiet, or has just begun.
+"""
 
 
 class Tail:
-    """What runs of one tier have put out last; others put records into its streams again, or into the same quarantine."""
+    """The last output records of one tier's runs.
+
+    Other writers also write into these streams: replays, and other tiers into a shared quarantine.
+    Their records are left out.
+    """
 
     def __init__(self, tier: Tier, streams: Streams) -> None:
-        """Prepare; nothing is read yet."""
         self._tier, self._streams, self._outputs = tier.name, streams, tier.written
 
     def last(self, ends: dict[str, int], count: int = A_FEW) -> list[PutOut]:
-        """Return the last records of each partition before the `ends` of its output."""
+        """Return the tier's last records of each output partition before `ends`."""
         return [seen.out for seen in self.seen(ends, count)]
 
     def seen(self, ends: dict[str, int], count: int) -> list[Seen]:
-        """Return them with all of their lineage."""
+        """Return the same records with their full lineage."""
         return [
             seen
             for seen in self._streams.last(self._outputs, ends, before=count)
@@ -34,29 +40,37 @@ class Tail:
         ]
 
     def back_to(self, ends: dict[str, int], places: Mapping[str, int]) -> list[Seen]:
-        """Return as many as were made since these offsets of the inputs: in each partition that has any, one from before is among them."""
+        """Return the last records, back to before these offsets of the inputs.
+
+        For each output partition and input partition, the result has a record from before the
+        offset, unless the output partition has none.
+        """
         count = A_FEW
         while True:
-            found, oldest = self.seen(ends, count), dict[tuple[str, str], int]()
-            for seen in found:
-                made_of = seen.place.rpartition(":")[0], seen.out.partition
-                oldest[made_of] = min(seen.out.offset, oldest.get(made_of, seen.out.offset))
+            last_records, oldest = self.seen(ends, count), dict[tuple[str, str], int]()
+            for seen in last_records:
+                output_and_input = seen.place.rpartition(":")[0], seen.out.partition
+                oldest[output_and_input] = min(seen.out.offset, oldest.get(output_and_input, seen.out.offset))
             if all(
                 ends[output] <= count or offset < places.get(place, offset + 1)
                 for (output, place), offset in oldest.items()
             ):
-                return found
+                return last_records
             count *= 10
 
     def telling(
         self, ends: dict[str, int], inputs: Bounds, started: Sequence[Mapping[str, int]]
     ) -> list[PutOut]:
-        """Return as many as tell, with where runs have `started`, from where each partition of the inputs has to be read."""
+        """Return as many last records as tell where to start reading each input partition.
+
+        `started` are the offsets where earlier runs have started; they count, too.
+        """
         last = self.last(ends)
-        for count in MORE:
-            done, told = known(started, last), acknowledged(last)
+        for count in MORE_COUNTS:
+            done, acked = known(started, last), acknowledged(last)
             if all(
-                name in told or done.get(name, 0) >= max(inputs.oldest[name], end - SOONER_AGAIN)
+                name in acked
+                or done.get(name, 0) >= max(inputs.oldest[name], end - REPEATED_RATHER_THAN_READ)
                 for name, end in inputs.ends.items()
             ):
                 break

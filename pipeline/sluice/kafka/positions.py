@@ -1,55 +1,62 @@
-"""Where a realtime tier starts: computed from what is in its output, so that nothing is left out and little is done twice. Pure.
+"""Where a realtime tier starts, so that no record is left out and few are repeated. Pure.
 
-Each run of a query writes in the order of its input. As it hands a record over, its executor knows up to which offset of that input
-partition Kafka has acknowledged everything, and writes that offset into the record (`ProducerGuard.java`). So everything before it is out,
-and everything before the place where the run started was out before. The highest of these offsets holds. No clock has a part in it
-(decision record 0044).
+The place is computed from the tier's output. Each run of a query writes in the order of its input.
+When an executor writes a record, it knows an offset of the input partition before which Kafka has
+acknowledged all output. The executor writes this offset into the record (`ProducerGuard.java`). So
+all output for earlier offsets is in Kafka. All output for offsets before the start of the run was
+in Kafka before. The highest of these offsets is the place. No clock is involved (decision record
+0044).
 
-Where each record makes exactly one, they can be counted off from there on: what is in the output without a break is out, too.
+If each record makes exactly one, the place is later: all records that are in the output without a
+gap are done.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 GIVE_UP_MS = 8_000
-"""After this time a record that Kafka has not taken ends the executor (`delivery.timeout.ms`)."""
+"""After this time, a record that Kafka has not taken ends the executor (`delivery.timeout.ms`)."""
 SETTLED_MS = 10_000
-"""Greater than GIVE_UP_MS by more than an executor is late in noticing it, on its monotonic clock."""
+"""After this time, a record is in Kafka, or its executor has ended.
 
-WAY_OUT = (
-    "it goes on by itself when the stream is as long again; where it was made anew, give it another name in the pipeline, and publish "
-    "(where it is one from outside, empty the tables that its records go into, and their rows in marks: new records have names of old ones)"
-)
-"""What a person can do about a stream that is shorter than what was read of it."""
+The difference to GIVE_UP_MS is more than the delay with which an executor notices the timeout. The
+executor's clock is monotonic.
+"""
+
 OTHER_NAME = (
-    "give the stream another name in the pipeline, and publish (where it is one from outside, empty the tables that its records go "
-    "into, and their rows in marks: new records have names of old ones)"
+    "give the stream another name in the pipeline, then run `python -m sluice.commands.publish`; if the "
+    "stream comes from outside, also empty the tables that its records reach, and delete the rows of these "
+    "tables' tiers from the table `marks`, because new records have the origins of old ones"
 )
-"""What a person can do where a stream was made anew, and its reader keeps its place in its own output."""
+"""The next step if a stream was made anew and its reader keeps its position in its own output."""
+WAY_OUT = (
+    "the tier continues by itself when the stream is as long again; "
+    f"if the stream was made anew, {OTHER_NAME}"
+)
+"""The next step if a stream is shorter than the part that was read."""
 
 
 @dataclass(frozen=True)
 class PutOut:
-    """One record of a tier's output, as its lineage tells."""
+    """One record of a tier's output, as its lineage describes it."""
 
     by: str
-    """The run that wrote it: `tier/incarnation`, with `.run` after a restart in place."""
+    """The run that wrote the record: `tier/incarnation`, with `.run` after a restart in place."""
     partition: str
-    """The input partition that it was made of, `stream/partition`."""
+    """The input partition of the record that this one was made of, `stream/partition`."""
     offset: int
     at: int
-    """When it was put out, for people and figures only. Unit: epoch ms."""
+    """When the record was written. Only for display and measurements. Unit: epoch ms."""
     acked: int | None = None
-    """All that the run made of this partition's records before this offset is out; None where the record does not tell."""
+    """All output for records of this partition before this offset is in Kafka; None if unknown."""
 
     @property
     def tier(self) -> str:
-        """Name the tier whose run wrote it."""
         return self.by.partition("/")[0]
 
 
 class GoneError(Exception):
-    """Records that were not processed are no longer in the input, or others are in their place."""
+    """Unprocessed records are no longer in the input, or other records have their offsets."""
 
 
 def start(
@@ -60,55 +67,63 @@ def start(
 ) -> dict[str, int]:
     """Return the offset to start from for each input partition.
 
-    `oldest` and `ends` bound the input, `started` is where each earlier run started, `tail` is the end of the output.
+    `oldest` and `ends` bound the input. `started` are the offsets where earlier runs started.
+    `tail` is the end of the output. GoneError if unprocessed records are no longer in the input.
     """
-    done, chosen = known(started, tail), dict[str, int]()
+    done, starts = known(started, tail), dict[str, int]()
     for partition, first in oldest.items():
         offset = done.get(partition, first)
         if offset < first:
             message = (
-                f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there; `sluice skip` has the tier "
-                f"go on without them; give the stream a longer retention (retention.ms), and put them in again from where they came from"
+                f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there, "
+                "so the tier has stopped; `sluice skip` lets the tier continue without them; give the stream "
+                "a longer retention (retention.ms), and send the records again from their source"
             )
             raise GoneError(message)
-        chosen[partition] = min(offset, ends[partition])
-    return chosen
+        starts[partition] = min(offset, ends[partition])
+    return starts
 
 
 def known(started: Iterable[Mapping[str, int]], tail: Iterable[PutOut]) -> dict[str, int]:
-    """Return up to where all is known to be out, by input partition."""
+    """Return the offset of each input partition before which all output is known to be in Kafka."""
     done: dict[str, int] = {}
-    for begin in (*started, acknowledged(tail)):
-        for partition, offset in begin.items():
+    for positions in (*started, acknowledged(tail)):
+        for partition, offset in positions.items():
             done[partition] = max(offset, done.get(partition, 0))
     return done
 
 
 def refuse_shorter(done: Mapping[str, int], ends: Mapping[str, int], way_out: str) -> None:
-    """Refuse to go on where new records would be taken for old ones."""
+    """Raise GoneError if an input ends before its processed offset: new records would look old."""
     for partition, end in ends.items():
         if end < done.get(partition, 0):
-            message = f"{partition} ends at {end}, and was read up to {done[partition]}: the stream was cut back or made anew; {way_out}"
+            message = (
+                f"{partition} ends at {end}, and was read up to {done[partition]}: the stream was cut "
+                f"back or made anew, so the tier has stopped; {way_out}"
+            )
             raise GoneError(message)
 
 
 def unbroken(begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[PutOut]) -> dict[str, int]:
-    """Return up to where every record from `begins` on has been put out; only for where each makes exactly one."""
-    out: dict[str, set[int]] = {partition: set() for partition in begins}
+    """Return the offset up to which every record since `begins` is in the output.
+
+    Only valid if each record makes exactly one.
+    """
+    offsets_out: dict[str, set[int]] = {partition: set() for partition in begins}
     for record in tail:
-        if record.partition in out:
-            out[record.partition].add(record.offset)
-    reached = dict(begins)
-    for partition, offsets in out.items():
-        while reached[partition] < ends[partition] and reached[partition] in offsets:
-            reached[partition] += 1
-    return reached
+        if record.partition in offsets_out:
+            offsets_out[record.partition].add(record.offset)
+    done = dict(begins)
+    for partition, offsets in offsets_out.items():
+        while done[partition] < ends[partition] and done[partition] in offsets:
+            done[partition] += 1
+    return done
 
 
 def acknowledged(tail: Iterable[PutOut]) -> dict[str, int]:
-    """Return, for each input partition, the offset before which everything is out, as far as the records tell."""
-    safe: dict[str, int] = {}
+    """Return the highest acknowledged offset of each input partition that the records carry."""
+    acked: dict[str, int] = {}
     for record in tail:
         if record.acked is not None:
-            safe[record.partition] = max(record.acked, safe.get(record.partition, record.acked))
-    return safe
+            acked[record.partition] = max(record.acked, acked.get(record.partition, record.acked))
+    return acked

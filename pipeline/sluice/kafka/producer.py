@@ -1,4 +1,7 @@
-"""Putting records into streams from Python, beside Spark: bad records of tiers with a sink, and what a replay makes."""
+"""Writes records into streams from Python, beside Spark.
+
+Tiers with a sink write bad records this way, and a replay writes its output.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,13 +11,16 @@ from confluent_kafka import KafkaError, Message, Producer
 from sluice_ops.site.brokers import brokers
 
 SECONDS = 20.0
-"""How long Kafka may take to take what was put."""
-LARGEST = 4 * 1024 * 1024
-"""More than any stream takes, which says itself what is too large. Unit: bytes."""
+"""The longest wait for Kafka to take the records."""
+MAX_BYTES = 4 * 1024 * 1024
+"""The producer's own limit. Unit: bytes.
+
+It is above the limit of every stream, so that Kafka itself refuses a record that is too large.
+"""
 
 
 class Record(NamedTuple):
-    """One record, and where it goes."""
+    """One record, with its stream and partition."""
 
     stream: str
     partition: int
@@ -24,23 +30,23 @@ class Record(NamedTuple):
 
 
 class Lacking(NamedTuple):
-    """What Kafka has not taken."""
+    """How many records Kafka did not take, and why."""
 
     records: int
     why: str
 
 
 def producer(kafka: str) -> Producer:
-    """Return one whose records are each there once and in order, on all replicas, when it says so."""
-    settings = {"acks": "all", "enable.idempotence": True, "message.max.bytes": LARGEST, "log_level": 2}
+    """Return a producer that writes each record once, in order, and to all in-sync replicas."""
+    settings = {"acks": "all", "enable.idempotence": True, "message.max.bytes": MAX_BYTES, "log_level": 2}
     return Producer({**brokers(kafka).client, **settings})
 
 
 def put(by: Producer, records: Iterable[Record]) -> Lacking | None:
-    """Put each record when it comes; return once Kafka has all of them (None), or what it lacks."""
+    """Write all records, and wait for Kafka; None if Kafka took all of them."""
     refused: list[str] = []
 
-    def heard(error: KafkaError | None, _message: Message) -> None:
+    def record_refusal(error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             refused.append(error.str())
 
@@ -51,10 +57,11 @@ def put(by: Producer, records: Iterable[Record]) -> Lacking | None:
             value=record.value,
             partition=record.partition,
             headers=list(record.headers.items()),
-            on_delivery=heard,
+            on_delivery=record_refusal,
         )
         by.poll(0)
-    left = by.flush(SECONDS)
-    if not left and not refused:
+    unacknowledged = by.flush(SECONDS)
+    if not unacknowledged and not refused:
         return None
-    return Lacking(left + len(refused), refused[0] if refused else f"not within {SECONDS:.0f} s")
+    why = refused[0] if refused else f"not within {SECONDS:.0f} s"
+    return Lacking(unacknowledged + len(refused), why)

@@ -1,4 +1,7 @@
-"""Reading Kafka from the driver itself, beside Spark: ends of streams, the tail of an output, the last record of each partition."""
+"""Reads Kafka from the driver itself, beside Spark.
+
+Examples: the ends of streams, the last records of an output, times and keys of single records.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +15,12 @@ from sluice_ops.model.kafka_access import LOOKERS
 from sluice_ops.site.brokers import brokers
 
 SECONDS = 10.0
-"""How long one question to Kafka may take."""
+"""The longest wait for one answer of Kafka."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a stream holds: by `stream/partition`, the oldest offset and the end."""
+    """The oldest offset and the end of each partition, by `stream/partition`."""
 
     oldest: dict[str, int]
     ends: dict[str, int]
@@ -25,46 +28,57 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Seen:
-    """A record of an output with its lineage."""
+    """An output record with its lineage."""
 
     out: PutOut
     arrived: int | None
     """When the raw record arrived. Unit: epoch ms."""
     place: str = ""
-    """Where it was read, `stream/partition:offset`."""
+    """Where the output record is, `stream/partition:offset`."""
     origin: str = ""
-    """The raw record that it goes back to."""
+    """The raw record from which this record derives."""
 
     def is_before(self, ends: dict[str, int]) -> bool:
-        """Tell whether it was read before these ends."""
+        """Tell whether the record lies before these ends."""
         partition, _, offset = self.place.rpartition(":")
         return int(offset) < ends.get(partition, 0)
 
 
 class StreamError(Exception):
-    """Kafka does not answer, or a stream is not there."""
+    """Kafka does not answer, or a stream does not exist."""
 
 
 class NoStreamError(StreamError):
-    """A stream is not there. Permanent."""
+    """A stream does not exist. Permanent."""
 
 
 def name(topic: str, partition: int) -> str:
-    """Write a partition as everywhere in receipts."""
+    """Return the name of a partition, as in receipts: `stream/partition`."""
     return f"{topic}/{partition}"
 
 
 def split(place: str) -> tuple[str, int]:
-    """Return the topic and the number of a partition that `name` wrote."""
+    """Return the topic and number of a partition's name."""
     topic, _, partition = place.rpartition("/")
     return topic, int(partition)
 
 
+def _place_of(message: Message) -> str:
+    return name(str(message.topic()), message.partition() or 0)
+
+
 class Streams:
-    """A consumer without a group, for looking. Not thread-safe: each thread has its own."""
+    """A consumer without a group, for reading single parts of streams.
+
+    Not thread-safe: each thread needs its own.
+    """
 
     def __init__(self, bootstrap: str, *, committed: bool = True) -> None:
-        """Prepare; nothing is asked yet. Streams end where the first open transaction begins, or behind what is not `committed`, too."""
+        """Prepare a consumer, without a request to Kafka.
+
+        With `committed`, a stream ends where its first open transaction begins. Otherwise, the
+        stream also contains records that are not committed.
+        """
         self._bootstrap = bootstrap
         self._consumer = Consumer(
             {
@@ -72,7 +86,9 @@ class Streams:
                 "group.id": LOOKERS,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",  # from what retention has taken on to what is left; the default would be its end
+                # If retention has deleted an offset, reading continues with the oldest record.
+                # Kafka's default would continue with the end.
+                "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "fetch.wait.max.ms": 50,
                 "log_level": 2,
@@ -81,33 +97,41 @@ class Streams:
         self._counts: dict[str, int] = {}
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
 
     def renew(self) -> None:
-        """Ask anew how many partitions there are: somebody may have added some."""
+        """Forget the numbers of partitions, because partitions may have been added."""
         self._counts.clear()
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a stream has, as of the first question since `renew`."""
+        """Return the number of partitions of a stream, as of the first request since `renew`.
+
+        NoStreamError if the stream does not exist, StreamError if Kafka does not answer.
+        """
         if topic not in self._counts:
             try:
-                found = self._consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+                metadata = self._consumer.list_topics(topic, timeout=SECONDS).topics[topic]
             except KafkaException as error:
                 message = f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}"
                 raise StreamError(message) from error
-            if found.error is not None or not found.partitions:
-                message = f'stream "{topic}" is not in Kafka at {self._bootstrap}; run `python -m sluice.commands.publish`'
+            if metadata.error is not None or not metadata.partitions:
+                message = (
+                    f'stream "{topic}" is not in Kafka at {self._bootstrap}; '
+                    "run `python -m sluice.commands.publish`"
+                )
                 raise NoStreamError(message)
-            self._counts[topic] = len(found.partitions)
+            self._counts[topic] = len(metadata.partitions)
         return self._counts[topic]
 
     def places(self, topics: Sequence[str]) -> list[str]:
-        """Name the partitions of these streams, as of the first question since `renew`."""
+        """Return the partitions' names, as of the first request since `renew`."""
         return [name(topic, partition) for topic, partition in self._all(topics)]
 
     def bounds(self, topics: Sequence[str]) -> Bounds:
-        """Return oldest offsets and ends of these streams."""
+        """Return the oldest offsets and the ends of these streams.
+
+        StreamError if Kafka does not answer.
+        """
         oldest: dict[str, int] = {}
         ends: dict[str, int] = {}
         for topic, partition in self._all(topics):
@@ -122,36 +146,36 @@ class Streams:
         return Bounds(oldest, ends)
 
     def at(self, topics: Sequence[str], at: int, ends: dict[str, int]) -> dict[str, int]:
-        """Return the first offsets that were put since `at` (epoch ms); the `ends`, where there is none."""
-        asked = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
-        found = {
+        """Return each partition's first offset since time `at` (epoch ms); its end if none."""
+        wanted = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
+        offsets = {
             name(item.topic, item.partition): item.offset
-            for item in self._consumer.offsets_for_times(asked, timeout=SECONDS)
+            for item in self._consumer.offsets_for_times(wanted, timeout=SECONDS)
         }
-        return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
+        return {place: offset if offset >= 0 else ends[place] for place, offset in offsets.items()}
 
     def stamps(self, places: dict[str, int]) -> dict[str, int]:
-        """Return when the record at each of these places was put there (epoch ms); where it is gone, the next one that is left."""
-        return {
-            name(str(each.topic()), each.partition() or 0): each.timestamp()[1]
-            for each in self._first(places, 1)
-        }
+        """Return the times (epoch ms) of the first existing records from these offsets on."""
+        return {_place_of(message): message.timestamp()[1] for message in self._first(places, 1)}
 
     def keys(self, places: dict[str, int], count: int) -> dict[str, list[bytes | None]]:
-        """Return the keys of about so many records of each partition, from these places on."""
-        found: dict[str, list[bytes | None]] = {}
-        for each in self._first(places, count):
-            found.setdefault(name(str(each.topic()), each.partition() or 0), []).append(each.key())
-        return found
+        """Return the keys of about `count` records of each partition, from these offsets on."""
+        keys: dict[str, list[bytes | None]] = {}
+        for message in self._first(places, count):
+            keys.setdefault(_place_of(message), []).append(message.key())
+        return keys
 
     def _first(self, places: dict[str, int], count: int) -> Iterator[Message]:
-        """Yield at most `count` records of each partition from its place on, of those that are left; those that are there in time."""
+        """Yield at most `count` existing records of each partition from its offset on.
+
+        Stop after SECONDS, even if records are missing.
+        """
         left = dict.fromkeys(places, count)
         self._consumer.assign([TopicPartition(*split(place), offset) for place, offset in places.items()])
         deadline = time.monotonic() + SECONDS
         while left and time.monotonic() < deadline:
             for message in self._consumer.consume(count, timeout=0.2):
-                place = name(str(message.topic()), message.partition() or 0)
+                place = _place_of(message)
                 if message.error() is not None:
                     left.pop(place, None)
                 elif place in left and (message.offset() or 0) >= places[place]:
@@ -162,7 +186,10 @@ class Streams:
         self._consumer.unassign()
 
     def ahead(self, places: Mapping[str, int], count: int) -> Iterator[Message]:
-        """Yield the next records of each partition from its place on: `count`, or all that are there; StreamError if Kafka fails."""
+        """Yield the next `count` records of each partition from its offset on.
+
+        At the end of a partition, fewer. StreamError if Kafka fails.
+        """
         left = {split(place): [offset, count] for place, offset in places.items()}
         self._consumer.assign([TopicPartition(*key, offset) for key, (offset, _) in left.items()])
         deadline = time.monotonic() + SECONDS
@@ -178,13 +205,16 @@ class Streams:
                         if not left[key][1]:
                             del left[key]
                 if left and time.monotonic() > deadline:
-                    text = f"Kafka at {self._bootstrap} does not give {', '.join(name(*key) for key in sorted(left))}"
+                    places_left = ", ".join(name(*key) for key in sorted(left))
+                    text = (
+                        f"Kafka at {self._bootstrap} returned no records of {places_left} in {SECONDS:.0f} s"
+                    )
                     raise StreamError(text)
         finally:
             self._consumer.unassign()
 
     def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
-        """Return the last records (`before` of each partition) of these streams."""
+        """Return those of the last `before` records of each partition that have a lineage."""
         starts = {
             (topic, partition): max(0, ends[name(topic, partition)] - before)
             for topic, partition in self._all(topics)
@@ -192,35 +222,40 @@ class Streams:
         return list(self.read(starts, ends))
 
     def since(self, topics: Sequence[str], ends: dict[str, int], at: int) -> Iterator[Seen]:
-        """Yield the records that were put out since `at` (epoch ms), by the stamps of the stream."""
+        """Yield the records with a lineage that were written since time `at` (epoch ms).
+
+        The timestamps in the stream decide.
+        """
         starts = {split(place): offset for place, offset in self.at(topics, at, ends).items()}
         yield from self.read(starts, ends)
 
     def read(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Seen]:
-        """Yield what lies from `starts` up to `ends`, of these partitions, and has a lineage."""
+        """Yield the records from `starts` to before `ends` that have a lineage."""
         for message in self._through(starts, ends):
             seen = parse(message)
             if seen is not None:
                 yield seen
 
     def messages(self, place: str, first: int, end: int) -> Iterator[Message]:
-        """Yield the records of a partition from `first` up to `end`, of those that are left."""
+        """Yield the existing records of a partition from `first` to before `end`."""
         yield from self._through({split(place): first}, {place: end})
 
     def held(self, place: str, first: int, end: int) -> set[int]:
-        """Return which offsets of a partition, from `first` up to `end`, hold a record; others are marks of transactions, or taken out.
+        """Return the offsets of a partition, from `first` to before `end`, that hold a record.
 
-        Of those that are no longer there nobody knows: they are among them.
+        Other offsets hold transaction markers, or were compacted away. Offsets that retention has
+        deleted count as records, because nothing is known about them.
         """
         topic, partition = split(place)
         oldest = self.bounds([topic]).oldest[place]
-        there = self._through({(topic, partition): max(first, oldest)}, {place: end})
-        return set(range(first, min(end, oldest))) | {message.offset() or 0 for message in there}
+        messages = self._through({(topic, partition): max(first, oldest)}, {place: end})
+        return set(range(first, min(end, oldest))) | {message.offset() or 0 for message in messages}
 
     def _through(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Message]:
-        """Yield every record that lies from `starts` up to `ends`, of those that are left.
+        """Yield all existing records from `starts` to before `ends`.
 
-        A stream that was made anew meanwhile is read from its beginning: none of that was asked for.
+        If a stream is made anew meanwhile, the consumer reads its beginning; those records are left
+        out. StreamError if Kafka fails.
         """
         left = {key for key, offset in starts.items() if offset < ends[name(*key)]}
         if not left:
@@ -234,8 +269,9 @@ class Streams:
             if messages:
                 deadline = time.monotonic() + SECONDS
             elif time.monotonic() > deadline:
-                message = f"Kafka at {self._bootstrap} stopped giving {', '.join(name(*key) for key in sorted(left))}"
-                raise StreamError(message)
+                places_left = ", ".join(name(*key) for key in sorted(left))
+                text = f"Kafka at {self._bootstrap} returned no records of {places_left} in {SECONDS:.0f} s"
+                raise StreamError(text)
             for message in messages:
                 key = (message.topic(), message.partition())
                 if self._is_end(message) or (
@@ -247,12 +283,16 @@ class Streams:
         self._consumer.unassign()
 
     def _is_end(self, message: Message) -> bool:
-        """Tell whether a partition's end was reached; any other trouble with a partition is an error, for what follows would be missing."""
+        """Tell whether the message marks a partition's end.
+
+        StreamError for any other error of a partition, because records after the error would be
+        missing.
+        """
         error = message.error()
         if error is None or message.topic() is None:
             return False
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 — its only name
-            text = f"Kafka at {self._bootstrap} does not give {name(str(message.topic()), message.partition() or 0)}: {error.str()}"
+            text = f"reading {_place_of(message)} in Kafka at {self._bootstrap} failed: {error.str()}"
             raise StreamError(text)
         return True
 
@@ -261,13 +301,16 @@ class Streams:
 
 
 def arrived(message: Message, *, outside: bool) -> int:
-    """Return when a record arrived in the pipeline (epoch ms), as `lineage.incoming` reads it: one from `outside` arrives in its stream."""
+    """Return when a record arrived in the pipeline (epoch ms), as `lineage.incoming` reads it.
+
+    A record from `outside` arrives in its stream; another one carries the time in its header `t0`.
+    """
     header = None if outside else next((value for key, value in message.headers() or () if key == "t0"), None)
     return int(header) if header is not None and header.isdigit() else int(message.timestamp()[1])
 
 
 def origin(message: Message, inputs: Sequence[str], *, outside: bool) -> str:
-    """Return how a tier with these inputs names a record, likewise."""
+    """Return the origin that a tier with these inputs gives a record (see `lineage.incoming`)."""
     stream, partition, offset = str(message.topic()), message.partition() or 0, message.offset() or 0
     if outside:
         return origins.raw_origin(inputs, stream, partition, offset)
@@ -278,7 +321,7 @@ def origin(message: Message, inputs: Sequence[str], *, outside: bool) -> str:
 
 
 def parse(message: Message) -> Seen | None:
-    """Read the lineage of an output record; None for any other."""
+    """Return an output record with its lineage; None for a message without one."""
     headers = {
         key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None
     }
@@ -290,5 +333,5 @@ def parse(message: Message) -> Seen | None:
         return None
     arrived, acked = headers.get("t0", ""), headers.get("acked", "")
     out = PutOut(by, partition, int(offset), message.timestamp()[1], int(acked) if acked.isdigit() else None)
-    place = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}"
+    place = f"{_place_of(message)}:{message.offset()}"
     return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", ""))

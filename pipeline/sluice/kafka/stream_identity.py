@@ -1,7 +1,8 @@
-"""Whether a stream is still the one that a tier's positions belong to: Kafka gives each topic an id that no other ever has (KIP-516).
+"""Checks whether a stream is still the stream to which a tier's positions belong.
 
-A topic that was deleted and made anew, and one of another cluster, have another id, however long they are (decision record 0043). A
-partition that was cut back keeps the topic's id; the epoch of its leader tells it (`sluice.kafka.truncation`).
+Kafka gives each topic a unique id (KIP-516). A topic that was deleted and made anew, or is in
+another cluster, has another id, whatever its length (decision record 0043). A partition that was
+cut back keeps the topic's id; the epoch of its leader reveals the cut (`sluice.kafka.truncation`).
 """
 
 import time
@@ -23,88 +24,99 @@ from sluice_ops.site.brokers import brokers
 log = structlog.get_logger()
 
 STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
-"""What brokers say to a client that knows an earlier leader."""
+"""Brokers' errors for a client that knows an older leader."""
 UNKNOWN = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The id zero: brokers that know no ids answer it."""
+"""The id zero, which brokers without topic ids return."""
 EVERY_SECONDS = 5.0
-"""Between two looks at the streams of a tier that runs."""
+"""The time between two checks of the streams of a running tier."""
 
 
 def changed(known: Mapping[str, Collection[str]], now: Mapping[str, str]) -> list[str]:
-    """Return the streams whose id is none of those that are known of them; a stream of which no id is known has not changed. Pure."""
+    """Return the streams whose id differs from all their known ids. Pure.
+
+    A stream without known ids has not changed.
+    """
     return sorted(
         stream for stream, identity in now.items() if known.get(stream) and identity not in known[stream]
     )
 
 
 def refuse_changed(known: Mapping[str, Collection[str]], now: Mapping[str, str], way_out: str) -> None:
-    """Refuse to read a stream from positions of another one. Pure."""
+    """Raise GoneError if a stream is not the one to which the positions belong. Pure."""
     if streams := changed(known, now):
         ids = "; ".join(
-            f"{each} has the id {now[each]}, and {' or '.join(sorted(known[each]))} was read"
-            for each in streams
+            f"{stream} has the id {now[stream]}, and {' or '.join(sorted(known[stream]))} was read"
+            for stream in streams
         )
         message = (
-            f"{', '.join(streams)}: the stream was deleted and made anew, or is another cluster's ({ids}); the tier has stopped, for "
-            f"the old offsets mean other records now; {way_out}"
+            f"{', '.join(streams)}: the stream was deleted and made anew, or belongs to another cluster "
+            f"({ids}); the tier has stopped, because the old offsets mean other records now; {way_out}"
         )
         raise GoneError(message)
 
 
 def of_positions(positions: Mapping[str, int], streams: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the ids of the streams that have a position; those of others are of no account. Pure."""
+    """Return the known ids of the streams that have a position. Pure."""
     return {
         stream: [streams[stream]] for stream in {split(place)[0] for place in positions} if stream in streams
     }
 
 
 class Identities:
-    """Asks Kafka for the ids of streams and the epochs of their partitions' leaders. Thread-safe, but for `resumed`."""
+    """Asks Kafka for topic ids and leader epochs. Thread-safe, except `resumed`."""
 
     def __init__(self, bootstrap: str) -> None:
-        """Connect once asked."""
         self._bootstrap = bootstrap
         self._admin: AdminClient | None = None
 
     def ask(self, topics: Sequence[str]) -> "dict[str, Future[Any]]":
-        """Ask, without waiting for the answer; `SECONDS` later there is one, if only that there is none."""
+        """Ask for the topics without waiting.
+
+        Each future is done within SECONDS, with an error at worst.
+        """
         return dict(self._connected().describe_topics(TopicCollection(list(topics)), request_timeout=SECONDS))
 
     def of(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the id of each stream; NoStreamError where one is not there, StreamError where Kafka does not answer."""
+        """Return the id of each stream.
+
+        NoStreamError if a stream does not exist, StreamError if Kafka does not answer.
+        """
         return self.answer(self.ask(topics))
 
     def answer(self, asked: "Mapping[str, Future[Any]]") -> dict[str, str]:
-        """Wait for the answers to a question, and return them."""
+        """Wait for the answers to `ask`, and return the ids."""
         ids = {topic: str(self._result(future, topic).topic_id) for topic, future in asked.items()}
         return {topic: identity for topic, identity in ids.items() if identity != UNKNOWN}
 
     def ask_ends(self, places: Collection[str]) -> "dict[str, Future[Any]]":
-        """Ask the leaders of partitions for the ends of their logs, likewise."""
+        """Ask the partitions' leaders for the ends of their logs, without waiting."""
         wanted = {TopicPartition(*split(place)): OffsetSpec.latest() for place in places}
         asked = self._connected().list_offsets(wanted, request_timeout=SECONDS) if wanted else {}
-        return {name(each.topic, each.partition): future for each, future in asked.items()}
+        return {name(partition.topic, partition.partition): future for partition, future in asked.items()}
 
     def ends(self, asked: "Mapping[str, Future[Any]]") -> dict[str, tuple[int, int]]:
-        """Wait for the answers, and return the end of each log with the epoch of the leader that tells it.
+        """Wait for the answers to `ask_ends`, and return each end with the epoch of the leader.
 
-        The client keeps asking the leader that it knows for minutes where another was elected. It is refused for the old epoch, or where
-        that broker is down, its answer is empty: a new client asks again.
+        The client keeps asking a known leader for minutes after another one was elected. Then that
+        broker refuses the old epoch, or the answer is empty because the broker is down. In both
+        cases, a new client asks again.
         """
         if any(_is_stale(future) for future in asked.values()):
             self._admin = None
             asked = self.ask_ends(asked)
-        found = {place: self._result(future, place) for place, future in asked.items()}
-        if unknown := sorted(place for place, each in found.items() if each.leader_epoch is None):
+        ends = {place: self._result(future, place) for place, future in asked.items()}
+        if unknown := sorted(place for place, end in ends.items() if end.leader_epoch is None):
             self._admin = None
             message = f"Kafka at {self._bootstrap} does not tell the leader of {', '.join(unknown)}"
             raise StreamError(message)
-        return {place: (int(each.offset), int(each.leader_epoch)) for place, each in found.items()}
+        return {place: (int(end.offset), int(end.leader_epoch)) for place, end in ends.items()}
 
     def resumed(self, positions: Mapping[str, int], epochs: Mapping[str, int]) -> dict[str, int]:
-        """Return where a reader of each position goes on that knows the epoch it was read by: before it, where the log was cut off there.
+        """Return where a reader of each position would continue, given the epoch of the position.
 
-        Kafka's client asks for the end of that epoch (OffsetForLeaderEpoch), and goes back to it.
+        The result is before the position if the log was cut off there. Kafka's client asks for the
+        end of that epoch (OffsetForLeaderEpoch) and goes back to it. StreamError if Kafka does not
+        answer.
         """
         consumer = Consumer(
             {
@@ -113,12 +125,12 @@ class Identities:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
-                "isolation.level": "read_uncommitted",  # an open transaction holds nobody up
+                "isolation.level": "read_uncommitted",  # open transactions do not delay the reader
                 "fetch.wait.max.ms": 20,
                 "log_level": 2,
             }
         )
-        found: dict[str, int] = {}
+        resumed_at: dict[str, int] = {}
         try:
             consumer.assign(
                 [
@@ -127,48 +139,61 @@ class Identities:
                 ]
             )
             deadline = time.monotonic() + SECONDS
-            while left := positions.keys() - found.keys():
+            while left := positions.keys() - resumed_at.keys():
                 message = consumer.poll(0.2)
                 if message is None:
                     if time.monotonic() > deadline:
-                        text = f"Kafka at {self._bootstrap} does not tell whether the logs of {', '.join(sorted(left))} were cut back"
+                        text = (
+                            f"Kafka at {self._bootstrap} does not tell whether the logs of "
+                            f"{', '.join(sorted(left))} were cut back"
+                        )
                         raise StreamError(text)
                     continue
                 error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 — its only name
+                is_end = error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001
+                if error is not None and not is_end:
                     text = (
                         f"Kafka at {self._bootstrap} does not tell whether logs were cut back: {error.str()}"
                     )
                     raise StreamError(text)
-                found.setdefault(name(str(message.topic()), message.partition() or 0), message.offset() or 0)
+                place = name(str(message.topic()), message.partition() or 0)
+                resumed_at.setdefault(place, message.offset() or 0)
         finally:
             consumer.close()
-        return found
+        return resumed_at
 
     def cut(
         self, positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int]
     ) -> dict[str, int]:
-        """Return which partitions were cut back below these positions since the epochs that are known, and where; now there are others."""
-        kept = {place: epoch for place, epoch in known.items() if place in positions}
-        refuse_old(kept, now)
-        return cut(positions, kept, now, self.resumed)
+        """Return the partitions that were cut back below these positions since the known epochs.
+
+        The values are the offsets of the cuts. Other records may now follow these offsets.
+        """
+        epochs = {place: epoch for place, epoch in known.items() if place in positions}
+        refuse_old(epochs, now)
+        return cut(positions, epochs, now, self.resumed)
 
     def _connected(self) -> AdminClient:
         if self._admin is None:
             self._admin = AdminClient({**brokers(self._bootstrap).client, "log_level": 2})
         return self._admin
 
-    def _result(self, future: "Future[Any]", what: str) -> Any:
+    def _result(self, future: "Future[Any]", place: str) -> Any:
+        """Return the answer about a stream or a partition."""
         try:
             return future.result(SECONDS + 1)
         except (KafkaException, TimeoutError) as error:
-            known = error.args[0] if isinstance(error, KafkaException) else None
-            if known is not None and known.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                message = f'stream "{what}" is not in Kafka at {self._bootstrap}; run `python -m sluice.commands.publish`'
+            kafka_error = error.args[0] if isinstance(error, KafkaException) else None
+            if kafka_error is not None and kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                message = (
+                    f'stream "{place}" is not in Kafka at {self._bootstrap}; '
+                    "run `python -m sluice.commands.publish`"
+                )
                 raise NoStreamError(message) from error
-            self._admin = None  # it may wait for a broker that is down, as the controller that it knows, until that one is back
-            why = "" if known is None else f": {known.str()}"
-            message = f"Kafka at {self._bootstrap} does not tell the id of {what}, or its leader{why}"
+            # The old client may wait for a broker that is down (the controller that it knows).
+            self._admin = None
+            cause = "" if kafka_error is None else f": {kafka_error.str()}"
+            message = f"Kafka at {self._bootstrap} does not tell the id of {place}, or its leader{cause}"
             raise StreamError(message) from error
 
 
@@ -183,39 +208,46 @@ def _is_stale(future: "Future[Any]") -> bool:
 
 
 def epochs_of(ends: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Return the epochs alone."""
     return {place: epoch for place, (_, epoch) in ends.items()}
 
 
 def refuse_old(known: Mapping[str, int], now: Mapping[str, int]) -> None:
-    """Take no answer of a broker that knows less than was known: epochs only grow."""
+    """Raise StreamError if a broker reports an epoch older than a known one: epochs only grow."""
     if old := sorted(place for place, epoch in now.items() if epoch < known.get(place, epoch)):
         message = (
-            f"Kafka tells epoch {now[old[0]]} of the leader of {old[0]}, and {known[old[0]]} was told before: that broker's metadata is "
-            f"old, or was restored from a backup"
+            f"Kafka reports epoch {now[old[0]]} for the leader of {old[0]}, and reported {known[old[0]]} "
+            "before: the broker's metadata is old, or was restored from a backup"
         )
         raise StreamError(message)
 
 
 class Watch:
-    """Looks every few seconds, without waiting for the answer, whether the streams that a run reads are still the same."""
+    """Checks every few seconds whether the streams of a run are the same. It never waits for Kafka,
+    except in `now` and `cut`.
+    """
 
     def __init__(self, identities: Identities | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare; without `identities` nothing is ever known."""
+        """Prepare a watch. Without `identities`, nothing is ever known."""
         self._identities, self._clock = identities, clock
         self._places: Collection[str] = ()
         self._asked: tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]] | None = None
         self._due = 0.0
 
     def now(self, places: Collection[str]) -> Logs:
-        """Return which logs there are of these partitions, waiting for the answer; `news` is of the same."""
+        """Wait for Kafka, and return the logs of these partitions.
+
+        Later calls of `news` check the same ones.
+        """
         self._places, self._asked = places, None
         if self._identities is None:
             return Logs()
         return self._answer(self._ask(self._identities), self._identities)
 
     def news(self) -> Logs | None:
-        """Return it when an answer has come since the last call; else None. Where Kafka does not answer, it is asked again."""
+        """Return the logs if an answer came since the last call, else None.
+
+        If Kafka does not answer, the next call asks again.
+        """
         if self._identities is None:
             return None
         if self._asked is not None and all(
@@ -225,7 +257,7 @@ class Watch:
             try:
                 return self._answer(asked, self._identities)
             except StreamError:
-                return None  # where it is gone, the query ends by itself
+                return None  # if a stream was deleted, the query ends by itself
         if self._asked is None and self._clock() >= self._due:
             self._due = self._clock() + EVERY_SECONDS
             self._asked = self._ask(self._identities)
@@ -234,7 +266,10 @@ class Watch:
     def cut(
         self, positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int]
     ) -> dict[str, int]:
-        """Return which partitions were cut back below these positions, and where; StreamError where Kafka does not answer."""
+        """Return the offset of the cut for each partition that was cut back below its position.
+
+        StreamError if Kafka does not answer.
+        """
         return {} if self._identities is None else self._identities.cut(positions, known, now)
 
     def _ask(self, identities: Identities) -> "tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]]":
@@ -251,69 +286,86 @@ class Watch:
 
 
 class SameStreams:
-    """The inputs of a tier whose earlier runs have said which streams they read; where none has, those that there are."""
+    """The inputs of a tier, compared with the streams that earlier runs have read.
 
-    def __init__(self, watch: Watch, said: Callable[[], list[Receipt]], way_out: str) -> None:
-        """Prepare; `said` are the receipts of earlier runs, as far as they are known."""
-        self._watch, self._said, self._way_out = watch, said, way_out
+    If no run has stored its streams, the present streams count as the same.
+    """
+
+    def __init__(self, watch: Watch, receipts: Callable[[], list[Receipt]], way_out: str) -> None:
+        """Prepare the comparison. `receipts` returns the known receipts of earlier runs."""
+        self._watch, self._receipts, self._way_out = watch, receipts, way_out
         self.logs = Logs()
-        """What its positions belong to."""
+        """The logs to which the tier's positions belong."""
         self._leaders: dict[str, int] = {}
-        """The epochs that there were when the run began."""
-        self._again: dict[str, int] = {}
-        """Up to where partitions are read again by a tier that filters: its output does not tell which leader's records it left out."""
-        self._before: dict[str, int] = {}
-        """The epochs that were known of those."""
+        """The leader epochs at the start of the run."""
+        self._read_again_until: dict[str, int] = {}
+        """Offsets up to which partitions are read again by a tier that filters.
+
+        The output of such a tier does not tell from which leader it read the records that it left
+        out.
+        """
+        self._epochs_before: dict[str, int] = {}
+        """The epochs of those partitions that were known before the run."""
 
     def ask(self, places: Collection[str]) -> Logs:
-        """Refuse to go on in a stream that is not the one whose offsets are known; return which logs there are of these partitions.
+        """Return the logs of these partitions. GoneError if a stream is not the known one.
 
-        Whether they were cut back is another question: `cut`.
+        The function `cut` tells whether a stream was cut back.
         """
         now = self._watch.now(places)
         self._compare(now.streams)
         return now
 
     def cut(self, positions: Mapping[str, int], now: Logs) -> dict[str, int]:
-        """Return which partitions of `now` may have been cut back below these positions, and where."""
+        """Return the offset of the cut for each partition that was cut back below its position."""
         return self._watch.cut(positions, self._known_epochs(), now.epochs)
 
     def refuse_kept(self, now: Logs) -> None:
-        """Refuse to go on where records were cut off that were read for certain."""
+        """Raise GoneError if records that were certainly read were cut off."""
         kept = self.kept()
-        if found := self.cut(kept, now):
-            raise cut_error(kept, found, self._way_out)
+        if cuts := self.cut(kept, now):
+            raise cut_error(kept, cuts, self._way_out)
 
     def take(self, now: Logs, again: Mapping[str, int]) -> None:
-        """Take positions for those in these logs, from here on; those in partitions that are read `again` once they are behind that."""
+        """From now on, positions belong to these logs.
+
+        For partitions in `again`, this holds only after the run has passed their offsets.
+        """
         known = self._known_epochs()
-        self._before = {place: known[place] for place in again}
-        self._leaders, self._again = dict(now.epochs), dict(again)
+        self._epochs_before = {place: known[place] for place in again}
+        self._leaders, self._read_again_until = dict(now.epochs), dict(again)
         logs = self.logs.on(now)
         self.logs = Logs(
             logs.streams, {place: epoch for place, epoch in logs.epochs.items() if place not in again}
         )
 
     def passed(self, positions: Mapping[str, int]) -> None:
-        """Take note of up to where a run has put out all."""
-        for place in [place for place, until in self._again.items() if positions.get(place, 0) >= until]:
+        """Note up to where all output of the run is in Kafka."""
+        for place in [
+            place for place, until in self._read_again_until.items() if positions.get(place, 0) >= until
+        ]:
             self.logs = self.logs.on(Logs(epochs={place: self._leaders[place]}))
-            del self._again[place], self._before[place]
+            del self._read_again_until[place], self._epochs_before[place]
 
     def kept(self) -> dict[str, int]:
-        """Return up to where earlier runs have read partitions for certain, by leaders no later than those that `cut` asks about."""
-        found: dict[str, int] = {}
+        """Return up to where earlier runs have certainly read each partition.
+
+        Only receipts count whose leader epoch is not later than the epoch that `cut` asks about.
+        """
+        positions: dict[str, int] = {}
         known = self._known_epochs()
-        for receipt in self._said():
+        for receipt in self._receipts():
             for place in receipt.epochs.keys() & receipt.positions.keys():
                 if receipt.epochs[place] <= known[place]:
-                    found[place] = max(receipt.positions[place], found.get(place, 0))
-        return found
+                    positions[place] = max(receipt.positions[place], positions.get(place, 0))
+        return positions
 
     def look(self) -> bool | None:
-        """Refuse likewise while a tier runs, without waiting: it would read on in a new stream from where the old one was.
+        """Compare the streams while the tier runs, without waiting.
 
-        Return whether leaders were elected since the run began; None where no answer has come.
+        GoneError if a stream was made anew, because the tier would read the new stream from the
+        offset of the old one. Return whether leaders were elected since the start of the run; None
+        if no answer came.
         """
         now = self._watch.news()
         if now is None:
@@ -322,22 +374,25 @@ class SameStreams:
         return any(epoch > self._leaders.get(place, epoch) for place, epoch in now.epochs.items())
 
     def _known_epochs(self) -> dict[str, int]:
-        """Return its own; a run beside it may know of a later leader, and has not read what this one has."""
-        told: dict[str, int] = {}
-        for receipt in self._said():
+        """Return the epochs that this run knows; for other partitions, the latest of the receipts.
+
+        A run beside this one may know a later leader, but has not read the same records.
+        """
+        epochs: dict[str, int] = {}
+        for receipt in self._receipts():
             for place, epoch in receipt.epochs.items():
-                told[place] = max(epoch, told.get(place, epoch))
-        return told | self.logs.epochs | self._before
+                epochs[place] = max(epoch, epochs.get(place, epoch))
+        return epochs | self.logs.epochs | self._epochs_before
 
     def _compare(self, now: dict[str, str]) -> None:
         known = {name: {identity} for name, identity in self.logs.streams.items()}
-        for receipt in self._said() if set(now) - set(known) else []:
+        for receipt in self._receipts() if set(now) - set(known) else []:
             for stream, identity in receipt.streams.items():
                 known.setdefault(stream, set()).add(identity)
         refuse_changed(known, now, self._way_out)
         if new := {stream: identity for stream, identity in now.items() if stream not in known}:
             log.info(
-                "the ids of its inputs were not known; its positions are taken for theirs from now on",
+                "the topic ids of the inputs were not known; the tier's positions now count for these topics",
                 streams=new,
             )
         self.logs = self.logs.on(Logs(now))

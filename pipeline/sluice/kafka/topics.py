@@ -1,4 +1,4 @@
-"""The streams in Kafka: created by `sluice.commands.publish` with the settings that the tiers rely on."""
+"""The streams in Kafka, and the settings with which `sluice.commands.publish` creates them."""
 
 from collections.abc import Iterable
 
@@ -23,23 +23,25 @@ SECONDS = 20.0
 DAY_MS = 24 * 3_600_000
 STAMP = "message.timestamp.type"
 BY_BROKER = "LogAppendTime"
-LARGEST = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """The largest record from outside. Unit: bytes."""
 SETTINGS: dict[Purpose, dict[str, str]] = {
-    # no sender's and no executor's clock decides when a record came, for how long it is kept, or whether it is taken
+    # The broker's clock decides when a record arrived, how long Kafka keeps it, and whether Kafka
+    # accepts it; never the clock of a sender or an executor.
     purpose: {
         STAMP: BY_BROKER,
         "retention.ms": str(kept_ms),
-        "max.message.bytes": str(LARGEST if purpose is Purpose.ARRIVALS else 2 * LARGEST),
+        "max.message.bytes": str(MAX_BYTES if purpose is Purpose.ARRIVALS else 2 * MAX_BYTES),
     }
     for purpose, kept_ms in (
         (Purpose.ARRIVALS, 7 * DAY_MS),
         (Purpose.BETWEEN, 3 * DAY_MS),
         (Purpose.QUARANTINE, 30 * DAY_MS),
-        (Purpose.WARM_UP, 60_000),  # nobody reads it
+        (Purpose.WARM_UP, 60_000),  # no process reads these streams
     )
 } | {
-    # the last value for each tier is kept; short segments, so that a driver reads little as it begins
+    # Compaction keeps the last value of each tier. With short segments, a driver reads little at
+    # its start.
     Purpose.CONTROL: {
         "cleanup.policy": "compact",
         "segment.ms": "3600000",
@@ -49,67 +51,71 @@ SETTINGS: dict[Purpose, dict[str, str]] = {
 
 
 class TopicError(Exception):
-    """A stream cannot be made; the message says why."""
+    """Kafka cannot create or describe streams; the message has the reason."""
 
 
 def purposes(pipeline: Pipeline) -> dict[str, Purpose]:
-    """Return every stream in Kafka, by what it is for."""
+    """Return the purpose of every stream in Kafka."""
     sources = {stream.name for stream in pipeline.sources}
-    found = {
+    by_stream = {
         stream.name: Purpose.ARRIVALS if stream.name in sources else Purpose.BETWEEN
         for stream in pipeline.streams
     }
-    found |= {stream.quarantine: Purpose.QUARANTINE for stream in pipeline.streams}
-    found |= {
-        name + WARM_UP: Purpose.WARM_UP for name, purpose in found.items() if purpose is not Purpose.ARRIVALS
+    by_stream |= {stream.quarantine: Purpose.QUARANTINE for stream in pipeline.streams}
+    by_stream |= {
+        name + WARM_UP: Purpose.WARM_UP
+        for name, purpose in by_stream.items()
+        if purpose is not Purpose.ARRIVALS
     }
-    return found | {CONTROL_TOPIC: Purpose.CONTROL}
+    return by_stream | {CONTROL_TOPIC: Purpose.CONTROL}
 
 
 def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
-    """Return every stream with its settings."""
+    """Return the settings of every stream."""
     return {name: SETTINGS[purpose] for name, purpose in purposes(pipeline).items()}
 
 
 def create(kafka: str, pipeline: Pipeline, partitions: int, durability: Durability) -> list[str]:
-    """Create what is missing; return the names of the new ones.
+    """Create missing streams, and return their names.
 
-    WeakStreamError, and none is made, where a stream would lose acknowledged records with one broker's disk that the site does not accept.
+    WeakStreamError, before any stream is created, if the loss of one broker's disk would lose
+    acknowledged records and the site does not accept this. TopicError if Kafka does not answer.
     """
     admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     new: list[str] = []
     try:
-        streams, kept = wanted(pipeline), {IN_SYNC: str(durability.in_sync), UNCLEAN: "false"}
+        streams, safety = wanted(pipeline), {IN_SYNC: str(durability.in_sync), UNCLEAN: "false"}
         topics = [
             NewTopic(
                 name,
                 1 if name == CONTROL_TOPIC else partitions,
                 replication_factor=durability.replication,
-                config=streams[name] | kept,
+                config=streams[name] | safety,
             )
             for name in _missing(admin, streams, durability)
         ]
-        for name, made in admin.create_topics(topics, operation_timeout=SECONDS).items() if topics else ():
+        creations = admin.create_topics(topics, operation_timeout=SECONDS).items() if topics else ()
+        for name, created in creations:
             try:
-                made.result()
+                created.result()
                 new.append(name)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
         _widen(admin)
     except KafkaException as error:
-        message = f"streams cannot be made in Kafka at {kafka}: {error.args[0].str()}"
+        message = f"creating streams in Kafka at {kafka} failed: {error.args[0].str()}"
         raise TopicError(message) from error
     return new
 
 
 def missing(kafka: str, pipeline: Pipeline, durability: Durability) -> list[str]:
-    """Return the streams that `create` would make; errors as there."""
+    """Return the streams that `create` would create. The errors are the same."""
     admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     try:
         return _missing(admin, wanted(pipeline), durability)
     except KafkaException as error:
-        message = f"Kafka at {kafka} does not tell its streams: {error.args[0].str()}"
+        message = f"Kafka at {kafka} does not answer which streams exist: {error.args[0].str()}"
         raise TopicError(message) from error
 
 
@@ -123,35 +129,46 @@ def _missing(admin: AdminClient, streams: Iterable[str], durability: Durability)
 
 
 def stamp(kafka: str, pipeline: Pipeline) -> str | None:
-    """Have the broker stamp what tiers write, also in streams that are there already; return what a person has to know of it."""
+    """Let brokers stamp the records that tiers write, also in existing streams.
+
+    Return a note for the operator; None if nothing changed.
+    """
     admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     written = [name for name, purpose in purposes(pipeline).items() if purpose is not Purpose.ARRIVALS]
     try:
         configs = admin.describe_configs(
             [ConfigResource(ResourceType.TOPIC, name) for name in written], request_timeout=SECONDS
         )
-        others = [each.name for each, config in configs.items() if config.result()[STAMP].value != BY_BROKER]
-        wanted = [ConfigEntry(STAMP, BY_BROKER, incremental_operation=AlterConfigOpType.SET)]
-        changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=wanted) for name in others]
+        others = [
+            topic.name for topic, config in configs.items() if config.result()[STAMP].value != BY_BROKER
+        ]
+        setting = [ConfigEntry(STAMP, BY_BROKER, incremental_operation=AlterConfigOpType.SET)]
+        changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=setting) for name in others]
         for changed in (
             admin.incremental_alter_configs(changes, request_timeout=SECONDS).values() if changes else ()
         ):
             changed.result()
     except KafkaException as error:
         return (
-            f"Kafka did not tell or change how streams are stamped ({error.args[0].str()}): while {STAMP} is not {BY_BROKER}, a host whose "
-            f"clock is an hour ahead stops its tiers; Kafka's admin has to set it for {', '.join(written)}"
+            f"Kafka did not let the publisher read or set {STAMP} ({error.args[0].str()}). "
+            f"While {STAMP} is not {BY_BROKER}, a host whose clock is an hour ahead stops its tiers. "
+            f"A Kafka administrator must set {STAMP}={BY_BROKER} for {', '.join(written)}"
         )
-    return f"stamped by Kafka's brokers from now on: {', '.join(sorted(others))}" if others else None
+    return f"Kafka's brokers now stamp the records of: {', '.join(sorted(others))}" if others else None
 
 
 def partitions(kafka: str) -> dict[str, int]:
-    """Return how many partitions each stream has: somebody may have made it with more than the site file says, or added some."""
+    """Return the number of partitions of each stream.
+
+    It may differ from the site file, because other programs may create streams or add partitions.
+    """
     admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     try:
         return _counts(admin)
     except KafkaException as error:
-        message = f"Kafka at {kafka} does not tell the partitions of its streams: {error.args[0].str()}"
+        message = (
+            f"Kafka at {kafka} does not answer about the partitions of its streams: {error.args[0].str()}"
+        )
         raise TopicError(message) from error
 
 
@@ -160,12 +177,12 @@ def _counts(admin: AdminClient) -> dict[str, int]:
 
 
 def _widen(admin: AdminClient) -> None:
-    """Give each warm-up's stream the partitions of the stream that it stands for, when those were added to."""
-    present = _counts(admin)
-    narrow = [
+    """Give each warm-up stream as many partitions as the stream that it stands for."""
+    counts = _counts(admin)
+    additions = [
         NewPartitions(name + WARM_UP, count)
-        for name, count in present.items()
-        if name + WARM_UP in present and present[name + WARM_UP] < count
+        for name, count in counts.items()
+        if name + WARM_UP in counts and counts[name + WARM_UP] < count
     ]
-    for widened in admin.create_partitions(narrow, operation_timeout=SECONDS).values() if narrow else ():
-        widened.result()
+    for added in admin.create_partitions(additions, operation_timeout=SECONDS).values() if additions else ():
+        added.result()

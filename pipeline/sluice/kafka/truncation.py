@@ -1,8 +1,11 @@
-"""Whether a partition lost records that were read, while its topic kept its id (KIP-320, decision record 0055).
+"""Checks whether a partition lost records that were read, while its topic kept its id.
 
-Each position is kept with the epoch of the partition's leader, as of the time when it was read or later. Only an election cuts a log back,
-and each one raises the epoch. So what lies before a position is the same as long as the epoch is. After an election, Kafka tells where the
-log of the known epoch ends now. At the position or behind it, all is still there. Before it, records were cut off, or they were read from
+KIP-320 and decision record 0055 have the details. Each position is stored with the epoch of the
+partition's leader, as of the time of reading or later. Only an election cuts a log back, and each
+election raises the epoch. So all records before a position are unchanged while the epoch is.
+
+After an election, Kafka tells where the log of the known epoch ends now. At the position or later:
+all records still exist. Before the position: records were cut off, or the records were read from
 the new leader before its epoch was known.
 """
 
@@ -12,23 +15,29 @@ from dataclasses import dataclass, field
 from sluice.kafka.positions import GoneError
 
 Resumed = Callable[[Mapping[str, int], Mapping[str, int]], Mapping[str, int]]
-"""Asks Kafka of positions with the epochs that they were kept with: the first offset at which the log goes on by another epoch, or the
-position itself."""
+"""Asks Kafka about positions with their epochs.
+
+The result is the first offset at which the log continues with another epoch, or the position
+itself.
+"""
 
 
 class ReadAgainError(Exception):
-    """A leader was elected since a run began: nobody knows which leader's records its consumers hold, so they are read again."""
+    """A leader was elected since a run began, so the run reads its records again.
+
+    It is unknown which leader's records the run's consumers hold.
+    """
 
     def __init__(self, places: Sequence[str]) -> None:
-        """Say of which partitions."""
         super().__init__(
-            f"leaders were elected of {', '.join(places)}: what was read and is not written is read again"
+            f"leaders were elected for {', '.join(places)}: records that were read and not yet written are "
+            "read again"
         )
 
 
 @dataclass(frozen=True)
 class Logs:
-    """Which logs positions belong to, as far as is known."""
+    """The logs to which positions belong, as far as known."""
 
     streams: dict[str, str] = field(default_factory=dict)
     """The id of each topic."""
@@ -36,30 +45,35 @@ class Logs:
     """The epoch of each partition's leader, by `stream/partition`."""
 
     def on(self, now: "Logs") -> "Logs":
-        """Return what is known once `now` is told."""
+        """Return these logs, updated with the logs of `now`."""
         return Logs(self.streams | now.streams, self.epochs | now.epochs)
 
 
 class Confirmed:
-    """Positions that wait until epochs were asked for after they were reached: so they were read by leaders that are known. Pure."""
+    """Positions that are confirmed after a question for leader epochs that followed them. Pure.
+
+    The leaders from which their records were read are then known.
+    """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._new: dict[str, int] = {}
         self._asked: dict[str, int] = {}
         self._confirmed: dict[str, int] = {}
 
     def take(self, positions: Mapping[str, int]) -> None:
-        """Have these wait."""
+        """Add positions that wait."""
         self._new |= positions
 
     def answered(self) -> None:
-        """Confirm those that waited when the question was asked whose answer has come: it was asked as the one before was answered."""
+        """Note that an answer has come, and that the next question was asked at the same time.
+
+        The positions that waited when the answered question was asked are confirmed.
+        """
         self._confirmed |= self._asked
         self._asked, self._new = self._new, {}
 
     def news(self) -> dict[str, int]:
-        """Return those that were confirmed since the last call."""
+        """Return the positions that were confirmed since the last call."""
         confirmed, self._confirmed = self._confirmed, {}
         return confirmed
 
@@ -69,44 +83,45 @@ def cut(
 ) -> dict[str, int]:
     """Return the partitions whose log of the known epoch ends before the position, and where.
 
-    Kafka is asked only of those whose leader was elected since; of one without a known epoch nobody can tell.
+    Kafka is asked only about partitions whose leader changed. For a partition without a known
+    epoch, a cut cannot be detected.
     """
-    asked = {
+    suspects = {
         place: position
         for place, position in positions.items()
         if place in known and now.get(place) != known[place]
     }
-    if not asked:
+    if not suspects:
         return {}
-    found = resumed(asked, {place: known[place] for place in asked})
-    return {place: at for place, at in found.items() if at < asked[place]}
+    resumed_at = resumed(suspects, {place: known[place] for place in suspects})
+    return {place: offset for place, offset in resumed_at.items() if offset < suspects[place]}
 
 
-def cut_error(positions: Mapping[str, int], found: Mapping[str, int], way_out: str) -> GoneError:
-    """Say which partitions were cut back, and how to go on."""
+def cut_error(positions: Mapping[str, int], cuts: Mapping[str, int], way_out: str) -> GoneError:
+    """Return the error that names the partitions that were cut back, and the next step."""
     where = "; ".join(
-        f"{place} was cut back to offset {at}, and was read up to {positions[place]}"
-        for place, at in sorted(found.items())
+        f"{place} was cut back to offset {offset}, and was read up to {positions[place]}"
+        for place, offset in sorted(cuts.items())
     )
     return GoneError(
-        f"{where}: a broker lost records that it had acknowledged (its disk, its power, or an unclean election), and other records "
-        f"have their offsets now; the tier has stopped; {way_out}"
+        f"{where}: a broker lost records that it had acknowledged (by a lost disk, a loss of power, or an "
+        f"unclean election), and other records have their offsets now; the tier has stopped; {way_out}"
     )
 
 
 def is_same(
-    made: Mapping[int, Iterable[tuple[int | None, str]]], there: Iterable[tuple[int, int, str]]
+    made: Mapping[int, Iterable[tuple[int | None, str]]], present: Iterable[tuple[int, int, str]]
 ) -> bool:
-    """Tell whether each record that was put out was made of the record that is at its offset now.
+    """Tell whether each output record was made of the record that is now at its offset.
 
-    `made` has, by offset, when each such record arrived in the pipeline and how it is called; `there` yields offset, arrival and name of
-    what is in the input, in order.
+    `made` has, by offset, the arrival time and name of each input record of the output. `present`
+    yields offset, arrival time and name of the input's records, in order.
     """
-    left = dict(made)
-    for offset, arrived, name in there:
-        for when, called in left.pop(offset, ()):
-            if when != arrived or (called != name and not called.startswith(f"{name}:")):
+    unchecked = dict(made)
+    for offset, arrived, name in present:
+        for made_at, made_name in unchecked.pop(offset, ()):
+            if made_at != arrived or (made_name != name and not made_name.startswith(f"{name}:")):
                 return False
-        if not left:
+        if not unchecked:
             return True
-    return not left
+    return not unchecked

@@ -48,9 +48,9 @@ def test_each_weakness_is_named_with_the_stream_and_what_mends_it() -> None:
 def test_a_refusal_says_which_line_accepts_the_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
     few = too_few_brokers(1, Durability(3, 2))
-    assert few == "the site wants each record on 3 brokers (replication), and Kafka has 1: bring up more"
+    assert few == "the site wants each record on 3 brokers (replication), and Kafka has 1; start more brokers"
     assert refusal([few]).endswith(
-        f"accept that loss by this line in {tmp_path / 'site.yaml'}:\nreplication: 1"
+        f"accept the loss by this line in {tmp_path / 'site.yaml'}:\nreplication: 1"
     )
     assert too_few_brokers(3, Durability(3, 2)) is None
 

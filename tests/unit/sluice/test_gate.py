@@ -342,7 +342,7 @@ def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, g
     gate._own = [{RAW: 70}]
     with pytest.raises(
         GoneError,
-        match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or made anew; it goes on",
+        match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or made anew, so the tier has stopped; the tier continues",
     ):
         gate.run()
     given.end = 71

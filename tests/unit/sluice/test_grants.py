@@ -60,7 +60,7 @@ def test_every_purpose_has_its_users_and_only_the_publisher_needs_none() -> None
 
 
 def test_what_is_told_to_kafkas_admin_names_everything_once() -> None:
-    lines = grants.told(grants.wanted(HITS)).splitlines()
+    lines = grants.as_text(grants.wanted(HITS)).splitlines()
     assert "  User:outside WRITE TOPIC raw" in lines
     assert "  User:driver READ GROUP sluice-looks spark-kafka-*" in lines
     assert sum(len(line.split()) - 3 for line in lines) == len(grants.wanted(HITS))

@@ -145,7 +145,7 @@ def test_who_is_refused_for_the_leader_that_it_knows_asks_anew() -> None:
 
 
 def test_a_broker_that_knows_less_than_was_known_is_not_believed() -> None:
-    with pytest.raises(StreamError, match="epoch 2 of the leader of raw/0, and 3 was told before"):
+    with pytest.raises(StreamError, match="epoch 2 for the leader of raw/0, and reported 3 before"):
         Kafka(raw="a").cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 2})
 
 
