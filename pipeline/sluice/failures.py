@@ -16,15 +16,15 @@ WRONG_SCHEMA = (
 """
 MAX_LINES = 6
 MAX_WIDTH = 400
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 SPARKS_WORDS = ("No space left on device", "Disk quota exceeded")
 
 
-class NoRoomError(Exception):
+class DiskFullError(Exception):
     """The disk of the checkpoints is full. The tier waits for free space."""
 
 
-def plainly(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an error as at most 6 lines of text, the root cause first."""
     java = getattr(error, "java_exception", None)
     if java is not None:
@@ -89,10 +89,10 @@ def with_exit_cause(text: str) -> str:
     return next((f"{cause}: {text}" for exit_code, cause in EXIT_CAUSES.items() if exit_code in text), text)
 
 
-def lacks_room(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """Tell whether an error was caused by a full disk, which is no failure of the tier. Pure."""
     return (
-        isinstance(error, NoRoomError)
-        or getattr(error, "errno", None) in FULL
+        isinstance(error, DiskFullError)
+        or getattr(error, "errno", None) in DISK_FULL_ERRNOS
         or any(words in str(error) for words in SPARKS_WORDS)
     )

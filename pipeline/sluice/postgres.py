@@ -43,7 +43,7 @@ def connect(postgres: str) -> psycopg.Connection[Any]:
     return connection
 
 
-AWAY = (
+UNAVAILABLE = (
     psycopg.OperationalError,
     psycopg.errors.ReadOnlySqlTransaction,
     psycopg.errors.IdleInTransactionSessionTimeout,

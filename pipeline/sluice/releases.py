@@ -82,7 +82,7 @@ def digest(code: Path) -> str:
     return hashed.hexdigest()
 
 
-def known(home: Path) -> list[Release]:
+def all_stored(home: Path) -> list[Release]:
     """Return the stored releases, the oldest first.
 
     A folder is ignored if its name differs from the name in its `release.json`.
@@ -95,9 +95,9 @@ def known(home: Path) -> list[Release]:
     return sorted(named, key=lambda release: release.number)
 
 
-def same(home: Path, module: str) -> Release | None:
+def of_current_code(home: Path, module: str) -> Release | None:
     """Return the stored release of the present code; None if the code was never published."""
-    return _with_digest(known(home), module, digest(source(module)))
+    return _with_digest(all_stored(home), module, digest(source(module)))
 
 
 def _with_digest(releases: Iterable[Release], module: str, hashed: str) -> Release | None:
@@ -106,7 +106,7 @@ def _with_digest(releases: Iterable[Release], module: str, hashed: str) -> Relea
     )
 
 
-def keep(
+def store(
     home: Path,
     module: str,
     now: float,
@@ -119,7 +119,7 @@ def keep(
     `checked`. After the return, the release survives a loss of power.
     """
     code = source(module)
-    stored, hashed = known(home), digest(code)
+    stored, hashed = all_stored(home), digest(code)
     if checked not in {None, hashed}:
         raise ChangedError(_changed(code))
     same_code = _with_digest([release for release in stored if _intact(home, release)], module, hashed)
@@ -181,7 +181,7 @@ def state_of(release: Release, tier: str) -> tuple[str, ...] | None:
 
 def prune(home: Path, used: Collection[str]) -> list[str]:
     """Delete old releases that nothing uses, and return their names."""
-    unused = [release.name for release in known(home)[:-KEEP] if release.name not in used]
+    unused = [release.name for release in all_stored(home)[:-KEEP] if release.name not in used]
     for name in unused:
         shutil.rmtree(place(home, name))
     return sorted(unused, key=number_of)

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegralType
 
 from sluice.api.declarations import DeclarationError, Tier
 from sluice.api.grouping import All, Direct
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice.records.lineage import INDEX, business, transformed
 from sluice.records.state_inputs import UNMATCHED, joins, output_mode, transformed_with_state
 from sluice_ops.model.tier import Mode
@@ -112,7 +112,7 @@ def check_state(result: "DataFrame", tier: Tier) -> None:
             plan, modes.Append() if mode == "append" else modes.Update()
         )
     except (Py4JJavaError, AnalysisException) as error:
-        reason = plainly(error).splitlines()[0]
+        reason = error_text(error).splitlines()[0]
         message = f'tier "{tier.name}": Spark refuses the transform in output mode {mode}: {reason}'
         raise DeclarationError(message) from error
 

@@ -142,7 +142,7 @@ def _validated(home: Path, module: str, pipeline: declarations.Pipeline) -> dict
 
     Raise DeclarationError if a tier is invalid.
     """
-    if releases.same(home, module) is not None:
+    if releases.of_current_code(home, module) is not None:
         return {}
     result = validation.cached(home, module) or validation.validate(pipeline, home, module)
     if result.errors:
@@ -166,7 +166,7 @@ def _preview(
         stopping = running_undeclared(channel, {tier.name for tier in pipeline.tiers})
     new_tiers = [tier.name for tier in pipeline.tiers if tier.name not in before]
     kept = [tier.name for tier in pipeline.tiers if tier.name in before]
-    release = releases.same(where.home, settings.pipeline)
+    release = releases.of_current_code(where.home, settings.pipeline)
     yield f"dry run, nothing was written: {settings.pipeline}"
     yield f"new tiers: {', '.join(new_tiers) or 'none'}; published before: {', '.join(kept) or 'none'}"
     yield f"new streams: {', '.join(new_streams) or 'none'}"
@@ -204,10 +204,10 @@ def _publish(
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))
-    shapes_before = (shape for release in releases.known(where.home) for shape in release.tiers.values())
+    shapes_before = (shape for release in releases.all_stored(where.home) for shape in release.tiers.values())
     earlier = {shape.sink.name for shape in shapes_before if shape.sink is not None}
     sinks = tables.create(where.postgres_as(OWNER), pipeline, earlier)
-    release, is_new = releases.keep(
+    release, is_new = releases.store(
         where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators), digest
     )
     counts = topics.partitions(kafka)

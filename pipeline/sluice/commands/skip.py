@@ -22,8 +22,8 @@ from confluent_kafka import KafkaException
 from sluice.api import declarations
 from sluice.audit.book import Book, Missing, Page
 from sluice.driver.control.control_channel import read_receipts, starts
-from sluice.kafka.output_tail import Tail
-from sluice.kafka.positions import OTHER_NAME, GoneError, known
+from sluice.kafka.output_tail import OutputTail
+from sluice.kafka.positions import RENAME_STREAM, RecordsGoneError, known
 from sluice.kafka.reader import StreamError, Streams, split
 from sluice.kafka.stream_identity import Identities, SameStreams, Watch, changed, epochs_of, of_positions
 from sluice.sinks.ledger import Ledger
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         skipped = _skip(chosen.tier, dry_run=chosen.dry_run)
     except (
         SkipError,
-        GoneError,
+        RecordsGoneError,
         endpoints.EndpointsError,
         site_file.SiteError,
         declarations.DeclarationError,
@@ -161,10 +161,10 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                     _restart(channel, name, skipped, {})
         else:
             receipts = list(read_receipts(channel, tier.name))
-            same = SameStreams(Watch(identities), lambda: receipts, OTHER_NAME)
+            same = SameStreams(Watch(identities), lambda: receipts, RENAME_STREAM)
             same.refuse_kept(same.ask(inputs.ends))
             started = list(starts(channel, tier.name))
-            tail = Tail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
+            tail = OutputTail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
             skipped = gaps(known(started, tail), inputs.oldest)
             if skipped and not dry_run:
                 with closing(Book(where.postgres_as(Role.OPERATOR))) as book:

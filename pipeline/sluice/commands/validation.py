@@ -98,7 +98,7 @@ def home() -> Path:
 
 def is_known(shared: Path, module: str) -> bool:
     """Tell whether the current code is a release or has passed a validation."""
-    return releases.same(shared, module) is not None or cached(shared, module) is not None
+    return releases.of_current_code(shared, module) is not None or cached(shared, module) is not None
 
 
 def validate(pipeline: Pipeline, shared: Path, module: str) -> Validation:
@@ -160,7 +160,7 @@ def _check(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     # imports of Spark are slow, and known code needs none
     from sluice.checks.operators import check_tier  # noqa: PLC0415
     from sluice.checks.state_plans import state_operators  # noqa: PLC0415
-    from sluice.failures import plainly  # noqa: PLC0415
+    from sluice.failures import error_text  # noqa: PLC0415
 
     shape(tier, ())  # refuses columns that cannot be parsed
     try:
@@ -169,7 +169,7 @@ def _check(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     except DeclarationError:
         raise
     except Exception as error:
-        reason = plainly(error).partition("\n")[0].rstrip(";")
+        reason = error_text(error).partition("\n")[0].rstrip(";")
         message = f"the transform fails at {_location(error)}: {reason}"
         raise DeclarationError(message) from error
 

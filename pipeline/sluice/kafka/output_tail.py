@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from sluice.api.declarations import Tier
-from sluice.kafka.positions import PutOut, acknowledged, known
+from sluice.kafka.positions import OutputRecord, acknowledged, known
 from sluice.kafka.reader import Bounds, Seen, Streams
 
-A_FEW = 200
+FEW_RECORDS = 200
 """Records of each output partition that suffice for a busy tier."""
 MORE_COUNTS = (2_000, 20_000)
 """The next numbers of records, if fewer do not tell the position in every input partition."""
@@ -17,7 +17,7 @@ To read more of the output would take longer. Such a partition is quiet, or has 
 """
 
 
-class Tail:
+class OutputTail:
     """The last output records of one tier's runs.
 
     Other writers also write into these streams: replays, and other tiers into a shared quarantine.
@@ -27,7 +27,7 @@ class Tail:
     def __init__(self, tier: Tier, streams: Streams) -> None:
         self._tier, self._streams, self._outputs = tier.name, streams, tier.written
 
-    def last(self, ends: dict[str, int], count: int = A_FEW) -> list[PutOut]:
+    def last(self, ends: dict[str, int], count: int = FEW_RECORDS) -> list[OutputRecord]:
         """Return the tier's last records of each output partition before `ends`."""
         return [seen.out for seen in self.seen(ends, count)]
 
@@ -45,7 +45,7 @@ class Tail:
         For each output partition and input partition, the result has a record from before the
         offset, unless the output partition has none.
         """
-        count = A_FEW
+        count = FEW_RECORDS
         while True:
             last_records, oldest = self.seen(ends, count), dict[tuple[str, str], int]()
             for seen in last_records:
@@ -60,7 +60,7 @@ class Tail:
 
     def telling(
         self, ends: dict[str, int], inputs: Bounds, started: Sequence[Mapping[str, int]]
-    ) -> list[PutOut]:
+    ) -> list[OutputRecord]:
         """Return as many last records as tell where to start reading each input partition.
 
         `started` are the offsets where earlier runs have started; they count, too.

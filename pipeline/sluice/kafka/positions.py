@@ -23,21 +23,21 @@ The difference to GIVE_UP_MS is more than the delay with which an executor notic
 executor's clock is monotonic.
 """
 
-OTHER_NAME = (
+RENAME_STREAM = (
     "give the stream another name in the pipeline, then run `python -m sluice.commands.publish`; if the "
     "stream comes from outside, also empty the tables that its records reach, and delete the rows of these "
     "tables' tiers from the table `marks`, because new records have the origins of old ones"
 )
 """The next step if a stream was made anew and its reader keeps its position in its own output."""
-WAY_OUT = (
+WAIT_OR_RENAME_STREAM = (
     "the tier continues by itself when the stream is as long again; "
-    f"if the stream was made anew, {OTHER_NAME}"
+    f"if the stream was made anew, {RENAME_STREAM}"
 )
 """The next step if a stream is shorter than the part that was read."""
 
 
 @dataclass(frozen=True)
-class PutOut:
+class OutputRecord:
     """One record of a tier's output, as its lineage describes it."""
 
     by: str
@@ -55,7 +55,7 @@ class PutOut:
         return self.by.partition("/")[0]
 
 
-class GoneError(Exception):
+class RecordsGoneError(Exception):
     """Unprocessed records are no longer in the input, or other records have their offsets."""
 
 
@@ -63,12 +63,12 @@ def start(
     oldest: Mapping[str, int],
     ends: Mapping[str, int],
     started: Iterable[Mapping[str, int]],
-    tail: Iterable[PutOut],
+    tail: Iterable[OutputRecord],
 ) -> dict[str, int]:
     """Return the offset to start from for each input partition.
 
     `oldest` and `ends` bound the input. `started` are the offsets where earlier runs started.
-    `tail` is the end of the output. GoneError if unprocessed records are no longer in the input.
+    `tail` is the end of the output. RecordsGoneError if unprocessed records are no longer in the input.
     """
     done, starts = known(started, tail), dict[str, int]()
     for partition, first in oldest.items():
@@ -79,12 +79,12 @@ def start(
                 "so the tier has stopped; `sluice skip` lets the tier continue without them; give the stream "
                 "a longer retention (retention.ms), and send the records again from their source"
             )
-            raise GoneError(message)
+            raise RecordsGoneError(message)
         starts[partition] = min(offset, ends[partition])
     return starts
 
 
-def known(started: Iterable[Mapping[str, int]], tail: Iterable[PutOut]) -> dict[str, int]:
+def known(started: Iterable[Mapping[str, int]], tail: Iterable[OutputRecord]) -> dict[str, int]:
     """Return the offset of each input partition before which all output is known to be in Kafka."""
     done: dict[str, int] = {}
     for positions in (*started, acknowledged(tail)):
@@ -94,17 +94,19 @@ def known(started: Iterable[Mapping[str, int]], tail: Iterable[PutOut]) -> dict[
 
 
 def refuse_shorter(done: Mapping[str, int], ends: Mapping[str, int], way_out: str) -> None:
-    """Raise GoneError if an input ends before its processed offset: new records would look old."""
+    """Raise RecordsGoneError if an input ends before its processed offset: new records would look old."""
     for partition, end in ends.items():
         if end < done.get(partition, 0):
             message = (
                 f"{partition} ends at {end}, and was read up to {done[partition]}: the stream was cut "
                 f"back or made anew, so the tier has stopped; {way_out}"
             )
-            raise GoneError(message)
+            raise RecordsGoneError(message)
 
 
-def unbroken(begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[PutOut]) -> dict[str, int]:
+def unbroken(
+    begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[OutputRecord]
+) -> dict[str, int]:
     """Return the offset up to which every record since `begins` is in the output.
 
     Only valid if each record makes exactly one.
@@ -120,7 +122,7 @@ def unbroken(begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[
     return done
 
 
-def acknowledged(tail: Iterable[PutOut]) -> dict[str, int]:
+def acknowledged(tail: Iterable[OutputRecord]) -> dict[str, int]:
     """Return the highest acknowledged offset of each input partition that the records carry."""
     acked: dict[str, int] = {}
     for record in tail:

@@ -29,7 +29,7 @@ class Record(NamedTuple):
     headers: dict[str, bytes]
 
 
-class Lacking(NamedTuple):
+class NotAccepted(NamedTuple):
     """How many records Kafka did not take, and why."""
 
     records: int
@@ -42,7 +42,7 @@ def producer(kafka: str) -> Producer:
     return Producer({**brokers(kafka).client, **settings})
 
 
-def put(by: Producer, records: Iterable[Record]) -> Lacking | None:
+def put(by: Producer, records: Iterable[Record]) -> NotAccepted | None:
     """Write all records, and wait for Kafka; None if Kafka took all of them."""
     refused: list[str] = []
 
@@ -64,4 +64,4 @@ def put(by: Producer, records: Iterable[Record]) -> Lacking | None:
     if not unacknowledged and not refused:
         return None
     why = refused[0] if refused else f"not within {SECONDS:.0f} s"
-    return Lacking(unacknowledged + len(refused), why)
+    return NotAccepted(unacknowledged + len(refused), why)

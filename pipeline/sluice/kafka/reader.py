@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sluice.api import origins
-from sluice.kafka.positions import PutOut
+from sluice.kafka.positions import OutputRecord
 from sluice_ops.model.kafka_access import LOOKERS
 from sluice_ops.site.brokers import brokers
 
@@ -30,7 +30,7 @@ class Bounds:
 class Seen:
     """An output record with its lineage."""
 
-    out: PutOut
+    out: OutputRecord
     arrived: int | None
     """When the raw record arrived. Unit: epoch ms."""
     place: str = ""
@@ -332,6 +332,8 @@ def parse(message: Message) -> Seen | None:
     if not partition or not offset.isdigit():
         return None
     arrived, acked = headers.get("t0", ""), headers.get("acked", "")
-    out = PutOut(by, partition, int(offset), message.timestamp()[1], int(acked) if acked.isdigit() else None)
+    out = OutputRecord(
+        by, partition, int(offset), message.timestamp()[1], int(acked) if acked.isdigit() else None
+    )
     place = f"{_place_of(message)}:{message.offset()}"
     return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", ""))

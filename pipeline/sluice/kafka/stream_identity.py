@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from sluice.kafka.positions import GoneError
+from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import SECONDS, NoStreamError, StreamError, name, split
 from sluice.kafka.truncation import Logs, cut, cut_error
 from sluice_ops.model.incarnation import Receipt
@@ -42,7 +42,7 @@ def changed(known: Mapping[str, Collection[str]], now: Mapping[str, str]) -> lis
 
 
 def refuse_changed(known: Mapping[str, Collection[str]], now: Mapping[str, str], way_out: str) -> None:
-    """Raise GoneError if a stream is not the one to which the positions belong. Pure."""
+    """Raise RecordsGoneError if a stream is not the one to which the positions belong. Pure."""
     if streams := changed(known, now):
         ids = "; ".join(
             f"{stream} has the id {now[stream]}, and {' or '.join(sorted(known[stream]))} was read"
@@ -52,7 +52,7 @@ def refuse_changed(known: Mapping[str, Collection[str]], now: Mapping[str, str],
             f"{', '.join(streams)}: the stream was deleted and made anew, or belongs to another cluster "
             f"({ids}); the tier has stopped, because the old offsets mean other records now; {way_out}"
         )
-        raise GoneError(message)
+        raise RecordsGoneError(message)
 
 
 def of_positions(positions: Mapping[str, int], streams: Mapping[str, str]) -> dict[str, list[str]]:
@@ -308,7 +308,7 @@ class SameStreams:
         """The epochs of those partitions that were known before the run."""
 
     def ask(self, places: Collection[str]) -> Logs:
-        """Return the logs of these partitions. GoneError if a stream is not the known one.
+        """Return the logs of these partitions. RecordsGoneError if a stream is not the known one.
 
         The function `cut` tells whether a stream was cut back.
         """
@@ -321,7 +321,7 @@ class SameStreams:
         return self._watch.cut(positions, self._known_epochs(), now.epochs)
 
     def refuse_kept(self, now: Logs) -> None:
-        """Raise GoneError if records that were certainly read were cut off."""
+        """Raise RecordsGoneError if records that were certainly read were cut off."""
         kept = self.kept()
         if cuts := self.cut(kept, now):
             raise cut_error(kept, cuts, self._way_out)
@@ -363,7 +363,7 @@ class SameStreams:
     def look(self) -> bool | None:
         """Compare the streams while the tier runs, without waiting.
 
-        GoneError if a stream was made anew, because the tier would read the new stream from the
+        RecordsGoneError if a stream was made anew, because the tier would read the new stream from the
         offset of the old one. Return whether leaders were elected since the start of the run; None
         if no answer came.
         """

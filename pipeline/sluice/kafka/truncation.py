@@ -12,7 +12,7 @@ the new leader before its epoch was known.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sluice.kafka.positions import GoneError
+from sluice.kafka.positions import RecordsGoneError
 
 Resumed = Callable[[Mapping[str, int], Mapping[str, int]], Mapping[str, int]]
 """Asks Kafka about positions with their epochs.
@@ -97,13 +97,13 @@ def cut(
     return {place: offset for place, offset in resumed_at.items() if offset < suspects[place]}
 
 
-def cut_error(positions: Mapping[str, int], cuts: Mapping[str, int], way_out: str) -> GoneError:
+def cut_error(positions: Mapping[str, int], cuts: Mapping[str, int], way_out: str) -> RecordsGoneError:
     """Return the error that names the partitions that were cut back, and the next step."""
     where = "; ".join(
         f"{place} was cut back to offset {offset}, and was read up to {positions[place]}"
         for place, offset in sorted(cuts.items())
     )
-    return GoneError(
+    return RecordsGoneError(
         f"{where}: a broker lost records that it had acknowledged (by a lost disk, a loss of power, or an "
         f"unclean election), and other records have their offsets now; the tier has stopped; {way_out}"
     )

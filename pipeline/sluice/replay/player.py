@@ -7,7 +7,7 @@ import time
 from sluice.api.declarations import Pipeline, Tier
 from sluice.api.origins import REPLAY
 from sluice.driver.engine.intake import portion
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice.kafka.reader import StreamError, Streams, split
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError, gone
 from sluice.replay.live_records import Watch
@@ -77,9 +77,7 @@ class Player:
             if not stop.is_set():  # Ctrl-C ends Spark's JVM too
                 if lost := self._gone():
                     raise ReplayError(lost) from error
-                message = (
-                    f"{plainly(error)}\nNothing is lost: go on with `sluice replay --resume {replay.number}`"
-                )
+                message = f"{error_text(error)}\nNothing is lost: go on with `sluice replay --resume {replay.number}`"
                 raise BrokenOffError(message) from error
         finally:
             self._watch.end()

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import structlog
 from psycopg import sql
 
-from sluice.postgres import AWAY, Connected
+from sluice.postgres import UNAVAILABLE, Connected
 from sluice.sinks.table import Once, without_length
 from sluice_ops.site.files import whole
 
@@ -70,7 +70,7 @@ class Archive(Connected):
         count = 0
         try:
             count = self._round()
-        except (*AWAY, OSError) as error:
+        except (*UNAVAILABLE, OSError) as error:
             log.warning(
                 "rows are not archived: PostgreSQL or the disk is unavailable; the next round tries again",
                 table=self._table.name,

@@ -6,16 +6,16 @@ All functions are pure. `ledger` writes the batches.
 from dataclasses import dataclass, field
 
 
-class MovedError(Exception):
+class LedgerMovedError(Exception):
     """Another writer has written meanwhile: the batch does not begin where the ledger ends."""
 
 
-class HoleError(Exception):
+class BatchGapError(Exception):
     """The batch begins after the ledger's end, so records between them would be left out."""
 
 
 @dataclass(frozen=True)
-class Last:
+class LastBatch:
     """The tier's last batch in the ledger."""
 
     number: int
@@ -56,7 +56,7 @@ class Batch:
     def rest(self, done: dict[str, int]) -> "Batch | None":
         """Return the part of the batch that is not written yet; None if all is written.
 
-        `done` is up to where records are written. HoleError if the batch begins after `done`.
+        `done` is up to where records are written. BatchGapError if the batch begins after `done`.
         """
         begins = {partition: done.get(partition, begin) for partition, begin in self.begins.items()}
         for partition, begin in begins.items():
@@ -65,7 +65,7 @@ class Batch:
                     f"{partition}: the batch begins at offset {self.begins[partition]}, and the ledger ends "
                     f"at {begin}; the batch is not written, and its records are read again"
                 )
-                raise HoleError(message)
+                raise BatchGapError(message)
         ends = {partition: max(end, begins[partition]) for partition, end in self.ends.items()}
         return Batch(begins, ends) if ends != begins else None
 
@@ -76,11 +76,11 @@ class Batch:
         """
         return all(end >= done.get(partition, 0) for partition, end in self.ends.items())
 
-    def expect(self, last: Last | None) -> None:
-        """Raise MovedError unless the batch begins exactly where `last` ended."""
+    def expect(self, last: LastBatch | None) -> None:
+        """Raise LedgerMovedError unless the batch begins exactly where `last` ended."""
         if last is not None and self.rest(last.ends) != self:
             message = (
                 f"the batch begins at {self.begins}, and the ledger ends at {last.ends}, because another "
                 "incarnation has written meanwhile; the batch is not written, and its records are read again"
             )
-            raise MovedError(message)
+            raise LedgerMovedError(message)

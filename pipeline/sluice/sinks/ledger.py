@@ -16,7 +16,7 @@ from sluice.api.marks import Marks, first_seen
 from sluice.api.origins import AGAIN, is_reprocessed
 from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError, Written
 from sluice.postgres import Connected, index
-from sluice.sinks.batches import Batch, Last, MovedError
+from sluice.sinks.batches import Batch, LastBatch, LedgerMovedError
 from sluice.sinks.frozen_writers import (
     FROZEN_IN_CALL_SECONDS,
     FROZEN_SECONDS,
@@ -143,7 +143,7 @@ class FencedError(Exception):
     """A writer with a higher right has written, so this incarnation must not write."""
 
 
-class GivenUpError(MovedError):
+class GivenUpError(LedgerMovedError):
     """The batch that another writer was sending at most once is recorded as lost.
 
     The tier continues after that batch.
@@ -221,7 +221,7 @@ class Ledger(Connected):
         state, `absorbed` has the counts of the input records, because a row is made of many
         records.
 
-        FencedError if a writer with a higher right has written. MovedError if the batch does not
+        FencedError if a writer with a higher right has written. LedgerMovedError if the batch does not
         begin where the ledger ends. GivenUpError if an unfinished at-most-once batch was recorded
         as lost.
         """
@@ -257,7 +257,7 @@ class Ledger(Connected):
                         or batch.epochs.items() - last.epochs.items()
                     ):
                         self._save_streams(cursor, batch.streams, batch.epochs)
-        except MovedError:
+        except LedgerMovedError:
             raise
         except psycopg.errors.LockNotAvailable:
             seconds = FROZEN_SECONDS if self.sink.transactional else FROZEN_IN_CALL_SECONDS
@@ -293,7 +293,7 @@ class Ledger(Connected):
             connection = self.open()
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.execute("SELECT FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,))
-                last = self._last(cursor) or Last(-1, {}, 0.0, 0.0)
+                last = self._last(cursor) or LastBatch(-1, {}, 0.0, 0.0)
                 known = self._read_marks(cursor) | self._read_quarantine_marks(cursor, rows)
                 marks = dict(known)
                 written = self.sink.write(cursor, rows, last.number + 1, marks, self.halt)
@@ -319,7 +319,7 @@ class Ledger(Connected):
             return {}
         connection = self.open()
         with connection.transaction(force_rollback=True), connection.cursor() as cursor:
-            last = self._last(cursor) or Last(-1, {}, 0.0, 0.0)
+            last = self._last(cursor) or LastBatch(-1, {}, 0.0, 0.0)
             marks = self._read_marks(cursor) | self._read_quarantine_marks(cursor, rows)
 
             def write(numbers: Sequence[int]) -> None:
@@ -330,7 +330,7 @@ class Ledger(Connected):
 
             return find_refused(range(len(rows)), write)
 
-    def last(self) -> Last | None:
+    def last(self) -> LastBatch | None:
         """Return the tier's last batch, whichever incarnation wrote it; None before the first."""
         try:
             with self.open().cursor() as cursor:
@@ -344,10 +344,10 @@ class Ledger(Connected):
         """The number of marks as of the last batch written here."""
         return len(self._marks or ())
 
-    def endings(self, count: int) -> list[Last]:
+    def endings(self, count: int) -> list[LastBatch]:
         """Return the tier's last `count` batches, the newest first."""
         rows = self.open().execute(f"{LAST} LIMIT %s", (self.tier, count)).fetchall()
-        return [Last(*row) for row in rows]
+        return [LastBatch(*row) for row in rows]
 
     def leave(self, places: Sequence[str]) -> None:
         """Remove the ends of these partitions, so that the next batch may begin anywhere in them.
@@ -496,9 +496,9 @@ class Ledger(Connected):
                 (*mine, self.tier),
             )
 
-    def _last(self, cursor: psycopg.Cursor[Any]) -> Last | None:
+    def _last(self, cursor: psycopg.Cursor[Any]) -> LastBatch | None:
         row = cursor.execute(f"{LAST} LIMIT 1", (self.tier,)).fetchone()
-        return None if row is None else Last(*row)
+        return None if row is None else LastBatch(*row)
 
     def _read_marks(self, cursor: psycopg.Cursor[Any]) -> Marks:
         """Return all marks except those of records that were reprocessed from quarantine."""

@@ -53,20 +53,20 @@ def test_the_file_system_loses_what_was_not_synced(disk: Losing, tmp_path: Path)
 def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(
     disk: Losing, tmp_path: Path
 ) -> None:
-    kept, is_new = releases.keep(disk.folder, "hits", 1.0, dict)
+    kept, is_new = releases.store(disk.folder, "hits", 1.0, dict)
     assert is_new
     seen = set()
     for number, moment in enumerate(disk.moments()):
         for way in WAYS:
             home = tmp_path / f"{number}.{way}"
             restore(moment[way], home)
-            known = releases.known(home)
+            known = releases.all_stored(home)
             seen.add(len(known))
             for each in known:
                 (code,) = (releases.folder(home) / each.name / releases.CODE).iterdir()
                 assert (each, releases.digest(code)) == (kept, kept.digest), f"after change {number}, {way}"
     assert seen == {0, 1}
-    assert [releases.known(home) for home in after_loss(disk, tmp_path / "at-last")] == [[kept], [kept]]
+    assert [releases.all_stored(home) for home in after_loss(disk, tmp_path / "at-last")] == [[kept], [kept]]
 
 
 def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: Losing, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def drive(home: Path, number: int, host: str) -> "subprocess.Popen[bytes]":
 
 
 def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Channel, tmp_path: Path) -> None:
-    release, _ = releases.keep(tmp_path, PIPELINE, 1.0, dict)
+    release, _ = releases.store(tmp_path, PIPELINE, 1.0, dict)
     channel.put(paths.release(release.name), release)
     channel.put(paths.tier(TIER), declarations.load(PIPELINE).spec(TIER))
     at = releases.place(tmp_path, release.name)

@@ -23,7 +23,7 @@ from sluice.kafka.reader import Streams
 from sluice.postgres import LOCK_SECONDS, connect
 from sluice.sinks import archive as archives
 from sluice.sinks.archive import Archive
-from sluice.sinks.batches import Batch, MovedError
+from sluice.sinks.batches import Batch, LedgerMovedError
 from sluice.sinks.ledger import Ledger
 from sluice.sinks.quarantine import Quarantine, QuarantineError
 from sluice.sinks.table import Latest, Once, Table, Totals
@@ -107,7 +107,7 @@ def test_bad_records_are_quarantined_once_though_the_batch_is_refused(lab: Lab, 
     put: list[str] = []
     with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
         ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, aside=lambda: put.append("once"))
-        with pytest.raises(MovedError):
+        with pytest.raises(LedgerMovedError):
             ledger.write(batch(1, 4), rows(1, 3), epoch=1, quarantined=1, aside=lambda: put.append("moved"))
         with pytest.raises(psycopg.DataError):
             ledger.write(

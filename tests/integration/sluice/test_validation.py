@@ -146,4 +146,4 @@ def test_stateful_tiers_are_checked_and_their_state_found_in_one_session(tmp_pat
     assert found.state_operators["by-window"] == (
         "Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",
     )
-    assert releases.same(tmp_path / "home", module) is None, "a check makes no release"
+    assert releases.of_current_code(tmp_path / "home", module) is None, "a check makes no release"

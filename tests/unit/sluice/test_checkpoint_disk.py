@@ -15,7 +15,7 @@ from sluice.driver.engine import sink
 from sluice.driver.state import checkpoint_disk
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
 from sluice.driver.state.checkpoint_store import Depot, Folder
-from sluice.failures import NoRoomError, lacks_room
+from sluice.failures import DiskFullError, is_disk_full
 from tests.unit.sluice.test_sink_queries import query
 
 SPARKS = (
@@ -66,13 +66,13 @@ def says(flow: Flow, what: str | None) -> bool:
         (RuntimeError(SPARKS), True),
         (OSError(errno.ENOSPC, "No space left on device"), True),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
-        (NoRoomError("full"), True),
+        (DiskFullError("full"), True),
         (OSError(errno.EACCES, "Permission denied"), False),
         (RuntimeError("the code fails"), False),
     ],
 )
 def test_only_a_full_disk_is_waited_for(error: Exception, is_full: bool) -> None:
-    assert lacks_room(error) is is_full
+    assert is_disk_full(error) is is_full
     assert is_away(error) is is_full
 
 
@@ -84,7 +84,7 @@ def test_a_folder_is_probed_and_nothing_is_left_of_it(tmp_path: Path) -> None:
 def test_where_there_is_no_room_it_says_where_and_what_to_do(disk: Disk) -> None:
     disk.error = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(
-        NoRoomError, match="the disk of /shared/checkpoints/by-window is full: make room there"
+        DiskFullError, match="the disk of /shared/checkpoints/by-window is full: make room there"
     ):
         require_room(cast("Depot", disk))
     disk.error = OSError(errno.EACCES, "Permission denied")

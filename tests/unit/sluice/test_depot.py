@@ -10,7 +10,7 @@ from moto import mock_aws
 
 from sluice.driver.state.checkpoint_store import Bucket, Depot, Folder, depot_of
 from sluice.driver.state.checkpoints import Checkpoints, Code
-from sluice.sinks.batches import Last
+from sluice.sinks.batches import LastBatch
 from sluice_ops.site.site_file import S3Config, Site, SiteError, load
 
 REGION = "eu-central-1"
@@ -71,8 +71,8 @@ def batch(depot: Depot, run: str, number: int, *, end: int, partitions: int = 2)
         depot.write(f"{run}/{name}", content)
 
 
-def last(number: int, end: int) -> Last:
-    return Last(number, {"in/0": end}, at=0.0, age=0.0)
+def last(number: int, end: int) -> LastBatch:
+    return LastBatch(number, {"in/0": end}, at=0.0, age=0.0)
 
 
 def test_a_run_begins_with_the_newest_whole_checkpoint_and_its_own_query(depot: Depot) -> None:

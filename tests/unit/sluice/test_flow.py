@@ -6,7 +6,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from sluice.driver.counters import BOUNDS, Waits, raised
 from sluice.driver.process.progress_report import Growth, held
-from sluice.kafka.positions import PutOut
+from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Seen
 
 seconds = st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(-5, 1000)))
@@ -28,7 +28,7 @@ def test_counts_grow_and_keep_what_did_not_come_again() -> None:
 
 
 def at(offset: int) -> Seen:
-    return Seen(PutOut("entry/1", "raw/0", 1, 0), 0, f"hits/0:{offset}")
+    return Seen(OutputRecord("entry/1", "raw/0", 1, 0), 0, f"hits/0:{offset}")
 
 
 def test_growth_is_counted_by_stream_from_the_first_look_on() -> None:

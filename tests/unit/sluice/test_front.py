@@ -1,14 +1,14 @@
 """A new run is level with the old one when it is at the present, not when it has done what there was at its begin."""
 
 from sluice.driver.engine.handover_watch import Front
-from sluice.kafka.positions import PutOut
+from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Seen
 
 P, OLD, NEW = "raw/0", "entry/1", "entry/2"
 
 
 def seen(by: str, offset: int, at: int, arrived: int | None = None) -> Seen:
-    return Seen(PutOut(by, P, offset, at), at - 2 if arrived is None else arrived)
+    return Seen(OutputRecord(by, P, offset, at), at - 2 if arrived is None else arrived)
 
 
 def test_it_is_not_level_while_the_old_run_goes_on_ahead():
@@ -39,7 +39,7 @@ def test_a_partition_that_only_the_old_run_reaches_is_waited_for():
     front = Front(NEW, {P: 99, "raw/1": 5}, {P: 100, "raw/1": 5})
     front.saw(seen(NEW, 99, 1_000))
     assert front.level()
-    front.saw(Seen(PutOut(OLD, "raw/1", 5, 1_100), 1_099))
+    front.saw(Seen(OutputRecord(OLD, "raw/1", 5, 1_100), 1_099))
     assert not front.level()
 
 

@@ -12,7 +12,7 @@ from sluice.driver.engine.contract import Setting
 from sluice.driver.engine.intake import ROUND_SECONDS, SILENT_SECONDS
 from sluice.driver.engine.streams import IntoStreams
 from sluice.driver.spark.workers import CapacityError
-from sluice.kafka.positions import GoneError
+from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import Bounds, NoStreamError, StreamError
 from sluice.kafka.stream_identity import SameStreams, Watch
 from sluice_ops.model.incarnation import Receipt
@@ -341,7 +341,7 @@ def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, g
     given.end = 50
     gate._own = [{RAW: 70}]
     with pytest.raises(
-        GoneError,
+        RecordsGoneError,
         match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or made anew, so the tier has stopped; the tier continues",
     ):
         gate.run()
@@ -357,7 +357,7 @@ def test_it_does_not_go_on_in_a_stream_that_was_made_anew(gate, given):
     assert gate.run().streams == {"raw": "first"}
     assert gate.hold().streams == {"raw": "first"}
     ids.id, given.end = "second", 500
-    with pytest.raises(GoneError, match="raw: the stream was deleted and made anew"):
+    with pytest.raises(RecordsGoneError, match="raw: the stream was deleted and made anew"):
         gate.run()
 
 
@@ -367,7 +367,7 @@ def test_a_stream_that_is_made_anew_under_it_stops_its_query(gate, given):
     gate.run()
     query, ids.id = gate._query, "second"
     gate.check()
-    with pytest.raises(GoneError, match="raw: the stream was deleted and made anew"):
+    with pytest.raises(RecordsGoneError, match="raw: the stream was deleted and made anew"):
         gate.check()
     assert not query.isActive
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.kafka.positions import GoneError
+from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import NoStreamError, StreamError
 from sluice.kafka.stream_identity import (
     EVERY_SECONDS,
@@ -76,7 +76,8 @@ def test_a_stream_has_changed_where_its_id_is_none_of_those_that_were_read(
 def test_a_changed_stream_is_refused_with_both_ids_and_the_way_out() -> None:
     refuse_changed({"raw": ["a"]}, {"raw": "a", "hits": "x"}, "")
     with pytest.raises(
-        GoneError, match=r"raw: the stream was deleted and made anew.*id b, and a was read.*call somebody"
+        RecordsGoneError,
+        match=r"raw: the stream was deleted and made anew.*id b, and a was read.*call somebody",
     ):
         refuse_changed({"raw": ["a"]}, {"raw": "b"}, "call somebody")
 

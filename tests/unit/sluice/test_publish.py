@@ -105,7 +105,7 @@ def test_nothing_is_published_when_a_tier_is_wrong_and_that_is_said(found, home,
         capsys.readouterr().err
         == f"{SENTENCES}nothing was published; correct these tiers, then run `python -m sluice.commands.publish` again\n"
     )
-    assert not releases.known(home)
+    assert not releases.all_stored(home)
 
 
 @pytest.mark.parametrize("words", [["--check"], []])
@@ -127,7 +127,7 @@ def test_code_that_is_a_release_or_was_found_sound_is_not_tried_again(home, monk
         noted.setattr(validation, "cached", lambda _home, _module: Validation({}, {}))
         with pytest.raises(ReachedError):
             publish.main([])
-    releases.keep(home, MODULE, 1.0, dict)
+    releases.store(home, MODULE, 1.0, dict)
     with pytest.raises(ReachedError):
         publish.main([])
 
@@ -155,7 +155,7 @@ def test_publishing_that_would_stop_running_tiers_is_refused(found, home, channe
     refusal = capsys.readouterr().err
     assert refusal.startswith("publishing hits would stop orders, totals: published before, and not declared")
     assert "--yes" in refusal
-    assert not releases.known(home), "nothing is published"
+    assert not releases.all_stored(home), "nothing is published"
 
 
 @pytest.mark.parametrize("published", [("orders",), ()])
@@ -186,4 +186,4 @@ def test_a_dry_run_of_publishing_names_all_that_would_change(found, home, channe
     assert "hits," not in lines[2]
     assert lines[3] == "release: a new one, the code has changed"
     assert lines[4] == "tiers that would stop: orders; publishing needs --yes"
-    assert not releases.known(home)
+    assert not releases.all_stored(home)

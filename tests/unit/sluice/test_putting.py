@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from sluice.kafka.producer import SECONDS, Lacking, Record, put
+from sluice.kafka.producer import SECONDS, NotAccepted, Record, put
 
 
 @dataclass
@@ -56,7 +56,7 @@ def test_a_record_goes_where_it_is_to_go_with_its_headers() -> None:
 )
 def test_what_is_lacking_is_counted_and_said(values: list[bytes], count: int, why: str) -> None:
     kafka = Kafka()
-    assert put(kafka, map(record, values)) == Lacking(count, why)
+    assert put(kafka, map(record, values)) == NotAccepted(count, why)
 
 
 def test_what_one_batch_lacked_is_not_told_of_the_next() -> None:

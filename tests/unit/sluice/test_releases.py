@@ -43,7 +43,7 @@ def shop(tmp_path, monkeypatch):
 
 
 def publish(home, module="shop"):
-    return releases.keep(home, module, 1.0, lambda: shapes(declarations.load(module), {}))
+    return releases.store(home, module, 1.0, lambda: shapes(declarations.load(module), {}))
 
 
 def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
@@ -60,14 +60,14 @@ def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
     assert second.name.startswith("r2-")
     (shop / "words.py").write_text("WORD = 'first'\n")
     assert publish(tmp_path) == (first, False)
-    assert releases.known(tmp_path) == [first, second]
+    assert releases.all_stored(tmp_path) == [first, second]
     assert not list(releases.folder(tmp_path).glob(".partial-*"))
 
 
 @pytest.mark.usefixtures("shop")
 def test_it_says_what_a_tier_of_it_holds(tmp_path):
     holding = TierShape(inputs=(), state=StateShape(lateness=60, time=None, operators=("Aggregate of who",)))
-    release, _ = releases.keep(tmp_path, "shop", 1.0, lambda: {"t": holding, "u": TierShape(inputs=())})
+    release, _ = releases.store(tmp_path, "shop", 1.0, lambda: {"t": holding, "u": TierShape(inputs=())})
     assert releases.state_of(release, "t") == ("Aggregate of who",)
     assert releases.state_of(release, "u") is None
 
@@ -171,28 +171,28 @@ def test_a_folder_that_says_it_is_another_release_is_none(tmp_path, shop):
         publish(tmp_path)
     said = releases.folder(tmp_path) / release.name / releases.DESCRIPTION
     said.write_text(release.model_copy(update={"name": "../kept"}).model_dump_json())
-    assert release.name not in {each.name for each in releases.known(tmp_path)}
+    assert release.name not in {each.name for each in releases.all_stored(tmp_path)}
     releases.prune(tmp_path, ())
     assert elsewhere.exists()
 
 
 def test_code_that_is_no_longer_what_was_checked_is_not_kept(tmp_path, shop):
     checked = releases.digest(releases.source("shop"))
-    assert releases.same(tmp_path, "shop") is None
+    assert releases.of_current_code(tmp_path, "shop") is None
     (shop / "words.py").write_text("WORD = 'other'\n")
     with pytest.raises(releases.ChangedError, match="was changed while it was published; publish again"):
-        releases.keep(tmp_path, "shop", 1.0, dict, checked)
-    kept, _ = releases.keep(tmp_path, "shop", 1.0, dict, releases.digest(releases.source("shop")))
-    assert releases.same(tmp_path, "shop") == kept
+        releases.store(tmp_path, "shop", 1.0, dict, checked)
+    kept, _ = releases.store(tmp_path, "shop", 1.0, dict, releases.digest(releases.source("shop")))
+    assert releases.of_current_code(tmp_path, "shop") == kept
 
 
 def test_old_releases_are_removed_unless_something_uses_them(tmp_path, shop):
     for number in range(releases.KEEP + 3):
         (shop / "words.py").write_text(f"WORD = {number}\n")
         publish(tmp_path)
-    first, second, third, *kept = releases.known(tmp_path)
+    first, second, third, *kept = releases.all_stored(tmp_path)
     assert releases.prune(tmp_path, {second.name}) == [first.name, third.name]
-    assert releases.known(tmp_path) == [second, *kept]
+    assert releases.all_stored(tmp_path) == [second, *kept]
 
 
 def test_the_shipped_pipeline_says_what_others_rely_on():
@@ -248,5 +248,5 @@ def test_a_release_that_has_the_former_import_names_is_loaded(tmp_path, shop, mo
         "from sluice import", "from pipeline.declare import"
     )
     (shop / "__init__.py").write_text(former)
-    release, _ = releases.keep(tmp_path, "shop", 1.0, dict)
+    release, _ = releases.store(tmp_path, "shop", 1.0, dict)
     assert [tier.name for tier in releases.load(tmp_path, release.name, release).tiers] == ["t"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sluice.driver.engine.stateful import TRIES, damaged, older
 from sluice.driver.state.repartition import Held, RepartitionError, refuse_other
-from sluice.sinks.batches import Last
+from sluice.sinks.batches import LastBatch
 
 STORES = st.dictionaries(
     st.sampled_from(["0/default/default", "1/left/default", "1/right/default"]),
@@ -27,7 +27,7 @@ def test_what_differs_is_refused_and_nothing_else(before: dict[str, Held], after
 def test_each_damaged_checkpoint_leads_to_an_older_one_and_at_last_to_none(
     numbers: set[int], broken: list[int]
 ) -> None:
-    endings = [Last(number, {}, 0.0, 0.0) for number in sorted(numbers, reverse=True)]
+    endings = [LastBatch(number, {}, 0.0, 0.0) for number in sorted(numbers, reverse=True)]
     left = [each.number for each in older(endings, broken)]
     if len(broken) >= TRIES:
         assert left == []

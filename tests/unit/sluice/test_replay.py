@@ -7,7 +7,7 @@ import pytest
 
 from hits import ENRICHED, PIPELINE
 from sluice.api.declarations import Pipeline, State, Tier
-from sluice.kafka.positions import PutOut
+from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Bounds
 from sluice.replay import live_records
 from sluice.replay.book import Replay, ReplayError, beyond, gone
@@ -87,7 +87,7 @@ def test_what_is_left():
     assert replay.at({"raw/0": 8, "raw/1": 9}).left == 0
     assert replay.source == "raw"
     assert not replay.quarantined
-    assert PutOut(f"{replay.by}/2", "raw/0", 5, 0).tier not in {"entry", "replay"}, (
+    assert OutputRecord(f"{replay.by}/2", "raw/0", 5, 0).tier not in {"entry", "replay"}, (
         "nobody takes it for a run of a tier"
     )
 

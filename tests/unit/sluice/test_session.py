@@ -5,7 +5,7 @@ import pytest
 
 from sluice.api import declarations
 from sluice.driver.spark.session import settings
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Placement
 
@@ -39,18 +39,18 @@ def test_without_the_connector_it_says_what_brings_it(tmp_path):
 
 def test_a_python_error_inside_a_query_is_said_in_its_own_words():
     trace = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    boom()\nValueError: no such campaign'
-    assert plainly(RuntimeError(f"Query stopped\n{trace}\n\n\tat java")) == "ValueError: no such campaign"
+    assert error_text(RuntimeError(f"Query stopped\n{trace}\n\n\tat java")) == "ValueError: no such campaign"
 
 
 def test_javas_stack_is_left_out():
     assert (
-        plainly(RuntimeError("it broke\n\tat org.Foo(Foo.java)\n\tat org.Bar(Bar.java)\n... 3 more"))
+        error_text(RuntimeError("it broke\n\tat org.Foo(Foo.java)\n\tat org.Bar(Bar.java)\n... 3 more"))
         == "RuntimeError: it broke"
     )
 
 
 def test_our_own_errors_need_no_class_name():
-    assert plainly(declarations.DeclarationError('tier "x": wrong')) == 'tier "x": wrong'
+    assert error_text(declarations.DeclarationError('tier "x": wrong')) == 'tier "x": wrong'
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,6 @@ def test_our_own_errors_need_no_class_name():
 )
 def test_tables_of_another_version_are_told_with_the_way_out(error, said):
     assert (
-        plainly(error) == f"PostgreSQL: {said}; tables or rights are not those of this version; "
+        error_text(error) == f"PostgreSQL: {said}; tables or rights are not those of this version; "
         "run `python -m sluice.commands.publish`"
     )

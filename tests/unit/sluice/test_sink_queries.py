@@ -16,18 +16,18 @@ from sluice.driver.engine import sink
 from sluice.driver.engine.contract import Setting
 from sluice.driver.engine.sink import HeldError, IntoSink
 from sluice.driver.engine.sink_rows import NamesakesError, refuse_namesakes
-from sluice.kafka.positions import GoneError
+from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import Bounds, NoStreamError, StreamError
 from sluice.kafka.stream_identity import Watch
 from sluice.kafka.truncation import ReadAgainError
-from sluice.sinks.batches import Batch, Last
+from sluice.sinks.batches import Batch, LastBatch
 from sluice.sinks.ledger import Counts
 from sluice.sinks.table import Totals
 from sluice_ops.model.tier import Kind
 from tests.unit.sluice.answers import Answers
 
 SUMS = Totals("sums", {"who": "text", "n": "bigint"}, key=("who",))
-LAST = Last(7, {"hits/0": 15}, 0.0, 0.0)
+LAST = LastBatch(7, {"hits/0": 15}, 0.0, 0.0)
 
 
 class Query(IntoSink):
@@ -37,10 +37,10 @@ class Query(IntoSink):
         super().__init__(setting, SUMS)
         self.begun: list[dict[str, int]] = []
         self.trouble: Exception | None = None
-        self.last: Last | None = LAST
+        self.last: LastBatch | None = LAST
         self._ledger = cast("Any", SimpleNamespace(last=self._look, number=7, adopt=lambda *_: None))
 
-    def _look(self) -> Last | None:
+    def _look(self) -> LastBatch | None:
         if self.trouble is not None:
             raise self.trouble
         return self.last
@@ -141,19 +141,19 @@ def test_retry_after_is_respected_and_a_hold_ends_the_wait(
 
 def test_where_records_are_gone_it_says_how_to_go_on() -> None:
     with pytest.raises(
-        GoneError,
+        RecordsGoneError,
         match=r"hits/0: offsets 15 to 16 were never processed .* `sluice skip` lets the tier continue",
     ):
         query(17, 20).run()
 
 
 def test_where_a_stream_was_made_anew_it_says_how_to_go_on() -> None:
-    with pytest.raises(GoneError, match="hits/0 ends at 9") as said:
+    with pytest.raises(RecordsGoneError, match="hits/0 ends at 9") as said:
         query(0, 9).run()
     assert "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then start it again" in str(
         said.value
     )
-    with pytest.raises(GoneError, match="empty sums and the tier's rows in marks: new records"):
+    with pytest.raises(RecordsGoneError, match="empty sums and the tier's rows in marks: new records"):
         query(0, 9, Stream("hits")).run()
 
 
@@ -161,9 +161,11 @@ def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
     made = query(0, 500)
     made._watch = Watch(Answers("second"))
     made.last = replace(LAST, streams={"hits": "first"})
-    with pytest.raises(GoneError, match=r"hits: the stream was deleted and made anew.*`sluice skip counts`"):
+    with pytest.raises(
+        RecordsGoneError, match=r"hits: the stream was deleted and made anew.*`sluice skip counts`"
+    ):
         made.run()
-    made.last = Last(8, {}, 0.0, 0.0, {"hits": "first"})
+    made.last = LastBatch(8, {}, 0.0, 0.0, {"hits": "first"})
     assert made.run().positions == {"hits/0": 0}, "a person has had it go on with the oldest"
 
 
@@ -185,7 +187,8 @@ def test_a_partition_that_was_cut_back_below_the_ledger_is_not_read_on() -> None
     assert made.run().epochs == {"hits/0": 4}, "a leader was elected, and has what was read"
     ids.end = 14
     with pytest.raises(
-        GoneError, match=r"hits/0 was cut back to offset 14, and was read up to 15: .*`sluice skip counts`"
+        RecordsGoneError,
+        match=r"hits/0 was cut back to offset 14, and was read up to 15: .*`sluice skip counts`",
     ):
         made.run()
     made.last = replace(LAST, ends={})
@@ -223,14 +226,14 @@ def test_a_batch_is_not_written_when_its_stream_was_made_anew_meanwhile(
     monkeypatch.setattr(made, "_write", lambda _rows, batch: written.append(batch))
     made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     ids.id = "second"
-    with pytest.raises(GoneError, match="made anew"):
+    with pytest.raises(RecordsGoneError, match="made anew"):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     assert len(written) == 1
 
 
 def test_it_goes_on_with_the_oldest_when_a_person_has_said_so() -> None:
     made = query(17, 20)
-    made.last = Last(7, {}, 0.0, 0.0)
+    made.last = LastBatch(7, {}, 0.0, 0.0)
     assert made.run().positions == {"hits/0": 17}
 
 
@@ -269,7 +272,7 @@ def test_a_gap_is_what_lies_behind_the_last_batch_of_another(monkeypatch: pytest
     monkeypatch.setattr(sink, "refuse_namesakes", lambda _rows: None)
     monkeypatch.setattr(sink, "sink_rows", lambda rows: (rows, [int(time.time() * 1000) - 500_000]))
 
-    def first_batches(last: Last | None) -> float | None:
+    def first_batches(last: LastBatch | None) -> float | None:
         made = query()
         made._quarantine = cast("Any", SimpleNamespace(split=lambda rows: (rows, ()), put=lambda _: None))
         made._ledger.write = lambda *_, **_more: written  # type: ignore[method-assign]
@@ -277,8 +280,8 @@ def test_a_gap_is_what_lies_behind_the_last_batch_of_another(monkeypatch: pytest
         made.last = last
         for begin in (15, 20):
             made._put(pa.table({}), Batch({"hits/0": begin}, {"hits/0": begin + 5}))
-            made.last = Last(8, {"hits/0": begin + 5}, time.time() - 100, 0.0)
+            made.last = LastBatch(8, {"hits/0": begin + 5}, time.time() - 100, 0.0)
         return made.gap()
 
     assert first_batches(None) is None, "there was none before the first one"
-    assert first_batches(Last(7, {"hits/0": 15}, time.time() - 7, 0.0)) == pytest.approx(7, abs=1)
+    assert first_batches(LastBatch(7, {"hits/0": 15}, time.time() - 7, 0.0)) == pytest.approx(7, abs=1)

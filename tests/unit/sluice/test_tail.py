@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from sluice.api.declarations import Stream, Tier
-from sluice.kafka.output_tail import A_FEW, Tail
-from sluice.kafka.positions import PutOut, start
+from sluice.kafka.output_tail import FEW_RECORDS, OutputTail
+from sluice.kafka.positions import OutputRecord, start
 from sluice.kafka.reader import Bounds, Seen
 from sluice_ops.model.tier import Kind
 
@@ -16,7 +16,7 @@ BUSY, OTHER = "raw/0", "raw/1"
 class Output:
     """Holds what a tier has put out, and notes how far back it is read."""
 
-    def __init__(self, records: list[PutOut]) -> None:
+    def __init__(self, records: list[OutputRecord]) -> None:
         self.records = records
         self.back = 0
 
@@ -25,15 +25,15 @@ class Output:
         return [Seen(record, None) for record in self.records[-before:]]
 
 
-def tail(output: Output) -> Tail:
+def tail(output: Output) -> OutputTail:
     tier = Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("hits", "n int"),))
-    return Tail(tier, cast("Any", output))
+    return OutputTail(tier, cast("Any", output))
 
 
-def put_out(partition: str, count: int) -> list[PutOut]:
+def put_out(partition: str, count: int) -> list[OutputRecord]:
     """Return what a run has put out, where what is under way is five records, and one in sixteen tells."""
     return [
-        PutOut("entry/1", partition, number, 0, number - 5 if number % 16 == 0 else None)
+        OutputRecord("entry/1", partition, number, 0, number - 5 if number % 16 == 0 else None)
         for number in range(count)
     ]
 
@@ -45,7 +45,7 @@ def test_a_quiet_partition_is_not_looked_for(begun_at: int) -> None:
     inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 100_000, OTHER: 100})
     started = [{BUSY: 0, OTHER: begun_at}]
     records = tail(output).telling({}, inputs, started)
-    assert output.back == A_FEW
+    assert output.back == FEW_RECORDS
     assert start(inputs.oldest, inputs.ends, started, records) == {BUSY: 99_979, OTHER: begun_at}
 
 
@@ -53,7 +53,7 @@ def test_one_of_which_much_would_be_put_out_again_is() -> None:
     output = Output([*put_out(OTHER, 20_000), *put_out(BUSY, 15_000)])
     inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 15_000, OTHER: 20_000})
     records = tail(output).telling({}, inputs, [{BUSY: 0, OTHER: 0}])
-    assert output.back > A_FEW
+    assert output.back > FEW_RECORDS
     assert start(inputs.oldest, inputs.ends, [], records)[OTHER] == 19_979
 
 
@@ -65,5 +65,5 @@ def test_one_whose_unread_records_seem_to_be_gone_is() -> None:
 
 
 def test_nothing_is_taken_for_out_that_another_has_put_there() -> None:
-    output = Output([PutOut("entry.replay-1/1", BUSY, 50, 0, 50)])
+    output = Output([OutputRecord("entry.replay-1/1", BUSY, 50, 0, 50)])
     assert tail(output).telling({}, Bounds({BUSY: 0}, {BUSY: 100}), []) == []

@@ -16,11 +16,11 @@ from sluice.driver.engine import streams as into_streams
 from sluice.driver.engine.contract import Setting
 from sluice.driver.engine.streams import IntoStreams
 from sluice.kafka import output_tail
-from sluice.kafka.positions import GoneError, PutOut
+from sluice.kafka.positions import OutputRecord, RecordsGoneError
 from sluice.kafka.reader import Bounds, Seen
 from sluice.kafka.stream_identity import EVERY_SECONDS, SameStreams, Watch
 from sluice.kafka.truncation import ReadAgainError, is_same
-from sluice.sinks.batches import Batch, Last
+from sluice.sinks.batches import Batch, LastBatch
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind
 from tests.unit.sluice.answers import Answers
@@ -107,7 +107,7 @@ class IntoTable:
 
     def __init__(self, log: Log, *, checked: bool = True) -> None:
         self.log, self.checked = log, checked
-        self.last: Last | None = None
+        self.last: LastBatch | None = None
         self.written: list[int] = []
         self.batch: tuple[int, list[int]] | None = None
         self.restart()
@@ -148,7 +148,7 @@ class IntoTable:
     def _write(self, _rows: object, batch: Batch) -> None:
         assert self.batch is not None
         self.written += self.batch[1]
-        self.last = self.query.last = Last(0, batch.ends, 0.0, 0.0, batch.streams, batch.epochs)
+        self.last = self.query.last = LastBatch(0, batch.ends, 0.0, 0.0, batch.streams, batch.epochs)
         self.batch = None
 
     def look(self) -> None: ...
@@ -234,7 +234,7 @@ class IntoStream:
             if self.is_left_out(number):
                 self.at += 1
                 continue
-            out = PutOut(f"copy/{self.number}", RAW, self.at, 0, self.at)
+            out = OutputRecord(f"copy/{self.number}", RAW, self.at, 0, self.at)
             self.out.append(Seen(out, number, "copied/0:0", f"0:{self.at}"))
             self.at += 1
 
@@ -283,7 +283,7 @@ class IntoStream:
 def _without_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(into_streams, "guard", lambda _: {})
-        patch.setattr(output_tail, "A_FEW", 4)
+        patch.setattr(output_tail, "FEW_RECORDS", 4)
         patch.setattr(
             into_streams, "drop_runs", lambda *_, **_more: None
         )  # its thread would still remove what the test removes
@@ -303,7 +303,7 @@ def stopped(tier: IntoTable | IntoStream, log: Log, steps: list[tuple[str, int]]
                     log.elect(count)
                 case _:
                     getattr(tier, step)(*([count] if step == "read" else []))
-    except GoneError:
+    except RecordsGoneError:
         return True
     return False
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.driver.engine.sink import may_take_over
-from sluice.sinks.batches import Batch, HoleError, Last, MovedError
+from sluice.sinks.batches import Batch, BatchGapError, LastBatch, LedgerMovedError
 
 PARTITIONS = ("in/0", "in/1")
 steps = st.lists(
@@ -48,7 +48,7 @@ def test_batches_follow_on_each_other_whoever_writes_them(script):
             rest = reader.hand.rest(done)
             reader.hand = None
             if rest is not None:
-                rest.expect(Last(len(written), done, 0.0, 0.0))
+                rest.expect(LastBatch(len(written), done, 0.0, 0.0))
                 written.append(rest)
                 done = rest.ends
     before = nothing
@@ -113,19 +113,19 @@ def test_results_equal_the_records_up_to_the_ledgers_end_whoever_writes(script):
 
 
 def test_a_batch_that_would_leave_a_hole_is_refused():
-    with pytest.raises(HoleError, match="begins at offset 7, and the ledger ends at 5"):
+    with pytest.raises(BatchGapError, match="begins at offset 7, and the ledger ends at 5"):
         Batch({"in/0": 7}, {"in/0": 9}).rest({"in/0": 5})
 
 
 def test_a_batch_is_written_only_where_the_ledger_ends():
     batch = Batch({"in/0": 5}, {"in/0": 9})
     batch.expect(None)
-    batch.expect(Last(3, {"in/0": 5}, 0.0, 0.0))
+    batch.expect(LastBatch(3, {"in/0": 5}, 0.0, 0.0))
     for ends in (6, 9, 12):
-        with pytest.raises(MovedError):
-            batch.expect(Last(3, {"in/0": ends}, 0.0, 0.0))
-    with pytest.raises(HoleError):
-        batch.expect(Last(3, {"in/0": 4}, 0.0, 0.0))
+        with pytest.raises(LedgerMovedError):
+            batch.expect(LastBatch(3, {"in/0": ends}, 0.0, 0.0))
+    with pytest.raises(BatchGapError):
+        batch.expect(LastBatch(3, {"in/0": 4}, 0.0, 0.0))
 
 
 def test_a_new_partition_is_read_from_its_begin():

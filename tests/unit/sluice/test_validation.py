@@ -112,7 +112,7 @@ def test_a_start_with_code_that_is_known_starts_no_spark(spark, home, monkeypatc
     monkeypatch.setattr(declarations, "load", lambda _module: pytest.fail("it is not even imported"))
     assert (validation.main(), spark.sessions) == (0, 1), "it is noted"
     (home / "validated.json").unlink()
-    releases.keep(home, MODULE, 1.0, dict)
+    releases.store(home, MODULE, 1.0, dict)
     assert (validation.main(), spark.sessions) == (0, 1), "it is a release"
 
 

@@ -15,7 +15,7 @@ from sluice.driver.control.routing_epochs import ALONE_SECONDS, Alone, Apart
 from sluice.driver.engine import partition_growth, streams
 from sluice.driver.engine.contract import Setting
 from sluice.driver.engine.streams import IntoStreams
-from sluice.kafka.positions import PutOut
+from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Bounds, Seen, StreamError
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.routing_epochs import Way, Ways, begun, newest
@@ -42,7 +42,7 @@ class World:
 
     def __init__(self):
         self.now, self.end, self.count = 1000.0, 0, 2
-        self.out: dict[int, list[PutOut]] = {number: [] for number in range(20)}
+        self.out: dict[int, list[OutputRecord]] = {number: [] for number in range(20)}
         self.put: list[tuple[int, int]] = []
         """Offsets of the input with the partition of the output, in the order in which they were put."""
         self.said = Apart()
@@ -83,7 +83,7 @@ class World:
 
     def take(self, offset, by, count):
         partition = key(offset) % count
-        self.out[partition].append(PutOut(by, RAW, offset, 0))
+        self.out[partition].append(OutputRecord(by, RAW, offset, 0))
         self.put.append((offset, partition))
 
 

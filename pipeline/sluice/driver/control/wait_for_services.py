@@ -8,9 +8,9 @@ import psycopg
 import structlog
 from confluent_kafka import KafkaException
 
-from sluice.failures import lacks_room, plainly
+from sluice.failures import error_text, is_disk_full
 from sluice.kafka.reader import NoStreamError, StreamError
-from sluice.postgres import AWAY
+from sluice.postgres import UNAVAILABLE
 from sluice_ops.channel.client import ChannelAwayError
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ ROOM_SECONDS = 5.0
 
 def is_away(error: Exception) -> bool:
     """Tell whether a service does not answer now, or a disk is full; a stream that is not there will not come by waiting."""
-    away = isinstance(error, (*AWAY, StreamError, KafkaException, ChannelAwayError)) or lacks_room(error)
+    away = isinstance(error, (*UNAVAILABLE, StreamError, KafkaException, ChannelAwayError)) or is_disk_full(
+        error
+    )
     return away and not isinstance(error, NoStreamError)
 
 
@@ -37,15 +39,15 @@ def bear(error: BaseException, restarts: "Restarts", flow: "Flow", *, give_up: b
 
     What a full disk has ended is begun again for as long as it takes, and has not failed.
     """
-    if lacks_room(error):
+    if is_disk_full(error):
         restarts.put_off(time.monotonic(), ROOM_SECONDS)
-        flow.away = plainly(error)
+        flow.away = error_text(error)
         log.warning("the query is begun again once a disk has room", away=flow.away)
         return
     if give_up or not restarts.failed(time.monotonic()):
         raise error
     flow.restarts += 1
-    flow.failure = plainly(error)
+    flow.failure = error_text(error)
     log.warning("the query failed and is begun again in place", error=flow.failure)
 
 
@@ -59,7 +61,7 @@ def run_again(run: Callable[[], object], restarts: "Restarts", flow: "Flow") -> 
         if not is_away(error):
             raise
         restarts.put_off(time.monotonic(), AGAIN_SECONDS)
-        flow.away = plainly(error)
+        flow.away = error_text(error)
         log.warning("the query is begun again once what it needs is back", away=flow.away)
 
 
@@ -81,7 +83,9 @@ class Patience:
             if not is_away(error):
                 raise
             self._due = time.monotonic() + AGAIN_SECONDS
-            away = f"PostgreSQL: {plainly(error)}" if isinstance(error, psycopg.Error) else plainly(error)
+            away = (
+                f"PostgreSQL: {error_text(error)}" if isinstance(error, psycopg.Error) else error_text(error)
+            )
             if self._follow.report.away != away:
                 log.warning("it waits for what is away", away=away)
             self._follow.note(away=away)

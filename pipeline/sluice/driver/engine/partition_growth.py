@@ -13,8 +13,8 @@ from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.control.write_fence import ABSENT
 from sluice.driver.engine.contract import Setting
 from sluice.driver.spark.workers import CapacityError, refuse_too_few
-from sluice.failures import plainly
-from sluice.kafka.output_tail import A_FEW
+from sluice.failures import error_text
+from sluice.kafka.output_tail import FEW_RECORDS
 from sluice.kafka.reader import StreamError, split
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.routing_epochs import Ways, begun
@@ -47,7 +47,7 @@ class Added:
             setting.streams.renew()
             partitions = sum(setting.streams.partitions(stream) for stream in setting.inputs)
         except StreamError as error:  # also where a broker that has just begun does not know the stream yet
-            log.info("whether partitions were added to its inputs is not known", error=plainly(error))
+            log.info("whether partitions were added to its inputs is not known", error=error_text(error))
             return False
         if partitions <= read:
             return False
@@ -98,7 +98,7 @@ class Added:
         except Exception as error:
             if not is_away(error):
                 raise
-            log.info("whether partitions were added to its outputs is not known", error=plainly(error))
+            log.info("whether partitions were added to its outputs is not known", error=error_text(error))
             return False
 
     def used(self) -> None:
@@ -128,7 +128,9 @@ class Added:
         """Look whose records have come out since the last look; of many, at the last ones."""
         setting = self._setting
         ends = setting.streams.bounds(setting.outputs).ends
-        starts = {split(place): max(self._seen.get(place, end), end - A_FEW) for place, end in ends.items()}
+        starts = {
+            split(place): max(self._seen.get(place, end), end - FEW_RECORDS) for place, end in ends.items()
+        }
         runs = {
             seen.out.by for seen in setting.streams.read(starts, ends) if seen.out.tier == setting.tier.name
         }

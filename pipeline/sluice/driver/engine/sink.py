@@ -35,15 +35,15 @@ from sluice.driver.engine.intake import portion
 from sluice.driver.engine.sink_rows import refuse_namesakes, sink_rows
 from sluice.driver.engine.warm_up import ENOUGH_RECORDS, MOST_SECONDS, level
 from sluice.driver.state.offset_log import ends
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice.kafka.positions import refuse_shorter, start
 from sluice.kafka.reader import Bounds, StreamError
 from sluice.kafka.stream_identity import Watch, of_positions, refuse_changed
 from sluice.kafka.truncation import Logs, ReadAgainError, cut_error
-from sluice.postgres import AWAY
+from sluice.postgres import UNAVAILABLE
 from sluice.records import lineage
 from sluice.sinks.archive import Archive
-from sluice.sinks.batches import Batch, Last, MovedError
+from sluice.sinks.batches import Batch, LastBatch, LedgerMovedError
 from sluice.sinks.ledger import Counts, FencedError, GivenUpError, Ledger
 from sluice.sinks.quarantine import Quarantine
 from sluice.sinks.refused import REFUSED, without_refused
@@ -86,7 +86,7 @@ def may_take_over(age: float, waited: float) -> bool:
 
 def is_too_large(error: BaseException) -> bool:
     """Tell whether a batch has failed because it was too large to be held."""
-    said = plainly(error)
+    said = error_text(error)
     return any(sign in said for sign in TOO_LARGE)
 
 
@@ -268,12 +268,12 @@ class IntoSink(Engine):
 
     # -- the query itself
 
-    def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
+    def _begin(self, last: LastBatch | None, bounds: Bounds) -> dict[str, int]:
         """Make a run's checkpoint, and return where the run begins."""
         self._folder = self._scratch()
         return start(bounds.oldest, bounds.ends, [] if last is None else [last.ends], [])
 
-    def _known_logs(self, last: Last | None) -> Logs:
+    def _known_logs(self, last: LastBatch | None) -> Logs:
         """Return which logs the inputs are; refuse others than those of the ledger's positions, and one that was cut back below them."""
         now = self._watch.now(self._setting.streams.places(self._setting.inputs))
         if last is None or not now.streams:
@@ -307,13 +307,13 @@ class IntoSink(Engine):
         self._logs = self._logs.on(now)
         return replace(batch, streams=now.streams, epochs=now.epochs)
 
-    def _other_stream(self, last: Last) -> str:
+    def _other_stream(self, last: LastBatch) -> str:
         """Say how a person has the tier begin with the oldest records of a stream that was made anew."""
         if self._setting.tier.inputs[0].columns is None:
             return self._anew(last)
         return f"`sluice skip {self._setting.tier.name}` has it go on with the oldest records that there are"
 
-    def _anew(self, last: Last) -> str:
+    def _anew(self, last: LastBatch) -> str:
         """Say how a person has the tier begin with the oldest records that there are; the numbers of its batches go on."""
         tier = self._setting.tier
         outside = tier.inputs[0].columns is None
@@ -410,14 +410,14 @@ class IntoSink(Engine):
             except GivenUpError as given_up:
                 self._commits.lost += given_up.lost
                 log.warning("records may be lost", why=str(given_up))
-            except MovedError as moved:
+            except LedgerMovedError as moved:
                 log.info("another has written meanwhile", moved=str(moved))
             except psycopg.errors.ProgramLimitExceeded:
                 raise  # it would be refused for ever
-            except (*AWAY, SinkAwayError, StreamError) as error:
+            except (*UNAVAILABLE, SinkAwayError, StreamError) as error:
                 self._commits.retries += 1
                 wait = max(AWAY_SECONDS, error.wait if isinstance(error, SinkAwayError) else 0.0)
-                away = self._setting.flow.away = plainly(error)
+                away = self._setting.flow.away = error_text(error)
                 log.warning(
                     "what the batch needs is away; it is tried again",
                     begins=batch.begins,
@@ -469,7 +469,7 @@ class IntoSink(Engine):
             )
         except REFUSED as error:
             log.warning(
-                "PostgreSQL refuses a batch; what it does not take is set aside", error=plainly(error)
+                "PostgreSQL refuses a batch; what it does not take is set aside", error=error_text(error)
             )
             self._write(without_refused(self._ledger, good, found, partial(self._again, batch)), batch)
             return

@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from sluice.driver.engine.contract import Setting
-from sluice.kafka.output_tail import Tail
-from sluice.kafka.positions import OTHER_NAME, WAY_OUT, PutOut, known, refuse_shorter, start, unbroken
+from sluice.kafka.output_tail import OutputTail
+from sluice.kafka.positions import (
+    RENAME_STREAM,
+    WAIT_OR_RENAME_STREAM,
+    OutputRecord,
+    known,
+    refuse_shorter,
+    start,
+    unbroken,
+)
 from sluice.kafka.reader import arrived, origin
 from sluice.kafka.stream_identity import SameStreams
 from sluice.kafka.truncation import Logs, cut_error, is_same
@@ -17,7 +25,7 @@ log = structlog.get_logger()
 class StartPlace:
     """Reads the end of the output, and asks Kafka of the inputs."""
 
-    def __init__(self, setting: Setting, tail: Tail, inputs: SameStreams) -> None:
+    def __init__(self, setting: Setting, tail: OutputTail, inputs: SameStreams) -> None:
         """Prepare; nothing is read yet."""
         self._setting, self._tail, self._inputs = setting, tail, inputs
 
@@ -33,7 +41,7 @@ class StartPlace:
         now = self._inputs.ask(inputs.ends)
         done = {place: offset for place, offset in known(started, tail).items() if place in inputs.ends}
         again = self._refuse_cut(done, tail, outputs.ends, now)
-        refuse_shorter(done, inputs.ends, WAY_OUT)
+        refuse_shorter(done, inputs.ends, WAIT_OR_RENAME_STREAM)
         begins = start(inputs.oldest, inputs.ends, started, tail)
         if setting.one_for_one:
             begins = unbroken(begins, inputs.ends, tail)
@@ -44,7 +52,7 @@ class StartPlace:
         )
 
     def _refuse_cut(
-        self, done: dict[str, int], tail: list[PutOut], outputs: dict[str, int], now: Logs
+        self, done: dict[str, int], tail: list[OutputRecord], outputs: dict[str, int], now: Logs
     ) -> dict[str, int]:
         """Refuse to go on where records that were read were cut off; return where to read again.
 
@@ -61,7 +69,7 @@ class StartPlace:
                 found, outputs
             )
             if lost:
-                raise cut_error(read, lost, OTHER_NAME)
+                raise cut_error(read, lost, RENAME_STREAM)
             log.info(
                 "leaders were elected; it reads again what was read from them before that was known",
                 begins=found,

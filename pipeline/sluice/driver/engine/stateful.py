@@ -18,8 +18,8 @@ from sluice.driver.state.checkpoint_selection import Vouched
 from sluice.driver.state.checkpoint_store import Depot
 from sluice.driver.state.checkpoints import Checkpoints, Code
 from sluice.driver.state.repartition import repartition
-from sluice.failures import lacks_room
-from sluice.kafka.positions import GoneError, start
+from sluice.failures import is_disk_full
+from sluice.kafka.positions import RecordsGoneError, start
 from sluice.kafka.reader import Bounds, StreamError, Streams, arrived
 from sluice.records.state_inputs import (
     UNMATCHED,
@@ -29,7 +29,7 @@ from sluice.records.state_inputs import (
     transformed_with_state,
 )
 from sluice.records.watermark import Watermark
-from sluice.sinks.batches import Batch, Last
+from sluice.sinks.batches import Batch, LastBatch
 from sluice.sinks.table import Latest
 from sluice_ops.model.incarnation import Receipt
 
@@ -59,7 +59,7 @@ def damaged(error: BaseException | None) -> bool:
     return error is not None and any(words in str(error) for words in UNREADABLE)
 
 
-def older(endings: Sequence[Last], damaged: Sequence[int]) -> Sequence[Last]:
+def older(endings: Sequence[LastBatch], damaged: Sequence[int]) -> Sequence[LastBatch]:
     """Return the batches in the ledger whose checkpoints may be tried: those before one that could not be loaded; in the end none. Pure."""
     if len(damaged) >= TRIES:
         return ()
@@ -153,7 +153,7 @@ class WithState(IntoSink):
             if self._loaded is not None and damaged(query.exception()):
                 self._pass_over(self._loaded)
             error = self._error or query.exception()
-            if error is not None and lacks_room(error) and self._run is not None and not self._turn:
+            if error is not None and is_disk_full(error) and self._run is not None and not self._turn:
                 self._checkpoints.depot.remove(
                     self._run
                 )  # what it has begun to write is in the way of the next run
@@ -196,7 +196,7 @@ class WithState(IntoSink):
             said |= {"checkpoint": self._run, "batch": found[0], "files": found[1]}
         return json.dumps(said).encode()
 
-    def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
+    def _begin(self, last: LastBatch | None, bounds: Bounds) -> dict[str, int]:
         setting = self._setting
         require_room(self._checkpoints.depot)
         endings = (
@@ -229,7 +229,7 @@ class WithState(IntoSink):
             known = []
         try:
             self._level = start(bounds.oldest, bounds.ends, known, [])
-        except GoneError as gone:
+        except RecordsGoneError as gone:
             message = (
                 f"{self._checkpoints.depot} has no {'whole ' if self._damaged else ''}checkpoint of any of the last {VOUCH} batches in the "
                 f"ledger that the tier could go on from, and the records of which the state could be made again are no longer there; "
@@ -239,17 +239,17 @@ class WithState(IntoSink):
             raise StateGoneError(message) from gone
         return self._level
 
-    def _anew(self, last: Last) -> str:
+    def _anew(self, last: LastBatch) -> str:
         del last
         return f"delete the tier's rows in ledger and in {self._latest.name}, and start it again"
 
-    def _other_stream(self, last: Last) -> str:
+    def _other_stream(self, last: LastBatch) -> str:
         return self._anew(last)
 
     def rehearse(self) -> None:
         """Nothing: what holds state is planned as a stream, or not at all."""
 
-    def _take_up(self, endings: Sequence[Last]) -> Vouched | None:
+    def _take_up(self, endings: Sequence[LastBatch]) -> Vouched | None:
         """Make the run's checkpoint of the newest one that can be loaded, in as many partitions as it is to have."""
         setting, self._repartitioned = self._setting, None
         while True:

@@ -36,9 +36,9 @@ from sluice.driver.spark.workers import refuse_too_few
 from sluice.driver.state.checkpoint_disk import require_room
 from sluice.driver.state.checkpoint_store import Folder
 from sluice.driver.state.offset_log import ends
-from sluice.failures import plainly
-from sluice.kafka.output_tail import Tail
-from sluice.kafka.positions import OTHER_NAME, GoneError
+from sluice.failures import error_text
+from sluice.kafka.output_tail import OutputTail
+from sluice.kafka.positions import RENAME_STREAM, RecordsGoneError
 from sluice.kafka.stream_identity import SameStreams, Watch
 from sluice.kafka.truncation import Confirmed, Logs
 from sluice.records import lineage
@@ -69,7 +69,7 @@ class IntoStreams(Engine):
         """Prepare; nothing runs yet."""
         self._setting = setting
         self._guard = guard(setting.session)
-        self._tail = Tail(setting.tier, setting.streams)
+        self._tail = OutputTail(setting.tier, setting.streams)
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
         self._executors: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ class IntoStreams(Engine):
         """Known from when it is told to run until it is held; whoever ran meanwhile may have taken others."""
         self._added = Added(setting)
         self._intake = Intake(setting.tier.max_offsets)
-        self._inputs = SameStreams(Watch(setting.identities), setting.receipts, OTHER_NAME)
+        self._inputs = SameStreams(Watch(setting.identities), setting.receipts, RENAME_STREAM)
 
     def rehearse(self) -> None:
         """Plan what it puts out."""
@@ -194,7 +194,7 @@ class IntoStreams(Engine):
                 self._query.stop()
             self._query = None
             self._setting.flow.restarts += 1
-            log.warning("it failed, and is begun again from what is out", error=plainly(error))
+            log.warning("it failed, and is begun again from what is out", error=error_text(error))
 
     def _spread(self, before: "StreamingQuery") -> None:
         """Begin again where a worker was paused or woken, or partitions were added: a realtime tier's tasks last as long as a batch."""
@@ -312,7 +312,8 @@ class IntoStreams(Engine):
             if not is_away(away):
                 raise
             log.warning(
-                "where it stops is known once it goes on, for its output cannot be read", away=plainly(away)
+                "where it stops is known once it goes on, for its output cannot be read",
+                away=error_text(away),
             )
             return self._known()
 
@@ -346,7 +347,7 @@ class IntoStreams(Engine):
                 self._free(self._query)
             elif elected is not None:
                 self._confirmed.answered()
-        except (FencedError, GoneError):
+        except (FencedError, RecordsGoneError):
             if self._query is not None:
                 self._query.stop()
             raise
@@ -355,7 +356,7 @@ class IntoStreams(Engine):
                 raise
             log.warning(
                 "whether it may still write is not known; its executors wait with writing until it is",
-                away=plainly(away),
+                away=error_text(away),
             )
 
     def _failure(self) -> Exception | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice_ops.process.watchdog import Limits, Watchdog
 
 log = structlog.get_logger()
@@ -80,7 +80,7 @@ class Pulse:
                 self._ping()
             except Exception as error:  # noqa: BLE001 — of a JVM that is gone; the loop fails of the same
                 if not failed:
-                    log.warning("the JVM cannot be asked whether it is alive", error=plainly(error))
+                    log.warning("the JVM cannot be asked whether it is alive", error=error_text(error))
                 failed = True
             self._answers += 1
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from sluice.driver.control.wait_for_services import Patience
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice.sinks.ledger import FencedError
 from sluice_ops.model.incarnation import TRIAL_SECONDS, Directive, Flowed, Receipt, State
 
@@ -70,11 +70,13 @@ class Life:
                 self._follow.wait(QUICK_SECONDS if catching_up else STEADY_SECONDS)
             self._follow.enter(State.STOPPED, stopped_at=self._receipt())
         except FencedError as error:
-            self._follow.enter(State.FENCED, error=plainly(error))
+            self._follow.enter(State.FENCED, error=error_text(error))
         except Exception as error:
             log.exception("failed")
             # whoever is to end may lose its slots first, for which nobody has to be alerted
-            self._follow.enter(State.STOPPED if self._follow.leaving else State.FAILED, error=plainly(error))
+            self._follow.enter(
+                State.STOPPED if self._follow.leaving else State.FAILED, error=error_text(error)
+            )
         return EXIT_CODES[self._follow.report.state]
 
     def _step(self, told: Directive) -> None:

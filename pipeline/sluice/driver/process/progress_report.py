@@ -17,7 +17,7 @@ from sluice.driver.counters import raised
 from sluice.driver.positions.lag import Behind, Look
 from sluice.driver.process.task_watchdog import TaskWatchdog
 from sluice.driver.spark.slots import SlotCounts
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice.kafka.reader import Seen, Streams, split
 from sluice.postgres import connect
 from sluice_ops.model.ids import Incarnation, TierName
@@ -106,7 +106,7 @@ class Progress:
                 self._said = False
             except Exception as error:  # noqa: BLE001 — of Kafka, PostgreSQL, a JVM: whatever it is, the next look is made
                 if not self._said:
-                    log.warning("progress is not written; data is not affected", error=plainly(error))
+                    log.warning("progress is not written; data is not affected", error=error_text(error))
                 self._said = True
                 self._connection = None
 
@@ -115,7 +115,7 @@ class Progress:
         try:
             found = self._measure(began)
         except Exception as error:
-            self._flow.unanswered = plainly(error) if is_away(error) else None
+            self._flow.unanswered = error_text(error) if is_away(error) else None
             raise
         self._flow.unanswered = None
         return found

@@ -16,7 +16,7 @@ from sluice.driver.control.control_channel import Follow
 from sluice.driver.counters import Flow
 from sluice.driver.process.driver_metrics import DriverMetrics
 from sluice.driver.spark.jvm import Jvm
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice_ops.channel.client import Channel
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import label_of, slot_ids
@@ -107,7 +107,7 @@ def _run(  # noqa: PLR0913, PLR0917 — what one incarnation is
         return _serve(follow, where, mine, incarnation, release, pipeline.tier(spec.name), jvm, flow, begun)
     except Exception as error:
         log.exception("failed before it could run")
-        follow.enter(State.FAILED, error=plainly(error))
+        follow.enter(State.FAILED, error=error_text(error))
         return 1
 
 
@@ -223,4 +223,4 @@ def _finish(act: Callable[[], None]) -> None:
     try:
         act()
     except Exception as error:  # noqa: BLE001 — a JVM that is gone fails in many ways
-        log.warning("not everything could be tidied up", error=plainly(error))
+        log.warning("not everything could be tidied up", error=error_text(error))

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from sluice.driver.counters import HungTask
 from sluice.driver.process.task_progress import Limit, Still, TaskProgress, Work
 from sluice.driver.spark.slots import reading
-from sluice.failures import plainly
+from sluice.failures import error_text
 from sluice_ops.model.assignment import HUNG_SINCE
 from sluice_ops.model.tier import Mode
 
@@ -139,7 +139,7 @@ class TaskWatchdog:
                 else _short(str(dump.get().stackTrace().toString()))
             )
         except Py4JError as error:
-            return plainly(error)
+            return error_text(error)
 
     def _end(self, worst: Still, now: float) -> None:
         place = worst.work.place

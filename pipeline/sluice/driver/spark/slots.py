@@ -8,7 +8,7 @@ import structlog
 from py4j.protocol import Py4JError
 
 from sluice.driver.positions.realtime_progress import Task
-from sluice.failures import plainly
+from sluice.failures import error_text
 
 if TYPE_CHECKING:
     from pyspark import SparkJobInfo
@@ -54,7 +54,7 @@ def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
         places = _places(query)  # before its tasks: of a batch that has begun meanwhile, they have read less
         tasks = _running(session, query)
     except Py4JError as error:
-        log.warning("what its tasks have read is not known", error=plainly(error))
+        log.warning("what its tasks have read is not known", error=error_text(error))
         return []
     if tasks.keys() != set(range(len(places))):
         return []

@@ -4,7 +4,7 @@ import threading
 
 from sluice.driver.counters import Flow
 from sluice.driver.state.checkpoint_store import Depot
-from sluice.failures import FULL, NoRoomError
+from sluice.failures import DISK_FULL_ERRNOS, DiskFullError
 
 EVERY_SECONDS = 10.0
 """Between two looks at the disk: each writes a small file."""
@@ -13,14 +13,14 @@ SLOW_SECONDS = 5.0
 
 
 def require_room(depot: Depot) -> None:
-    """Write a small file; NoRoomError where the disk is full."""
+    """Write a small file; DiskFullError where the disk is full."""
     try:
         depot.probe()
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
         message = f"the disk of {depot} is full: make room there; records wait in Kafka meanwhile, and the tier goes on by itself"
-        raise NoRoomError(message) from error
+        raise DiskFullError(message) from error
 
 
 class CheckpointDisk:
@@ -68,6 +68,6 @@ class CheckpointDisk:
     def _look(self) -> str | None:
         try:
             require_room(self._depot)
-        except (NoRoomError, OSError) as error:
+        except (DiskFullError, OSError) as error:
             return str(error)
         return None

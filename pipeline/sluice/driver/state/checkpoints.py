@@ -14,7 +14,7 @@ import structlog
 from sluice.driver.state.checkpoint_selection import QUERY, Committed, Vouched, manifest, vouched
 from sluice.driver.state.checkpoint_store import Depot
 from sluice.driver.state.offset_log import offsets_of, partitions_of
-from sluice.sinks.batches import Last
+from sluice.sinks.batches import LastBatch
 
 log = structlog.get_logger()
 RUN = re.compile(r"\d+\.\d+")
@@ -52,7 +52,7 @@ class Checkpoints:
     code: Code = Code()
     """What is to go on."""
 
-    def begin(self, incarnation: int, endings: Sequence[Last]) -> tuple[str, Vouched | None]:
+    def begin(self, incarnation: int, endings: Sequence[LastBatch]) -> tuple[str, Vouched | None]:
         """Make the folder of a new run, with the newest state that the ledger vouches for, or empty where there is none.
 
         What its own code has made comes first: where other code was tried in between, all that it wrote is made and written again.
