@@ -1,1 +1,3 @@
-"""A replay: an incarnation of a tier that takes records of long ago through it again, beside the live ones (decision record 0028)."""
+"""Replays: an incarnation of a tier that processes old records again, beside the live ones
+(decision record 0028). Start with `__main__`; `player` is the life of one replay.
+"""

@@ -1,7 +1,8 @@
-"""`python -m sluice.replay TIER … | --resume NUMBER | --cancel NUMBER`: take records through a tier again. Called by `sluice replay`.
+"""`python -m sluice.replay TIER … | --resume NUMBER | --cancel NUMBER`: process old or quarantined
+records of a tier again.
 
-The process is the replay's incarnation: it reads, transforms and writes by itself. Exit codes: 0 done, 1 it cannot be done so,
-3 a service does not answer, 130 ended before it was done.
+`sluice replay` calls this command. The process is the replay's incarnation: it reads, transforms
+and writes. Exit codes: 0 done, 1 refused, 3 a service does not answer, 130 stopped early.
 """
 
 import argparse
@@ -23,8 +24,7 @@ from sluice.api.declarations import Pipeline, Tier
 from sluice.driver.control.control_channel import said_ways
 from sluice.kafka.reader import StreamError, Streams
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError
-from sluice.replay.refusals import refuse
-from sluice.replay.request import span
+from sluice.replay.request import refuse, span
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
@@ -36,41 +36,45 @@ from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.site import endpoints, site_file
 
-RATE = 100.0
-WRONG = 1
+DEFAULT_RATE = 100.0
+"""Unit: records per second."""
+FAILED = 1
 AWAY = 3
 STOPPED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Replay."""
+    """Run, resume or cancel a replay; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m sluice.replay", description="Take records through a tier again."
+        prog="python -m sluice.replay", description="Process old or quarantined records of a tier again."
     )
-    parser.add_argument("tier", nargs="?", help="the tier that takes them")
+    parser.add_argument("tier", nargs="?", help="the tier that processes the records")
     parser.add_argument(
         "--quarantine",
         action="store_true",
-        help="the records that it has set aside, instead of those of its inputs",
+        help="read the records that the tier put into quarantine, instead of the inputs",
     )
     parser.add_argument(
         "--from",
         dest="begin",
-        help="a time, or a place ([stream/]partition:offset); all that there is, if not given",
+        help=(
+            "a time, or a place ([stream/]partition:offset); default: the oldest record, "
+            "or with --quarantine the oldest that no replay has processed"
+        ),
     )
-    parser.add_argument("--to", dest="end", help="likewise; up to now, if not given")
-    parser.add_argument("--rate", type=float, help=f"the most records per second; {RATE:g} if not given")
-    parser.add_argument("--resume", type=int, help="go on with the replay of this number")
+    parser.add_argument("--to", dest="end", help="a time or a place; default: the newest record")
     parser.add_argument(
-        "--cancel", type=int, help="end the replay of this number for good, wherever it goes on"
+        "--rate", type=float, help=f"the maximum of records per second; default: {DEFAULT_RATE:g}"
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be taken")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.add_argument("--resume", type=int, help="continue the replay with this number")
+    parser.add_argument("--cancel", type=int, help="end the replay with this number for good")
+    parser.add_argument("--dry-run", action="store_true", help="only show which records would be read")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     chosen = parser.parse_args(arguments)
-    if sum(each is not None for each in (chosen.tier, chosen.resume, chosen.cancel)) != 1:
-        parser.error("name a tier, or a replay to --resume or to --cancel")
+    if sum(choice is not None for choice in (chosen.tier, chosen.resume, chosen.cancel)) != 1:
+        parser.error("give one of: a tier, --resume NUMBER, --cancel NUMBER")
     if chosen.tier is None and (chosen.quarantine or chosen.begin or chosen.end):
-        parser.error("--quarantine, --from and --to are for a new replay")
+        parser.error("--quarantine, --from and --to need a new replay: name a tier")
     if chosen.rate is not None and chosen.rate <= 0:
         parser.error("--rate must be more than 0")
     stop = threading.Event()
@@ -86,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
         releases.ChangedError,
     ) as error:
         sys.stderr.write(f"{error}\n")
-        return WRONG
+        return FAILED
     except (BrokenOffError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return AWAY
@@ -100,152 +104,174 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     book = Book(where.postgres_as(Role.OPERATOR))
     known = None if chosen.resume is None else book.find(chosen.resume)
     name = chosen.tier if known is None else known.tier
-    release, pipeline = _code(where, name)
+    release, pipeline = _code_of(where, name)
     tier = pipeline.tier(name)
     refuse(pipeline, tier, quarantine=chosen.quarantine if known is None else known.quarantined)
     kafka = where.kafka_as(User.OPERATOR)
     replay = (
-        _planned(chosen, book, Streams(kafka), tier)
+        _new_replay(chosen, book, Streams(kafka), tier)
         if known is None
         else replace(known, rate=chosen.rate or known.rate)
     )
     if chosen.dry_run or not replay.left:
-        return _say(chosen, book, pipeline, replay, 0.0)
-    _tell(where, f"replay {_what(replay)}")
+        return _report(chosen, book, pipeline, replay, 0.0)
+    _add_to_trail(where, f"replay {_summary(replay)}")
     replay = book.take(book.add(replay) if known is None else replay)
     if not chosen.json:
         sys.stderr.write(
-            f"Replay {replay.number}: {_what(replay)}, with the code of {release or 'the checkout'}.\n"
+            f"Replay {replay.number}: {_summary(replay)}, with the code of {release or 'the checkout'}.\n"
         )
-    from sluice.replay.player import Player  # noqa: PLC0415 — Spark takes a second, which is lost on what is refused
+    # importing Spark takes a second, and a refused replay does not need it
+    from sluice.replay.player import Player  # noqa: PLC0415
 
-    begun, player = time.monotonic(), Player(where, kafka, pipeline, tier, book, replay, _ways(where, name))
+    started = time.monotonic()
+    player = Player(where, kafka, pipeline, tier, book, replay, _routing_epochs(where, name))
     player.play(stop, quiet=chosen.json)
-    return _say(chosen, book, pipeline, player.replay, time.monotonic() - begun)
+    return _report(chosen, book, pipeline, player.replay, time.monotonic() - started)
 
 
 def _cancel(chosen: argparse.Namespace) -> int:
     where = endpoints.load()
     book = Book(where.postgres_as(Role.OPERATOR))
     replay = book.find(chosen.cancel)
-    _tell(where, f"cancel replay {replay.number} of {replay.tier}")
+    _add_to_trail(where, f"cancel replay {replay.number} of {replay.tier}")
     book.cancel(replay.number)
     if chosen.json:
         sys.stdout.write(f"{json.dumps({'number': replay.number, 'left': replay.left})}\n")
     else:
         sys.stdout.write(
-            f"Replay {replay.number} of {replay.tier} is over, with {replay.left} records of {replay.source} not taken.\n"
+            f"Replay {replay.number} of {replay.tier} is cancelled; "
+            f"{replay.left} records of {replay.source} were not processed.\n"
         )
     return 0
 
 
-def _code(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipeline]:
-    """Return the code that the tier runs now; the one that is published, where it does not run."""
+def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipeline]:
+    """Return the release and pipeline that the tier runs, or the published ones if it does not run.
+
+    The release is None if the tier has none; the pipeline is then the checkout's.
+    """
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         owner, spec = channel.read(paths.owner(tier), OwnerRecord), channel.read(paths.tier(tier), TierSpec)
         release = None if spec is None else spec.value.release
         if owner is not None and owner.value.owner is not None:
             running = channel.read(paths.incarnation(tier, owner.value.owner), IncarnationSpec)
             release = release if running is None else running.value.release
-        said = None if release is None else channel.read(paths.release(release), Release)
+        node = None if release is None else channel.read(paths.release(release), Release)
     if release is not None:
-        return release, releases.load(where.home, release, None if said is None else said.value)
+        return release, releases.load(where.home, release, None if node is None else node.value)
     return None, declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
 
 
-def _ways(where: endpoints.Endpoints, tier: str) -> Ways | None:
-    """Return by which ways the tier has put its records; None where no run of it has said that."""
+def _routing_epochs(where: endpoints.Endpoints, tier: str) -> Ways | None:
+    """Return the routing epochs of the tier's outputs, or None if no run has reported them."""
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         return newest(said_ways(channel, tier))
 
 
-def _tell(where: endpoints.Endpoints, what: str) -> None:
-    """Have it in the trail before anything is done."""
+def _add_to_trail(where: endpoints.Endpoints, what: str) -> None:
+    """Add an entry to the trail, before the operation begins."""
     entry = Entry(at=time.time(), by=trail_queue.cli_user(), what=what, outcome=Outcome.BEGUN)
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         channel.multi([trail_queue.write(Role.OPERATOR, entry)])
 
 
-def _planned(chosen: argparse.Namespace, book: Book, streams: Streams, tier: Tier) -> Replay:
+def _new_replay(chosen: argparse.Namespace, book: Book, streams: Streams, tier: Tier) -> Replay:
     topics = [stream.quarantine if chosen.quarantine else stream.name for stream in tier.inputs]
     begins, ends = span(streams, topics, chosen.begin, chosen.end)
     if not chosen.quarantine:
-        ends = _behind(book, tier, begins, ends)
+        ends = _limited(book, tier, begins, ends)
     elif chosen.begin is None:
         begins = {place: min(offset, ends[place]) for place, offset in book.after(tier.name, begins).items()}
-    return Replay(0, tier.name, chosen.rate or RATE, begins, begins, ends)
+    return Replay(0, tier.name, chosen.rate or DEFAULT_RATE, begins, begins, ends)
 
 
-def _behind(book: Book, tier: Tier, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
-    """Return the ends, no further than where the tier itself is: whatever is taken before it comes there would hide what it puts out."""
+def _limited(book: Book, tier: Tier, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
+    """Return the ends, limited to the live tier's position.
+
+    If the replay wrote records before the live tier, later tiers would drop the live tier's records
+    as replays.
+    """
     through = book.through(tier)
     if not through:
-        message = f"nothing is known to have gone through {tier.name} yet" + (
-            "; the audit finds it out: does it run (`sluice logs audit`)?" if tier.outputs else ""
-        )
+        message = f"no record is known to have gone through {tier.name} yet, so nothing can be replayed"
+        if tier.outputs:
+            message += "; the audit finds this out: check that the audit runs with `sluice logs audit`"
         raise ReplayError(message)
-    known = {place: max(begins[place], min(end, through.get(place, 0))) for place, end in ends.items()}
-    if waits := sum(ends.values()) - sum(known.values()):
+    limited = {place: max(begins[place], min(end, through.get(place, 0))) for place, end in ends.items()}
+    if waiting := sum(ends.values()) - sum(limited.values()):
         sys.stderr.write(
-            f"{waits} more records are left out: they are not known to have gone through {tier.name} yet.\n"
+            f"{waiting} more records are left out: they are not known to have gone through {tier.name} yet.\n"
         )
-    return known
+    return limited
 
 
-def _what(replay: Replay) -> str:
-    about = f"{replay.left / replay.rate:.0f} s"
-    return f"up to {replay.left} records of {replay.source} through {replay.tier} at {replay.rate:g}/s at most, in {about} at least"
+def _summary(replay: Replay) -> str:
+    return (
+        f"up to {replay.left} records of {replay.source} through {replay.tier}, "
+        f"at most {replay.rate:g}/s, in at least {replay.left / replay.rate:.0f} s"
+    )
 
 
-def _say(chosen: argparse.Namespace, book: Book, pipeline: Pipeline, replay: Replay, seconds: float) -> int:
+def _report(
+    chosen: argparse.Namespace, book: Book, pipeline: Pipeline, replay: Replay, seconds: float
+) -> int:
+    """Print the result, and return the exit code."""
     counts = book.counts(replay)
-    further = book.dropped(_further(pipeline, replay.tier), replay)
+    dropped_later = book.dropped(_sinks_after(pipeline, replay.tier), replay)
     if chosen.json:
-        said = {
+        result = {
             "number": replay.number,
             "tier": replay.tier,
             "source": replay.source,
             "left": replay.left,
             "put": counts.rows_out,
-        }
-        more = {
             "filtered": counts.filtered,
             "quarantined": counts.quarantined,
             "dropped": counts.replays,
-            "dropped_further_on": further,
+            "dropped_further_on": dropped_later,
+            "seconds": round(seconds, 1),
         }
-        sys.stdout.write(f"{json.dumps({**said, **more, 'seconds': round(seconds, 1)})}\n")
+        sys.stdout.write(f"{json.dumps(result)}\n")
     elif chosen.dry_run and replay.left:
-        sys.stdout.write(f"Would take {_what(replay)}.\n")
+        sys.stdout.write(f"Would replay {_summary(replay)}.\n")
     elif not replay.number:
-        sys.stdout.write(f"Nothing of {replay.source} is left to be taken.\n")
+        sys.stdout.write(f"Nothing to replay: no record of {replay.source} is left.\n")
     else:
-        done = [f"put {counts.rows_out}"] + [f"dropped {counts.replays} that were there"] * bool(
-            counts.replays
-        )
-        done += [f"left {counts.quarantined} in quarantine"] * bool(counts.quarantined)
-        done += [f"{tier} has dropped {dropped} since it began" for tier, dropped in further.items()]
-        then = (
-            f"; {replay.left} left: go on with `sluice replay --resume {replay.number}`"
+        results = [f"{counts.rows_out} records written"]
+        if counts.replays:
+            results.append(f"{counts.replays} dropped as duplicates")
+        if counts.quarantined:
+            results.append(f"{counts.quarantined} left in quarantine")
+        results += [
+            f"{tier} dropped {dropped} as duplicates since the replay began"
+            for tier, dropped in dropped_later.items()
+        ]
+        next_step = (
+            f"; {replay.left} left, continue with `sluice replay --resume {replay.number}`"
             if replay.left
             else ""
         )
         sys.stdout.write(
-            f"Replay {replay.number} of {replay.tier}: {', '.join(done)}; {seconds:.0f} s{then}.\n"
+            f"Replay {replay.number} of {replay.tier}: {', '.join(results)}; {seconds:.0f} s{next_step}.\n"
         )
     return STOPPED if replay.left and not chosen.dry_run else 0
 
 
-def _further(pipeline: Pipeline, tier: str) -> list[str]:
-    """Name the tiers with a sink that get what this one puts into its streams."""
-    streams, found = {stream.name for stream in pipeline.tier(tier).outputs}, set[str]()
+def _sinks_after(pipeline: Pipeline, tier: str) -> list[str]:
+    """Return the tiers with a sink that this tier's records reach, directly or indirectly."""
+    streams, reached = {stream.name for stream in pipeline.tier(tier).outputs}, set[str]()
     while (
-        more := {each.name for each in pipeline.tiers if streams & {stream.name for stream in each.inputs}}
-        - found
+        readers := {
+            other.name for other in pipeline.tiers if streams & {stream.name for stream in other.inputs}
+        }
+        - reached
     ):
-        found |= more
-        streams |= {stream.name for each in pipeline.tiers if each.name in more for stream in each.outputs}
-    return sorted(each.name for each in pipeline.tiers if each.name in found and each.sink is not None)
+        reached |= readers
+        streams |= {
+            stream.name for other in pipeline.tiers if other.name in readers for stream in other.outputs
+        }
+    return sorted(other.name for other in pipeline.tiers if other.name in reached and other.sink is not None)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What live records take while a replay goes on, measured every second from what the tiers write; the pace follows it."""
+"""Measures the latency of live records during a replay, every second, from what the tiers write.
+
+The pace of the replay follows this latency.
+"""
 
 import threading
 import time
@@ -17,15 +20,15 @@ from sluice.replay.pace import Pace
 log = structlog.get_logger()
 
 LOOK_SECONDS = 1.0
-MOST = 500
-"""Of the records that have come since the last look, so many of each partition are read."""
+MAX_RECORDS = 500
+"""The most new records that one look reads from a partition."""
 
 
 class Watch(threading.Thread):
-    """Looks at every stream and every table of the pipeline."""
+    """Measures latencies in all streams and tables of the pipeline."""
 
     def __init__(self, kafka: str, postgres: str, pipeline: Pipeline, pace: Pace) -> None:
-        """Prepare; what arrives from now on is live, for a replay's records all came before."""
+        """Count records that arrive from now on as live: a replay's records arrived before."""
         super().__init__(name="watch", daemon=True)
         self._streams, self._tables, self._pace = Streams(kafka), Connected(postgres), pace
         self._topics = [stream.name for tier in pipeline.tiers for stream in tier.outputs]
@@ -33,38 +36,46 @@ class Watch(threading.Thread):
         self._since = int(time.time() * 1000)
         self._read: dict[str, int] = {}
         self._batches: dict[str, int] = {}
-        self._over = threading.Event()
+        self._stopping = threading.Event()
         self.failure: Exception | None = None
-        """Why it looks no more, though nobody has ended it: without it the replay would go on at its last pace."""
+        """The exception that ended the thread; the player raises it.
+
+        Without it, the replay would continue at its last pace.
+        """
 
     def run(self) -> None:
-        """Look until `end`."""
+        """Measure until `end`."""
         try:
             self._look()
-        except Exception as error:  # noqa: BLE001 — whoever plays raises it
+        except Exception as error:  # noqa: BLE001 — the player raises the exception
             self.failure = error
 
     def _look(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
+        while not self._stopping.wait(LOOK_SECONDS):
             try:
-                waits = self._of_streams() | self._of_tables()
+                waits = self._stream_waits() | self._table_waits()
             except (StreamError, KafkaException, psycopg.Error) as error:
-                log.warning("what live records take cannot be measured", error=str(error).splitlines()[0])
+                log.warning(
+                    "the latency of live records cannot be measured, so the replay pauses until it can",
+                    error=str(error).splitlines()[0],
+                )
                 self._tables.close()
                 self._pace.look(time.monotonic(), None)
             else:
                 self._pace.look(time.monotonic(), waits)
 
     def end(self) -> None:
-        """Stop looking."""
-        self._over.set()
+        """Stop measuring, and wait for the end of the thread."""
+        self._stopping.set()
         self.join()
 
-    def _of_streams(self) -> dict[str, list[float]]:
-        """Return how long each live record took from its arrival in the pipeline to each stream."""
+    def _stream_waits(self) -> dict[str, list[float]]:
+        """Return, by stream, the seconds of each live record from its arrival to the stream."""
         waits: dict[str, list[float]] = {}
         ends = self._streams.bounds(self._topics).ends
-        starts = {split(place): max(self._read.get(place, end), end - MOST) for place, end in ends.items()}
+        starts = {
+            split(place): max(self._read.get(place, end), end - MAX_RECORDS) for place, end in ends.items()
+        }
         self._read = ends
         for seen in self._streams.read(starts, ends):
             if seen.arrived is not None and seen.arrived >= self._since and REPLAY not in seen.out.tier:
@@ -73,8 +84,10 @@ class Watch(threading.Thread):
                 )
         return waits
 
-    def _of_tables(self) -> dict[str, list[float]]:
-        """Return how long the oldest record of each batch had waited in the tier's input when the batch was written."""
+    def _table_waits(self) -> dict[str, list[float]]:
+        """Return, by tier with a sink, the seconds of each batch's oldest record from the input to
+        the sink.
+        """
         waits: dict[str, list[float]] = {}
         connection = self._tables.open()
         for tier in self._sinks:
@@ -88,6 +101,6 @@ class Watch(threading.Thread):
                 stamps = self._streams.stamps(
                     {place: begins[place] for place, end in ends.items() if begins.get(place, end) < end}
                 )
-                if stamps:  # a batch begins every two seconds: less than that is chance
+                if stamps:  # a batch begins every two seconds, so shorter waits are chance
                     waits.setdefault(tier, []).append(max(INTERVAL, at - min(stamps.values()) / 1000))
         return waits

@@ -1,30 +1,38 @@
-"""How fast a replay may go: as fast as it is asked to, and no faster than live records bear. Pure: times and waits come in.
+"""The pace of a replay: at most the requested rate, and slower if live records suffer. Pure.
 
-It stands still at first and measures what live records take. Then it begins slowly and goes faster step by step; where they take nearly
-twice as long as usual it goes at half the pace at once, and in the end stands still, longer each time in a row. What they take while it
-stands still is not its doing: that is the usual from then on.
+1. A replay first pauses, and measures the usual latency of live records.
+2. It starts slowly and accelerates step by step.
+3. If live records take nearly twice as long as usual, it halves its pace at once.
+4. Below the smallest pace it pauses, for a longer time after each pause in a row.
+
+The replay does not cause the latency during a pause, so this latency is the usual one from then on.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-USUAL_SECONDS, MOST_SECONDS = 10.0, 160.0
-"""So long it stands still to measure what is usual, at first and at most."""
+USUAL_SECONDS, MAX_PAUSE_SECONDS = 10.0, 160.0
+"""The first pause, which measures the usual latency, and the longest pause."""
 STEP_SECONDS = 5.0
-"""Between two decisions, each by what was measured since the one before."""
+"""The time between two decisions; each uses the latencies since the previous decision."""
 TOO_LONG, WELL = 1.8, 1.4
-"""So many times the usual is too long (twice is what is promised), and is short enough to go faster."""
+"""Multiples of the usual latency: at the first one the pace is halved, below the second one raised.
+
+Sluice promises at most twice the usual latency.
+"""
 FLOOR = 0.01
-"""Less than this is not told from a machine's own unrest. Unit: seconds."""
+"""Latencies below this are noise. Unit: seconds."""
 FIRST, LEAST = 0.03, 0.01
-"""Parts of the rate that is asked for: the pace at the beginning, and less than which is standing still."""
+"""Parts of the requested rate: the first pace, and the smallest pace before a pause."""
 FASTER, SLOWER = 1.5, 0.5
-"""What it is multiplied by. Where waits grow with the load as in a queue, one step from short enough does not lead to too long."""
+"""The factors of a step. If latency grows with load as in a queue, a step up from below `WELL` does
+not reach `TOO_LONG`.
+"""
 
 
 def p99(waits: Sequence[float]) -> float:
-    """Return what ninety-nine of a hundred do not exceed."""
+    """Return the 99th percentile."""
     return sorted(waits)[math.ceil(len(waits) * 0.99) - 1]
 
 
@@ -33,54 +41,61 @@ class Pace:
     """The pace of one replay."""
 
     most: float
-    """Records per second that are asked for."""
-    sentence: str = "measures what live records take"
-    """Why it is not as fast as that; nothing when it is."""
+    """The requested rate. Unit: records per second."""
+    sentence: str = "measures the usual latency of live records"
+    """Why the pace is below the requested rate, without a subject; empty at the requested rate."""
     _part: float = 0.0
+    """The part of the requested rate; 0 during a pause."""
     _since: float | None = None
-    _still: float = USUAL_SECONDS
+    _pause: float = USUAL_SECONDS
     _usual: dict[str, float] = field(default_factory=dict)
-    """By stream and table, what live records take to get there. Unit: seconds."""
+    """The usual latency of live records, by stream and table. Unit: seconds."""
     _waits: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
-        """How many records it may take in a second now; 0 when it stands still."""
+        """The current pace, 0 during a pause. Unit: records per second."""
         return self._part * self.most
 
     def look(self, now: float, waits: Mapping[str, Sequence[float]] | None) -> None:
-        """Take what live records have taken since the last look; None: it could not be measured, so it stands still."""
+        """Add the latencies since the last call; None: nothing was measured, so the replay pauses.
+
+        `now` is in seconds, of any clock that only grows.
+        """
         if waits is None:
-            self._go(now, 0.0, "stands still: what live records take cannot be measured")
+            self._set(now, 0.0, "pauses: the latency of live records cannot be measured")
             return
         for place, more in waits.items():
             self._waits.setdefault(place, []).extend(more)
         if self._since is None:
             self._since = now
-        if now - self._since >= (STEP_SECONDS if self._part else self._still):
+        if now - self._since >= (STEP_SECONDS if self._part else self._pause):
             self._decide(now)
 
     def _decide(self, now: float) -> None:
-        found = {place: p99(waits) for place, waits in self._waits.items() if waits}
+        latencies = {place: p99(waits) for place, waits in self._waits.items() if waits}
         if not self._part:
-            self._usual = {place: max(FLOOR, wait) for place, wait in found.items()}
-            self._go(now, FIRST, "begins slowly")
+            self._usual = {place: max(FLOOR, wait) for place, wait in latencies.items()}
+            self._set(now, FIRST, "starts slowly")
             return
-        # where nothing came while it stood still, what comes first is the usual
-        self._usual = {place: max(FLOOR, wait) for place, wait in found.items()} | self._usual
-        worst = max(found, key=lambda place: found[place] / self._usual[place], default=None)
-        times = 0.0 if worst is None else found[worst] / self._usual[worst]
-        if worst is not None and times >= TOO_LONG:
+        # for places without records during the pause, the first latency is the usual one
+        self._usual = {place: max(FLOOR, wait) for place, wait in latencies.items()} | self._usual
+        worst = max(latencies, key=lambda place: latencies[place] / self._usual[place], default=None)
+        ratio = 0.0 if worst is None else latencies[worst] / self._usual[worst]
+        if worst is not None and ratio >= TOO_LONG:
             part = self._part * SLOWER
-            did = "goes slower" if part >= LEAST else "stands still"
-            said = f"{did}: live records take {found[worst]:.2f} s to {worst} (p99), and {self._usual[worst]:.2f} s is usual"
-            self._still = self._still if part >= LEAST else min(MOST_SECONDS, 2 * self._still)
-            self._go(now, part if part >= LEAST else 0.0, said)
-        elif times < WELL:
-            part, self._still = min(1.0, self._part * FASTER), USUAL_SECONDS
-            self._go(now, part, "" if part == 1.0 else "goes faster step by step")
+            action = "slows down" if part >= LEAST else "pauses"
+            sentence = (
+                f"{action}: live records take {latencies[worst]:.2f} s to {worst} (p99), "
+                f"and {self._usual[worst]:.2f} s is usual"
+            )
+            self._pause = self._pause if part >= LEAST else min(MAX_PAUSE_SECONDS, 2 * self._pause)
+            self._set(now, part if part >= LEAST else 0.0, sentence)
+        elif ratio < WELL:
+            part, self._pause = min(1.0, self._part * FASTER), USUAL_SECONDS
+            self._set(now, part, "" if part == 1.0 else "accelerates step by step")
         else:
-            self._go(now, self._part, self.sentence)
+            self._set(now, self._part, self.sentence)
 
-    def _go(self, now: float, part: float, sentence: str) -> None:
+    def _set(self, now: float, part: float, sentence: str) -> None:
         self._part, self._since, self._waits, self.sentence = part, now, {}, sentence

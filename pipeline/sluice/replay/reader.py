@@ -1,4 +1,4 @@
-"""Reads records of long ago with Spark and takes them through the tier's transform, in this process alone: it needs no slot."""
+"""Reads old records with Spark and runs the tier's transform, in this process, without a slot."""
 
 import json
 import os
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HEAP = 700
-"""Of the JVM that does it all. Unit: MiB."""
+"""The heap of the JVM. Unit: MiB."""
 LOOPBACK = "127.0.0.1"
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
@@ -39,55 +39,69 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.icu.caseMappings.enabled": "false",
 }
-"""One thread, and answers that are those of the tier's own drivers (`sluice.driver.spark.session`)."""
+"""Settings that change results have the values of a driver (`sluice.driver.spark.session`)."""
 
 
 class Reader:
-    """The Spark of one replay."""
+    """The Spark session of one replay, with one thread."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 — what one replay is
+    def __init__(  # noqa: PLR0913, PLR0917 — the parts of one replay
         self, kafka: str, shared: Path, tier: Tier, replay: Replay, streams: Streams, ways: Ways | None
     ) -> None:
-        """Start it, which takes some seconds; its JVM ends with this process."""
+        """Start Spark, which takes some seconds; the JVM ends with this process.
+
+        Raise FileNotFoundError if the Kafka connector is missing.
+        """
         self._kafka, self._tier, self._replay, self._streams, self._ways = kafka, tier, replay, streams, ways
         if not spark.connector(shared):
-            message = f"{shared}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
+            message = (
+                f"{shared}/jars/connector contains no jars, so the replay cannot read Kafka; "
+                "fetch the Kafka connector with `make up`"
+            )
             raise FileNotFoundError(message)
-        os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # its JVM would warn that it has to choose
-        settings, told = SETTINGS | {"spark.app.name": f"sluice {replay.by}"}, signal.getsignal(signal.SIGINT)
-        self._session: SparkSession = open_session("local[1]", settings, _launch_where_idle(shared))
-        signal.signal(signal.SIGINT, told)  # PySpark has put its own in its place
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # otherwise the JVM warns about its choice
+        settings = SETTINGS | {"spark.app.name": f"sluice {replay.by}"}
+        handler = signal.getsignal(signal.SIGINT)
+        self._session: SparkSession = open_session("local[1]", settings, _launch_idle(shared))
+        signal.signal(signal.SIGINT, handler)  # PySpark replaced the handler
         self._session.sparkContext.setLogLevel("ERROR")
 
     def rows(
         self, begins: dict[str, int], ends: dict[str, int], whole: Sequence[str] = ()
     ) -> tuple[pa.Table, int]:
-        """Return what the tier makes of the records between, as `outgoing` or `collected` has it, and how many records they are."""
+        """Process the records between these offsets; return the resulting rows, and the number of
+        records.
+
+        The rows have the columns of `outgoing` for a tier with streams, of `collected` for a sink.
+        Rows from the places `whole` keep their whole lineage.
+        """
         tier, records = self._tier, self._records(begins, ends)
         count = sum(end - begins[place] for place, end in ends.items())
         read = lineage.incoming
         if self._replay.quarantined:
             records, read = records.where(lineage.quarantined_by(tier)), lineage.reprocessed
             count = records.count()
-        made = lineage.transformed(records, tier, read)
+        result = lineage.transformed(records, tier, read)
         if tier.sink is not None:
-            return lineage.collected(made, tier, whole).toArrow(), count
-        return pa.concat_tables(self._parts(made)), count
+            return lineage.collected(result, tier, whole).toArrow(), count
+        return pa.concat_tables(self._outgoing(result)), count
 
-    def _parts(self, made: "DataFrame") -> Iterator[pa.Table]:
-        """Yield what goes out, by the ways by which the tier has put it: by others it would be new to whoever reads on."""
+    def _outgoing(self, result: "DataFrame") -> Iterator[pa.Table]:
+        """Yield the records to write, routed as the tier routed the originals.
+
+        Along another path, later tiers would take the records for new ones.
+        """
         tier, by = self._tier, f"{self._replay.by}/{self._replay.incarnation}"
         partitions = {topic: self._streams.partitions(topic) for topic in tier.written}
-        said = {
-            stream.name for stream in tier.outputs if isinstance(stream.grouping, Direct)
-        }  # the record names its partition
+        # records of these streams name their partition themselves
+        direct = {stream.name for stream in tier.outputs if isinstance(stream.grouping, Direct)}
         for way, ends in (self._ways or begun({})).stretches():
-            counts = {name: count for name, count in way.partitions.items() if name not in said}
-            rows = between(made, way.since, ends) if way.since or ends is not None else made
+            counts = {name: count for name, count in way.partitions.items() if name not in direct}
+            rows = between(result, way.since, ends) if way.since or ends is not None else result
             yield outgoing(rows, tier, by, partitions | counts).toArrow()
 
     def _records(self, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
-        """Read what lies between, of the partitions where something does."""
+        """Read the records between these offsets, without partitions that have none."""
         begins = {place: offset for place, offset in begins.items() if offset < ends[place]}
         starting, ending = offsets_option(begins), offsets_option({place: ends[place] for place in begins})
         options = {
@@ -97,15 +111,17 @@ class Reader:
             "startingOffsets": json.dumps(starting),
             "endingOffsets": json.dumps(ending),
             "includeHeaders": "true",
-            "kafka.isolation.level": "read_committed",  # what a sender took back was never sent
+            "kafka.isolation.level": "read_committed",  # records of aborted transactions do not count
         }
         return self._session.read.format("kafka").options(**brokers(self._kafka).spark, **options).load()
 
 
-def _launch_where_idle(shared: Path) -> Jvm:
-    """Have its JVM, and all that this starts, run where a processor is idle: with `nice` alone they hold live records up for moments.
+def _launch_idle(shared: Path) -> Jvm:
+    """Launch a JVM that runs only on idle processors (SCHED_IDLE).
 
-    What a thread begins is scheduled as the thread is, for good. Python itself, which locks the tier's row while it writes, is not.
+    With `nice` alone, the JVM would delay live records for moments. A process inherits the
+    scheduling of the thread that starts it, so a separate thread launches the JVM. Python keeps
+    its scheduling, because Python locks the tier's row while it writes.
     """
 
     def launched() -> Jvm:

@@ -1,4 +1,7 @@
-"""Where a replay's records go: where the tier's own would, under the same names, so that whoever has one drops it."""
+"""The target of a replay: the tier's own sink or streams.
+
+Records keep their origins, so a reader that has a record already drops the replay.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,88 +24,98 @@ if TYPE_CHECKING:
     import psycopg
 
 SLICE_SECONDS = 0.02
-"""What goes into a stream is spread evenly: so long at most it comes all at once."""
+"""Records into a stream are spread evenly; the records of one such slice are written at once."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What the tier has made of some records."""
+    """The rows that the tier made of some records."""
 
     rows: pa.Table
     records: int
-    """How many records they are made of."""
+    """The number of input records."""
     after: Replay
-    """The replay once it is put."""
+    """The replay with the progress after this part."""
     again: Callable[[Sequence[str]], pa.Table]
-    """Makes the rows again, those from some places with all of their lineage."""
+    """Returns the rows again; rows from the given places keep their whole lineage."""
 
 
 class Target(Protocol):
-    """Takes part after part; records that are in quarantine already are left there."""
+    """Writes part after part, without the records that are in quarantine already."""
 
     def put(self, part: Part, rate: Callable[[], float]) -> None:
-        """Put a part, no faster than `rate`, and remember that."""
+        """Write a part, at most at `rate` (records per second), and save the progress."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Close all connections."""
 
 
 class IntoSink:
-    """Each part is a batch of the tier's own ledger, in one transaction with how far the replay is."""
+    """Writes each part as a batch of the tier's ledger, in one transaction with the progress."""
 
-    def __init__(self, ledger: Ledger, quarantine: Quarantine, book: Book, bad: frozenset[str]) -> None:
-        """Prepare; nothing is opened yet."""
+    def __init__(
+        self, ledger: Ledger, quarantine: Quarantine, book: Book, quarantined: frozenset[str]
+    ) -> None:
+        """Keep the places of records that are in quarantine."""
         self._ledger, self._quarantine, self._book = ledger, quarantine, book
-        self._bad = pa.array(sorted(bad), pa.string())
+        self._quarantined = pa.array(sorted(quarantined), pa.string())
 
     def put(self, part: Part, rate: Callable[[], float]) -> None:
-        """Write it at once: it is small."""
-        known = pc.is_in(part.rows.column(lineage.FROM), self._bad)
-        good, new = self._quarantine.split(part.rows.filter(pc.invert(known)))
-        aside = len(new) + int(pc.sum(known).as_py() or 0)
-        found, _ = sink_rows(good)
+        """Write the part at once, since a part is small."""
+        known = pc.is_in(part.rows.column(lineage.FROM), self._quarantined)
+        good, bad = self._quarantine.split(part.rows.filter(pc.invert(known)))
+        quarantined = len(bad) + int(pc.sum(known).as_py() or 0)
+        rows, _ = sink_rows(good)
 
         def save(cursor: "psycopg.Cursor[Any]", counts: Counts) -> None:
-            self._quarantine.put(new)  # only now: what is refused would be put there again with each try
+            # not earlier: each retry after a refusal would put the bad rows into quarantine again
+            self._quarantine.put(bad)
             self._book.save(part.after, counts, cursor)
 
         try:
-            self._ledger.replay(part.records, found, number=part.after.number, quarantined=aside, save=save)
+            self._ledger.replay(
+                part.records, rows, number=part.after.number, quarantined=quarantined, save=save
+            )
         except REFUSED:
-            self.put(replace(part, rows=without_refused(self._ledger, good, found, part.again)), rate)
+            self.put(replace(part, rows=without_refused(self._ledger, good, rows, part.again)), rate)
 
     def close(self) -> None:
-        """Give the connection back."""
         self._ledger.close()
 
 
 class IntoStreams:
-    """Each part is put at the replay's pace, and then remembered: what a crash in between puts twice is dropped further on."""
+    """Writes each part at the replay's pace, and then saves the progress.
 
-    def __init__(self, kafka: str, book: Book, bad: frozenset[str]) -> None:
-        """Connect."""
-        self._producer, self._book, self._bad = producer.producer(kafka), book, bad
+    A crash in between writes the part twice; later tiers drop the duplicates.
+    """
+
+    def __init__(self, kafka: str, book: Book, quarantined: frozenset[str]) -> None:
+        """Connect, and keep the places of records that are in quarantine."""
+        self._producer, self._book, self._quarantined = producer.producer(kafka), book, quarantined
 
     def put(self, part: Part, rate: Callable[[], float]) -> None:
-        """Put it record by record, evenly."""
+        """Write the part record by record, evenly; BrokenOffError if Kafka does not take all."""
         records = [
             record
             for row in part.rows.to_pylist()
-            if (record := _record(row)).headers["from"].decode() not in self._bad
+            if (record := _record(row)).headers["from"].decode() not in self._quarantined
         ]
-        put = sum(not record.stream.endswith(QUARANTINE) for record in records)
-        aside = len(part.rows) - put
+        written = sum(not record.stream.endswith(QUARANTINE) for record in records)
+        quarantined = len(part.rows) - written
         paced = _evenly(records, rate)
         lacking = producer.put(self._producer, map(_arriving, paced) if part.after.quarantined else paced)
         if lacking is not None:
-            lacks = f"Kafka has not taken {lacking.records} records ({lacking.why})"
-            message = f"{lacks}; go on with `sluice replay --resume {part.after.number}`"
+            message = (
+                f"Kafka did not take {lacking.records} records ({lacking.why}), so the replay stopped; "
+                f"continue with `sluice replay --resume {part.after.number}`"
+            )
             raise BrokenOffError(message)
-        rows_in = max(part.records, put + aside)
-        self._book.save(part.after, Counts(rows_in, put, rows_in - put - aside, aside, 0, 0, 0, put))
+        rows_in = max(part.records, written + quarantined)
+        filtered = rows_in - written - quarantined
+        self._book.save(part.after, Counts(rows_in, written, filtered, quarantined, 0, 0, 0, written))
 
     def close(self) -> None:
-        """Nothing is left to be put: each part is waited for."""
+        """Do nothing: `put` waits for all records."""
 
 
 def _record(row: dict[str, Any]) -> producer.Record:
@@ -111,12 +124,12 @@ def _record(row: dict[str, Any]) -> producer.Record:
 
 
 def _arriving(record: producer.Record) -> producer.Record:
-    """Have it arrive in the pipeline now."""
+    """Return the record with the current time as its arrival."""
     return record._replace(headers=record.headers | {"t0": str(int(time.time() * 1000)).encode()})
 
 
 def _evenly(records: Iterable[producer.Record], rate: Callable[[], float]) -> Iterator[producer.Record]:
-    """Yield each record when it is due, so many in a second."""
+    """Yield each record when it is due at this rate (records per second)."""
     due, before = 0.0, time.monotonic()
     for record in records:
         while due < 1:
@@ -127,11 +140,11 @@ def _evenly(records: Iterable[producer.Record], rate: Callable[[], float]) -> It
         yield record
 
 
-def into(  # noqa: PLR0913, PLR0917 — what one replay is
-    kafka: str, postgres: str, tier: Tier, replay: Replay, book: Book, bad: frozenset[str]
+def target_of(  # noqa: PLR0913, PLR0917 — the parts of one replay
+    kafka: str, postgres: str, tier: Tier, replay: Replay, book: Book, quarantined: frozenset[str]
 ) -> Target:
-    """Return what writes where the tier writes; `bad` are the places of records that are in quarantine."""
+    """Return the target of a replay; `quarantined` are the places of records in quarantine."""
     if tier.sink is None:
-        return IntoStreams(kafka, book, bad)
+        return IntoStreams(kafka, book, quarantined)
     ledger = Ledger(postgres, tier.name, replay.incarnation, tier.sink)
-    return IntoSink(ledger, Quarantine(kafka, replay.by, replay.incarnation), book, bad)
+    return IntoSink(ledger, Quarantine(kafka, replay.by, replay.incarnation), book, quarantined)

@@ -56,7 +56,7 @@ def test_with_no_room_at_all_a_replay_pauses_most_of_the_time():
     usual = world.run(1)[0]
     late = [wait for wait in world.run(1200) if wait > 2 * usual]
     assert len(late) < 0.2 * 1200
-    assert "stands still" in world.pace.sentence or world.pace.rate
+    assert "pauses" in world.pace.sentence or world.pace.rate
 
 
 def test_where_it_stands_still_and_they_still_take_long_that_is_the_usual():

@@ -10,11 +10,10 @@ from sluice.api.declarations import Pipeline, State, Tier
 from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Bounds
 from sluice.replay import live_records
-from sluice.replay.book import Replay, ReplayError, beyond, gone
+from sluice.replay.book import Replay, ReplayError, deleted_records, moved_behind
 from sluice.replay.live_records import Watch
 from sluice.replay.pace import Pace
-from sluice.replay.refusals import refuse
-from sluice.replay.request import moment, span
+from sluice.replay.request import moment, refuse, span
 from sluice.sinks.http import Post
 from sluice.sinks.table import Latest
 from sluice_ops.model.tier import Delivery, Kind
@@ -58,24 +57,26 @@ def test_a_span_stays_within_what_there_is(begin, end, begins, ends):
 
 def test_a_place_says_of_which_stream_where_there_are_several():
     assert span(Topic(), ["s", "t"], "t/1:12", None) == ({"t/1": 12}, {"t/1": 20})
-    with pytest.raises(ReplayError, match="say of which stream, as s/1:12; there are s, t"):
+    with pytest.raises(
+        ReplayError, match='"1:12" names no stream; write s/1:12, for example; the streams are s, t'
+    ):
         span(Topic(), ["s", "t"], "1:12", None)
 
 
 def test_wrong_spans_are_refused():
-    with pytest.raises(ReplayError, match="there is no partition s/7; there are s/0, s/1"):
+    with pytest.raises(ReplayError, match="partition s/7 does not exist; the partitions are s/0, s/1"):
         span(Topic(), ["s"], "7:1", None)
-    with pytest.raises(ReplayError, match="there is no partition t/1"):
+    with pytest.raises(ReplayError, match="partition t/1 does not exist"):
         span(Topic(), ["s"], "t/1:1", None)
     with pytest.raises(ReplayError, match="different partitions"):
         span(Topic(), ["s"], "0:1", "1:9")
 
 
 def test_what_was_put_is_not_put_again_and_nothing_is_passed_over():
-    assert beyond({"q/0": 0}, []) == {"q/0": 0}
-    assert beyond({"q/0": 0}, [({"q/0": 0}, {"q/0": 5}), ({"q/0": 5}, {"q/0": 9})]) == {"q/0": 9}
-    assert beyond({"q/0": 0, "q/1": 0}, [({"q/0": 6}, {"q/0": 9})]) == {"q/0": 0, "q/1": 0}
-    assert beyond({"q/0": 0}, [({"q/0": 6}, {"q/0": 9}), ({"q/0": 0}, {"q/0": 6})]) == {"q/0": 9}
+    assert moved_behind({"q/0": 0}, []) == {"q/0": 0}
+    assert moved_behind({"q/0": 0}, [({"q/0": 0}, {"q/0": 5}), ({"q/0": 5}, {"q/0": 9})]) == {"q/0": 9}
+    assert moved_behind({"q/0": 0, "q/1": 0}, [({"q/0": 6}, {"q/0": 9})]) == {"q/0": 0, "q/1": 0}
+    assert moved_behind({"q/0": 0}, [({"q/0": 6}, {"q/0": 9}), ({"q/0": 0}, {"q/0": 6})]) == {"q/0": 9}
 
 
 def test_what_is_left():
@@ -96,12 +97,12 @@ def test_what_retention_has_taken_is_said_with_the_way_out():
     replay = Replay(
         3, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9}
     )
-    assert gone(replay, {"raw/0": 5, "raw/1": 20}) is None, "what is done is not missed"
+    assert deleted_records(replay, {"raw/0": 5, "raw/1": 20}) is None, "what is done is not missed"
     assert (
-        "gone, for Kafka keeps no stream for ever: raw/0 from 5 up to 7; end it with `sluice replay --cancel 3`"
-        in str(gone(replay, {"raw/0": 7, "raw/1": 0}))
+        "that replay 3 has not processed: raw/0 from 5 up to 7; end the replay with `sluice replay --cancel 3`"
+        in str(deleted_records(replay, {"raw/0": 7, "raw/1": 0}))
     )
-    assert "raw/0 from 5 up to 8;" in str(gone(replay, {"raw/0": 20, "raw/1": 0}))
+    assert "raw/0 from 5 up to 8;" in str(deleted_records(replay, {"raw/0": 20, "raw/1": 0}))
 
 
 def test_a_replay_does_not_go_on_unwatched(monkeypatch):
@@ -110,7 +111,7 @@ def test_a_replay_does_not_go_on_unwatched(monkeypatch):
     def breaks(_watch):
         return {}["raw/9"]
 
-    monkeypatch.setattr(Watch, "_of_streams", breaks)
+    monkeypatch.setattr(Watch, "_stream_waits", breaks)
     pace = Pace(10.0)
     watching = Watch("127.0.0.1:1", "", PIPELINE, pace)
     watching.start()
@@ -125,9 +126,9 @@ def test_a_replay_does_not_go_on_unwatched(monkeypatch):
         ("entry", True, None),
         ("outbound", False, None),
         ("counts", True, None),
-        ("counts", False, "what it has set aside: `sluice replay counts --quarantine`"),
-        ("by-user", False, r"replay what is before it \(`sluice replay enrich`\)"),
-        ("by-user", True, "holds state"),
+        ("counts", False, "to reprocess quarantined records: `sluice replay counts --quarantine`"),
+        ("by-user", False, r"replay the tiers before it \(`sluice replay enrich`\)"),
+        ("by-user", True, "keeps state"),
         ("shy", True, "delivers at most once"),
     ],
 )

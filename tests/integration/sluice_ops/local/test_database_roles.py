@@ -242,7 +242,7 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
             save=lambda cursor, counts: book_of_replays.save(replay, counts, cursor),
         )  # fmt: skip
         ledger.leave(["in/0"])
-    book_of_replays.say(replay, 1.0, "well")
+    book_of_replays.save_pace(replay, 1.0, "well")
     assert isinstance(book_of_replays.counts(replay), Counts)
     book_of_replays.through(declarations.load(PIPELINE).tier("enrich"))
     book_of_replays.cancel(replay.number)
