@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sluice.driver.engine.contract import INTERVAL
+from sluice.driver.engine.settings import INTERVAL
 from sluice_ops.model.incarnation import Phase, State
 from tests.bench.conftest import keep
 from tests.bench.figures import PERCENTS, widest, within

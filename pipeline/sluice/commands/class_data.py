@@ -89,7 +89,9 @@ def _make_cache(owners: str, cache: Path, run: Callable[[Path], None]) -> bool:
 
 def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     """Run every tier's query in one local JVM, which writes the cache `new` at its end."""
-    from sluice.driver.engine.contract import Setting, engine_of  # noqa: PLC0415 — Spark takes a second
+    from sluice.driver.engine.contract import Standalone  # noqa: PLC0415 — Spark takes a second
+    from sluice.driver.engine.factory import create_engine  # noqa: PLC0415 — as above
+    from sluice.driver.engine.settings import EngineConfig  # noqa: PLC0415 — as above
     from sluice.kafka.reader import Streams  # noqa: PLC0415
 
     kafka = where.kafka_as(User.DRIVER)
@@ -109,19 +111,16 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
         jvm.java.lang.Class.forName(name)
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch, _temporary_below(scratch):
         for tier in declared.tiers:
-            setting = Setting(
-                session,
-                tier,
-                0,
-                Streams(kafka),
-                kafka,
-                where.postgres_as(Role.DRIVER),
-                Path(scratch),
-                list,
-                lambda: 0,
-                lambda: True,
+            config = EngineConfig(
+                session=session,
+                tier=tier,
+                incarnation=0,
+                streams=Streams(kafka),
+                kafka=kafka,
+                postgres=where.postgres_as(Role.DRIVER),
+                home=Path(scratch),
             )
-            engine_of(setting).warm(lambda: True)
+            create_engine(config, Standalone()).warm(lambda: True)
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001
     process.end(WRITE_SECONDS)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from sluice.api.declarations import Pipeline
 from sluice.api.origins import REPLAY
-from sluice.driver.engine.contract import INTERVAL
+from sluice.driver.engine.settings import INTERVAL
 from sluice.kafka.reader import StreamError, Streams, split
 from sluice.postgres import Connected
 from sluice.replay.pace import Pace

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sluice.api.declarations import Tier
 from sluice.api.grouping import Direct
-from sluice.driver.engine.contract import offsets_option
+from sluice.driver.engine.offsets import offsets_option
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
 from sluice.kafka.reader import Streams

@@ -9,8 +9,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sluice.api import declarations
-from sluice.driver.engine.contract import Setting
-from sluice.driver.engine.stateful import WithState
+from sluice.driver.engine.contract import Standalone
+from sluice.driver.engine.settings import EngineConfig
+from sluice.driver.engine.stateful import StatefulEngine
 from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session, settings
 from sluice.driver.state.checkpoint_store import Depot, Folder
@@ -54,6 +55,22 @@ def local_session(lab: Lab, depot: Depot | None = None) -> Iterator[SparkSession
             del os.environ[name]
 
 
+class Ownership(Standalone):
+    """What one incarnation is told: whether it owns the tier, and by which epoch."""
+
+    def __init__(self, runs: "Runs", number: int) -> None:
+        super().__init__()
+        self._runs, self._number = runs, number
+
+    @property
+    def owns(self) -> bool:
+        return self._runs.owner == self._number
+
+    @property
+    def epoch(self) -> int:
+        return self._runs.epoch
+
+
 @dataclass
 class Runs:
     """The incarnations of one tier, in this process: who owns it, and by which right."""
@@ -66,22 +83,30 @@ class Runs:
     depot: Depot | None = None
     max_offsets: int | None = None
     """The most records of a batch, where it is not what the tier says."""
-    engines: list[WithState] = field(default_factory=list)
+    engines: list[StatefulEngine] = field(default_factory=list)
     receipts: dict[int, Receipt] = field(default_factory=dict)
     """Where each incarnation began."""
 
-    def start(self, number: int, partitions: int = STATE_PARTITIONS) -> WithState:
+    def start(self, number: int, partitions: int = STATE_PARTITIONS) -> StatefulEngine:
         tier, where = PIPELINE.tier(self.tier), self.lab.where
         tier = tier if self.max_offsets is None else replace(tier, max_offsets=self.max_offsets)
-        setting = Setting(
-            self.session, tier, number, Streams(where.kafka), where.kafka, where.postgres, self.lab.home,
-            list, lambda: self.epoch, lambda: self.owner == number, partitions=partitions,
-        )  # fmt: skip
+        config = EngineConfig(
+            session=self.session,
+            tier=tier,
+            incarnation=number,
+            streams=Streams(where.kafka),
+            kafka=where.kafka,
+            postgres=where.postgres,
+            home=self.lab.home,
+            partitions=partitions,
+        )
         assert isinstance(tier.sink, Latest)
         self.session.conf.set(
             "spark.sql.shuffle.partitions", partitions
         )  # a driver's own session has it from the start
-        engine = WithState(setting, tier.sink, self.depot or Folder(setting.checkpoints))
+        engine = StatefulEngine(
+            config, Ownership(self, number), tier.sink, self.depot or Folder(config.checkpoints)
+        )
         self.engines.append(engine)
         self.receipts[number] = engine.run()
         return engine
@@ -94,7 +119,7 @@ class Runs:
             engine.hold()
             engine.close()
 
-    def level(self, engine: WithState) -> None:
+    def level(self, engine: StatefulEngine) -> None:
         """Wait until all that is in the inputs is in the ledger."""
         streams = [stream.name for stream in PIPELINE.tier(self.tier).inputs]
 
@@ -109,7 +134,7 @@ class Runs:
         until(f"{self.tier} is level", done)
 
 
-def overtake(first: WithState, second: WithState, give: Callable[[], None]) -> None:
+def overtake(first: StatefulEngine, second: StatefulEngine, give: Callable[[], None]) -> None:
     """Wait until the second has taken its turn; the first is refused then, and holds."""
 
     def written() -> bool:

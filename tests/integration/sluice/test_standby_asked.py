@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from sluice.driver.engine.contract import INTERVAL
+from sluice.driver.engine.settings import INTERVAL
 from sluice.kafka.reader import Streams
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State

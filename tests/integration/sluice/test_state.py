@@ -194,5 +194,5 @@ def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(
     assert table(lab, "sums", 1) == said
     (kept,) = lab.ask("select record ->> 'who', record -> 'hits', record -> 'ids', reason from sums_refused")
     assert kept == ("nobody", *refused, "PostgreSQL text fields cannot contain NUL (0x00) bytes")
-    assert engine._setting.flow.quarantined == 1
+    assert engine._config.flow.quarantined == 1
     assert equation(lab, "summed") == feed.equation("hits")

@@ -45,7 +45,7 @@ class Told:
     """The channel's end, of one incarnation among others whose receipts lie there."""
 
     def __init__(self, me, script, receipts):
-        self.me, self.owns, self.right, self.hands_over = me, True, 1, False
+        self.me, self.owns, self.epoch, self.hands_over = me, True, 1, False
         self.paused_workers, self.leaving = frozenset(), False
         self._script, self._receipts = iter(script), receipts
         self.report = Report(state=State.STARTING, since=0, pid=1)

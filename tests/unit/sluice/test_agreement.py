@@ -77,48 +77,48 @@ def said(channel):
 
 
 def test_all_hear_what_one_has_said_and_the_newest_holds(channel, owner):
-    assert owner.heard() is None
-    owner.say(FIRST)
-    assert owner.keep(WIDER)
+    assert owner.agreed_ways() is None
+    owner.announce_ways(FIRST)
+    assert owner.switch_ways(WIDER)
     following = running(channel, 3)
-    assert following.heard() == said(channel) == WIDER
-    following.say(WIDER)
+    assert following.agreed_ways() == said(channel) == WIDER
+    following.announce_ways(WIDER)
     owner.note(gap_seconds=0.1)
     assert channel.read(paths.report("entry", 2), IncarnationReport).value.ways == WIDER
 
 
 def test_other_ways_are_not_taken_where_somebody_may_have_been_told_to_run(channel, owner):
-    owner.say(FIRST)
+    owner.announce_ways(FIRST)
     own(channel, next=3, phase=Phase.CUT)
-    assert not owner.keep(WIDER)
-    assert owner.heard() == said(channel) == FIRST
-    assert owner.company() == "incarnation 3 is about to take over"
+    assert not owner.switch_ways(WIDER)
+    assert owner.agreed_ways() == said(channel) == FIRST
+    assert owner.other_writer() == "incarnation 3 is about to take over"
 
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_after_a_lost_answer_the_channel_tells_the_valid_routing_epochs(channel, owner, takes):
-    owner.say(FIRST)
+    owner.announce_ways(FIRST)
     channel.loses, channel.takes = True, takes
     with pytest.raises(ChannelAwayError):
-        owner.keep(WIDER)
+        owner.switch_ways(WIDER)
     with pytest.raises(ChannelAwayError):
-        owner.heard()
+        owner.agreed_ways()
     owner.note(gap_seconds=0.1)
     channel.loses = False
     owner.note(gap_seconds=0.2)
-    assert owner.heard() == said(channel) == (WIDER if takes else FIRST)
+    assert owner.agreed_ways() == said(channel) == (WIDER if takes else FIRST)
 
 
 def test_company_is_whoever_is_told_to_put_records_out(channel, owner):
-    assert owner.company() is None
+    assert owner.other_writer() is None
     other = running(channel, 1)
-    assert owner.company() is None, (
+    assert owner.other_writer() is None, (
         "one that was told to before, and stands still, does not hold new partitions up for good"
     )
-    assert other.company() == "incarnation 2 owns the tier"
+    assert other.other_writer() == "incarnation 2 owns the tier"
     own(channel, standby=4, standby_runs=True)
-    assert owner.company() == "incarnation 4 runs beside it"
+    assert owner.other_writer() == "incarnation 4 runs beside it"
     own(channel, standby=4, standby_runs=False)
-    assert owner.company() is None
+    assert owner.other_writer() is None
     channel.loses = True
-    assert owner.company() == "the channel is away"
+    assert owner.other_writer() == "the channel is away"

@@ -119,9 +119,9 @@ def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(
     for _ in range(100):
         made._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError(SPARKS)))
         made.check()
-        assert made._setting.flow.away is not None
+        assert made._config.flow.away is not None
         now[0] += 10
         made.check()
     assert len(made.begun) == 100
-    assert made._setting.flow.restarts == 0, "new code is not on trial for it"
-    assert made._setting.flow.away is None
+    assert made._config.flow.restarts == 0, "new code is not on trial for it"
+    assert made._config.flow.away is None

@@ -71,13 +71,13 @@ def looks(control: ControlTopic) -> None:
 def test_a_run_claims_once_and_its_executors_are_told(kafka: str) -> None:
     control = topic(kafka, Follow(1, OwnerRecord(owner=1, epoch=3)))
     assert control.options() == {}, "a warm-up claims nothing"
-    assert control.sole() is None
+    assert control.sole_seconds() is None
     control.claim()
     control.claim()
     assert control._next == 1
     assert heard(kafka) == Writers(epoch=3, members=(1,))
     assert control.options()["kafka.sluice.epoch"] == "3"
-    assert control.sole() is not None
+    assert control.sole_seconds() is not None
 
 
 def test_a_run_without_zookeeper_stops_when_another_claims(kafka: str) -> None:
@@ -149,12 +149,12 @@ def test_the_owner_leaves_others_out_once_they_had_time_to_stop(kafka: str, cloc
     follow.record = OwnerRecord(owner=2, epoch=6)
     looks(control)
     assert heard(kafka) == Writers(epoch=5, members=(1, 2))
-    assert control.sole() == 0
+    assert control.sole_seconds() == 0
     clock.by += LEAVE_SECONDS
     looks(control)
     assert heard(kafka) == Writers(epoch=6, members=(2,))
     clock.by += 30
-    assert (control.sole() or 0) > 30
+    assert (control.sole_seconds() or 0) > 30
 
 
 def test_the_owner_repeats_what_it_has_said(kafka: str, clock: SimpleNamespace) -> None:

@@ -1,16 +1,15 @@
 """A gate that is held back and let go: what it lets in, and in which runs; over a stream that is a number, and without Spark."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from sluice.api.declarations import Stream, Tier
-from sluice.driver.engine import initial_read, streams
-from sluice.driver.engine.contract import Setting
+from sluice.driver.engine import handover_watch, streams
 from sluice.driver.engine.intake import ROUND_SECONDS, SILENT_SECONDS
-from sluice.driver.engine.streams import IntoStreams
+from sluice.driver.engine.settings import EngineConfig
+from sluice.driver.engine.streams import StreamsEngine
 from sluice.driver.spark.workers import CapacityError
 from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import Bounds, NoStreamError, StreamError
@@ -18,6 +17,7 @@ from sluice.kafka.stream_identity import SameStreams, Watch
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind, Mode
 from tests.unit.sluice.answers import Answers
+from tests.unit.sluice.controlled import FakeControl
 from tests.unit.sluice.few import ONE, Few
 
 BATCH = 100
@@ -25,14 +25,15 @@ RAW = "raw/0"
 AWAY = "Kafka does not answer"
 
 
-class Input:
+class Input(FakeControl):
     """One partition with so many records, a controller's word, and a clock."""
 
     def __init__(self):
+        super().__init__()
         self.end = 0
         self.width = 1
-        self.holding = False
-        self.silent = 0.0
+        self.held_back = False
+        self.seconds_without_controller = 0.0
         self.now = 1000.0
         self.away = False
         self.renewed = False
@@ -83,11 +84,11 @@ class Query:
         self.workers.busy = set()
 
 
-class Gate(IntoStreams):
+class Gate(StreamsEngine):
     """Notes its runs and its jobs instead of having Spark do them."""
 
-    def __init__(self, setting):
-        super().__init__(setting)
+    def __init__(self, config, control):
+        super().__init__(config, control)
         self.runs, self.jobs, self.breaks = [], [], False
         self.none_given = []
         """Runs that were begun while nobody was given tasks."""
@@ -95,7 +96,7 @@ class Gate(IntoStreams):
     def _start(self, begins, _folder, *, by, suffix=""):
         del suffix
         self.runs.append((by, begins[RAW]))
-        workers = self._setting.workers
+        workers = self._config.workers
         if workers.without_tasks == {*workers.on.values()}:
             self.none_given.append(by)
         return cast("Any", Query(workers))
@@ -118,7 +119,7 @@ def given():
 
 @pytest.fixture
 def gate(given, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "guard", lambda _: {})
+    monkeypatch.setattr(streams, "install_guard", lambda _: {})
     monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(streams.time, "monotonic", lambda: given.now)
     tier = Tier(
@@ -130,22 +131,17 @@ def gate(given, tmp_path, monkeypatch):
         mode=Mode.REALTIME,
         max_offsets=BATCH,
     )
-    setting = Setting(
-        cast("Any", None),
-        tier,
-        7,
-        cast("Any", given),
-        "kafka",
-        "postgres",
-        tmp_path,
-        list,
-        lambda: 1,
-        lambda: True,
+    config = EngineConfig(
+        session=cast("Any", None),
+        tier=tier,
+        incarnation=7,
+        streams=cast("Any", given),
+        kafka="kafka",
+        postgres="postgres",
+        home=tmp_path,
         workers=Few(),
-        held=lambda: given.holding,
-        silent=lambda: given.silent,
     )
-    return Gate(setting)
+    return Gate(config, given)
 
 
 def pass_time(gate, given, seconds):
@@ -160,14 +156,14 @@ def test_the_gate_flows_holds_meters_and_flows_again_from_its_position(gate, giv
     assert gate.run().positions == {RAW: 0}
     pass_time(gate, given, 10)
     assert gate.runs == [("entry/7", 0)]
-    given.holding = True
+    given.held_back = True
     given.end = 950
     pass_time(gate, given, 600)
     assert gate._query is None
-    assert gate._setting.flow.metered
+    assert gate._config.flow.metered
     assert gate.jobs == [], "nothing is let in while it is held"
     assert gate.caught_up()
-    given.holding = False
+    given.held_back = False
     pass_time(gate, given, ROUND_SECONDS)
     assert gate.jobs == [("entry/7.1", 0, 100)]
     pass_time(gate, given, 3 * ROUND_SECONDS)
@@ -178,7 +174,7 @@ def test_the_gate_flows_holds_meters_and_flows_again_from_its_position(gate, giv
     ]
     assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
     assert gate.settled() == gate.floor() == {RAW: 950}
-    assert not gate._setting.flow.metered
+    assert not gate._config.flow.metered
 
 
 def test_transaction_markers_are_not_awaited_without_a_live_producer(gate, given, monkeypatch):
@@ -188,7 +184,7 @@ def test_transaction_markers_are_not_awaited_without_a_live_producer(gate, given
         lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False),
     )
     read = [0]
-    monkeypatch.setattr(initial_read, "records_read", lambda _session: (read[0], 1))
+    monkeypatch.setattr(handover_watch, "records_read", lambda _session: (read[0], 1))
     given.end, given.marks = 100, 3
 
     def caught_up(seconds):
@@ -216,11 +212,11 @@ def test_new_partitions_are_read_within_a_minute_where_threads_suffice(gate, giv
     assert given.renewed
     assert len(gate.runs) == 1
     assert gate._query.isActive, "what it can read it goes on reading"
-    assert "`sluice scale entry 3`" in gate._setting.flow.unread
+    assert "`sluice scale entry 3`" in gate._config.flow.unread
     given.width = 2
     pass_time(gate, given, 70)
     assert len(gate.runs) == 2
-    assert gate._setting.flow.unread is None
+    assert gate._config.flow.unread is None
     assert gate._begins.keys() == {RAW, "raw/1"}
 
 
@@ -236,27 +232,27 @@ def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, given
 
 
 def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate, given):
-    given.end, given.holding = 10_000, True
+    given.end, given.held_back = 10_000, True
     gate.run()
     for _ in range(3):
-        given.holding = False
+        given.held_back = False
         pass_time(gate, given, 1)
-        given.holding = True
+        given.held_back = True
         pass_time(gate, given, 100)
     assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), (100, 200), (200, 300)]
     assert gate.runs == []
     assert gate.positions() == gate.floor() == {RAW: 300}
     assert gate.read() == 300
     assert gate.hold().positions == {RAW: 300}
-    assert not gate._setting.flow.metered
+    assert not gate._config.flow.metered
 
 
 def test_a_failed_job_restarts_under_its_own_name_and_metered(gate, given):
-    given.end, given.holding = 1000, True
+    given.end, given.held_back = 1000, True
     gate.run()
-    given.holding, gate.breaks = False, True
+    given.held_back, gate.breaks = False, True
     pass_time(gate, given, 2 * ROUND_SECONDS)
-    assert gate._setting.flow.restarts == 1
+    assert gate._config.flow.restarts == 1
     assert gate.jobs[0] == ("entry/7.1", 0, 100), (
         "what the failed one put out, its successor does not answer for"
     )
@@ -264,7 +260,7 @@ def test_a_failed_job_restarts_under_its_own_name_and_metered(gate, given):
 
 
 def test_without_a_controller_a_hold_ends_and_the_gate_does_not_flood(gate, given):
-    given.end, given.holding, given.silent = 100_000, True, SILENT_SECONDS
+    given.end, given.held_back, given.seconds_without_controller = 100_000, True, SILENT_SECONDS
     gate.run()
     pass_time(gate, given, 10 * SILENT_SECONDS)
     assert [end - begin for _, begin, end in gate.jobs] == [BATCH // 10] * 10
@@ -277,12 +273,12 @@ def test_it_waits_for_kafka_however_long_that_is_away(gate, given):
     gate._query.exception = lambda: RuntimeError("the broker is gone")
     given.away = True
     pass_time(gate, given, 3600)
-    assert gate._setting.flow.away == AWAY
+    assert gate._config.flow.away == AWAY
     given.away = False
     pass_time(gate, given, 5)
     assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
-    assert gate._setting.flow.restarts == 1, "it has failed once"
-    assert gate._setting.flow.away is None
+    assert gate._config.flow.restarts == 1, "it has failed once"
+    assert gate._config.flow.away is None
 
 
 def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(gate, given):
@@ -294,11 +290,11 @@ def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(gate, g
             "it wrote its offsets: java.io.IOException: No space left on device"
         )
         gate.check()
-        assert "No space left on device" in gate._setting.flow.away
+        assert "No space left on device" in gate._config.flow.away
         pass_time(gate, given, 6)
     assert len(gate.runs) == 21
-    assert gate._setting.flow.restarts == 0, "it never failed"
-    assert gate._setting.flow.away is None
+    assert gate._config.flow.restarts == 0, "it never failed"
+    assert gate._config.flow.away is None
 
 
 def test_a_running_query_survives_while_kafka_does_not_answer(gate, given):
@@ -307,7 +303,7 @@ def test_a_running_query_survives_while_kafka_does_not_answer(gate, given):
     before, given.away = gate._query, True
     pass_time(gate, given, 600)
     assert gate._query is before
-    assert gate._setting.flow.restarts == 0
+    assert gate._config.flow.restarts == 0
     given.away, given.width = False, 2
     pass_time(gate, given, 70)
     assert gate._begins.keys() == {RAW, "raw/1"}, "what was added meanwhile is read then"
@@ -315,7 +311,7 @@ def test_a_running_query_survives_while_kafka_does_not_answer(gate, given):
 
 def test_it_can_be_held_while_kafka_does_not_answer(gate, given):
     given.end = 50
-    gate._setting = replace(gate._setting, started=lambda: [{RAW: 20}])
+    given.positions = lambda: [{RAW: 20}]
     gate.run()
     given.away = True
     assert gate.hold().positions == {RAW: 20}, "up to there all is out for certain"
@@ -352,7 +348,7 @@ def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, g
 def test_it_does_not_go_on_in_a_stream_that_was_made_anew(gate, given):
     ids, given.end = Answers(), 50
     said = [Receipt(positions={RAW: 20}, streams={"raw": "first"}, at=0.0)]
-    gate._setting = replace(gate._setting, started=lambda: [{RAW: 20}])
+    given.positions = lambda: [{RAW: 20}]
     gate._inputs = SameStreams(Watch(ids), lambda: said, "")
     assert gate.run().streams == {"raw": "first"}
     assert gate.hold().streams == {"raw": "first"}
@@ -383,10 +379,10 @@ def test_runs_that_are_over_leave_no_folders(gate, given, tmp_path):
     checkpoints = tmp_path / "checkpoints" / "entry"
     for folder in ("3.0", "6.12", "8.0", "internal"):
         (checkpoints / folder).mkdir(parents=True)
-    given.end, given.holding = 1000, True
+    given.end, given.held_back = 1000, True
     gate.run()
     for _ in range(3):
-        given.holding = not given.holding
+        given.held_back = not given.held_back
         pass_time(gate, given, 30)
     assert gate._run >= 2
     assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, (
@@ -395,7 +391,7 @@ def test_runs_that_are_over_leave_no_folders(gate, given, tmp_path):
 
 
 def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given):
-    workers = gate._setting.workers
+    workers = gate._config.workers
     given.end = 50
     gate.run()
     pass_time(gate, given, 5)
@@ -411,11 +407,11 @@ def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given)
     assert gate.none_given == ["entry/7.2"], (
         "of one that is woken: the tasks of the next query wait until those before have ended"
     )
-    assert gate._setting.flow.restarts == 0
+    assert gate._config.flow.restarts == 0
 
 
 def test_a_paused_worker_is_free_before_the_tier_restarts_without_it(gate):
-    workers = gate._setting.workers
+    workers = gate._config.workers
     gate.run()
     workers.busy = {"0", "1"}
     workers.tell(frozenset({ONE}))
@@ -429,7 +425,7 @@ def test_a_paused_worker_is_free_before_the_tier_restarts_without_it(gate):
 
 @pytest.mark.parametrize(("told", "then", "working"), [(set(), {ONE}, {"1"}), ({ONE}, set(), {"0", "1"})])
 def test_where_kafka_is_away_it_begins_on_other_workers_a_little_later(gate, given, told, then, working):
-    workers = gate._setting.workers
+    workers = gate._config.workers
     workers.tell(frozenset(told))
     gate.run()
     before, given.away = gate._query, True

@@ -13,8 +13,8 @@ import pytest
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.sink import SinkAwayError
 from sluice.driver.engine import sink
-from sluice.driver.engine.contract import Setting
-from sluice.driver.engine.sink import HeldError, IntoSink
+from sluice.driver.engine.settings import EngineConfig
+from sluice.driver.engine.sink import HeldError, SinkEngine
 from sluice.driver.engine.sink_rows import NamesakesError, refuse_namesakes
 from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import Bounds, NoStreamError, StreamError
@@ -25,16 +25,17 @@ from sluice.sinks.ledger import Counts
 from sluice.sinks.table import Totals
 from sluice_ops.model.tier import Kind
 from tests.unit.sluice.answers import Answers
+from tests.unit.sluice.controlled import FakeControl
 
 SUMS = Totals("sums", {"who": "text", "n": "bigint"}, key=("who",))
 LAST = LastBatch(7, {"hits/0": 15}, 0.0, 0.0)
 
 
-class Query(IntoSink):
+class Query(SinkEngine):
     """Notes where it begins instead of having Spark do it."""
 
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting, SUMS)
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config, FakeControl(), SUMS)
         self.begun: list[dict[str, int]] = []
         self.trouble: Exception | None = None
         self.last: LastBatch | None = LAST
@@ -48,6 +49,18 @@ class Query(IntoSink):
     def _start(self, begins: dict[str, int], *_more: Any, **_others: Any) -> Any:
         self.begun.append(begins)
         return SimpleNamespace(isActive=True)
+
+
+def engine_config(tier: Tier, incarnation: int, streams: object) -> EngineConfig:
+    return EngineConfig(
+        session=cast("Any", None),
+        tier=tier,
+        incarnation=incarnation,
+        streams=cast("Any", streams),
+        kafka="kafka",
+        postgres="postgres",
+        home=cast("Any", None),
+    )
 
 
 @pytest.fixture
@@ -65,8 +78,7 @@ def query(oldest: int = 0, end: int = 20, stream: Stream | None = None) -> Query
     tier = Tier(
         "counts", Kind.PROCESSING, (stream or Stream("hits", "who string"),), lambda hits: hits, sink=SUMS
     )
-    words: Any = (None, tier, 3, given, "kafka", "postgres", None, list, lambda: 1, lambda: True)
-    return Query(Setting(*words))
+    return Query(engine_config(tier, 3, given))
 
 
 def failed(made: Query) -> None:
@@ -89,7 +101,7 @@ def test_what_is_away_is_waited_for_however_long(clock: list[float], trouble: Ex
     clock[0] += 2
     made.check()
     assert made.begun == [{"hits/0": 15}]
-    assert made._setting.flow.restarts == 1
+    assert made._config.flow.restarts == 1
 
 
 def test_a_stream_that_is_not_there_is_not_waited_for(clock: list[float]) -> None:
@@ -136,7 +148,7 @@ def test_retry_after_is_respected_and_a_hold_ends_the_wait(
     with pytest.raises(HeldError):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     assert waits == [sink.AWAY_SECONDS, 60.0]
-    assert made._setting.flow.away == "crm takes no records: it answers 429"
+    assert made._config.flow.away == "crm takes no records: it answers 429"
 
 
 def test_where_records_are_gone_it_says_how_to_go_on() -> None:
@@ -211,7 +223,7 @@ def test_a_batch_that_was_read_while_a_leader_was_elected_is_read_again(
     began = len(made.begun)
     made.check()
     assert len(made.begun) == began + 1
-    assert made._setting.flow.restarts == 0, "an election is no failure"
+    assert made._config.flow.restarts == 0, "an election is no failure"
     made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     assert [batch.epochs for batch in written] == [{"hits/0": 4}]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sluice.api.declarations import Stream, Tier
 from sluice.driver.engine import streams as into_streams
-from sluice.driver.engine.contract import Setting
-from sluice.driver.engine.streams import IntoStreams
+from sluice.driver.engine.settings import EngineConfig
+from sluice.driver.engine.streams import StreamsEngine
 from sluice.kafka import output_tail
 from sluice.kafka.positions import OutputRecord, RecordsGoneError
 from sluice.kafka.reader import Bounds, Seen
@@ -24,8 +24,9 @@ from sluice.sinks.batches import Batch, LastBatch
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind
 from tests.unit.sluice.answers import Answers
+from tests.unit.sluice.controlled import FakeControl
 from tests.unit.sluice.few import Few
-from tests.unit.sluice.test_sink_queries import Query
+from tests.unit.sluice.test_sink_queries import Query, engine_config
 
 RAW = "raw/0"
 NO_LOSS = 0
@@ -120,8 +121,7 @@ class IntoTable:
             lambda raw: raw,
             sink=cast("Any", SimpleNamespace(name="loaded")),
         )
-        words: Any = (None, tier, 3, self.log, "kafka", "postgres", None, list, lambda: 1, lambda: True)
-        self.query = Query(Setting(*words))
+        self.query = Query(engine_config(tier, 3, self.log))
         self.query._watch = Watch(self.log if self.checked else None)
         self.query.last, self.batch = self.last, None
         self.query._write = self._write  # type: ignore[method-assign]
@@ -161,7 +161,7 @@ class IntoTable:
         return self.written
 
 
-class Gate(IntoStreams):
+class Gate(StreamsEngine):
     """Has a test read for it."""
 
     def _start(self, *_: object, **_more: object) -> Any:
@@ -212,12 +212,21 @@ class IntoStream:
             (Stream("copied", "value string"),),
             filters=self.filters,
         )
-        setting = Setting(
-            cast("Any", None), tier, self.number, cast("Any", self.log), "kafka", "postgres", self.home,
-            lambda: [receipt.positions for receipt in self.receipts], lambda: 1, lambda: True,
-            workers=Few(), receipts=lambda: self.receipts, identities=self.log if self.checked else None,
-        )  # fmt: skip
-        self.gate = Gate(setting)
+        config = EngineConfig(
+            session=cast("Any", None),
+            tier=tier,
+            incarnation=self.number,
+            streams=cast("Any", self.log),
+            kafka="kafka",
+            postgres="postgres",
+            home=self.home,
+            workers=Few(),
+            identities=cast("Any", self.log if self.checked else None),
+        )
+        control = FakeControl()
+        control.positions = lambda: [receipt.positions for receipt in self.receipts]
+        control.said = lambda: self.receipts
+        self.gate = Gate(config, control)
         self.gate._inputs._watch = Watch(self.log if self.checked else None, lambda: self.now)
         self._began(self.gate.run())
 
@@ -282,7 +291,7 @@ class IntoStream:
 @pytest.fixture(scope="module", autouse=True)
 def _without_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(into_streams, "guard", lambda _: {})
+        patch.setattr(into_streams, "install_guard", lambda _: {})
         patch.setattr(output_tail, "FEW_RECORDS", 4)
         patch.setattr(
             into_streams, "drop_runs", lambda *_, **_more: None

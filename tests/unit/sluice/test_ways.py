@@ -11,15 +11,16 @@ from sluice.api.declarations import Stream, Tier
 from sluice.api.grouping import Fields, Global
 from sluice.api.marks import first_seen
 from sluice.driver.control import routing_epochs as ways
-from sluice.driver.control.routing_epochs import ALONE_SECONDS, Alone, Apart
+from sluice.driver.control.routing_epochs import ALONE_SECONDS, LocalAgreement, SoleWriter
 from sluice.driver.engine import partition_growth, streams
-from sluice.driver.engine.contract import Setting
-from sluice.driver.engine.streams import IntoStreams
+from sluice.driver.engine.settings import EngineConfig
+from sluice.driver.engine.streams import StreamsEngine
 from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Bounds, Seen, StreamError
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.routing_epochs import Way, Ways, begun, newest
 from sluice_ops.model.tier import Kind, Mode
+from tests.unit.sluice.controlled import FakeControl
 from tests.unit.sluice.few import Few
 
 RAW = "raw/0"
@@ -45,7 +46,7 @@ class World:
         self.out: dict[int, list[OutputRecord]] = {number: [] for number in range(20)}
         self.put: list[tuple[int, int]] = []
         """Offsets of the input with the partition of the output, in the order in which they were put."""
-        self.said = Apart()
+        self.said = LocalAgreement()
         self.owner: Any = None
         self.beside: Any = None
         self.fails, self.lost, self.away = False, False, False
@@ -87,59 +88,70 @@ class World:
         self.put.append((offset, partition))
 
 
-class Said:
+class Said(FakeControl):
     """One run's end of what all have said."""
 
     def __init__(self, world, run):
+        super().__init__()
         self.world, self.run = world, run
 
-    def heard(self):
+    @property
+    def owns(self):
+        return self.world.owner is self.run
+
+    def agreed_ways(self):
         if self.world.lost and self._asked():
             self.world.lost = False
             message = "ZooKeeper is away"
             raise ChannelAwayError(message)
-        return self.world.said.heard()
+        return self.world.said.agreed_ways()
 
     def _asked(self):
         return self.run._metered is not None
 
-    def say(self, ways):
-        self.world.said.say(ways)
+    def announce_ways(self, ways):
+        self.world.said.announce_ways(ways)
 
-    def keep(self, ways):
+    def switch_ways(self, ways):
         assert self.world.beside is None
         if self.world.fails:
             self.world.fails = False
             return False
-        return self.world.said.keep(ways)
+        return self.world.said.switch_ways(ways)
 
-    def company(self):
+    def other_writer(self):
         return None if self.world.owner is self.run and self.world.beside is None else "another run"
 
 
-class Run(IntoStreams):
+class Run(StreamsEngine):
     """Puts records out when it is told to, in the order of its input."""
 
     at = 0
 
     def __init__(self, world, number, tmp_path):
         self.world = world
-        setting = Setting(
-            cast("Any", None), TIER, number, cast("Any", world), "kafka", "postgres", tmp_path,
-            list, lambda: 1, lambda: world.owner is self, workers=Few(), ways=Said(world, self),
-        )  # fmt: skip
-        super().__init__(setting)
+        config = EngineConfig(
+            session=cast("Any", None),
+            tier=TIER,
+            incarnation=number,
+            streams=cast("Any", world),
+            kafka="kafka",
+            postgres="postgres",
+            home=tmp_path,
+            workers=Few(),
+        )
+        super().__init__(config, Said(world, self))
 
     def _start(self, begins, _folder, *, by, suffix=""):
         self.by, self.at = by, begins[RAW]
-        self.count = self._added.partitions(self._ways, suffix)["hits"]
+        self.count = self._growth.partitions(self._ways, suffix)["hits"]
         query = SimpleNamespace(isActive=True, exception=lambda: None, runId=None)
         query.stop = lambda: setattr(query, "isActive", False)
         return cast("Any", query)
 
     def _put_through(self, begins, until):
         for offset in range(begins[RAW], until[RAW]):
-            self.world.take(offset, self._by, self._added.partitions(self._ways, "")["hits"])
+            self.world.take(offset, self._by, self._growth.partitions(self._ways, "")["hits"])
 
     def _is_planned(self):
         return True
@@ -155,7 +167,7 @@ class Run(IntoStreams):
 
 @pytest.fixture
 def patched(monkeypatch):
-    monkeypatch.setattr(streams, "guard", lambda _: {})
+    monkeypatch.setattr(streams, "install_guard", lambda _: {})
     monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
 
 
@@ -284,7 +296,7 @@ def test_a_run_that_counts_anew_would_have_records_taken_twice(world, tmp_path):
     world.owner = begin(world, 1, tmp_path)
     play(world, 40)
     world.count = 3
-    world.said = Apart()
+    world.said = LocalAgreement()
     world.owner = begin(world, 2, tmp_path)
     play(world, 40)
     with pytest.raises(AssertionError):
@@ -299,7 +311,7 @@ def test_the_next_run_and_a_handover_keep_the_routing_for_a_minute(world, tmp_pa
     play(world, 100)
     assert (world.owner.count, world.beside.count) == (2, 2)
     assert (
-        world.owner._setting.flow.narrow
+        world.owner._config.flow.narrow
         == "hits has 3 partitions and 2 of them get records, until this run is alone; another run"
     )
     world.owner, world.beside = world.beside, None
@@ -307,8 +319,8 @@ def test_the_next_run_and_a_handover_keep_the_routing_for_a_minute(world, tmp_pa
     assert world.owner.count == 2
     play(world, int(ALONE_SECONDS))
     assert world.owner.count == 3
-    assert world.owner._setting.flow.narrow is None
-    since = world.said.heard().since[RAW]
+    assert world.owner._config.flow.narrow is None
+    since = world.said.agreed_ways().since[RAW]
     assert all(partition == key(offset) % (2 if offset < since else 3) for offset, partition in world.put)
     judge(world)
 
@@ -318,7 +330,7 @@ def test_order_by_key_goes_on_over_the_change(world, tmp_path):
     play(world, 30)
     world.count = 3
     play(world, 200)
-    since = world.said.heard().since[RAW]
+    since = world.said.agreed_ways().since[RAW]
     first = next(index for index, (offset, _) in enumerate(world.put) if offset >= since)
     assert {offset for offset, _ in world.put[:first]} == set(range(since)), (
         "all before is out before the first that goes another way"
@@ -334,7 +346,7 @@ def test_a_run_that_nobody_tells_of_holds_it_up_while_its_records_show(world, tm
         play(world, 5)
         lost.flow(5)
     assert world.owner.count == 2
-    assert "records of no other one" in world.owner._setting.flow.narrow
+    assert "records of no other one" in world.owner._config.flow.narrow
     play(world, 150)
     assert world.owner.count == 3
 
@@ -347,7 +359,7 @@ def test_where_nothing_comes_out_or_much_waits_it_keeps_to_its_ways(world, tmp_p
     assert world.owner.count == 2
     world.end += TIER.max_offsets + 5_000
     play(world, 100)
-    assert "it is behind" in world.owner._setting.flow.narrow
+    assert "it is behind" in world.owner._config.flow.narrow
     judge(world)
 
 
@@ -375,7 +387,7 @@ def test_a_job_that_fails_in_between_leaves_it_by_its_ways(world, tmp_path, monk
     monkeypatch.setattr(Run, "_put_through", breaks)
     play(world, 300)
     assert world.owner.count == 3
-    assert world.owner._setting.flow.restarts == 1
+    assert world.owner._config.flow.restarts == 1
     judge(world)
 
 
@@ -402,18 +414,18 @@ def test_ways_say_what_is_unused_and_take_in_what_is_new_or_made_anew():
 
 def test_a_warm_up_is_routed_as_its_run_and_over_existing_partitions(world, tmp_path):
     run = Run(world, 1, tmp_path)
-    assert run._added.partitions(None, "") == {"hits": 2, "one": 1, "raw.quarantine": 1}, (
+    assert run._growth.partitions(None, "") == {"hits": 2, "one": 1, "raw.quarantine": 1}, (
         "nobody has said anything"
     )
     gone = begun({"hits": 2, "gone": 9})
-    world.said.say(gone.widened({"hits": 7}, {RAW: 3}))
+    world.said.announce_ways(gone.widened({"hits": 7}, {RAW: 3}))
     world.count = 9
-    assert run._added.partitions(None, "")["hits"] == 7
-    assert run._added.partitions(None, ".warm-up")["hits"] == 1
+    assert run._growth.partitions(None, "")["hits"] == 7
+    assert run._growth.partitions(None, ".warm-up")["hits"] == 1
 
 
 def test_alone_is_who_has_shown_itself_and_nobody_else_for_a_minute():
-    alone = Alone()
+    alone = SoleWriter()
     alone.look(0, "t/1", {"t/1"})
     assert not alone.lasts(ALONE_SECONDS - 1)
     assert alone.lasts(ALONE_SECONDS)

@@ -115,7 +115,7 @@ class Follow:
         """Whether this incarnation owns the tier."""
         return self._record.owner == self.me
 
-    def relieved(self) -> bool:
+    def standby_is_ready(self) -> bool:
         """Tell whether a warm standby could take over at once."""
         number = self._record.standby
         if not self.owns or number is None or self._record.standby_runs:
@@ -137,7 +137,7 @@ class Follow:
         return self._record
 
     @property
-    def right(self) -> int:
+    def epoch(self) -> int:
         """The epoch of the last owner record that had this incarnation run."""
         return self.report.epoch
 
@@ -147,12 +147,12 @@ class Follow:
         return frozenset(self._record.paused_workers if self.owns else ())
 
     @property
-    def held(self) -> bool:
+    def held_back(self) -> bool:
         """Whether to let nothing in, because a tier further on is behind."""
         return self._record.held_for is not None
 
     @property
-    def silent(self) -> float:
+    def seconds_without_controller(self) -> float:
         """For how long there has been nobody who could end that. Unit: seconds."""
         return time.monotonic() - self._heard
 
@@ -207,7 +207,7 @@ class Follow:
     def _hear(self) -> None:
         """Look now and then, while it is held back, whether there is a controller."""
         now = time.monotonic()
-        if not self.held:
+        if not self.held_back:
             self._heard = now
         elif now - self._asked > LOOK_SECONDS:
             self._asked = now
@@ -217,7 +217,7 @@ class Follow:
             except (ChannelAwayError, ConflictError) as error:
                 log.info("whether anybody decides is not known", error=str(error))
 
-    def started(self) -> list[dict[str, int]]:
+    def complete_positions(self) -> list[dict[str, int]]:
         """Return up to where all was out when an incarnation of the tier started or settled, as far as they said; this one's included."""
         found = _said(self.report)
         try:
@@ -260,19 +260,19 @@ class Follow:
 
     # -- by which ways its records go (`sluice.driver.control.routing_epochs`)
 
-    def heard(self) -> Ways | None:
+    def agreed_ways(self) -> Ways | None:
         """Return the ways that hold, of what all incarnations of the tier have said; ChannelAwayError where that cannot be read."""
         self._make_sure()
         return newest((self.report.ways, *said_ways(self._channel, self._tier)))
 
-    def say(self, ways: Ways) -> None:
+    def announce_ways(self, ways: Ways) -> None:
         """Say by which ways it begins."""
         self.note(ways=ways)
 
-    def keep(self, ways: Ways) -> bool:
+    def switch_ways(self, ways: Ways) -> bool:
         """Say that it takes other ways from now on, unless anybody may have been told to run meanwhile; return whether it is said.
 
-        Whoever is told later reads it. ChannelAwayError where nobody knows whether it is said; `heard` finds it out.
+        Whoever is told later reads it. ChannelAwayError where nobody knows whether it is said; `agreed_ways` finds it out.
         """
         report = self.report.model_copy(update={"ways": ways})
         mine = Write(paths.report(self._tier, self.me), report, ANY_VERSION)
@@ -287,7 +287,7 @@ class Follow:
         self.report = self._said = report
         return True
 
-    def company(self) -> str | None:
+    def other_writer(self) -> str | None:
         """Say who else is told to put out this tier's records, now or soon; None where nobody is.
 
         Whoever was told to before, and cannot be reached, has lost its right to write in Kafka (`sluice.driver.control.write_fence`).

@@ -1,6 +1,8 @@
-"""What runs of a tier have to agree on before a record goes another way than those before it (decision record 0040). Pure.
+"""What runs of a tier agree on before records are spread over other partitions than before (decision record 0040). Pure.
 
-The driver's end of the channel is the agreement (`sluice.driver.control.control_channel`); `Alone` tells when nobody else puts records out.
+`sluice.driver.control.control_channel` implements the agreement. `SoleWriter` tells when no other
+run writes records any more. A routing epoch (`Way`) is a stretch of the inputs whose records are
+spread over the same number of output partitions; `Ways` holds all routing epochs of a tier.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,82 +14,84 @@ from sluice.api.grouping import Global
 from sluice_ops.model.routing_epochs import Ways, newest
 
 ALONE_SECONDS = 60.0
-"""For so long no other run's records may have come out: one that was ended, or killed, is gone by then, and its executors too."""
+"""For this long no other run's records may have come out. A run that was stopped or killed, and its
+executors, are gone by then."""
 LOOK_SECONDS = 2.0
-"""Between two looks at who puts records out, while there are partitions that are not used."""
+"""Time between two checks for other writers, while some output partitions are unused."""
 
 
-class Agreement(Protocol):
-    """What the incarnations of a tier have said to each other of their ways."""
+class RoutingAgreement(Protocol):
+    """What the incarnations of a tier have told each other about their routing epochs."""
 
-    def heard(self) -> Ways | None:
-        """Return the ways that hold; an error where that cannot be read."""
+    def agreed_ways(self) -> Ways | None:
+        """Return the valid routing epochs, None if no run has announced any; an error if they cannot be read."""
 
-    def say(self, ways: Ways) -> None:
-        """Say by which ways a run begins."""
+    def announce_ways(self, ways: Ways) -> None:
+        """Report the routing epochs with which a run begins."""
 
-    def keep(self, ways: Ways) -> bool:
-        """Take other ways from now on, if nobody else may have been told to run meanwhile; return whether it is so."""
+    def switch_ways(self, ways: Ways) -> bool:
+        """Make other routing epochs valid from now on; return False if another incarnation may have been told to run."""
 
-    def company(self) -> str | None:
-        """Say who else is told to put out the tier's records; None where nobody is."""
+    def other_writer(self) -> str | None:
+        """Return a sentence that names another incarnation with orders to write the tier's records; None if none has."""
 
 
-class Apart:
-    """The agreement of an engine that no other one runs beside: in memory."""
+class LocalAgreement:
+    """The agreement of an engine without other incarnations, kept in memory."""
 
     def __init__(self) -> None:
-        """Begin with nothing said."""
-        self._said: Ways | None = None
+        """Begin without routing epochs."""
+        self._ways: Ways | None = None
 
-    def heard(self) -> Ways | None:
-        """Return what was said last."""
-        return self._said
+    def agreed_ways(self) -> Ways | None:
+        """Return the routing epochs that were announced or switched to last."""
+        return self._ways
 
-    def say(self, ways: Ways) -> None:
-        """Keep it."""
-        self._said = newest((ways, self._said))
+    def announce_ways(self, ways: Ways) -> None:
+        """Keep them, unless newer ones are known."""
+        self._ways = newest((ways, self._ways))
 
-    def keep(self, ways: Ways) -> bool:
-        """Keep it."""
-        self._said = ways
+    def switch_ways(self, ways: Ways) -> bool:
+        """Keep them; return True."""
+        self._ways = ways
         return True
 
-    def company(self) -> str | None:
-        """Nobody else knows of it."""
+    def other_writer(self) -> str | None:
+        """Return None: no other incarnation exists."""
 
 
 @dataclass
-class Alone:
-    """For how long records of one run alone have come out."""
+class SoleWriter:
+    """Measures how long the records of one run alone have come out."""
 
     _since: float | None = None
-    _shown: bool = False
+    _wrote: bool = False
+    """Whether records of that run have come out."""
 
     def look(self, now: float, mine: str, runs: Collection[str]) -> None:
-        """Take note of the runs whose records have come out since the last look."""
+        """Take the names of the runs whose records have come out since the last look."""
         if set(runs) - {mine}:
             self.forget()
             return
         self._since = now if self._since is None else self._since
-        self._shown |= mine in runs
+        self._wrote |= mine in runs
 
     def lasts(self, now: float) -> bool:
-        """Tell whether that is long enough; where nothing comes out, nobody knows."""
-        return self._shown and self._since is not None and now - self._since >= ALONE_SECONDS
+        """Tell whether this has lasted ALONE_SECONDS; False while no record comes out, which proves nothing."""
+        return self._wrote and self._since is not None and now - self._since >= ALONE_SECONDS
 
     def forget(self) -> None:
-        """Begin anew."""
-        self._since, self._shown = None, False
+        """Start the measurement again."""
+        self._since, self._wrote = None, False
 
 
-def spread(tier: Tier) -> list[str]:
-    """Name the outputs where the way of a record hangs on how many partitions there are."""
+def spread_outputs(tier: Tier) -> list[str]:
+    """Return the outputs whose number of partitions decides where a record goes."""
     return [stream.name for stream in tier.outputs if not isinstance(stream.grouping, Global)]
 
 
 def unused_sentence(unused: Mapping[str, int], now: Mapping[str, int], why: str) -> str:
-    """Say which partitions get no records, and what that waits for."""
+    """Return a sentence that names the partitions without records, and what must happen before they get records."""
     streams = ", ".join(
         f"{name} has {count} partitions and {now[name]} of them get records"
         for name, count in sorted(unused.items())

@@ -48,7 +48,7 @@ class WriterFence(Protocol):
     def options(self) -> dict[str, str]:
         """Return the options of Kafka's sink that have executors end with the right."""
 
-    def sole(self) -> float | None:
+    def sole_seconds(self) -> float | None:
         """Return for how long the topic has said that nobody else may write. Unit: seconds. None: the run has no claim there."""
 
 
@@ -65,7 +65,7 @@ class Unfenced:
         """Executors follow nothing."""
         return {}
 
-    def sole(self) -> float | None:
+    def sole_seconds(self) -> float | None:
         """Nobody else ever had the right."""
         return float("inf")
 
@@ -171,7 +171,7 @@ class ControlTopic:
             "kafka.sluice.epoch": str(self._claim.epoch),
         }
 
-    def sole(self) -> float | None:
+    def sole_seconds(self) -> float | None:
         """Return for how long the topic has said that nobody else may write."""
         if self._claim is None:
             return None

@@ -1,33 +1,52 @@
-"""Watching a realtime tier's output while it is handed over: whether the new run has passed the old one, and the gap."""
+"""Tells when a new run is level with the old one, and how large the gap in the output was.
+
+`Handover` watches the output while a tier is handed over. `InitialRead` counts what the new run has
+read, which decides where little comes out.
+"""
 
 import itertools
+import math
 import threading
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 
-from sluice.kafka.reader import Seen, parse, split
+from sluice.driver.spark.slots import records_read
+from sluice.kafka.reader import Seen, StreamError, Streams, parse, split
 from sluice_ops.model.kafka_access import LOOKERS
 from sluice_ops.site.brokers import brokers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = structlog.get_logger()
 
 AFTER_SECONDS = 4.0
-"""How long it goes on watching after the new run has caught up: the old one stops in this time."""
+"""The watch goes on this long after the new run has caught up; the old run stops in this time."""
 AT_MOST_SECONDS = 120.0
-"""How long it goes on watching where neither run is behind the other, nor level: little comes out."""
+"""The longest watch while little comes out, so that neither run is behind and none is level."""
 CLOSE_MS = 100
-"""The new run is level with the old one when the records that it puts out now arrived not much before the old one's."""
+"""The new run is level if the records that it writes arrived at most this much before the old run's."""
+ASK_SECONDS = 0.5
+"""Time between two questions to the JVM about records read; each costs it some hundred calls."""
+STANDS_SECONDS = 5.0
+"""After this long without reading, the records in the inputs are counted one by one. Executors
+report every two seconds."""
 
 
 class Handover:
-    """Reads the output in a thread of its own, until the old run has stopped."""
+    """Reads the output in a thread of its own until the old run has stopped."""
 
     def __init__(
         self, kafka: str, outputs: dict[str, int], by: str, begins: dict[str, int], ends: dict[str, int]
     ) -> None:
-        """Watch the output from `outputs` on, while the run `by` goes from `begins` over the input's `ends` to the present."""
+        """Watch the output from the offsets `outputs` on.
+
+        Meanwhile the run `by` reads from `begins` over the inputs' present `ends` and on.
+        """
         self._tier = by.partition("/")[0]
         self._outputs = outputs
         self._front = Front(by, begins, ends)
@@ -39,7 +58,8 @@ class Handover:
                 **brokers(kafka).client,
                 "group.id": LOOKERS,
                 "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",  # the record before the end may have expired, and what comes after it is looked for
+                # the record before the end may have expired; the records after it are needed
+                "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 20,
                 "log_level": 2,
             }
@@ -51,19 +71,19 @@ class Handover:
         self._thread.start()
 
     def passed(self) -> bool:
-        """Tell whether the new run is level with the old one; never so when there was nothing to put out, which shows elsewhere."""
+        """Tell whether the new run is level with the old one; False if nothing was to come out."""
         return self._level.is_set()
 
     def behind(self) -> bool:
-        """Tell whether the old run has put out what the new one has not."""
+        """Tell whether the old run has written records that the new run has not."""
         return self._front.behind()
 
     def gap(self) -> float | None:
-        """Return the largest time without anything new in the output, once the watching is over."""
+        """Return the longest time without new output; None until the watch is over. Unit: seconds."""
         return self._gap
 
     def stop(self) -> None:
-        """End the watching."""
+        """End the watch."""
         self._stop.set()
 
     def _watch(self) -> None:
@@ -90,7 +110,7 @@ class Handover:
 
 
 class Front:
-    """How far two runs of a tier are in its output, and when something new came out. Pure."""
+    """How far two runs of a tier are in its output, and when new records came out. Pure."""
 
     def __init__(self, by: str, begins: dict[str, int], ends: dict[str, int]) -> None:
         """Begin when the run `by` begins."""
@@ -104,11 +124,11 @@ class Front:
         self._stamps: list[tuple[int, int]] = []
 
     def before(self, seen: Seen) -> None:
-        """Take a record that was there when it began."""
+        """Take a record that was written before the run began."""
         self._before = max(self._before, seen.out.at)
 
     def saw(self, seen: Seen) -> None:
-        """Take a record that was put out since."""
+        """Take a record that was written since the run began."""
         out, arrived = seen.out, seen.arrived or seen.out.at
         runs = self._mine if out.by == self._by else self._others
         runs[out.partition] = max(arrived, runs.get(out.partition, arrived))
@@ -119,22 +139,57 @@ class Front:
             self._stamps.append((out.at, arrived))
 
     def behind(self) -> bool:
-        """Tell whether the old run has put out what the new one has not."""
+        """Tell whether the old run has written records that the new run has not."""
         return any(
             self._mine.get(partition, 0) < arrived - CLOSE_MS
             for partition, arrived in list(self._others.items())
         )
 
     def level(self) -> bool:
-        """Tell whether everything is out that was there when it began, and the old run is no further."""
+        """Tell whether the new run has written everything that waited at its start, and the old run is no further."""
         return not self._left and not self._idle and not self.behind()
 
     def gap(self) -> float | None:
-        """Return the largest time without anything new. Unit: seconds."""
+        """Return the longest time without new output. Unit: seconds."""
         if not self._stamps or not self._before:
             return None
         ordered = sorted([(self._before, 0), *self._stamps])
-        # a record that had not arrived yet was not waited for
+        # time before the next record arrived is not part of a gap
         return (
             max(after[0] - max(before[0], min(after)) for before, after in itertools.pairwise(ordered)) / 1000
         )
+
+
+class InitialRead:
+    """Compares the records that the tasks of a run have read with the records that waited when the run began."""
+
+    def __init__(self, begins: Mapping[str, int], ends: Mapping[str, int]) -> None:
+        """Expect the records of each partition between `begins` and `ends`."""
+        self._begins, self._ends = begins, ends
+        self.needed = sum(ends[place] - begin for place, begin in begins.items())
+        """Offsets to read. Where senders use transactions, offsets are more than records."""
+        self._count, self._stands_since = -1, 0.0
+        """The records read at the last look, and since when the number is the same."""
+        self._asked = 0.0
+
+    def is_over(self, session: "SparkSession", streams: Streams) -> bool:
+        """Tell whether all of these records are read, as far as Spark had heard at the last look."""
+        now = time.monotonic()
+        if now < self._asked + ASK_SECONDS:
+            return False
+        self._asked = now
+        count, tasks = records_read(session)
+        if count != self._count:
+            self._count, self._stands_since = count, now
+        elif count < self.needed and now > self._stands_since + STANDS_SECONDS:
+            waiting = {
+                place: (first, end)
+                for place, first in self._begins.items()
+                if (end := self._ends[place]) > first
+            }
+            try:
+                self.needed = sum(len(streams.held(place, *within)) for place, within in waiting.items())
+            except StreamError:
+                return False  # Kafka does not answer: the count stays unknown, and the query goes on
+            self._stands_since = math.inf
+        return tasks >= len(self._begins) and count >= self.needed

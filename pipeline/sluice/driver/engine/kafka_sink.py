@@ -1,10 +1,14 @@
-"""What puts a tier's records into Kafka: its query, and the jobs that let records in by measure. Called by `into_streams`."""
+"""Writes a tier's records into Kafka: the query, the jobs of a tier that is held back, and the producers' guard."""
 
 import json
+import tempfile
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sluice.driver.engine.contract import INTERVAL, Setting, offsets_option, source
+from sluice.driver.engine.offsets import offsets_option, source
+from sluice.driver.engine.settings import INTERVAL, EngineConfig
 from sluice.kafka.positions import GIVE_UP_MS
 from sluice.records import lineage
 from sluice.records.routing import outgoing
@@ -12,19 +16,47 @@ from sluice_ops.model.tier import Mode
 from sluice_ops.site.brokers import brokers
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 BATCH_MINUTES = 24 * 60
-"""Length of a batch of real-time mode. Its end costs a second of output; it tells exactly up to where all is out (decision record 0042)."""
+"""Length of a batch in realtime mode. Its end costs a second of output, and tells exactly up to where
+the output is complete (decision record 0042)."""
 APART_MINUTES = 17
-"""So much longer it is with each hop to the pipeline's end: those that begin together end a quarter of an hour apart for a month."""
+"""Batches are longer by this for each hop to the pipeline's end. Tiers that start together then end
+their batches at least a quarter of an hour apart for a month."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
-"""How long a record may wait for company: without it every record is a request to the broker, and none waits."""
+"""How long a record may wait for others in one request. At 0 each record is a request of its own."""
+GUARD_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("ProducerGuard", "WriterFence"))
+GUARD = {"kafka.interceptor.classes": "sluice.WriterFence,sluice.ProducerGuard"}
+"""The option of Kafka's sink after `install_guard`. Without options of its own the fence does nothing
+(`sluice.driver.control.write_fence`)."""
 
 
-def begin(  # noqa: PLR0913, PLR0917 - what one run is
-    setting: Setting,
+def install_guard(session: "SparkSession") -> dict[str, str]:
+    """Give the executors the producer guard, and return the option that makes their producers use it.
+
+    An executor ends with the first record that Kafka refuses, so that the output has no hole (decision
+    record 0033). Spark offers no place for that except a class of Kafka's producer. The guard is Java,
+    compiled by the compiler that Spark uses for its own code.
+    """
+    spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to
+    with (
+        tempfile.NamedTemporaryFile(prefix="sluice-holes-", suffix=".jar", delete=False) as jar,
+        zipfile.ZipFile(jar, "w") as archive,
+    ):
+        # each jar has a name of its own, for Spark knows jars by their names
+        for java_file in GUARD_SOURCES:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.cook(java_file.read_text())
+            for name, code in dict(compiler.getBytecodes()).items():
+                archive.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+    spark._jsc.sc().addJar(jar.name)  # noqa: SLF001
+    return GUARD
+
+
+def begin(  # noqa: PLR0913, PLR0917 - the parts of one run
+    config: EngineConfig,
     begins: dict[str, int],
     folder: str,
     by: str,
@@ -32,45 +64,51 @@ def begin(  # noqa: PLR0913, PLR0917 - what one run is
     guard: Mapping[str, str],
     suffix: str = "",
 ) -> "StreamingQuery":
-    """Begin the query of the run `by` there, on a checkpoint of its own; `partitions` are those over which it spreads its records."""
-    realtime = setting.tier.mode is Mode.REALTIME
-    most = {} if realtime else {"maxOffsetsPerTrigger": str(setting.tier.max_offsets)}
-    records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))} | most)
-    out = written(setting, records, by, partitions, suffix)
+    """Start the query of the run `by` at the offsets `begins`, with its checkpoint in `folder`.
+
+    `partitions` gives the number of partitions over which the records of each output are spread.
+    """
+    realtime = config.tier.mode is Mode.REALTIME
+    batch_limit = {} if realtime else {"maxOffsetsPerTrigger": str(config.tier.max_offsets)}
+    records = source(config, {"startingOffsets": json.dumps(offsets_option(begins))} | batch_limit)
+    out = written(config, records, by, partitions, suffix)
     writer = (
         out.writeStream.format("kafka")
-        .queryName(f"{setting.tier.name} {by}")
+        .queryName(f"{config.tier.name} {by}")
         .outputMode("update" if realtime else "append")
     )
-    writer = writer.options(checkpointLocation=folder, **into_kafka(setting, guard))
+    writer = writer.options(checkpointLocation=folder, **into_kafka(config, guard))
     if realtime:
-        return writer.trigger(realTime=batch_length(setting.distance)).start()
+        return writer.trigger(realTime=batch_length(config.distance)).start()
     return writer.trigger(processingTime=f"{INTERVAL:g} seconds").start()
 
 
 def batch_length(distance: int) -> str:
-    """Return how long a realtime tier's batches are, so many hops from the pipeline's end."""
+    """Return the length of a realtime tier's batches, `distance` hops from the pipeline's end."""
     return f"{BATCH_MINUTES + APART_MINUTES * distance} minutes"
 
 
 def written(
-    setting: Setting, records: "DataFrame", by: str, partitions: dict[str, int], suffix: str = ""
+    config: EngineConfig, records: "DataFrame", by: str, partitions: dict[str, int], suffix: str = ""
 ) -> "DataFrame":
-    """Turn the input into what Kafka's sink takes."""
-    tier = setting.tier
+    """Return the transformed input in the columns of Kafka's sink."""
+    tier = config.tier
     return outgoing(lineage.transformed(records, tier), tier, by, partitions, suffix=suffix)
 
 
-def into_kafka(setting: Setting, guard: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of Kafka's sink; `guard` has executors end before they leave a hole, or with the right to write."""
+def into_kafka(config: EngineConfig, guard: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of Kafka's sink.
+
+    With `guard`, an executor ends before it leaves a hole in the output, and when it loses the right to write.
+    """
     return {
-        **brokers(setting.kafka).spark,
+        **brokers(config.kafka).spark,
         "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
         "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
-        "kafka.linger.ms": LINGER_MS[setting.tier.mode],
+        "kafka.linger.ms": LINGER_MS[config.tier.mode],
         "kafka.max.request.size": str(4 * 1024 * 1024),
         **guard,
-        **setting.writers.options(),
+        **config.writers.options(),
     }

@@ -1,6 +1,7 @@
-"""Partitions that were added to a tier's inputs, and whether its run can read them; and to its outputs, and when it may put records there.
+"""Partitions that were added to a tier's inputs or outputs, and whether its run may use them (decision record 0040).
 
-Called by the engine of a tier that writes streams, at its looks; it begins again, or changes the ways, itself (decision record 0040).
+The engine of a tier that writes streams asks `PartitionGrowth` at its checks. The engine itself
+restarts the query or switches the routing epochs.
 """
 
 import time
@@ -8,10 +9,17 @@ from collections.abc import Callable
 
 import structlog
 
-from sluice.driver.control.routing_epochs import ALONE_SECONDS, LOOK_SECONDS, Alone, spread, unused_sentence
+from sluice.driver.control.routing_epochs import (
+    ALONE_SECONDS,
+    LOOK_SECONDS,
+    SoleWriter,
+    spread_outputs,
+    unused_sentence,
+)
 from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.control.write_fence import ABSENT
-from sluice.driver.engine.contract import Setting
+from sluice.driver.engine.contract import Control
+from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.spark.workers import CapacityError, refuse_too_few
 from sluice.failures import error_text
 from sluice.kafka.output_tail import FEW_RECORDS
@@ -23,72 +31,84 @@ from sluice_ops.model.tier import Mode
 log = structlog.get_logger()
 
 ADDED_SECONDS = 60.0
-"""Between two looks for partitions that were added to a stream."""
+"""Time between two checks whether partitions were added to a stream."""
 
 
-class Added:
-    """Looks for them, and for who else puts the tier's records."""
+class PartitionGrowth:
+    """Checks for added partitions, and for other runs that write the tier's records."""
 
-    def __init__(self, setting: Setting) -> None:
-        """Prepare; nothing is asked yet."""
-        self._setting = setting
-        self._alone = Alone()
+    def __init__(self, config: EngineConfig, control: Control) -> None:
+        """Prepare; Kafka is not asked yet."""
+        self._config, self._control = config, control
+        self._sole = SoleWriter()
         self._seen: dict[str, int] = {}
-        """Up to here it has looked who puts records out."""
+        """The output offsets up to which the names of runs were read."""
         self._look_at = self._look_at_inputs = 0.0
 
     def may_be_read(self, read: int) -> bool:
-        """Tell whether the inputs of a realtime tier have more partitions than so many, and it has a thread for each."""
-        setting, now = self._setting, time.monotonic()
+        """Tell whether a realtime tier's inputs have more than `read` partitions, and a thread for each."""
+        config, now = self._config, time.monotonic()
         if now < self._look_at_inputs:
             return False
         self._look_at_inputs = now + ADDED_SECONDS
         try:
-            setting.streams.renew()
-            partitions = sum(setting.streams.partitions(stream) for stream in setting.inputs)
-        except StreamError as error:  # also where a broker that has just begun does not know the stream yet
-            log.info("whether partitions were added to its inputs is not known", error=error_text(error))
+            config.streams.renew()
+            partitions = sum(config.streams.partitions(stream) for stream in config.inputs)
+        except (
+            StreamError
+        ) as error:  # also from a broker that has just started and does not know the stream yet
+            log.info(
+                "Kafka does not tell whether partitions were added to the inputs", error=error_text(error)
+            )
             return False
         if partitions <= read:
             return False
         try:
-            refuse_too_few(setting.tier.name, partitions, setting.workers.awake, setting.workers.threads)
+            refuse_too_few(config.tier.name, partitions, config.workers.awake, config.workers.threads)
         except CapacityError as error:
-            if setting.flow.unread is None:
-                log.warning("partitions were added that it cannot read yet", error=str(error))
-            setting.flow.unread = str(error)
+            if config.flow.unread is None:
+                log.warning(
+                    "partitions were added to the inputs; the tier lacks threads to read them",
+                    error=str(error),
+                )
+            config.flow.unread = str(error)
             return False
         log.info(
-            "partitions were added; it begins again and reads them too", partitions=partitions, before=read
+            "partitions were added to the inputs; the query restarts and reads them",
+            partitions=partitions,
+            before=read,
         )
         return True
 
     def counts(self) -> dict[str, int]:
-        """Return how many partitions there are of the outputs where that matters."""
-        return {name: self._setting.streams.partitions(name) for name in spread(self._setting.tier)}
+        """Return the number of partitions of the outputs over which records are spread."""
+        return {name: self._config.streams.partitions(name) for name in spread_outputs(self._config.tier)}
 
-    def heard(self) -> Ways:
-        """Return the ways that hold, as all have said; where nobody has, over all partitions that there are."""
-        heard, counts = self._setting.ways.heard(), self.counts()
-        return begun(counts) if heard is None else heard.taking_in(counts)
+    def agreed_ways(self) -> Ways:
+        """Return the routing epochs that all incarnations reported; if none did, one over all partitions."""
+        agreed, counts = self._control.agreed_ways(), self.counts()
+        return begun(counts) if agreed is None else agreed.taking_in(counts)
 
     def partitions(self, ways: Ways | None, suffix: str) -> dict[str, int]:
-        """Return over how many of each output records are spread; in a warm-up's streams, which end so, over no more than there are."""
-        setting = self._setting
-        partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
+        """Return over how many partitions the records of each output are spread.
+
+        In warm-up streams, whose names end with `suffix`, at most over the partitions that exist.
+        """
+        config = self._config
+        partitions = {topic: config.streams.partitions(topic) for topic in config.outputs}
         if ways is not None:
             return partitions | ways.now
-        try:  # the code of a warm-up serves the run only where it is the same to the letter
-            expected = self.heard().now
+        try:  # Spark reuses the compiled code of a warm-up only if it is the same to the letter
+            expected = self.agreed_ways().now
         except ChannelAwayError:
             return partitions
         return partitions | {
-            topic: min(expected[topic], setting.streams.partitions(topic + suffix))
-            for topic in spread(setting.tier)
+            topic: min(expected[topic], config.streams.partitions(topic + suffix))
+            for topic in spread_outputs(config.tier)
         }
 
     def may_be_used(self, ways: Ways, by: str, positions: Callable[[], dict[str, int]]) -> bool:
-        """Tell whether there are any that the run `by` may use now; have it said what hinders that."""
+        """Tell whether the run `by` may write to added partitions now; if not, `flow.narrow` says why."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -98,72 +118,74 @@ class Added:
         except Exception as error:
             if not is_away(error):
                 raise
-            log.info("whether partitions were added to its outputs is not known", error=error_text(error))
+            log.info(
+                "Kafka does not tell whether partitions were added to the outputs", error=error_text(error)
+            )
             return False
 
-    def used(self) -> None:
-        """Begin anew: others hold now, or could not be agreed on."""
-        self._alone.forget()
+    def reset(self) -> None:
+        """Start the checks again, after the routing epochs were switched or could not be."""
+        self._sole.forget()
         self._look_at = 0.0
 
     def _may(self, now: float, ways: Ways, by: str, positions: Callable[[], dict[str, int]]) -> bool:
-        flow = self._setting.flow
-        self._setting.streams.renew()
+        flow = self._config.flow
+        self._config.streams.renew()
         unused = ways.unused(self.counts())
         if not unused:
             self._look_at, flow.narrow = now + ADDED_SECONDS, None
-            self._alone.forget()
+            self._sole.forget()
             return False
         self._watch(now, by)
-        hindered = self._hindered(now, positions)
-        if hindered is None:
+        hindrance = self._hindrance(now, positions)
+        if hindrance is None:
             return True
-        sentence = unused_sentence(unused, ways.now, hindered)
+        sentence = unused_sentence(unused, ways.now, hindrance)
         if flow.narrow is None:
-            log.info("partitions were added to its outputs", unused=sentence)
+            log.info("partitions were added to the outputs; they get no records yet", unused=sentence)
         flow.narrow = sentence
         return False
 
     def _watch(self, now: float, by: str) -> None:
-        """Look whose records have come out since the last look; of many, at the last ones."""
-        setting = self._setting
-        ends = setting.streams.bounds(setting.outputs).ends
+        """Read whose records have come out since the last look; if there are many, only the last ones."""
+        config = self._config
+        ends = config.streams.bounds(config.outputs).ends
         starts = {
             split(place): max(self._seen.get(place, end), end - FEW_RECORDS) for place, end in ends.items()
         }
         runs = {
-            seen.out.by for seen in setting.streams.read(starts, ends) if seen.out.tier == setting.tier.name
+            seen.out.by for seen in config.streams.read(starts, ends) if seen.out.tier == config.tier.name
         }
         self._seen = ends
-        self._alone.look(now, by, runs)
+        self._sole.look(now, by, runs)
 
-    def _hindered(self, now: float, positions: Callable[[], dict[str, int]]) -> str | None:
-        """Say why the run cannot take other ways now; None when it can."""
-        setting = self._setting
-        company = setting.ways.company()
-        if company is not None:
-            self._alone.forget()
-            return company
+    def _hindrance(self, now: float, positions: Callable[[], dict[str, int]]) -> str | None:
+        """Return why the run may not switch its routing epochs now; None if it may."""
+        config = self._config
+        other_writer = self._control.other_writer()
+        if other_writer is not None:
+            self._sole.forget()
+            return other_writer
         others = self._others(now)
         if others is not None:
             return others
-        inputs = setting.streams.bounds(setting.inputs).ends
-        if sum(inputs.values()) - sum(positions().values()) > setting.tier.max_offsets:
+        inputs = config.streams.bounds(config.inputs).ends
+        if sum(inputs.values()) - sum(positions().values()) > config.tier.max_offsets:
             return "it is behind, and first catches up"
-        if setting.tier.mode is Mode.REALTIME:
+        if config.tier.mode is Mode.REALTIME:
             try:
-                refuse_too_few(setting.tier.name, len(inputs), setting.workers.awake, setting.workers.threads)
+                refuse_too_few(config.tier.name, len(inputs), config.workers.awake, config.workers.threads)
             except CapacityError as error:
                 return str(error)
         return None
 
     def _others(self, now: float) -> str | None:
-        """Say why runs that nobody is told of may still put records; None when none can."""
-        sole = self._setting.writers.sole()
+        """Return why runs that the channel does not name may still write records; None if none can."""
+        sole = self._config.writers.sole_seconds()
         if sole is None:
             return ABSENT
         if sole < ALONE_SECONDS:
             return f"the control topic has to name no other writer for {ALONE_SECONDS:.0f} s"
-        if not self._alone.lasts(now):
+        if not self._sole.lasts(now):
             return "records of no other one have to come out for a minute, and some of its own"
         return None

@@ -20,20 +20,13 @@ from sluice.api.sink import Sink, SinkAwayError
 from sluice.driver.control.restarts import Restarts
 from sluice.driver.control.wait_for_services import bear, run_again
 from sluice.driver.counters import Commits, raised
-from sluice.driver.engine.contract import (
-    INTERVAL,
-    Engine,
-    Setting,
-    between,
-    is_idle,
-    offsets_option,
-    plan,
-    recent,
-    source,
-)
+from sluice.driver.engine.contract import Control, Engine
 from sluice.driver.engine.intake import portion
+from sluice.driver.engine.offsets import between, offsets_option, source
+from sluice.driver.engine.settings import INTERVAL, EngineConfig
 from sluice.driver.engine.sink_rows import refuse_namesakes, sink_rows
-from sluice.driver.engine.warm_up import ENOUGH_RECORDS, MOST_SECONDS, level
+from sluice.driver.engine.warm_up import ENOUGH_RECORDS, MOST_SECONDS, level, recent
+from sluice.driver.spark.queries import is_idle, plan
 from sluice.driver.state.offset_log import ends
 from sluice.failures import error_text
 from sluice.kafka.positions import refuse_shorter, start
@@ -90,37 +83,37 @@ def is_too_large(error: BaseException) -> bool:
     return any(sign in said for sign in TOO_LARGE)
 
 
-class IntoSink(Engine):
+class SinkEngine(Engine):
     """Micro-batches into a table or a service."""
 
-    def __init__(self, setting: Setting, sink: Sink) -> None:
+    def __init__(self, config: EngineConfig, control: Control, sink: Sink) -> None:
         """Prepare; nothing runs yet."""
-        self._setting, self._sink, name = setting, sink, setting.tier.name
-        self._commits = setting.flow.commits = Commits()
-        self._called = f"{name} {setting.incarnation}"
+        self._config, self._control, self._sink, name = config, control, sink, config.tier.name
+        self._commits = config.flow.commits = Commits()
+        self._called = f"{name} {config.incarnation}"
         """The query's name."""
         self._held = threading.Event()
-        once = setting.tier.delivery is Delivery.AT_MOST_ONCE
+        once = config.tier.delivery is Delivery.AT_MOST_ONCE
         self._ledger = Ledger(
-            setting.postgres, name, setting.incarnation, sink, at_most_once=once, halt=self._held
+            config.postgres, name, config.incarnation, sink, at_most_once=once, halt=self._held
         )
         self._archive = (
-            Archive(setting.postgres, setting.home, name, sink)
+            Archive(config.postgres, config.home, name, sink)
             if isinstance(sink, Once) and sink.archive
             else None
         )
-        self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
+        self._quarantine = Quarantine(config.kafka, name, config.incarnation)
         self._query: StreamingQuery | None = None
         self._folder: Path | None = None
         """Where the query that runs has its checkpoint."""
         self._gate = threading.Lock()
         self._error: BaseException | None = None
         self._restarts = Restarts(limit=5, seconds=120.0, first_wait=0.5)
-        self._most = setting.tier.max_offsets
+        self._most = config.tier.max_offsets
         """Records of a batch."""
         self._read: dict[str, int] = {}
         self._done: dict[str, int] = {}
-        self._watch = Watch(setting.identities)
+        self._watch = Watch(config.identities)
         self._logs = Logs()
         """What the run reads."""
         self._turn = False
@@ -136,12 +129,12 @@ class IntoSink(Engine):
 
     def rehearse(self) -> None:
         """Plan what a batch collects."""
-        tier = self._setting.tier
-        plan(lineage.collected(lineage.transformed(source(self._setting, {}, stream=False), tier), tier))
+        tier = self._config.tier
+        plan(lineage.collected(lineage.transformed(source(self._config, {}, stream=False), tier), tier))
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it in small batches over recent records, into what nobody reads."""
-        begins, _ = recent(self._setting)
+        begins, _ = recent(self._config)
         took: list[float] = []
 
         def discard(frame: "DataFrame", _number: int) -> None:
@@ -171,11 +164,11 @@ class IntoSink(Engine):
 
     def run(self) -> Receipt:
         """Start from where the ledger ends."""
-        setting = self._setting
+        config = self._config
         last = self._ledger.last()
-        setting.streams.renew()
+        config.streams.renew()
         self._logs = self._known_logs(last)
-        bounds = setting.streams.bounds(setting.inputs)
+        bounds = config.streams.bounds(config.inputs)
         self._clear()
         begins = self._begin(last, bounds)
         if last is not None:
@@ -183,7 +176,7 @@ class IntoSink(Engine):
                 last.ends, bounds.ends, f"when its records may be taken for new, {self._anew(last)}"
             )
         self._held.clear()
-        setting.flow.away = None
+        config.flow.away = None
         self._error, self._turn, self._waits_since = None, False, None
         self._read, self._done = begins, begins
         self._query = self._start(begins, self._take, records=self._most)
@@ -226,10 +219,10 @@ class IntoSink(Engine):
             self._restarts.put_off(now, 0.0)
         elif query is not None and not query.isActive:
             error = self._error or query.exception() or RuntimeError("the query ended without an error")
-            bear(error, self._restarts, self._setting.flow, give_up=isinstance(error, FencedError))
+            bear(error, self._restarts, self._config.flow, give_up=isinstance(error, FencedError))
             self._query = None
         if self._restarts.overdue(now) >= 0:
-            run_again(self.run, self._restarts, self._setting.flow)
+            run_again(self.run, self._restarts, self._config.flow)
 
     def caught_up(self) -> bool:
         """Tell whether it has written a first batch, or there is nothing to write."""
@@ -275,7 +268,7 @@ class IntoSink(Engine):
 
     def _known_logs(self, last: LastBatch | None) -> Logs:
         """Return which logs the inputs are; refuse others than those of the ledger's positions, and one that was cut back below them."""
-        now = self._watch.now(self._setting.streams.places(self._setting.inputs))
+        now = self._watch.now(self._config.streams.places(self._config.inputs))
         if last is None or not now.streams:
             return now
         known = of_positions(last.ends, last.streams)
@@ -309,13 +302,13 @@ class IntoSink(Engine):
 
     def _other_stream(self, last: LastBatch) -> str:
         """Say how a person has the tier begin with the oldest records of a stream that was made anew."""
-        if self._setting.tier.inputs[0].columns is None:
+        if self._config.tier.inputs[0].columns is None:
             return self._anew(last)
-        return f"`sluice skip {self._setting.tier.name}` has it go on with the oldest records that there are"
+        return f"`sluice skip {self._config.tier.name}` has it go on with the oldest records that there are"
 
     def _anew(self, last: LastBatch) -> str:
         """Say how a person has the tier begin with the oldest records that there are; the numbers of its batches go on."""
-        tier = self._setting.tier
+        tier = self._config.tier
         outside = tier.inputs[0].columns is None
         names = (
             f" (and empty {self._sink.name} and the tier's rows in marks: new records have the names of old ones)"
@@ -331,12 +324,12 @@ class IntoSink(Engine):
             "startingOffsets": json.dumps(offsets_option(begins)),
             "maxOffsetsPerTrigger": str(records),
         }
-        tier = self._setting.tier
-        return lineage.collected(lineage.transformed(source(self._setting, options), tier), tier), "append"
+        tier = self._config.tier
+        return lineage.collected(lineage.transformed(source(self._config, options), tier), tier), "append"
 
     def _again(self, batch: Batch, whole: Sequence[str]) -> pa.Table:
         """Return what the query has put out for a batch, the rows from some places with all of their lineage."""
-        tier, records = self._setting.tier, between(self._setting, batch.begins, batch.ends)
+        tier, records = self._config.tier, between(self._config, batch.begins, batch.ends)
         return lineage.collected(lineage.transformed(records, tier), tier, whole).toArrow()
 
     def _start(
@@ -349,7 +342,7 @@ class IntoSink(Engine):
         )
 
     def _scratch(self) -> Path:
-        return Path(tempfile.mkdtemp(prefix=f"sluice-{self._setting.tier.name}-"))
+        return Path(tempfile.mkdtemp(prefix=f"sluice-{self._config.tier.name}-"))
 
     def _location(self) -> str:
         """Return where the query that begins has its checkpoint."""
@@ -368,7 +361,7 @@ class IntoSink(Engine):
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         try:
-            with self._setting.flow.phases.labels("collect").time():
+            with self._config.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
             batch = self._batch(number)
             self._put(rows, batch)
@@ -394,7 +387,7 @@ class IntoSink(Engine):
         """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""
         while True:
             try:
-                with self._setting.flow.phases.labels("turn").time():
+                with self._config.flow.phases.labels("turn").time():
                     rest = self._rest(batch)
                 part = (
                     rest
@@ -405,7 +398,7 @@ class IntoSink(Engine):
                     part = self._same_logs(part)
                     with self._gate:
                         self._refuse_when_held()
-                        with self._setting.flow.phases.labels("write").time():
+                        with self._config.flow.phases.labels("write").time():
                             self._write(rows if part == batch else self._within(rows, part), part)
             except GivenUpError as given_up:
                 self._commits.lost += given_up.lost
@@ -417,7 +410,7 @@ class IntoSink(Engine):
             except (*UNAVAILABLE, SinkAwayError, StreamError) as error:
                 self._commits.retries += 1
                 wait = max(AWAY_SECONDS, error.wait if isinstance(error, SinkAwayError) else 0.0)
-                away = self._setting.flow.away = error_text(error)
+                away = self._config.flow.away = error_text(error)
                 log.warning(
                     "what the batch needs is away; it is tried again",
                     begins=batch.begins,
@@ -426,7 +419,7 @@ class IntoSink(Engine):
                 )
                 self._held.wait(wait)
             else:
-                self._setting.flow.away = None
+                self._config.flow.away = None
                 if self._doubt:
                     self._held.wait(AWAY_SECONDS)
                 if part == rest:
@@ -451,7 +444,7 @@ class IntoSink(Engine):
             self._held.wait(LOOK_SECONDS)
 
     def _is_mine(self) -> bool:
-        return self._turn or self._setting.owns()
+        return self._turn or self._control.owns
 
     def _refuse_when_held(self) -> None:
         if self._held.is_set():
@@ -465,7 +458,7 @@ class IntoSink(Engine):
         put = partial(self._quarantine.put, bad)
         try:
             counts = self._ledger.write(
-                batch, found, epoch=self._setting.right(), quarantined=len(bad), aside=put
+                batch, found, epoch=self._control.epoch, quarantined=len(bad), aside=put
             )
         except REFUSED as error:
             log.warning(
@@ -480,7 +473,7 @@ class IntoSink(Engine):
             self._gap = now - max(self._before, min(arrived) / 1000)
 
     def _count(self, counts: Counts, arrived: list[int], now: float) -> None:
-        flow, commits = self._setting.flow, self._commits
+        flow, commits = self._config.flow, self._commits
         flow.records_out = raised(flow.records_out, {self._sink.name: counts.written})
         flow.quarantined += counts.quarantined + counts.refused
         commits.filtered += counts.filtered

@@ -11,8 +11,10 @@ import structlog
 from confluent_kafka import KafkaException
 
 from sluice.api.sink import Absorbed, Rows, Unfit
-from sluice.driver.engine.contract import Setting, offsets_option, source
-from sluice.driver.engine.sink import QUIET_SECONDS, IntoSink
+from sluice.driver.engine.contract import Control
+from sluice.driver.engine.offsets import offsets_option, source
+from sluice.driver.engine.settings import EngineConfig
+from sluice.driver.engine.sink import QUIET_SECONDS, SinkEngine
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
 from sluice.driver.state.checkpoint_selection import Vouched
 from sluice.driver.state.checkpoint_store import Depot
@@ -112,21 +114,21 @@ class Changes:
         return Rows(dict(zip(self._sink.columns, columns, strict=True)), [], [])
 
 
-class WithState(IntoSink):
+class StatefulEngine(SinkEngine):
     """Micro-batches through a state into a table of results."""
 
-    def __init__(self, setting: Setting, sink: Latest, depot: Depot) -> None:
+    def __init__(self, config: EngineConfig, control: Control, sink: Latest, depot: Depot) -> None:
         """Prepare; nothing runs yet."""
-        super().__init__(setting, sink)
+        super().__init__(config, control, sink)
         self._latest = sink
-        self._checkpoints = Checkpoints(depot, Code(setting.release, setting.holds))
+        self._checkpoints = Checkpoints(depot, Code(config.release, config.holds))
         self._disk: CheckpointDisk | None = None
         """Looked at while the query runs."""
         self._run: str | None = None
         """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
         self._watermark = Watermark()
-        self._ahead = Streams(setting.kafka)
+        self._ahead = Streams(config.kafka)
         """Looks at what waits; used by the query's own thread alone."""
         self._absorbed = Absorbed()
         """By the batches after `_since`."""
@@ -162,7 +164,7 @@ class WithState(IntoSink):
     def run(self) -> Receipt:
         """Look at the disk for as long as the query is to run."""
         if self._disk is None:
-            self._disk = CheckpointDisk(self._checkpoints.depot, self._setting.flow)
+            self._disk = CheckpointDisk(self._checkpoints.depot, self._config.flow)
             self._disk.start()
         return super().run()
 
@@ -179,7 +181,7 @@ class WithState(IntoSink):
         if (
             run is not None
             and kept is not None
-            and self._setting.owns()
+            and self._control.owns
             and self._checkpoints.committed(run, kept)
         ):
             self._kept, self._pruned, self._others = None, True, self._ledger.number + VOUCH
@@ -197,7 +199,7 @@ class WithState(IntoSink):
         return json.dumps(said).encode()
 
     def _begin(self, last: LastBatch | None, bounds: Bounds) -> dict[str, int]:
-        setting = self._setting
+        config = self._config
         require_room(self._checkpoints.depot)
         endings = (
             []
@@ -205,7 +207,7 @@ class WithState(IntoSink):
             else [each for each in self._ledger.endings(VOUCH) if each.is_followed(bounds.oldest)]
         )
         for key, value in self._checkpoints.depot.query.items():
-            setting.session.conf.set(key, value)
+            config.session.conf.set(key, value)
         found = self._take_up(endings)
         self._changes, self._absorbed, self._kept, self._pruned, self._others = (
             Changes(self._latest),
@@ -251,19 +253,19 @@ class WithState(IntoSink):
 
     def _take_up(self, endings: Sequence[LastBatch]) -> Vouched | None:
         """Make the run's checkpoint of the newest one that can be loaded, in as many partitions as it is to have."""
-        setting, self._repartitioned = self._setting, None
+        config, self._repartitioned = self._config, None
         while True:
-            self._run, found = self._checkpoints.begin(setting.incarnation, older(endings, self._damaged))
-            if found is None or found.committed.partitions == setting.partitions:
+            self._run, found = self._checkpoints.begin(config.incarnation, older(endings, self._damaged))
+            if found is None or found.committed.partitions == config.partitions:
                 return found
             try:
                 self._run, self._repartitioned = repartition(
-                    setting.session,
+                    config.session,
                     self._checkpoints,
-                    setting.incarnation,
+                    config.incarnation,
                     self._run,
                     found.committed,
-                    setting.partitions,
+                    config.partitions,
                 )
             except Exception as error:
                 if not damaged(error):
@@ -277,16 +279,16 @@ class WithState(IntoSink):
         log.warning("the checkpoint is damaged; an older one is taken", run=self._run, ledger=number)
 
     def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
-        setting, chosen = self._setting, offsets_option(begins)
+        config, chosen = self._config, offsets_option(begins)
         read = [
             source(
-                setting,
+                config,
                 {"startingOffsets": json.dumps({name: chosen[name]}), "maxOffsetsPerTrigger": str(records)},
                 [name],
             )
-            for name in setting.inputs
+            for name in config.inputs
         ]
-        made = transformed_with_state(read, setting.tier)
+        made = transformed_with_state(read, config.tier)
         return made, output_mode(made)
 
     def _location(self) -> str:
@@ -316,16 +318,16 @@ class WithState(IntoSink):
         kept = rows.filter(pc.invert(rows.column(UNMATCHED))) if UNMATCHED in rows.column_names else rows
         self._changes.take(kept)
         self._absorbed += Absorbed(unmatched=len(rows) - len(kept))
-        active = self._setting.session.streams.active
+        active = self._config.session.streams.active
         query = next(query for query in active if query.name == self._called)
         self._absorbed += absorbed_counts(query)
         super()._put(rows, batch)
-        with self._setting.flow.phases.labels("watermark").time():
+        with self._config.flow.phases.labels("watermark").time():
             hold_watermark(query, self._watermark, self._waiting(batch.ends))
 
     def _waiting(self, ends: dict[str, int]) -> list[int] | None:
         """Return when the next records of each partition arrived that wait behind a batch; None where Kafka does not say."""
-        outside = {stream.name for stream in self._setting.tier.inputs if stream.columns is None}
+        outside = {stream.name for stream in self._config.tier.inputs if stream.columns is None}
         try:
             ahead = self._ahead.ahead(ends, max(1, AHEAD // len(ends)))
             return [arrived(each, outside=each.topic() in outside) for each in ahead]
@@ -355,7 +357,7 @@ class WithState(IntoSink):
     def _write(self, rows: pa.Table, batch: Batch) -> None:
         del rows  # they are among the changes
         taken = self._absorbed - self._ledger.absorbed(self._since)
-        counts = self._ledger.write(batch, self._changes.rows(), epoch=self._setting.right(), absorbed=taken)
+        counts = self._ledger.write(batch, self._changes.rows(), epoch=self._control.epoch, absorbed=taken)
         self._count(counts, [], time.time())
         if counts.late > 0 and time.monotonic() >= self._warned + LATE_SECONDS:
             self._warned = time.monotonic()

@@ -91,7 +91,7 @@ class Life:
             self._hold(state)
 
     def _serve(self, state: State) -> None:
-        if self._refused == self._follow.right:
+        if self._refused == self._follow.epoch:
             return
         try:
             self._workers.tell(self._follow.paused_workers)
@@ -104,16 +104,16 @@ class Life:
             self._measure()
             self._tell()
         except FencedError as error:
-            refused = self._follow.right
+            refused = self._follow.epoch
             self._follow.look()
             if (
                 self._follow.told() is Directive.RUN
-                and self._follow.right == refused
+                and self._follow.epoch == refused
                 and not self._follow.hands_over
             ):
                 raise
             log.info("another has taken over", refused=str(error))
-            self._refused = self._follow.right if self._follow.hands_over else refused
+            self._refused = self._follow.epoch if self._follow.hands_over else refused
             self._hold(self._follow.report.state)
 
     def _stand_by(self, state: State) -> None:

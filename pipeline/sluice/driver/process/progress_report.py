@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-    from sluice.driver.engine.contract import Engine, Setting
+    from sluice.driver.engine.contract import Engine
+    from sluice.driver.engine.settings import EngineConfig
 
 log = structlog.get_logger()
 
@@ -55,23 +56,23 @@ class Progress:
     """Measures and writes, in a thread of its own."""
 
     def __init__(
-        self, setting: "Setting", engine: "Engine", began: "Callable[[], dict[str, int] | None]"
+        self, config: "EngineConfig", engine: "Engine", began: "Callable[[], dict[str, int] | None]"
     ) -> None:
         """Measure what `engine` does; `began` says where it started, or None while it does not run."""
-        self._setting = setting
+        self._config = config
         self._engine = engine
         self._began = began
-        self._flow = setting.flow
+        self._flow = config.flow
         self._positions: dict[str, int] = {}
         self._read, self._written = Growth(), Growth()
-        self._slots = SlotCounts(setting.session)
-        self._streams = Streams(setting.kafka)
-        self._watchdog = TaskWatchdog(setting, self._streams)
+        self._slots = SlotCounts(config.session)
+        self._streams = Streams(config.kafka)
+        self._watchdog = TaskWatchdog(config, self._streams)
         self._stop = threading.Event()
         self._said = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._before: tuple[float, int, int] | None = None
-        self._behind = Behind(setting.tier.inputs)
+        self._behind = Behind(config.tier.inputs)
         self._ends: dict[str, int] = {}
         self._batch: str | None = None
         self._renew_at = 0.0
@@ -121,13 +122,13 @@ class Progress:
         return found
 
     def _measure(self, began: dict[str, int]) -> TierProgress:
-        setting, flow = self._setting, self._flow
+        config, flow = self._config, self._flow
         if time.monotonic() >= self._renew_at:
             self._streams.renew()
             self._renew_at = time.monotonic() + RENEW_SECONDS
-        bounds = self._streams.bounds(setting.inputs)
+        bounds = self._streams.bounds(config.inputs)
         ends = bounds.ends
-        if setting.tier.sink is None:
+        if config.tier.sink is None:
             self._by_output(
                 bounds.oldest | began
             )  # of partitions that were added since, nothing was read then
@@ -148,8 +149,8 @@ class Progress:
         slots = self._slots.read()
         self._watchdog.look(self._slots.running, ends)
         return TierProgress(
-            tier=TierName(setting.tier.name),
-            incarnation=Incarnation(setting.incarnation),
+            tier=TierName(config.tier.name),
+            incarnation=Incarnation(config.incarnation),
             at=flow.looked,
             rate_in=round((done - before[1]) / seconds, 1),
             rate_out=round((out - before[2]) / seconds, 1),
@@ -176,7 +177,7 @@ class Progress:
 
     def _by_output(self, began: dict[str, int]) -> None:
         """A stream tells by its last records how far its tier is."""
-        flow, topics = self._flow, self._setting.outputs
+        flow, topics = self._flow, self._config.outputs
         written = self._streams.bounds(topics).ends
         floor = self._engine.floor()
         self._positions = {
@@ -184,7 +185,7 @@ class Progress:
             for name, offset in began.items()
         }
         last = [] if self._written.stands_at(written) else self._streams.last(topics, written, before=RECORDS)
-        mine = [seen for seen in last if seen.out.tier == self._setting.tier.name]
+        mine = [seen for seen in last if seen.out.tier == self._config.tier.name]
         for seen in mine:
             if seen.out.partition in self._positions:
                 self._positions[seen.out.partition] = max(
@@ -201,7 +202,7 @@ class Progress:
         )
         flow.last_out = max((seen.out.at / 1000 for seen in mine), default=flow.last_out)
         grown = self._written.to(written)
-        good = {stream.name for stream in self._setting.tier.outputs}
+        good = {stream.name for stream in self._config.tier.outputs}
         flow.records_out = raised(
             flow.records_out, {topic: count for topic, count in grown.items() if topic in good}
         )
@@ -209,7 +210,7 @@ class Progress:
 
     def _look_at_batch(self) -> None:
         """Take the state and, once, the phases of the last batch from Spark; realtime has no batches to speak of."""
-        last = self._engine.last_batch() if self._setting.tier.mode is Mode.BATCH else None
+        last = self._engine.last_batch() if self._config.tier.mode is Mode.BATCH else None
         if last is None:
             return
         self._flow.state = held(last)
@@ -217,14 +218,14 @@ class Progress:
             return
         self._batch = last.timestamp
         # all of them together say nothing new, and a sink's own phase holds the pause until the next batch
-        left = {"triggerExecution"} if self._setting.tier.sink is None else {"triggerExecution", "addBatch"}
+        left = {"triggerExecution"} if self._config.tier.sink is None else {"triggerExecution", "addBatch"}
         for phase, milliseconds in last.durationMs.items():
             if phase not in left:
                 self._flow.phases.labels(phase).observe(milliseconds / 1000)
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._setting.postgres)
+            self._connection = connect(self._config.postgres)
         return self._connection
 
     def _write(self, row: TierProgress) -> None:

@@ -136,7 +136,8 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
     from sluice.checks.operators import check_tier  # noqa: PLC0415
     from sluice.driver.control.write_fence import ControlTopic  # noqa: PLC0415
-    from sluice.driver.engine.contract import Setting, engine_of  # noqa: PLC0415
+    from sluice.driver.engine.factory import create_engine  # noqa: PLC0415
+    from sluice.driver.engine.settings import EngineConfig  # noqa: PLC0415
     from sluice.driver.process.heartbeat import Pulse  # noqa: PLC0415
     from sluice.driver.process.life import Life  # noqa: PLC0415
     from sluice.driver.process.progress_report import Progress  # noqa: PLC0415
@@ -169,30 +170,38 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             label,
             spec.quantum.threads,
         )
-        setting = Setting(
-            session, declared, incarnation.incarnation, streams, kafka, where.postgres_as(Role.DRIVER), where.home,
-            follow.started, lambda: follow.right, lambda: follow.owns,
-            distance=spec.distance, one_for_one=check_tier(session, declared), partitions=incarnation.partitions,
+        config = EngineConfig(
+            session=session,
+            tier=declared,
+            incarnation=incarnation.incarnation,
+            streams=streams,
+            kafka=kafka,
+            postgres=where.postgres_as(Role.DRIVER),
+            home=where.home,
+            distance=spec.distance,
+            one_for_one=check_tier(session, declared),
+            partitions=incarnation.partitions,
             release=incarnation.release,
             holds=None if release is None else releases.state_of(release, spec.name),
-            depot=depot, workers=workers, flow=flow,
-            relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent, ways=follow,
+            depot=depot,
+            workers=workers,
+            flow=flow,
+            identities=Identities(kafka),
             writers=ControlTopic(kafka, spec.name, follow),
-            identities=Identities(kafka), receipts=follow.receipts,
-        )  # fmt: skip
-        engine = engine_of(setting)
+        )
+        engine = create_engine(config, follow)
         engine.rehearse()
         log.info("rehearsed", seconds=round(time.monotonic() - begun, 1))
         wait_for_executors(session, slots, label)
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
-        progress = Progress(setting, engine, follow.began)
+        progress = Progress(config, engine, follow.began)
         progress.start()
         pulse = Pulse(lambda: is_stopped(session))
         pulse.start()
         code = Life(
             follow,
             engine,
-            InternalStates(setting.checkpoints / "internal", declared.hooks),
+            InternalStates(config.checkpoints / "internal", declared.hooks),
             flow,
             workers,
             pulse,

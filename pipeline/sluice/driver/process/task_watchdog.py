@@ -18,7 +18,7 @@ from sluice_ops.model.assignment import HUNG_SINCE
 from sluice_ops.model.tier import Mode
 
 if TYPE_CHECKING:
-    from sluice.driver.engine.contract import Setting
+    from sluice.driver.engine.settings import EngineConfig
     from sluice.kafka.reader import Streams
 
 log = structlog.get_logger()
@@ -32,11 +32,11 @@ FRAMES = 12
 class TaskWatchdog:
     """Watches the tasks of one session."""
 
-    def __init__(self, setting: "Setting", streams: "Streams") -> None:
+    def __init__(self, config: "EngineConfig", streams: "Streams") -> None:
         """Ask Kafka through `streams` whether records wait."""
-        self._setting, self._streams = setting, streams
-        self._tasks = TaskProgress(setting.tier.hangs_after)
-        self._limit = Limit(setting.tier.hangs_after)
+        self._config, self._streams = config, streams
+        self._tasks = TaskProgress(config.tier.hangs_after)
+        self._limit = Limit(config.tier.hangs_after)
         self._partitions: dict[int, str] = {}
         self._looked = time.monotonic()
         self._again_at = 0.0
@@ -47,7 +47,7 @@ class TaskWatchdog:
     def forget(self) -> None:
         """Begin anew: the tier runs no more, or for another owner."""
         self._tasks.forget()
-        self._setting.flow.hung = None
+        self._config.flow.hung = None
         self._looked = time.monotonic()
 
     def look(self, running: Mapping[int, tuple[str, int]], ends: Mapping[str, int]) -> None:
@@ -65,7 +65,7 @@ class TaskWatchdog:
             if number in {still.work.number for still in hung}
         }
         if not hung:
-            self._setting.flow.hung = None
+            self._config.flow.hung = None
             return
         worst = max(hung, key=lambda still: still.seconds)
         limit = self._limit.now(now)
@@ -74,8 +74,8 @@ class TaskWatchdog:
             self._end(worst, now)
 
     def _works(self, running: Mapping[int, tuple[str, int]]) -> list[Work]:
-        session = self._setting.session
-        queries = session.streams.active if self._setting.tier.mode is Mode.REALTIME else []
+        session = self._config.session
+        queries = session.streams.active if self._config.tier.mode is Mode.REALTIME else []
         if not queries:  # one that is held back lets records in by jobs of their own
             return [Work(number, *seen) for number, seen in running.items()]
         if not running.keys() <= self._partitions.keys():
@@ -90,7 +90,7 @@ class TaskWatchdog:
 
     def _counts(self) -> dict[int, str]:
         """Return all that the tasks of the last queries have counted so far: rows that Python has given back, and what was shuffled."""
-        store = self._setting.session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 — Python has no public way
+        store = self._config.session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 — Python has no public way
         executions = store.executionsList()
         numbers = [int(executions.apply(index).executionId()) for index in range(executions.size())]
         return {number: str(store.executionMetrics(number)) for number in numbers}
@@ -122,7 +122,7 @@ class TaskWatchdog:
             f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; {consequence}; the driver's log "
             "shows where the task stands"
         )
-        self._setting.flow.hung = HungTask(worst.seconds, sentence)
+        self._config.flow.hung = HungTask(worst.seconds, sentence)
         if number not in self._told:
             self._told[number] = since
             log.warning("a task hangs", what=sentence, stands=self._stack(worst.work))
@@ -130,7 +130,7 @@ class TaskWatchdog:
     def _stack(self, work: Work) -> str:
         """Return where the task stands in its executor's JVM, as far as that answers."""
         try:
-            dump = self._setting.session.sparkContext._jsc.sc().getTaskThreadDump(  # noqa: SLF001
+            dump = self._config.session.sparkContext._jsc.sc().getTaskThreadDump(  # noqa: SLF001
                 work.number, _executor(work)
             )
             return (
@@ -150,7 +150,7 @@ class TaskWatchdog:
             stands=self._stack(worst.work),
         )
         self._again_at = now + AGAIN_SECONDS
-        if not self._setting.session.sparkContext._jsc.sc().killAndReplaceExecutor(_executor(worst.work)):  # noqa: SLF001 — likewise
+        if not self._config.session.sparkContext._jsc.sc().killAndReplaceExecutor(_executor(worst.work)):  # noqa: SLF001 — likewise
             log.warning(
                 "Spark's master does not end it; it is asked again", executor=place, seconds=AGAIN_SECONDS
             )
@@ -158,7 +158,7 @@ class TaskWatchdog:
         self._limit.ended(now)
         self._tasks.forget()
         self._told.clear()
-        self._setting.flow.executors_ended += 1
+        self._config.flow.executors_ended += 1
 
 
 def _executor(work: Work) -> str:

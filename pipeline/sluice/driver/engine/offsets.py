@@ -1,0 +1,50 @@
+"""Reads a tier's inputs with Spark, from given offsets on."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sluice.driver.engine.settings import EngineConfig
+from sluice_ops.site.brokers import brokers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
+    """Return positions in the form of Spark's options `startingOffsets` and `endingOffsets`."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for name, offset in positions.items():
+        topic, _, partition = name.rpartition("/")
+        by_topic.setdefault(topic, {})[partition] = offset
+    return by_topic
+
+
+def source(
+    config: EngineConfig, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True
+) -> "DataFrame":
+    """Read the given topics, or all of the tier's inputs. Without `stream`, read the offsets in `options` once."""
+    session = config.session
+    reader = (
+        (session.readStream if stream else session.read)
+        .format("kafka")
+        .options(
+            **{
+                **brokers(config.kafka).spark,
+                "subscribe": ",".join(topics or config.inputs),
+                "includeHeaders": "true",
+                "kafka.isolation.level": "read_committed",  # as the driver reads: aborted transactions do not count
+                **options,
+            }
+        )
+    )
+    return reader.load()
+
+
+def between(config: EngineConfig, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
+    """Read once the records between two positions of all input partitions."""
+    bounds = {
+        "startingOffsets": json.dumps(offsets_option(begins)),
+        "endingOffsets": json.dumps(offsets_option(ends)),
+    }
+    return source(config, bounds, stream=False)

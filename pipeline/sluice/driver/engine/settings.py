@@ -1,0 +1,69 @@
+"""The fixed facts and tools of one engine: `EngineConfig`. Nothing here changes while the incarnation lives."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sluice.api.declarations import Tier
+from sluice.driver.control.write_fence import Unfenced, WriterFence
+from sluice.driver.counters import Flow
+from sluice.driver.spark.workers import Workers
+from sluice_ops.model.incarnation import STATE_PARTITIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.driver.state.checkpoint_store import Depot
+    from sluice.kafka.reader import Streams
+    from sluice.kafka.stream_identity import Identities
+
+INTERVAL = 2.0
+"""Time between the starts of two micro-batches. A batch of few records costs almost as much as one of many. Unit: seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """The tier, the services and the counters that an engine works with."""
+
+    session: "SparkSession"
+    tier: Tier
+    incarnation: int
+    streams: "Streams"
+    kafka: str
+    postgres: str
+    home: Path
+    """The folder that all hosts share."""
+    distance: int = 0
+    """How many hops the tier is from the pipeline's end."""
+    one_for_one: bool = False
+    """Whether the transform makes exactly one output record of each input record, so that complete output can be counted."""
+    partitions: int = STATE_PARTITIONS
+    """The number of partitions of the tier's state, if it has state."""
+    release: str | None = None
+    """The release whose code the incarnation runs."""
+    holds: tuple[str, ...] | None = None
+    """The state plan of that release, operator by operator; None if unknown."""
+    depot: "Depot | None" = None
+    """Where the checkpoints of the tier's state are; None: in the tier's own folder."""
+    workers: Workers = field(default_factory=Workers)
+    flow: Flow = field(default_factory=Flow)
+    """The counters that the engine increases."""
+    identities: "Identities | None" = None
+    """Answers with the ids of the input topics; None: the ids are not checked."""
+    writers: WriterFence = field(default_factory=Unfenced)
+    """The right to write the tier's streams."""
+
+    @property
+    def checkpoints(self) -> Path:
+        """The tier's own folder in the home that all hosts share."""
+        return self.home / "checkpoints" / self.tier.name
+
+    @property
+    def inputs(self) -> list[str]:
+        """The topics that the tier reads."""
+        return [stream.name for stream in self.tier.inputs]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The topics that the tier writes, quarantine included."""
+        return self.tier.written
