@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice_ops.agent.__main__ import arguments_of
-from sluice_ops.agent.limits.delegation import AGENTS
+from sluice_ops.agent.limits.control_group_trees import AGENTS
 from sluice_ops.main import app
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "systemd"

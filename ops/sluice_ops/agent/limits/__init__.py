@@ -1,1 +1,5 @@
-"""Limits of units: control groups, cores of their own, network. Start with `control_groups`."""
+"""Limit the CPU, memory, threads, disk access and network of units.
+
+Start with `control_groups`, whose protocol `Containers` the agent uses. `cpusets` adds processors
+for single units, and `network` divides the host's link. Both log errors and never stop an agent.
+"""

@@ -1,8 +1,9 @@
-"""Which processors each unit has on a host whose units have cores of their own. Pure; called by `sluice_ops.agent.limits.cpusets`.
+"""Choose the processors of each unit on a host with `cores: own`. Pure; `cpusets` calls it.
 
-Whoever has a whole number of cores as its quantum gets as many processors, and nobody else on them; the others share what is left. A unit
-keeps what it has. On a host that is not over-full that always comes out even: the whole numbers, and the sum of the others rounded up, are
-no more than its processors. On one that is, who comes last shares.
+A unit with a whole number of cores as its quantum gets as many processors for itself. The other
+units share the remaining processors. A unit keeps its processors. If the quanta fit the host, there
+are enough processors: the whole quanta, plus the sum of the others rounded up. Otherwise the last
+units share.
 """
 
 import math
@@ -12,35 +13,40 @@ from dataclasses import dataclass
 from sluice_ops.model.ids import UnitId
 
 DIGITS = 6
-"""So exactly quanta are added up: ten times 0.1 is one core."""
+"""The decimal digits to which quanta are added up, so that ten times 0.1 is one core."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """Which processors the units have."""
+    """The processors of all units."""
 
     own: Mapping[UnitId, frozenset[int]]
+    """The processors that a unit has for itself."""
     shared: frozenset[int]
-    """What the others share: what is left, or all processors if nothing is."""
+    """The processors that the other units share: the remaining ones, or all if none remain."""
     crowded: tuple[UnitId, ...]
-    """Who should have processors to itself, and has not: there are too few."""
+    """Units with a whole quantum that share, because there are too few processors."""
 
-    def of(self, unit: UnitId) -> frozenset[int]:
+    def processors_of(self, unit: UnitId) -> frozenset[int]:
         """Return the processors that a unit may use."""
         return self.own.get(unit, self.shared)
 
 
 def divide(
-    processors: frozenset[int], has: Mapping[UnitId, frozenset[int]], quanta: Mapping[UnitId, float]
+    processors: frozenset[int], current: Mapping[UnitId, frozenset[int]], quanta: Mapping[UnitId, float]
 ) -> Division:
-    """Divide processors among units, which have quanta of so many cores, in the order in which they came."""
+    """Divide processors among units.
+
+    `current` are the processors that units have now. `quanta` are the units' cores, in the order of
+    the units' starts.
+    """
     whole = {unit: int(cpu) for unit, cpu in quanta.items() if cpu == int(cpu)}
     for_others = math.ceil(round(sum(cpu for unit, cpu in quanta.items() if unit not in whole), DIGITS))
-    own = _kept(processors, has, whole)
-    for unit, number in whole.items():
+    own = _kept(processors, current, whole)
+    for unit, count in whole.items():
         free = processors.difference(*own.values())
-        if unit not in own and len(free) - number >= for_others:
-            own[unit] = _together(free, number)
+        if unit not in own and len(free) - count >= for_others:
+            own[unit] = _adjacent(free, count)
     left = processors.difference(*own.values())
     sharing = len(own) < len(quanta)
     crowded = (unit for unit in whole if unit not in own or (sharing and not left))
@@ -48,36 +54,43 @@ def divide(
 
 
 def _kept(
-    processors: frozenset[int], has: Mapping[UnitId, frozenset[int]], whole: Mapping[UnitId, int]
+    processors: frozenset[int], current: Mapping[UnitId, frozenset[int]], whole: Mapping[UnitId, int]
 ) -> dict[UnitId, frozenset[int]]:
-    """Return who has its number of processors already, and nobody beside it but units that share all for want of others."""
-    everything = frozenset[int]().union(*has.values())
+    """Return the units that have the right number of processors already, for themselves.
+
+    Units that use all processors, because too few are left, do not count as users.
+    """
+    everything = frozenset[int]().union(*current.values())
     kept: dict[UnitId, frozenset[int]] = {}
-    for unit in sorted(
-        whole, key=lambda unit: len(has.get(unit, ()))
-    ):  # who has all of them, besides others, comes last
-        mine = has.get(unit, frozenset())
-        beside = [
+    # A unit that has all processors, shared with others, comes last.
+    for unit in sorted(whole, key=lambda unit: len(current.get(unit, ()))):
+        own = current.get(unit, frozenset())
+        taken = [
             numbers
-            for other, numbers in has.items()
+            for other, numbers in current.items()
             if other != unit and (other in kept or numbers != everything)
         ]
-        if len(mine) == whole[unit] and mine <= processors and mine.isdisjoint(frozenset().union(*beside)):
-            kept[unit] = mine
+        if len(own) == whole[unit] and own <= processors and own.isdisjoint(frozenset().union(*taken)):
+            kept[unit] = own
     return kept
 
 
-def _together(free: frozenset[int], number: int) -> frozenset[int]:
-    """Take neighbours in the numbering, from the smallest gap that has so many; without one, the lowest numbers."""
-    runs = [run for run in _runs(sorted(free)) if len(run) >= number]
-    return frozenset(min(runs, key=len, default=sorted(free))[:number])
+def _adjacent(free: frozenset[int], count: int) -> frozenset[int]:
+    """Return `count` processors with consecutive numbers, from the shortest run that is long
+    enough.
+
+    Without such a run, return the lowest numbers.
+    """
+    runs = [run for run in _runs(sorted(free)) if len(run) >= count]
+    return frozenset(min(runs, key=len, default=sorted(free))[:count])
 
 
 def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Split sorted numbers into runs of consecutive numbers."""
     runs: list[list[int]] = []
-    for each in numbers:
-        if runs and runs[-1][-1] + 1 == each:
-            runs[-1].append(each)
+    for number in numbers:
+        if runs and runs[-1][-1] + 1 == number:
+            runs[-1].append(number)
         else:
-            runs.append([each])
+            runs.append([number])
     return runs

@@ -1,8 +1,8 @@
-"""Cores of their own: processors that no other unit runs on, for every unit with a whole `quantum.cpu`, where the site file says so.
+"""Give each unit with a whole `quantum.cpu` processors for itself, on hosts with `cores: own`.
 
-`core_allocation` decides which processors. This module writes them into the unit's group of the controller cpuset, and nowhere else: the
-setting outlives the agent, as the unit does. With version 2 the group is the one that the unit has anyway, with version 1 one more.
-An error here keeps no agent and no unit from starting; it is logged.
+`core_allocation` chooses the processors. This module writes them only into the unit's cpuset group,
+so that the setting outlives the agent, as the unit does. In version 2, this is the unit's only
+group; in version 1, it is one more group. An error is logged, and stops no agent and no unit.
 """
 
 import os
@@ -27,18 +27,20 @@ CONTROLLER = "cpuset"
 CPUS, MEMS = "cpuset.cpus", "cpuset.mems"
 NOT_ASKED = "shared by quantum.cpu: the site file gives this host no `cores: own`"
 MOVES = 3
-"""So often what is in a group is moved: it may start more meanwhile."""
+"""How often the processes of a unit are moved: they may start more processes meanwhile."""
 
 
 class Cpusets:
-    """One host's part of the controller cpuset."""
+    """The cpuset groups of one host."""
 
     def __init__(self, tree: Path, groups: ControlGroups, folder: HostFolder) -> None:
-        """Find the units that are there, in the order in which they were started."""
+        """Read the running units, in the order of their starts."""
         self._host, self._levels = tree / groups.path, (tree, tree / groups.path.parent, tree / groups.path)
         self._groups, self._folder = groups, folder
-        self._apart = groups.version is V1
-        """Whether these are groups of their own, which have to be made, joined and removed."""
+        self._own_groups = groups.version is V1
+        """Whether cpusets are extra groups (version 1), which have to be made, joined and
+        removed.
+        """
         records = [
             record for unit in folder.units() if groups.has(unit.id) and (record := unit.record()) is not None
         ]
@@ -47,21 +49,25 @@ class Cpusets:
         self._crowded: tuple[UnitId, ...] = ()
 
     @property
-    def there(self) -> bool:
-        """Whether an agent of this host has divided the processors, since the machine has started."""
+    def exists(self) -> bool:
+        """Whether an agent of this host has divided the processors since the machine's boot."""
         return bool(_read(self._host / CPUS))
 
     @property
-    def said(self) -> str:
-        """Say how it is."""
+    def summary(self) -> str:
+        """`cores of their own`, with the units that have none."""
         if not self._crowded:
             return "cores of their own"
         return (
-            f"cores of their own, but for {', '.join(self._crowded)}: {len(_usable())} processors are too few"
+            f"cores of their own, except {', '.join(self._crowded)}: "
+            f"{len(_allowed_processors())} processors are too few"
         )
 
     def other(self, top: Path | None) -> Path | None:
-        """Return a group by which another host divides the processors, in the whole machine's tree."""
+        """Return the group of another host that divides the processors of this machine, or None.
+
+        `top` is the whole machine's tree.
+        """
         groups = (
             file.parent for file in (top or self._levels[0]).glob(f"**/sluice-*/*/{CPUS}") if _read(file)
         )
@@ -70,17 +76,17 @@ class Cpusets:
     def open(self) -> None:
         """Make the host's group."""
         self._host.mkdir(parents=True, exist_ok=True)
-        if self._apart:
-            for above, level in pairwise(self._levels):
-                for name in (MEMS, CPUS):  # nothing can join before both are set, here and above
-                    (level / name).write_text((above / name).read_text())
+        if self._own_groups:
+            for parent, level in pairwise(self._levels):
+                for name in (MEMS, CPUS):  # no process can join before both are set, here and in parents
+                    (level / name).write_text((parent / name).read_text())
         else:
             for level in self._levels:
                 (level / "cgroup.subtree_control").write_text("+cpuset")
-            (self._host / CPUS).write_text(_written(_usable()))
+            (self._host / CPUS).write_text(_written(_allowed_processors()))
 
     def adopt_running_units(self) -> None:
-        """Give what runs already its processors."""
+        """Give the running units their processors."""
         for unit in self._quanta:
             self._make(unit)
         self._divide()
@@ -96,29 +102,34 @@ class Cpusets:
         self._divide()
 
     def joins(self, unit: UnitId) -> tuple[Path, ...]:
-        """Return the files that a process writes its pid to, to run on the unit's processors; none while it has none."""
+        """Return the files to which a process writes its pid to run on the unit's processors.
+
+        Return none in version 2, and while the unit has no processors.
+        """
         group = self._host / unit
         return (
-            (group / "cgroup.procs",) if self._apart and _read(group / CPUS) and _read(group / MEMS) else ()
+            (group / "cgroup.procs",)
+            if self._own_groups and _read(group / CPUS) and _read(group / MEMS)
+            else ()
         )
 
     def remove(self, unit: UnitId) -> None:
-        """Give a unit's processors to the others."""
+        """Remove a unit's group, and give its processors to other units."""
         if (self._host / unit).exists():
             (self._host / unit).rmdir()
         if self._quanta.pop(unit, None) is not None:
             self._divide()
 
     def close(self) -> None:
-        """Remove the host's group, once it is empty."""
+        """Remove the host's group, if it is empty."""
         for group in (self._host, self._host.parent):
             with suppress(OSError):
                 group.rmdir()
 
-    def withdraw(self) -> None:
+    def undo(self) -> None:
         """Let all units run on all processors again."""
         for group in self._host.glob("*/"):
-            if self._apart:
+            if self._own_groups:
                 for _ in range(MOVES):
                     _move(
                         map(int, (group / "cgroup.procs").read_text().split()),
@@ -127,32 +138,32 @@ class Cpusets:
                 group.rmdir()
             else:
                 (group / CPUS).write_text("\n")
-        if self._apart:
+        if self._own_groups:
             self.close()
         else:
             (self._host / CPUS).write_text("\n")
 
     def _divide(self) -> None:
-        """Write what `core_allocation` decides; an error for one unit keeps no other unit from its processors."""
-        has = {unit: _read(self._host / unit / CPUS) for unit in self._quanta}
-        division = divide(_usable(), has, self._quanta)
-        failed = None
-        for unit in sorted(
-            self._quanta, key=division.own.__contains__
-        ):  # who shares makes room first: an end in between is understood
-            if (numbers := division.of(unit)) != has[unit]:
+        """Write the processors of all units; raise the last OSError after all units are tried."""
+        current = {unit: _read(self._host / unit / CPUS) for unit in self._quanta}
+        division = divide(_allowed_processors(), current, self._quanta)
+        last_error = None
+        # Sharing units come first and make room, so the state is correct if the agent ends in
+        # between.
+        for unit in sorted(self._quanta, key=division.own.__contains__):
+            if (numbers := division.processors_of(unit)) != current[unit]:
                 try:
                     (self._host / unit / CPUS).write_text(_written(numbers))
                 except OSError as error:
-                    failed = error
+                    last_error = error
         if division.crowded != self._crowded:
             self._crowded = division.crowded
-            log.warning("how the processors are divided has changed", cores=self.said)
-        if failed is not None:
-            raise failed
+            log.warning("the units with cores of their own have changed", cores=self.summary)
+        if last_error is not None:
+            raise last_error
 
     def _make(self, unit: UnitId) -> None:
-        if self._apart:
+        if self._own_groups:
             (self._host / unit).mkdir(exist_ok=True)
             (self._host / unit / MEMS).write_text((self._host / MEMS).read_text())
 
@@ -161,110 +172,132 @@ class ContainersWithCores(ContainersWrapper):
     """Containers whose units have cores of their own."""
 
     def __init__(self, containers: Containers, cpusets: Cpusets) -> None:
-        """Add the processors to what containers divide."""
+        """Add processors to `containers`."""
         super().__init__(containers)
         self._cpusets = cpusets
-        self._said: str | None = None
+        self._logged_error: str | None = None
 
     @property
     def limits(self) -> str:
-        """By what units are limited."""
-        return f"{super().limits}; {self._cpusets.said}"
+        """The limits of the wrapped containers, and the state of the processors."""
+        return f"{super().limits}; {self._cpusets.summary}"
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Make the unit's container, and give it its processors."""
         joins = super().admit(unit)
-        self._done(lambda: self._cpusets.admit(unit))
+        self._try(lambda: self._cpusets.admit(unit))
         return (*joins, *self._cpusets.joins(unit.id))
 
     def remove(self, unit: UnitId) -> None:
-        """Remove an empty container, and give its processors to the others."""
+        """Remove an empty container, and give its processors to other units."""
         super().remove(unit)
-        self._done(lambda: self._cpusets.remove(unit))
+        self._try(lambda: self._cpusets.remove(unit))
 
     def close(self) -> None:
-        """Remove the host's own container, once it is empty."""
+        """Remove the host's own container, if it is empty."""
         super().close()
         self._cpusets.close()
 
     def adopt_running_units(self) -> None:
-        """Give what runs already its processors."""
-        self._done(self._cpusets.adopt_running_units)
+        """Give the running units their processors."""
+        self._try(self._cpusets.adopt_running_units)
 
-    def _done(self, step: Callable[[], None]) -> None:
-        """Do it; what keeps it from being done is said once."""
+    def _try(self, step: Callable[[], None]) -> None:
+        """Do a step; log the same OSError once."""
         try:
             step()
         except OSError as error:
-            if str(error) != self._said:
-                log.warning("units do not have the processors that they should", error=str(error))
-            self._said = str(error)
+            if str(error) != self._logged_error:
+                log.warning(
+                    "cpusets cannot be written: units run on processors of other units", error=str(error)
+                )
+            self._logged_error = str(error)
         else:
-            self._said = None
+            self._logged_error = None
 
 
 def open_cores(
     home: Path, facts: HostFacts, cores: Cores, containers: Containers, mounts: Path = Path("/proc/mounts")
 ) -> tuple[Containers, str]:
-    """Give units cores of their own beside what containers limit, if the site file says so; say how it is."""
-    cpusets, found = _find(home, facts.name, containers, mounts), find_trees(mounts)
+    """Add processors to the containers if the site file says `cores: own`.
+
+    Return the containers, and the state of the processors for the log.
+    """
+    cpusets, trees = _find(home, facts.name, containers, mounts), find_trees(mounts)
     try:
         if cores == "shared":
-            if cpusets is not None and cpusets.there:
-                cpusets.withdraw()
+            if cpusets is not None and cpusets.exists:
+                cpusets.undo()
             return containers, NOT_ASKED
-        if cpusets is None or found is None:
+        if cpusets is None or trees is None:
             return containers, _shared(
                 missing_requirement(
                     containers.trees if isinstance(containers, ControlGroups) else None, mounts
                 )
             )
-        if (other := cpusets.other(cpuset_tree(found, mounts))) is not None:
+        if (other := cpusets.other(cpuset_tree(trees, mounts))) is not None:
             return containers, _shared(
-                f"{other.name} of {other.parent.name} divides the processors of this machine already; if it is gone, "
-                f"remove the folders in {other}, and it, with rmdir"
+                f"host {other.name} of {other.parent.name} divides the processors of this machine already; "
+                f"if that host is gone, remove its groups: rmdir {other}/*/ {other}"
             )
         cpusets.open()
     except OSError as error:
         return containers, _shared(str(error))
-    made = ContainersWithCores(containers, cpusets)
-    made.adopt_running_units()
-    if (few := processor_shortage(facts.cpu)) is None:
-        return made, cpusets.said
-    log.warning("not every unit can have cores of its own", why=few)
-    return made, f"{cpusets.said}; {few}"
+    with_cores = ContainersWithCores(containers, cpusets)
+    with_cores.adopt_running_units()
+    if (shortage := processor_shortage(facts.cpu)) is None:
+        return with_cores, cpusets.summary
+    log.warning("not every unit can have cores of its own", reason=shortage)
+    return with_cores, f"{cpusets.summary}; {shortage}"
 
 
 def find_cores(
     home: Path, host: str, containers: Containers, mounts: Path = Path("/proc/mounts")
 ) -> Containers:
-    """Return a host's containers with the processors that its agent divides, for whoever ends its units."""
+    """Return the containers with the processors that the host's agent divides.
+
+    For processes that only end the host's units.
+    """
     cpusets = _find(home, host, containers, mounts)
-    return ContainersWithCores(containers, cpusets) if cpusets is not None and cpusets.there else containers
+    return ContainersWithCores(containers, cpusets) if cpusets is not None and cpusets.exists else containers
 
 
-def missing_requirement(found: Trees | None, mounts: Path = Path("/proc/mounts")) -> str | None:
-    """Say what is missing for cores of their own, and what to do; None where all is there. Changes nothing."""
-    if found is None:
-        return "there are no control groups that units are limited by"
-    if found.version is V1 and os.geteuid() != 0:
-        return f"user {os.geteuid()} may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)"
-    if cpuset_tree(found, mounts) is not None:
+def missing_requirement(trees: Trees | None, mounts: Path = Path("/proc/mounts")) -> str | None:
+    """Return the missing requirement of `cores: own` and its remedy; None if none is missing.
+
+    Changes nothing.
+    """
+    if trees is None:
+        return "units have no control groups"
+    if trees.version is V1 and os.geteuid() != 0:
+        return (
+            f"user {os.geteuid()} may not set processors: "
+            "run the agent as root (`systemctl edit sluice-agent@…`, User=root)"
+        )
+    if cpuset_tree(trees, mounts) is not None:
         return None
-    if found.version is V1:
-        where = found.at[CPU].with_name(CONTROLLER)
-        return f"the controller {CONTROLLER} is not mounted: mkdir {where}; mount -t cgroup -o {CONTROLLER} {CONTROLLER} {where}"
+    if trees.version is V1:
+        folder = trees.at[CPU].with_name(CONTROLLER)
+        return (
+            f"the controller {CONTROLLER} is not mounted: "
+            f"mkdir {folder}; mount -t cgroup -o {CONTROLLER} {CONTROLLER} {folder}"
+        )
     return (
-        f"{found.at[CPU]}/cgroup.controllers has no {CONTROLLER}: have it handed down (Delegate=yes in the agent's unit file, "
-        f"or {CONTROLLER} among what that lists), on a kernel with CONFIG_CPUSETS"
+        f"{trees.at[CPU]}/cgroup.controllers has no {CONTROLLER}: "
+        f"delegate it with Delegate=yes in the agent's unit file, or add {CONTROLLER} to the controllers "
+        "that Delegate lists; the kernel needs CONFIG_CPUSETS"
     )
 
 
 def processor_shortage(cpu: float) -> str | None:
-    """Say so where a host gives more cores than it has processors."""
-    if cpu <= len(_usable()):
+    """Return a message if `capacity.cpu` exceeds the processors; None if it does not."""
+    processors = len(_allowed_processors())
+    if cpu <= processors:
         return None
-    return f"capacity.cpu is {cpu:g}, and the agent may use {len(_usable())} processors: lower it, or those that come last share"
+    return (
+        f"capacity.cpu is {cpu:g}, but the agent may use {processors} processors, "
+        "so the last units share: lower capacity.cpu"
+    )
 
 
 def _find(home: Path, host: str, containers: Containers, mounts: Path) -> Cpusets | None:
@@ -274,18 +307,18 @@ def _find(home: Path, host: str, containers: Containers, mounts: Path) -> Cpuset
     return None if tree is None else Cpusets(tree, containers, HostFolder(home, host))
 
 
-def _shared(why: str | None) -> str:
-    log.warning("units have no cores of their own", why=why)
-    return f"shared by quantum.cpu: {why}"
+def _shared(reason: str | None) -> str:
+    log.warning("units have no cores of their own; all units share all processors", reason=reason)
+    return f"shared by quantum.cpu: {reason}"
 
 
-def _usable() -> frozenset[int]:
-    """Return the processors that the agent may use, and so its units."""
+def _allowed_processors() -> frozenset[int]:
+    """Return the processors that the agent, and so its units, may use."""
     return frozenset(os.sched_getaffinity(0))
 
 
 def _own_group(tree: Path, membership: Path = Path("/proc/self/cgroup")) -> Path:
-    """Return the agent's own group, in which units are that have none (version 1)."""
+    """Return the agent's own cpuset group, where units without a group run (version 1)."""
     lines = (line.split(":", 2) for line in membership.read_text().splitlines())
     own = next((path for _, controllers, path in lines if CONTROLLER in controllers.split(",")), "/")
     return group if (group := tree / own.lstrip("/")).is_dir() else tree
@@ -298,7 +331,7 @@ def _move(pids: Iterable[int], procs: Path) -> None:
 
 
 def _read(file: Path) -> frozenset[int]:
-    """Return the numbers of a list such as `0-2,7`; none where there is no such file."""
+    """Return the numbers in a file such as `0-2,7`; an empty set without a file."""
     try:
         parts = [part.partition("-") for part in file.read_text().strip().split(",") if part]
     except FileNotFoundError:

@@ -1,8 +1,10 @@
-"""Sending on the host's link, divided among its units by `Quantum.network`: where the site file says so, and the agent is root.
+"""Divide sending on the host's link among its units by `quantum.network`.
 
-The kernel's controller net_prio gives each packet of a group's processes a priority. Version 2 of control groups has no such controller, so
-its groups are beside those of `control_groups`, with either version. Groups and classes outlive the agent, as the units do; the next agent
-reads from them which unit is which. An error here keeps no agent and no unit from starting; it is logged.
+This needs `network` in the site file, and an agent that runs as root. The kernel's controller
+net_prio gives each packet of a group's processes a priority, and `traffic_control` has a class for
+each priority. Version 2 of control groups has no such controller, so these groups are always extra
+groups. Groups and classes outlive the agent, as units do, and the next agent reads them. An error
+is logged, and stops no agent and no unit.
 """
 
 import errno
@@ -29,75 +31,84 @@ log = structlog.get_logger()
 CONTROLLER = "net_prio"
 PRIORITIES = "net_prio.ifpriomap"
 OURS = Path("/run/sluice/net_prio")
-"""Where the controller is mounted if it is mounted nowhere: not below /sys/fs/cgroup, which with version 2 is a tree of groups itself."""
-KEPT = "network.json"
-"""What is divided, in the host's folder: for who ends its units without the site file, and for an agent that is told otherwise."""
+"""Where the agent mounts net_prio if it is mounted nowhere.
+
+Not below /sys/fs/cgroup, which is itself a tree of groups in version 2.
+"""
+LINK_FILE = "network.json"
+"""The divided link, in the host's folder: for processes that end units without the site file, and
+for an agent with another link.
+"""
 NOT_ASKED = "not divided: the site file gives this host no `network`"
 
 
 class Network:
-    """One host's part of net_prio, and the classes of its link."""
+    """The net_prio groups of one host, and the classes of its link."""
 
     def __init__(self, tree: Path, folder: HostFolder, home: Path, link: Link) -> None:
-        """Divide `link`, by groups below `tree`; find the classes of units that run."""
+        """Use groups below `tree`, and read the classes of running units from them."""
         self.link = link
-        self._file = folder.path / KEPT
+        self._file = folder.path / LINK_FILE
         self._tree, self._group = tree, tree / installation_group(home) / folder.host
         records = (unit.record() for unit in folder.units())
         self.units = tuple(record.unit for record in records if record is not None)
         self._weights = {unit.id: _weight(unit) for unit in self.units}
-        found = (
-            (group, traffic_control.number(_carried(group, link.interface)))
+        classes = (
+            (group, traffic_control.class_of(_priority(group, link.interface)))
             for group in self._group.glob("*/")
         )
-        self._numbers = {UnitId(group.name): number for group, number in found if number is not None}
+        self._classes = {UnitId(group.name): number for group, number in classes if number is not None}
 
     def open(self) -> None:
-        """Make the host's group, which is also the sign that the interface is taken."""
+        """Make the host's group, and divide the link among the running units.
+
+        The group also shows that this host divides the interface. Raise NotDividedError if another
+        host does.
+        """
         for other in self._tree.glob("sluice-*/*/"):
-            if other != self._group and _carried(other, self.link.interface):
+            if other != self._group and _priority(other, self.link.interface):
                 message = (
-                    f"{other.name} of {other.parent.name} divides {self.link.interface} on this machine already; if it is gone, "
-                    f"remove the folders in {other}, and it, with rmdir"
+                    f"host {other.name} of {other.parent.name} divides {self.link.interface} on this machine "
+                    f"already; if that host is gone, remove its groups: rmdir {other}/*/ {other}"
                 )
                 raise NotDividedError(message)
         self._group.mkdir(parents=True, exist_ok=True)
         write_private(self._file, self.link.model_dump_json())
-        self._carry(self._group, traffic_control.OTHERS)
+        self._set_priority(self._group, traffic_control.OTHERS)
         self.admit(*self.units)
 
     def admit(self, *units: Unit) -> None:
-        """Give units their classes, and everyone their part."""
+        """Give units classes, and divide the link among all units."""
         for unit in units:
             (self._group / unit.id).mkdir(exist_ok=True)
             self._weights[unit.id] = _weight(unit)
-            self._numbers.setdefault(unit.id, traffic_control.free(self._numbers.values()))
+            self._classes.setdefault(unit.id, traffic_control.free_class(self._classes.values()))
         self._divide()
         for unit in units:
-            self._carry(self._group / unit.id, self._numbers[unit.id])
+            self._set_priority(self._group / unit.id, self._classes[unit.id])
 
     def procs(self, unit: UnitId) -> Path:
-        """Return the file that a process writes its pid to, to send as the unit."""
+        """Return the file to which a process writes its pid to send as the unit."""
         return self._group / unit / "cgroup.procs"
 
     def remove(self, *units: UnitId) -> None:
-        """Take units' classes away."""
+        """Remove the units' groups and classes."""
         for unit in units:
             if (self._group / unit).exists():
                 (self._group / unit).rmdir()
             self._weights.pop(unit, None)
-            self._numbers.pop(unit, None)
+            self._classes.pop(unit, None)
         self._divide()
 
     def close(self) -> None:
-        """Give the interface its own queue back, once no unit is left."""
+        """Restore the interface's own queue, if no unit is left."""
         for group in self._group.glob("*/"):
             with suppress(OSError):
                 group.rmdir()
         if any(self._group.glob("*/")):
             return
-        if self._ours:
-            traffic_control.undivide(self.link.interface)
+        if self._divides:
+            traffic_control.restore_queue(self.link.interface)
         with suppress(FileNotFoundError):
             self._group.rmdir()
         with suppress(OSError):
@@ -108,10 +119,13 @@ class Network:
                 OURS.rmdir()
         self._file.unlink(missing_ok=True)
 
-    def withdraw(self) -> None:
-        """Give the interface its own queue back, whatever runs; the groups of what runs say nothing any more, and go with it."""
-        if self._ours:
-            traffic_control.undivide(self.link.interface)
+    def undo(self) -> None:
+        """Restore the interface's own queue, even if units run.
+
+        The groups of running units lose their priority, and disappear with the units.
+        """
+        if self._divides:
+            traffic_control.restore_queue(self.link.interface)
         for group in (self._group, *self._group.glob("*/")):
             with suppress(OSError):
                 (group / PRIORITIES).write_text(f"{self.link.interface} 0")
@@ -119,97 +133,107 @@ class Network:
 
     def has(self, unit: UnitId) -> bool:
         """Tell whether a unit has a class."""
-        return unit in self._numbers
+        return unit in self._classes
 
     @property
-    def _ours(self) -> bool:
-        """Whether this host divides the interface, and no other of the machine."""
-        return _carried(self._group, self.link.interface) != 0
+    def _divides(self) -> bool:
+        """Whether this host divides the interface, and no other host of the machine."""
+        return _priority(self._group, self.link.interface) != 0
 
     def _divide(self) -> None:
         traffic_control.divide(
             self.link,
-            {number: self._weights[unit] for unit, number in self._numbers.items() if unit in self._weights},
+            {number: self._weights[unit] for unit, number in self._classes.items() if unit in self._weights},
         )
 
-    def _carry(self, group: Path, number: int) -> None:
+    def _set_priority(self, group: Path, number: int) -> None:
+        """Give the packets of a group's processes the priority of a class."""
         try:
             (group / PRIORITIES).write_text(f"{self.link.interface} {traffic_control.priority(number)}")
         except OSError as error:
             if error.errno != errno.ENODEV:
                 raise
-            message = f"{CONTROLLER} knows no {self.link.interface}: it knows those of the machine itself, not of a network namespace"
+            message = (
+                f"{CONTROLLER} does not know {self.link.interface}: "
+                "it knows interfaces of the machine, not those of a network namespace"
+            )
             raise NotDividedError(message) from error
 
 
 class ContainersWithNetwork(ContainersWrapper):
-    """Containers whose units share the network, too."""
+    """Containers whose units also share the link."""
 
     def __init__(self, containers: Containers, network: Network) -> None:
-        """Add the network to what containers divide."""
+        """Add the network to `containers`."""
         super().__init__(containers)
         self._network = network
-        self._said: str | None = None
+        self._logged_error: str | None = None
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
-        """Make the unit's container, and its class."""
+        """Make the unit's container and class."""
         joins = super().admit(unit)
         return (
-            (*joins, self._network.procs(unit.id)) if self._done(lambda: self._network.admit(unit)) else joins
+            (*joins, self._network.procs(unit.id)) if self._try(lambda: self._network.admit(unit)) else joins
         )
 
     def set_weights(self, unit: Unit) -> None:
-        """Set the weights of a container that is there."""
+        """Set the weights of an existing container and class."""
         super().set_weights(unit)
-        self._done(lambda: self._network.admit(unit))
+        self._try(lambda: self._network.admit(unit))
 
     def remove(self, unit: UnitId) -> None:
-        """Remove an empty container, and its class."""
+        """Remove an empty container and its class."""
         super().remove(unit)
         if self._network.has(unit):
-            self._done(lambda: self._network.remove(unit))
+            self._try(lambda: self._network.remove(unit))
 
     def close(self) -> None:
-        """Remove the host's own container, and what divides the link, once they are empty."""
+        """Remove the host's own container and queue, if no unit is left."""
         super().close()
-        self._done(self._network.close)
+        self._try(self._network.close)
 
     def adopt_running_units(self, folder: HostFolder) -> None:
-        """Have what runs already send as the units that it belongs to; twice, for what is started meanwhile."""
+        """Move the processes of running units into their groups.
+
+        This happens twice, because the processes may start more processes meanwhile.
+        """
         for unit in 2 * self._network.units:
             session = folder.unit(unit.id).session()
             for pid in self._containers.processes(unit.id, session.pid if session else None):
                 with suppress(ProcessLookupError):
                     self._network.procs(unit.id).write_text(str(pid))
 
-    def _done(self, step: Callable[[], None]) -> bool:
-        """Do it; what keeps it from being done is said once."""
+    def _try(self, step: Callable[[], None]) -> bool:
+        """Do a step, and return whether it worked; log the same error once."""
         try:
             step()
         except (OSError, NotDividedError) as error:
-            if str(error) != self._said:
+            if str(error) != self._logged_error:
                 log.warning(
-                    "the network is not divided as it should be",
+                    "dividing the link failed: units may send more or less than their share",
                     interface=self._network.link.interface,
                     error=str(error),
                 )
-            self._said = str(error)
+            self._logged_error = str(error)
             return False
-        self._said = None
+        self._logged_error = None
         return True
 
 
 def open_network(home: Path, host: str, link: Link | None, containers: Containers) -> tuple[Containers, str]:
-    """Divide the host's link beside what its containers divide, if it has one to divide; say how it is."""
+    """Divide the host's link, if the site file gives it one.
+
+    Return the containers, and the state of the link for the log.
+    """
     folder = HostFolder(home, host)
-    before = _kept(folder)
+    before = _divided_link(folder)
     try:
         if before is not None and (link is None or link.interface != before.interface):
-            Network(_mounted(), folder, home, before).withdraw()
+            Network(_mounted(), folder, home, before).undo()
         if link is None:
             return containers, NOT_ASKED
-        if (why := missing_requirement(link)) is not None:
-            return containers, _undivided(link, why)
+        if (problem := missing_requirement(link)) is not None:
+            return containers, _undivided(link, problem)
         network = Network(_mounted(), folder, home, link)
         try:
             network.open()
@@ -217,19 +241,22 @@ def open_network(home: Path, host: str, link: Link | None, containers: Container
             with suppress(OSError, NotDividedError):
                 network.close()
             raise
-        found = ContainersWithNetwork(containers, network)
-        found.adopt_running_units(folder)
+        with_network = ContainersWithNetwork(containers, network)
+        with_network.adopt_running_units(folder)
     except (OSError, NotDividedError) as error:
-        return containers, _undivided(
-            link, str(error)
-        ) if link is not None else f"{NOT_ASKED}; but what was divided: {error}"
-    return found, f"{link.interface}, {link.mbit} mbit, divided by quantum.network"
+        if link is None:
+            return containers, f"{NOT_ASKED}; the earlier division could not be removed: {error}"
+        return containers, _undivided(link, str(error))
+    return with_network, f"{link.interface}, {link.mbit} mbit, divided by quantum.network"
 
 
 def find_network(home: Path, host: str, containers: Containers) -> Containers:
-    """Return a host's containers with the link that its agent divides, for whoever ends its units."""
+    """Return the containers with the link that the host's agent divides.
+
+    For processes that only end the host's units.
+    """
     folder = HostFolder(home, host)
-    link = _kept(folder)
+    link = _divided_link(folder)
     if link is None or os.geteuid() != 0:
         return containers
     try:
@@ -240,15 +267,22 @@ def find_network(home: Path, host: str, containers: Containers) -> Containers:
 
 
 def missing_requirement(link: Link, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str | None:
-    """Say what is missing to divide a link, and what to do; None where all is there. Changes nothing."""
+    """Return the missing requirement for dividing a link and its remedy; None if none is missing.
+
+    Changes nothing.
+    """
     if os.geteuid() != 0:
-        return f"user {os.geteuid()} may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)"
+        return (
+            f"user {os.geteuid()} may not divide the network: "
+            "run the agent as root (`systemctl edit sluice-agent@…`, User=root)"
+        )
     if not any(line.startswith(f"{CONTROLLER}\t") for line in (proc / "cgroups").read_text().splitlines()):
         return f"the kernel has no {CONTROLLER} (CONFIG_CGROUP_NET_PRIO)"
     if not (sys / "class/net" / link.interface).exists():
-        there = ", ".join(sorted(path.name for path in (sys / "class/net").glob("*")))
+        interfaces = ", ".join(sorted(path.name for path in (sys / "class/net").glob("*")))
         return (
-            f"there is no interface {link.interface}, but {there}: correct network.interface in the site file"
+            f"this machine has no interface {link.interface}, but {interfaces}: "
+            "correct network.interface in the site file"
         )
     try:
         traffic_control.classes(link.interface)
@@ -258,7 +292,7 @@ def missing_requirement(link: Link, proc: Path = Path("/proc"), sys: Path = Path
 
 
 def _mounted(mounts: Path = Path("/proc/mounts")) -> Path:
-    """Return where the controller is mounted; mount it where it is not."""
+    """Return the folder where net_prio is mounted; mount it below /run/sluice if necessary."""
     for line in mounts.read_text().splitlines():
         _, where, kind, options, *_ = line.split()
         if kind == "cgroup" and CONTROLLER in options.split(","):
@@ -272,14 +306,17 @@ def _mounted(mounts: Path = Path("/proc/mounts")) -> Path:
     return OURS
 
 
-def _undivided(link: Link, why: str) -> str:
-    log.warning("the network is not divided", interface=link.interface, why=why)
-    return f"{link.interface} is not divided: {why}"
+def _undivided(link: Link, reason: str) -> str:
+    log.warning(
+        "the link is not divided; all units send as they can", interface=link.interface, reason=reason
+    )
+    return f"{link.interface} is not divided: {reason}"
 
 
-def _kept(folder: HostFolder) -> Link | None:
+def _divided_link(folder: HostFolder) -> Link | None:
+    """Return the link that an earlier agent of the host divided."""
     try:
-        return Link.model_validate_json((folder.path / KEPT).read_bytes(), extra="ignore")
+        return Link.model_validate_json((folder.path / LINK_FILE).read_bytes(), extra="ignore")
     except (FileNotFoundError, ValidationError):
         return None
 
@@ -288,10 +325,10 @@ def _weight(unit: Unit) -> int:
     return max(1, int(unit.quantum.network * (QUIET if unit.quiet else 1)))
 
 
-def _carried(group: Path, interface: str) -> int:
-    """Return the priority that packets of a group's processes carry on an interface."""
+def _priority(group: Path, interface: str) -> int:
+    """Return the priority of the packets of a group's processes on an interface; 0 without one."""
     try:
-        said = (group / PRIORITIES).read_text().splitlines()
+        lines = (group / PRIORITIES).read_text().splitlines()
     except FileNotFoundError:
         return 0
-    return next((int(line.split()[1]) for line in said if line.split()[0] == interface), 0)
+    return next((int(line.split()[1]) for line in lines if line.split()[0] == interface), 0)

@@ -1,7 +1,8 @@
-"""A link divided by weights: the kernel's HTB, one class for each sender, set up with `tc`. Called by `sluice_ops.agent.limits.network`.
+"""Divide a link by weights with the kernel's HTB queue, which the command `tc` sets up.
 
-Each class is entitled to its part of the link, and may take what others leave. A packet is in the class that its socket's priority names,
-so there are no filters; everything else on the machine that sends is in one class of its own.
+Each unit has a class. A class is entitled to its part of the link, and may use what other classes
+leave. A packet belongs to the class that its socket's priority names, so no filters are needed. All
+other senders of the machine share one class. `network` calls this module.
 """
 
 import os
@@ -13,22 +14,34 @@ from dataclasses import dataclass
 from sluice_ops.model.resources import Link
 
 HANDLE = 0x511C
-"""The number of the queue that this makes: another one on an interface was set up by somebody else."""
+"""The handle of the agent's queue: another program set up a queue with another handle."""
 LINK = 1
+"""The class of the whole link."""
 STEP = 0x10
-"""Numbers of classes are multiples of it: where our queue is taken away, other queues read all of them alike."""
+"""Class numbers are multiples of this: if the agent's queue is removed, other queues treat all
+these priorities alike.
+"""
 OTHERS = STEP
-"""The class of everything that is no unit."""
+"""The class of all senders that are no units."""
 LAST = 0xFFF0
+"""The highest class number."""
 LEAST_OTHERS = 100
-"""What is no unit weighs as much as one unit does by default, or a tenth of all units, if that is more: it serves them (Kafka, ssh)."""
+"""The least weight of other senders, such as Kafka and ssh: one unit's default weight.
+
+Their weight is a tenth of all units' weights if that is more, because units depend on them.
+"""
 TURN_SECONDS = 0.01
-"""What is left over is handed out in turns of this length: a packet waits for less than one, and a turn holds the largest packets."""
+"""Unused bandwidth is given out in turns of this length: a packet waits for less than one turn, and
+a turn fits the largest packets.
+"""
 BURST_SECONDS = 0.001
+"""How long a class may send at full speed."""
 LEAST_BYTES = 1600
-"""A frame."""
+"""One frame."""
 LEAST_BURST = 16_384
+"""The smallest burst. Unit: bytes."""
 TC_SECONDS = 10.0
+"""How long one `tc` command may take."""
 SBIN = "/usr/sbin:/sbin"
 
 
@@ -37,112 +50,126 @@ class NotDividedError(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one class is given."""
+class ClassShare:
+    """The share of the link of one class."""
 
     rate: int
-    """What it is entitled to. Unit: bits a second."""
+    """The rate to which the class is entitled. Unit: bits a second."""
     quantum: int
-    """What it may send in its turn of what is left over. Unit: bytes."""
+    """How much unused bandwidth the class may use in one turn. Unit: bytes."""
 
 
-def parts(link: Link, weights: Mapping[int, int]) -> dict[int, Part]:
-    """Divide a link among classes by their weights: all of it, and no more."""
+def shares(link: Link, weights: Mapping[int, int]) -> dict[int, ClassShare]:
+    """Divide the whole link among classes by their weights."""
     bits, total = link.mbit * 1_000_000, sum(weights.values())
     turn = int(bits * TURN_SECONDS) // 8
     return {
-        number: Part(bits * weight // total, max(LEAST_BYTES, turn * weight // total))
+        number: ClassShare(bits * weight // total, max(LEAST_BYTES, turn * weight // total))
         for number, weight in weights.items()
     }
 
 
 def with_others(weights: Mapping[int, int]) -> dict[int, int]:
-    """Add the class of everything that is no unit."""
+    """Add the class of all senders that are no units."""
     return {OTHERS: max(LEAST_OTHERS, sum(weights.values()) // 10), **weights}
 
 
-def free(used: Iterable[int]) -> int:
-    """Return the number of a class that is not there yet."""
+def free_class(used: Iterable[int]) -> int:
+    """Return the lowest unused class number; NotDividedError if all 4,094 are used."""
     taken = {LINK, OTHERS, *used}
     for number in range(OTHERS, LAST + 1, STEP):
         if number not in taken:
             return number
-    message = f"{len(taken)} classes are there already: no more can be told apart"
+    message = f"{len(taken)} classes exist already: there are no more class numbers"
     raise NotDividedError(message)
 
 
 def priority(number: int) -> int:
-    """Return the priority that a class's packets carry."""
+    """Return the priority of packets of a class."""
     return HANDLE << 16 | number
 
 
-def number(carried: int) -> int | None:
-    """Return the class of a unit that a priority names; None when it is no unit's."""
-    found = carried & 0xFFFF
-    return found if carried >> 16 == HANDLE and found not in {LINK, OTHERS} else None
+def class_of(packet_priority: int) -> int | None:
+    """Return the unit's class that a priority names; None if it names no unit's class."""
+    number = packet_priority & 0xFFFF
+    return number if packet_priority >> 16 == HANDLE and number not in {LINK, OTHERS} else None
 
 
-def lines(link: Link, weights: Mapping[int, int], there: frozenset[int] | None) -> Iterator[str]:
-    """Yield what `tc` is told, so that these classes and no others are there; None when not even the queue is."""
-    at, bits = f"dev {link.interface}", link.mbit * 1_000_000
+def tc_commands(link: Link, weights: Mapping[int, int], existing: frozenset[int] | None) -> Iterator[str]:
+    """Yield the `tc` commands that leave exactly the classes of `weights`.
+
+    `existing` are the present classes; None means that the agent's queue does not exist.
+    """
+    device, bits = f"dev {link.interface}", link.mbit * 1_000_000
     burst = max(LEAST_BURST, int(bits * BURST_SECONDS) // 8)
-    if there is None:
-        yield f"qdisc replace {at} root handle {HANDLE:x}: htb default {OTHERS:x}"
+    if existing is None:
+        yield f"qdisc replace {device} root handle {HANDLE:x}: htb default {OTHERS:x}"
     shape = f"ceil {bits}bit burst {burst}b cburst {burst}b"
-    yield f"class replace {at} parent {HANDLE:x}: classid {HANDLE:x}:{LINK:x} htb rate {bits}bit {shape} quantum {LEAST_BURST}"
-    divided = parts(link, with_others(weights))
-    for each, part in divided.items():
-        names = f"parent {HANDLE:x}:{LINK:x} classid {HANDLE:x}:{each:x}"
-        yield f"class replace {at} {names} htb rate {part.rate}bit {shape} quantum {part.quantum}"
-    for gone in sorted((there or frozenset()) - divided.keys() - {LINK}):
-        yield f"class del {at} classid {HANDLE:x}:{gone:x}"
+    whole_link = f"parent {HANDLE:x}: classid {HANDLE:x}:{LINK:x}"
+    yield f"class replace {device} {whole_link} htb rate {bits}bit {shape} quantum {LEAST_BURST}"
+    divided = shares(link, with_others(weights))
+    for number, share in divided.items():
+        names = f"parent {HANDLE:x}:{LINK:x} classid {HANDLE:x}:{number:x}"
+        yield f"class replace {device} {names} htb rate {share.rate}bit {shape} quantum {share.quantum}"
+    for removed in sorted((existing or frozenset()) - divided.keys() - {LINK}):
+        yield f"class del {device} classid {HANDLE:x}:{removed:x}"
 
 
 def divide(link: Link, weights: Mapping[int, int]) -> None:
-    """Divide a link among the classes of these weights, in place: packets that wait go on waiting."""
-    _tc("-batch", "-", told="\n".join(lines(link, weights, classes(link.interface))) + "\n")
+    """Divide a link among the classes of `weights`, in place: waiting packets stay in the queue."""
+    commands = tc_commands(link, weights, classes(link.interface))
+    _tc("-batch", "-", stdin="\n".join(commands) + "\n")
 
 
-def undivide(interface: str) -> None:
-    """Give the interface its own queue back."""
+def restore_queue(interface: str) -> None:
+    """Remove the agent's queue, so that the interface gets its own queue back."""
     if classes(interface) is not None:
         _tc("qdisc", "del", "dev", interface, "root")
 
 
 def classes(interface: str) -> frozenset[int] | None:
-    """Return the classes of our queue; None when it is not there."""
-    queue = next((found for found in _shown("qdisc", interface) if "root" in found[3:4]), None)
+    """Return the classes of the agent's queue; None without one.
+
+    Raise NotDividedError if another program set up a queue.
+    """
+    queue = next((words for words in _show("qdisc", interface) if "root" in words[3:4]), None)
     if queue is None or queue[2] == "0:":
         return None
     _, kind, handle, *_ = queue
     if handle != f"{HANDLE:x}:":
-        message = f"{interface} has a queue that somebody else set up ({kind} {handle}): `tc qdisc del dev {interface} root` takes it away"
+        message = (
+            f"another program set up the queue of {interface} ({kind} {handle}), and the agent leaves it "
+            f"alone; to have the link divided, remove the queue: tc qdisc del dev {interface} root"
+        )
         raise NotDividedError(message)
-    return frozenset(int(found[2].split(":")[1], 16) for found in _shown("class", interface))
+    return frozenset(int(words[2].split(":")[1], 16) for words in _show("class", interface))
 
 
-def _shown(what: str, interface: str) -> list[list[str]]:
-    """Return lines such as `class htb 511c:10 parent 511c:1`; older versions of `tc` show classes in no other form."""
+def _show(kind: str, interface: str) -> list[list[str]]:
+    """Return the words of lines such as `class htb 511c:10 parent 511c:1`.
+
+    The text form is used, because older versions of `tc` show classes in no other form.
+    """
     return [
         line.split()
-        for line in _tc(what, "show", "dev", interface).splitlines()
-        if line.startswith(f"{what} ")
+        for line in _tc(kind, "show", "dev", interface).splitlines()
+        if line.startswith(f"{kind} ")
     ]
 
 
-def _tc(*words: str, told: str | None = None) -> str:
+def _tc(*words: str, stdin: str | None = None) -> str:
     command = shutil.which("tc", path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}")
     if command is None:
-        message = "there is no command `tc`: install iproute2"
+        message = "the command `tc` is not installed: install iproute2"
         raise NotDividedError(message)
     try:
         done = subprocess.run(
-            [command, *words], input=told, capture_output=True, text=True, timeout=TC_SECONDS, check=False
+            [command, *words], input=stdin, capture_output=True, text=True, timeout=TC_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        message = f"`tc {' '.join(words)}` does not end"
+        message = f"`tc {' '.join(words)}` did not end within {TC_SECONDS:g} s"
         raise NotDividedError(message) from error
     if done.returncode:
-        message = f"`tc {' '.join(words)}`: {' '.join(done.stderr.split())}"
+        message = f"`tc {' '.join(words)}` failed: {' '.join(done.stderr.split())}"
         raise NotDividedError(message)
     return done.stdout

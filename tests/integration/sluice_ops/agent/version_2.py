@@ -13,6 +13,7 @@ import pytest
 
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.limits import control_groups as module
+from sluice_ops.agent.limits.control_group_trees import AGENTS
 from sluice_ops.agent.limits.control_groups import (
     HEADROOM,
     MEBIBYTE,
@@ -23,7 +24,6 @@ from sluice_ops.agent.limits.control_groups import (
     remove_groups,
 )
 from sluice_ops.agent.limits.cpusets import open_cores
-from sluice_ops.agent.limits.delegation import AGENTS
 from sluice_ops.model.assignment import HostFacts, Unit
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Capacity

@@ -122,7 +122,8 @@ def test_a_host_with_less_than_its_promised_quanta_keeps_them_and_says_so(
         groups, limit = full(100)
     assert number(limit) >> 20 == 2 * quantum
     assert groups.limits.endswith(
-        f"; its limit of memory is {2 * quantum:,} MiB instead of 114, because the units that are there were promised so much"
+        f"; the host's memory limit is {2 * quantum:,} MiB instead of 114, because its units were promised "
+        "so much"
     )
     assert [each["promised_mib"] for each in told] == [2 * quantum]
     with capture_logs() as told:
@@ -321,7 +322,7 @@ def test_a_delegated_group_without_the_files_of_one_is_not_used(version_2: Path)
 def test_after_the_machine_has_restarted_there_is_nothing_to_remove(version_2: Path) -> None:
     HostFolder(version_2, "h1").write_group(version_2 / "tree/gone")
     found = find_containers(version_2, "h1", version_2 / "mounts")
-    assert found.limits == "none: its agent has made none"
+    assert found.limits == "none: the host's agent has made no control groups"
     found.remove(slot().id)
 
 

@@ -19,7 +19,7 @@ STARTS_AND_ENDS = st.lists(
 
 def held(division: Division, quanta: dict[UnitId, float]) -> dict[UnitId, frozenset[int]]:
     """Return what is in the kernel after a division."""
-    return {unit: division.of(unit) for unit in quanta}
+    return {unit: division.processors_of(unit) for unit in quanta}
 
 
 class Host:
@@ -101,7 +101,7 @@ def test_other_processors_leave_a_unit_what_is_still_there(
     for unit, cpu in steps:
         before = host.step(unit, cpu)
     after = divide(later, host.has, host.quanta)
-    assert all(after.of(unit) <= later for unit in host.quanta)
+    assert all(after.processors_of(unit) <= later for unit in host.quanta)
     assert all(
         after.own[unit] == numbers
         for unit, numbers in before.own.items()
@@ -119,7 +119,7 @@ def test_neighbours_are_taken_together_from_the_smallest_gap() -> None:
 def test_who_shared_for_want_of_processors_has_its_own_when_some_are_free() -> None:
     processors, a, b = frozenset({0, 1, 2}), frozenset({0, 1}), frozenset({2})
     full = divide(processors, {A: a, B: b}, {A: 2.0, B: 1.0, C: 1.0})
-    assert (full.own, full.of(C), full.crowded) == ({A: a, B: b}, processors, (A, B, C)), (
+    assert (full.own, full.processors_of(C), full.crowded) == ({A: a, B: b}, processors, (A, B, C)), (
         "C is everywhere, so nobody is alone"
     )
     freed = divide(processors, {A: a, C: processors}, {A: 2.0, C: 1.0})

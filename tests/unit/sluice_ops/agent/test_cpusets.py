@@ -159,12 +159,12 @@ def test_the_next_agent_finds_who_has_what_and_writes_nothing_anew(machine: Mach
 def test_a_unit_without_enough_cores_is_named_and_gets_its_own_later(machine: Machine) -> None:
     containers, said = machine.agent(cpu=9)
     assert said.endswith(
-        "capacity.cpu is 9, and the agent may use 4 processors: lower it, or those that come last share"
+        "capacity.cpu is 9, but the agent may use 4 processors, so the last units share: lower capacity.cpu"
     )
     with capture_logs() as told:
         machine.start(containers, taking(2), DRIVER, taking(2, 1))
     assert (machine.has(taking(2)), machine.has(DRIVER), machine.has(taking(2, 1))) == ("0,1", "2,3", "2,3")
-    late = f"cores of their own, but for {taking(2, 1).id}: 4 processors are too few"
+    late = f"cores of their own, except {taking(2, 1).id}: 4 processors are too few"
     assert containers.limits.endswith(f"; {late}")
     assert [each["cores"] for each in told] == [late]
     machine.end(containers, DRIVER)
@@ -202,8 +202,10 @@ def test_two_hosts_of_a_machine_do_not_divide_the_same_processors(machine: Machi
     with capture_logs() as told:
         containers, said = machine.agent(host="h2")
     assert not isinstance(containers, ContainersWithCores)
-    assert said.startswith("shared by quantum.cpu: h1 of sluice-")
-    assert [each["event"] for each in told] == ["units have no cores of their own"]
+    assert said.startswith("shared by quantum.cpu: host h1 of sluice-")
+    assert [each["event"] for each in told] == [
+        "units have no cores of their own; all units share all processors"
+    ]
     assert isinstance(machine.agent()[0], ContainersWithCores), "it is not in its own way"
 
 
@@ -237,7 +239,9 @@ def test_a_failed_write_is_logged_once_and_stops_no_start(
     monkeypatch.setattr(cpusets, "_written", refused)
     with capture_logs() as told:
         joins = machine.start(containers, taking(1), taking(1, 1))
-    assert [each["event"] for each in told] == ["units do not have the processors that they should"]
+    assert [each["event"] for each in told] == [
+        "cpusets cannot be written: units run on processors of other units"
+    ]
     assert machine.host / taking(1, 1).id / "cgroup.procs" not in joins or machine.version == "v2"
     assert joins
     monkeypatch.undo()
@@ -254,7 +258,9 @@ def test_without_the_cpuset_controller_nothing_is_pinned_and_why_is_said(machine
         containers, said = machine.agent()
     assert not isinstance(containers, ContainersWithCores)
     assert ("mount -t cgroup -o cpuset" if machine.version == "v1" else "Delegate=yes") in said
-    assert [each["event"] for each in told] == ["units have no cores of their own"]
+    assert [each["event"] for each in told] == [
+        "units have no cores of their own; all units share all processors"
+    ]
 
 
 def test_without_control_groups_or_root_there_are_no_cores_of_their_own(
@@ -263,9 +269,9 @@ def test_without_control_groups_or_root_there_are_no_cores_of_their_own(
     facts = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="x", cpu=4, memory=8192)
     none = NoContainers("this is a test", machine.home, "h1")
     assert open_cores(machine.home, facts, "own", none, machine.home / "mounts")[0] is none
-    assert missing_requirement(None) == "there are no control groups that units are limited by"
+    assert missing_requirement(None) == "units have no control groups"
     monkeypatch.setattr(os, "geteuid", lambda: 970)
     why = missing_requirement(machine.groups().trees, machine.home / "mounts")
-    assert (why is not None and why.startswith("user 970 may not: have the agent run as root")) is (
+    assert (why is not None and why.startswith("user 970 may not set processors: run the agent as root")) is (
         machine.version == "v1"
     )

@@ -41,7 +41,7 @@ class Divided:
             raise NotDividedError(message)
         self.interface, self.weights = link.interface, dict(weights)
 
-    def undivide(self, interface: str) -> None:
+    def restore_queue(self, interface: str) -> None:
         assert interface == self.interface or self.weights is None
         self.weights = None
 
@@ -50,7 +50,7 @@ class Divided:
 def divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Divided:
     made = Divided()
     monkeypatch.setattr(traffic_control, "divide", made.divide)
-    monkeypatch.setattr(traffic_control, "undivide", made.undivide)
+    monkeypatch.setattr(traffic_control, "restore_queue", made.restore_queue)
     monkeypatch.setattr(network, "_mounted", lambda: tmp_path / "tree")
     monkeypatch.setattr(network, "missing_requirement", lambda _link: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -165,7 +165,7 @@ def test_a_second_host_on_the_machine_is_refused_the_same_interface(tmp_path: Pa
     assert found is INNER
     assert divided.weights == {}, "that of the first is left as it is"
     assert said.startswith(
-        f"eth7 is not divided: h1 of {installation_group(tmp_path)} divides eth7 on this machine already"
+        f"eth7 is not divided: host h1 of {installation_group(tmp_path)} divides eth7 on this machine already"
     )
     assert not group(tmp_path, "h2").exists()
     _, said = open_network(tmp_path, "h2", LINK.model_copy(update={"interface": "eth8"}), INNER)
@@ -198,7 +198,7 @@ def test_what_goes_wrong_is_said_once_and_keeps_no_unit_from_starting(
         divided.broken = False
         assert len(found.admit(weighing(300, 1))) == 1
     assert [(line["event"], line["error"]) for line in said] == [
-        ("the network is not divided as it should be", "it is broken")
+        ("dividing the link failed: units may send more or less than their share", "it is broken")
     ]
 
 
@@ -210,7 +210,7 @@ def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
     monkeypatch.setattr(network, "missing_requirement", lambda _link: "there is no cable")
     with capture_logs() as said:
         assert open_network(tmp_path, "h1", LINK, INNER) == (INNER, "eth7 is not divided: there is no cable")
-    assert [line["event"] for line in said] == ["the network is not divided"]
+    assert [line["event"] for line in said] == ["the link is not divided; all units send as they can"]
 
 
 @pytest.mark.parametrize(
@@ -219,13 +219,16 @@ def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
         (
             970,
             ("net_prio", "eth7"),
-            "user 970 may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)",
+            (
+                "user 970 may not divide the network: "
+                "run the agent as root (`systemctl edit sluice-agent@…`, User=root)"
+            ),
         ),
         (0, ("net_cls", "eth7"), "the kernel has no net_prio (CONFIG_CGROUP_NET_PRIO)"),
         (
             0,
             ("net_prio", "eth8"),
-            "there is no interface eth7, but eth8: correct network.interface in the site file",
+            "this machine has no interface eth7, but eth8: correct network.interface in the site file",
         ),
         (0, ("net_prio", "eth7"), "there is no tc"),
     ],
@@ -274,8 +277,8 @@ def test_an_interface_that_the_kernel_gives_no_priorities_is_not_divided(
         found, said = open_network(tmp_path, "h1", LINK, INNER)
     assert found is INNER
     assert (
-        said
-        == "eth7 is not divided: net_prio knows no eth7: it knows those of the machine itself, not of a network namespace"
+        said == "eth7 is not divided: net_prio does not know eth7: "
+        "it knows interfaces of the machine, not those of a network namespace"
     )
     assert divided.weights is None
     assert find_network(tmp_path, "h1", INNER) is INNER, "nothing is left of the attempt"

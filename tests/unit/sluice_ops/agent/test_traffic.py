@@ -13,13 +13,13 @@ from sluice_ops.agent.limits.traffic_control import (
     LINK,
     OTHERS,
     NotDividedError,
+    class_of,
     classes,
     divide,
-    free,
-    lines,
-    number,
-    parts,
+    free_class,
     priority,
+    shares,
+    tc_commands,
     with_others,
 )
 from sluice_ops.model.resources import Link
@@ -34,7 +34,7 @@ def test_each_has_its_proportion_and_all_together_no_more_than_the_link(
     weights: dict[int, int], mbit: int
 ) -> None:
     every = with_others(weights)
-    divided = parts(Link(interface="eth7", mbit=mbit), every)
+    divided = shares(Link(interface="eth7", mbit=mbit), every)
     bits, total = mbit * 1_000_000, sum(every.values())
     assert bits - len(every) < sum(part.rate for part in divided.values()) <= bits
     for each, weight in every.items():
@@ -50,25 +50,25 @@ def test_other_traffic_weighs_as_much_as_a_default_unit_or_a_tenth_of_all(weight
 
 @given(st.frozensets(NUMBERS, max_size=100))
 def test_a_new_class_is_no_other_and_is_known_by_its_priority(used: frozenset[int]) -> None:
-    found = free(used)
+    found = free_class(used)
     assert found not in {*used, LINK, OTHERS}
     assert found % traffic_control.STEP == 0
-    assert number(priority(found)) == found
+    assert class_of(priority(found)) == found
 
 
 @pytest.mark.parametrize("carried", [0, 6, priority(OTHERS), 0x10020])
 def test_what_names_no_units_class_is_none(carried: int) -> None:
-    assert number(carried) is None
+    assert class_of(carried) is None
 
 
 def test_more_classes_than_can_be_told_apart_are_refused() -> None:
-    with pytest.raises(NotDividedError, match="no more can be told apart"):
-        free(range(0, 0x10000, traffic_control.STEP))
+    with pytest.raises(NotDividedError, match="there are no more class numbers"):
+        free_class(range(0, 0x10000, traffic_control.STEP))
 
 
 def test_what_is_new_is_made_with_its_queue() -> None:
     shape = "ceil 1000000000bit burst 125000b cburst 125000b"
-    assert list(lines(LINE, {0x20: 300, 0x30: 100}, None)) == [
+    assert list(tc_commands(LINE, {0x20: 300, 0x30: 100}, None)) == [
         "qdisc replace dev eth7 root handle 511c: htb default 10",
         f"class replace dev eth7 parent 511c: classid 511c:1 htb rate 1000000000bit {shape} quantum 16384",
         f"class replace dev eth7 parent 511c:1 classid 511c:10 htb rate 200000000bit {shape} quantum 250000",
@@ -78,7 +78,7 @@ def test_what_is_new_is_made_with_its_queue() -> None:
 
 
 def test_what_is_there_is_changed_in_place_and_what_is_gone_goes() -> None:
-    said = list(lines(LINE, {0x20: 300}, frozenset({0x1, 0x10, 0x20, 0x30})))
+    said = list(tc_commands(LINE, {0x20: 300}, frozenset({0x1, 0x10, 0x20, 0x30})))
     assert not any(line.startswith("qdisc") for line in said), "packets that wait go on waiting"
     assert [line for line in said if " del " in line] == ["class del dev eth7 classid 511c:30"]
 
@@ -88,7 +88,8 @@ def tc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A `tc` that shows what its files say, and keeps what it is told."""
     script = tmp_path / "tc"
     script.write_text(
-        f'#!/bin/sh\ncase "$2" in show) exec cat {tmp_path}/$1;; esac\necho "$@" >> {tmp_path}/told\ncat >> {tmp_path}/told\n'
+        f'#!/bin/sh\ncase "$2" in show) exec cat {tmp_path}/$1;; '
+        f'esac\necho "$@" >> {tmp_path}/told\ncat >> {tmp_path}/told\n'
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -105,7 +106,7 @@ def test_an_interface_without_a_queue_of_its_own_gets_ours(tc: Path) -> None:
         .read_text()
         .startswith("-batch -\nqdisc replace dev eth7 root handle 511c: htb default 10\nclass replace")
     )
-    traffic_control.undivide("eth7")
+    traffic_control.restore_queue("eth7")
     assert "qdisc del" not in (tc / "told").read_text()
 
 
@@ -115,25 +116,25 @@ def test_our_queue_is_found_again_and_taken_away(tc: Path) -> None:
         "class htb 511c:20 parent 511c:1 prio 0 rate 60Mbit\nclass htb 511c:1 root rate 100Mbit\n"
     )
     assert classes("eth7") == {0x1, 0x20}
-    traffic_control.undivide("eth7")
+    traffic_control.restore_queue("eth7")
     assert (tc / "told").read_text() == "qdisc del dev eth7 root\n"
 
 
 def test_a_queue_of_somebody_elses_is_left_alone(tc: Path) -> None:
     (tc / "qdisc").write_text("qdisc htb 1: root refcnt 2 r2q 10 default 0x10\n")
-    with pytest.raises(NotDividedError, match=r"\(htb 1:\): `tc qdisc del dev eth7 root` takes it away"):
+    with pytest.raises(NotDividedError, match=r"\(htb 1:\), .* remove the queue: tc qdisc del dev eth7 root"):
         divide(LINE, {})
     assert not (tc / "told").exists()
 
 
 @pytest.mark.usefixtures("tc")
 def test_what_tc_refuses_is_said() -> None:
-    with pytest.raises(NotDividedError, match=r"`tc qdisc show dev eth7`: .*No such file"):
+    with pytest.raises(NotDividedError, match=r"`tc qdisc show dev eth7` failed: .*No such file"):
         classes("eth7")
 
 
 def test_without_tc_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(traffic_control, "SBIN", str(tmp_path))
-    with pytest.raises(NotDividedError, match="no command `tc`: install iproute2"):
+    with pytest.raises(NotDividedError, match="command `tc` is not installed: install iproute2"):
         classes("eth7")
