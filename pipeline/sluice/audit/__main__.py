@@ -28,7 +28,7 @@ from sluice.audit.fold import fold
 from sluice.audit.frontier import Frontier
 from sluice.audit.stream_audit import StreamAudit
 from sluice.audit.table_audit import TableAudit
-from sluice.kafka.reader import NoStreamError, StreamError, Streams, split
+from sluice.kafka.reader import NoStreamError, StreamError, Streams, topic_and_number
 from sluice.kafka.stream_identity import Identities, epochs_of
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model import paths
@@ -149,7 +149,7 @@ class Auditor:
     def _cut_off(self, place: str, at: int, end: int, epoch: int) -> dict[str, Missing]:
         """Say of each tier that reads a partition, or else of who writes it, what was lost with its records from offset `at` on."""
         told: dict[str, Missing] = {}
-        for tier, done in self._done_in(split(place)[0]):
+        for tier, done in self._done_in(topic_and_number(place)[0]):
             first = max(at, done.get(place, 0))
             count = max(0, end - first)
             sentence = (
@@ -188,7 +188,7 @@ class Auditor:
             upto = ", ".join(
                 f"{place} up to {offset}"
                 for place, offset in sorted(done.items())
-                if split(place)[0] == stream
+                if topic_and_number(place)[0] == stream
             )
             sentence = (
                 f"{stream} was deleted and made anew, or is another cluster's; of the one before, the audit has seen come out of "

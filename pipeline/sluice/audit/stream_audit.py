@@ -8,7 +8,7 @@ import structlog
 from sluice.api.declarations import Tier
 from sluice.audit.book import Book, Line, Missing, Page
 from sluice.audit.coverage import Coverage, ranges
-from sluice.kafka.reader import Seen, Streams, split
+from sluice.kafka.reader import Seen, Streams, topic_and_number
 
 log = structlog.get_logger()
 
@@ -67,7 +67,9 @@ class StreamAudit:
         else:
             starts = {place: self._read.get(place, oldest) for place, oldest in bounds.oldest.items()}
             ends = self._step(starts, bounds.ends)
-            records = self._streams.read({split(place): offset for place, offset in starts.items()}, ends)
+            records = self._streams.read(
+                {topic_and_number(place): offset for place, offset in starts.items()}, ends
+            )
         out: dict[str, list[int]] = {}
         safe, self._claimed = self._claimed, {}
         for seen in records:
@@ -101,7 +103,7 @@ class StreamAudit:
         """Return up to where to read: everything, or where much waits, what was put out within a minute of the oldest of it."""
         if sum(ends.values()) - sum(starts.values()) <= BACKLOG:
             return ends
-        stamps = self._streams.stamps(
+        stamps = self._streams.times_at(
             {place: offset for place, offset in starts.items() if offset < ends[place]}
         )
         until = self._streams.at(self._topics, min(stamps.values(), default=0) + STEP_MS, ends)
@@ -141,7 +143,7 @@ class StreamAudit:
             return []
         missing = coverage.judge(safe)
         if missing:
-            held = self._streams.held(partition, missing[0], missing[-1] + 1)
+            held = self._streams.offsets_with_records(partition, missing[0], missing[-1] + 1)
             told_lost = self._book.told(self._tier.name, partition)  # who skips what is gone tells it as lost
             missing = [
                 offset
@@ -172,7 +174,7 @@ class StreamAudit:
             end = min(ends.get(partition, first), first + AT_ONCE)
             if first < end:
                 self._coverages[partition].leave(
-                    set(range(first, end)) - self._streams.held(partition, first, end)
+                    set(range(first, end)) - self._streams.offsets_with_records(partition, first, end)
                 )
 
     def _line(self, partition: str) -> Line:

@@ -12,7 +12,7 @@ from sluice.api import origins
 from sluice.api.declarations import Tier
 from sluice.api.sink import Sink
 from sluice.audit.book import Book, Line, Missing
-from sluice.kafka.reader import Streams, split
+from sluice.kafka.reader import Streams, topic_and_number
 from sluice.sinks.table import Latest, Once, Totals
 from sluice_ops.model.status import Check
 
@@ -132,7 +132,7 @@ class TableAudit:
 
     def _still_there(self, partition: str, first: int) -> str:
         """Say whether what was skipped can be had again."""
-        oldest = self._streams.bounds([split(partition)[0]]).oldest.get(partition, 0)
+        oldest = self._streams.bounds([topic_and_number(partition)[0]]).oldest.get(partition, 0)
         return (
             "they are still in the stream"
             if first >= oldest
@@ -143,7 +143,7 @@ class TableAudit:
         """Count the offsets of a batch that hold no record: the ledger knows offsets only."""
         spans = {partition: (entry.begins.get(partition, 0), end) for partition, end in entry.ends.items()}
         return sum(
-            end - begin - len(self._streams.held(partition, begin, end))
+            end - begin - len(self._streams.offsets_with_records(partition, begin, end))
             for partition, (begin, end) in spans.items()
             if begin < end
         )
@@ -298,14 +298,16 @@ class TableAudit:
         ]
         if self._tier.inputs[0].columns is None:
             return {
-                origins.raw_origin(inputs, *split(partition), offset): f"{partition}:{offset}"
+                origins.raw_origin(inputs, *topic_and_number(partition), offset): f"{partition}:{offset}"
                 for partition, begin, end in spans
                 for offset in range(begin, end)
             }
-        places = {split(partition): begin for partition, begin, _ in reversed(spans)}
+        places = {topic_and_number(partition): begin for partition, begin, _ in reversed(spans)}
         records = self._streams.read(places, {partition: end for partition, _, end in spans})
         return {
-            origins.origin_in_tier(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place
+            origins.origin_in_tier(
+                inputs, topic_and_number(seen.place.rpartition(":")[0])[0], seen.origin
+            ): seen.place
             for seen in records
         }
 

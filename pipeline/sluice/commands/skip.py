@@ -23,8 +23,8 @@ from sluice.api import declarations
 from sluice.audit.book import Book, Missing, Page
 from sluice.driver.control.control_channel import read_receipts, starts
 from sluice.kafka.output_tail import OutputTail
-from sluice.kafka.positions import RENAME_STREAM, RecordsGoneError, known
-from sluice.kafka.reader import StreamError, Streams, split
+from sluice.kafka.positions import RENAME_STREAM, RecordsGoneError, known_output
+from sluice.kafka.reader import StreamError, Streams, topic_and_number
 from sluice.kafka.stream_identity import Identities, SameStreams, Watch, changed, epochs_of, of_positions
 from sluice.sinks.ledger import Ledger
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail_queue
@@ -142,7 +142,7 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                 last = ledger.last()
                 done = {} if last is None else last.ends
                 recreated = [] if last is None else changed(of_positions(last.ends, last.streams), ids)
-                anew = {place for place in done if split(place)[0] in recreated}
+                anew = {place for place in done if topic_and_number(place)[0] in recreated}
                 if last is not None:
                     anew |= _cut(
                         {place: end for place, end in done.items() if place not in anew},
@@ -150,22 +150,24 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                         identities,
                     )
                 if anew and tier.inputs[0].columns is None:
-                    raise SkipError(_of_outside(sorted({split(place)[0] for place in anew})))
+                    raise SkipError(_of_outside(sorted({topic_and_number(place)[0] for place in anew})))
                 skipped = [Gap(place, end, end, anew=True) for place, end in done.items() if place in anew]
                 skipped += gaps(
                     {place: end for place, end in done.items() if place not in anew}, inputs.oldest
                 )
                 if skipped and not dry_run:
                     # the next batch shows the audit which offsets were left out
-                    ledger.leave([gap.place for gap in skipped])
+                    ledger.forget_ends([gap.place for gap in skipped])
                     _restart(channel, name, skipped, {})
         else:
             receipts = list(read_receipts(channel, tier.name))
             same = SameStreams(Watch(identities), lambda: receipts, RENAME_STREAM)
             same.refuse_kept(same.ask(inputs.ends))
             started = list(starts(channel, tier.name))
-            tail = OutputTail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
-            skipped = gaps(known(started, tail), inputs.oldest)
+            tail = OutputTail(tier, streams).enough_to_start(
+                streams.bounds(tier.written).ends, inputs, started
+            )
+            skipped = gaps(known_output(started, tail), inputs.oldest)
             if skipped and not dry_run:
                 with closing(Book(where.postgres_as(Role.OPERATOR))) as book:
                     book.save(name, Page(), [_lost(name, gap) for gap in skipped])

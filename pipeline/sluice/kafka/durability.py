@@ -52,7 +52,7 @@ class Kept:
     """
 
 
-def weak(streams: Mapping[str, Kept], wanted: Durability) -> list[str]:
+def weaknesses(streams: Mapping[str, Kept], wanted: Durability) -> list[str]:
     """Return one line for each weakness below `wanted`, with the command that corrects it. Pure.
 
     ONE_COPY accepts any stream.
@@ -138,7 +138,7 @@ def read(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str]) ->
 
 def check(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str], wanted: Durability) -> None:
     """Raise WeakStreamError if one of these streams exists and is weak."""
-    if wanted != ONE_COPY and (sentences := weak(read(admin, metadata, names), wanted)):
+    if wanted != ONE_COPY and (sentences := weaknesses(read(admin, metadata, names), wanted)):
         raise WeakStreamError(refusal(sentences))
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from sluice.api.declarations import Tier
-from sluice.kafka.positions import OutputRecord, acknowledged, known
+from sluice.kafka.positions import OutputRecord, acknowledged, known_output
 from sluice.kafka.reader import Bounds, Seen, Streams
 
 FEW_RECORDS = 200
 """Records of each output partition that suffice for a busy tier."""
 MORE_COUNTS = (2_000, 20_000)
 """The next numbers of records, if fewer do not tell the position in every input partition."""
-REPEATED_RATHER_THAN_READ = 1_000
+MAX_REPEATED = 1_000
 """If at most so many records of an input partition would be repeated, the tier repeats them.
 
 To read more of the output would take longer. Such a partition is quiet, or has just begun.
@@ -58,7 +58,7 @@ class OutputTail:
                 return last_records
             count *= 10
 
-    def telling(
+    def enough_to_start(
         self, ends: dict[str, int], inputs: Bounds, started: Sequence[Mapping[str, int]]
     ) -> list[OutputRecord]:
         """Return as many last records as tell where to start reading each input partition.
@@ -67,10 +67,9 @@ class OutputTail:
         """
         last = self.last(ends)
         for count in MORE_COUNTS:
-            done, acked = known(started, last), acknowledged(last)
+            done, acked = known_output(started, last), acknowledged(last)
             if all(
-                name in acked
-                or done.get(name, 0) >= max(inputs.oldest[name], end - REPEATED_RATHER_THAN_READ)
+                name in acked or done.get(name, 0) >= max(inputs.oldest[name], end - MAX_REPEATED)
                 for name, end in inputs.ends.items()
             ):
                 break

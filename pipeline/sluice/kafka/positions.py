@@ -70,7 +70,7 @@ def start(
     `oldest` and `ends` bound the input. `started` are the offsets where earlier runs started.
     `tail` is the end of the output. RecordsGoneError if unprocessed records are no longer in the input.
     """
-    done, starts = known(started, tail), dict[str, int]()
+    done, starts = known_output(started, tail), dict[str, int]()
     for partition, first in oldest.items():
         offset = done.get(partition, first)
         if offset < first:
@@ -84,7 +84,7 @@ def start(
     return starts
 
 
-def known(started: Iterable[Mapping[str, int]], tail: Iterable[OutputRecord]) -> dict[str, int]:
+def known_output(started: Iterable[Mapping[str, int]], tail: Iterable[OutputRecord]) -> dict[str, int]:
     """Return the offset of each input partition before which all output is known to be in Kafka."""
     done: dict[str, int] = {}
     for positions in (*started, acknowledged(tail)):
@@ -104,7 +104,7 @@ def refuse_shorter(done: Mapping[str, int], ends: Mapping[str, int], way_out: st
             raise RecordsGoneError(message)
 
 
-def unbroken(
+def output_without_gap(
     begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[OutputRecord]
 ) -> dict[str, int]:
     """Return the offset up to which every record since `begins` is in the output.

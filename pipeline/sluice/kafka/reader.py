@@ -52,19 +52,19 @@ class NoStreamError(StreamError):
     """A stream does not exist. Permanent."""
 
 
-def name(topic: str, partition: int) -> str:
+def partition_name(topic: str, partition: int) -> str:
     """Return the name of a partition, as in receipts: `stream/partition`."""
     return f"{topic}/{partition}"
 
 
-def split(place: str) -> tuple[str, int]:
+def topic_and_number(place: str) -> tuple[str, int]:
     """Return the topic and number of a partition's name."""
     topic, _, partition = place.rpartition("/")
     return topic, int(partition)
 
 
 def _place_of(message: Message) -> str:
-    return name(str(message.topic()), message.partition() or 0)
+    return partition_name(str(message.topic()), message.partition() or 0)
 
 
 class Streams:
@@ -125,7 +125,7 @@ class Streams:
 
     def places(self, topics: Sequence[str]) -> list[str]:
         """Return the partitions' names, as of the first request since `renew`."""
-        return [name(topic, partition) for topic, partition in self._all(topics)]
+        return [partition_name(topic, partition) for topic, partition in self._all(topics)]
 
     def bounds(self, topics: Sequence[str]) -> Bounds:
         """Return the oldest offsets and the ends of these streams.
@@ -142,19 +142,19 @@ class Streams:
             except KafkaException as error:
                 message = f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}"
                 raise StreamError(message) from error
-            oldest[name(topic, partition)], ends[name(topic, partition)] = low, high
+            oldest[partition_name(topic, partition)], ends[partition_name(topic, partition)] = low, high
         return Bounds(oldest, ends)
 
     def at(self, topics: Sequence[str], at: int, ends: dict[str, int]) -> dict[str, int]:
         """Return each partition's first offset since time `at` (epoch ms); its end if none."""
         wanted = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
         offsets = {
-            name(item.topic, item.partition): item.offset
+            partition_name(item.topic, item.partition): item.offset
             for item in self._consumer.offsets_for_times(wanted, timeout=SECONDS)
         }
         return {place: offset if offset >= 0 else ends[place] for place, offset in offsets.items()}
 
-    def stamps(self, places: dict[str, int]) -> dict[str, int]:
+    def times_at(self, places: dict[str, int]) -> dict[str, int]:
         """Return the times (epoch ms) of the first existing records from these offsets on."""
         return {_place_of(message): message.timestamp()[1] for message in self._first(places, 1)}
 
@@ -171,7 +171,9 @@ class Streams:
         Stop after SECONDS, even if records are missing.
         """
         left = dict.fromkeys(places, count)
-        self._consumer.assign([TopicPartition(*split(place), offset) for place, offset in places.items()])
+        self._consumer.assign(
+            [TopicPartition(*topic_and_number(place), offset) for place, offset in places.items()]
+        )
         deadline = time.monotonic() + SECONDS
         while left and time.monotonic() < deadline:
             for message in self._consumer.consume(count, timeout=0.2):
@@ -185,12 +187,12 @@ class Streams:
                         del left[place]
         self._consumer.unassign()
 
-    def ahead(self, places: Mapping[str, int], count: int) -> Iterator[Message]:
+    def next_records(self, places: Mapping[str, int], count: int) -> Iterator[Message]:
         """Yield the next `count` records of each partition from its offset on.
 
         At the end of a partition, fewer. StreamError if Kafka fails.
         """
-        left = {split(place): [offset, count] for place, offset in places.items()}
+        left = {topic_and_number(place): [offset, count] for place, offset in places.items()}
         self._consumer.assign([TopicPartition(*key, offset) for key, (offset, _) in left.items()])
         deadline = time.monotonic() + SECONDS
         try:
@@ -205,7 +207,7 @@ class Streams:
                         if not left[key][1]:
                             del left[key]
                 if left and time.monotonic() > deadline:
-                    places_left = ", ".join(name(*key) for key in sorted(left))
+                    places_left = ", ".join(partition_name(*key) for key in sorted(left))
                     text = (
                         f"Kafka at {self._bootstrap} returned no records of {places_left} in {SECONDS:.0f} s"
                     )
@@ -216,7 +218,7 @@ class Streams:
     def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
         """Return those of the last `before` records of each partition that have a lineage."""
         starts = {
-            (topic, partition): max(0, ends[name(topic, partition)] - before)
+            (topic, partition): max(0, ends[partition_name(topic, partition)] - before)
             for topic, partition in self._all(topics)
         }
         return list(self.read(starts, ends))
@@ -226,7 +228,7 @@ class Streams:
 
         The timestamps in the stream decide.
         """
-        starts = {split(place): offset for place, offset in self.at(topics, at, ends).items()}
+        starts = {topic_and_number(place): offset for place, offset in self.at(topics, at, ends).items()}
         yield from self.read(starts, ends)
 
     def read(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Seen]:
@@ -238,15 +240,15 @@ class Streams:
 
     def messages(self, place: str, first: int, end: int) -> Iterator[Message]:
         """Yield the existing records of a partition from `first` to before `end`."""
-        yield from self._through({split(place): first}, {place: end})
+        yield from self._through({topic_and_number(place): first}, {place: end})
 
-    def held(self, place: str, first: int, end: int) -> set[int]:
+    def offsets_with_records(self, place: str, first: int, end: int) -> set[int]:
         """Return the offsets of a partition, from `first` to before `end`, that hold a record.
 
         Other offsets hold transaction markers, or were compacted away. Offsets that retention has
         deleted count as records, because nothing is known about them.
         """
-        topic, partition = split(place)
+        topic, partition = topic_and_number(place)
         oldest = self.bounds([topic]).oldest[place]
         messages = self._through({(topic, partition): max(first, oldest)}, {place: end})
         return set(range(first, min(end, oldest))) | {message.offset() or 0 for message in messages}
@@ -257,7 +259,7 @@ class Streams:
         If a stream is made anew meanwhile, the consumer reads its beginning; those records are left
         out. StreamError if Kafka fails.
         """
-        left = {key for key, offset in starts.items() if offset < ends[name(*key)]}
+        left = {key for key, offset in starts.items() if offset < ends[partition_name(*key)]}
         if not left:
             return
         self._consumer.assign(
@@ -269,16 +271,16 @@ class Streams:
             if messages:
                 deadline = time.monotonic() + SECONDS
             elif time.monotonic() > deadline:
-                places_left = ", ".join(name(*key) for key in sorted(left))
+                places_left = ", ".join(partition_name(*key) for key in sorted(left))
                 text = f"Kafka at {self._bootstrap} returned no records of {places_left} in {SECONDS:.0f} s"
                 raise StreamError(text)
             for message in messages:
                 key = (message.topic(), message.partition())
                 if self._is_end(message) or (
-                    message.error() is None and message.offset() >= ends[name(*key)] - 1
+                    message.error() is None and message.offset() >= ends[partition_name(*key)] - 1
                 ):
                     left.discard(key)
-                if message.error() is None and starts[key] <= message.offset() < ends[name(*key)]:
+                if message.error() is None and starts[key] <= message.offset() < ends[partition_name(*key)]:
                     yield message
         self._consumer.unassign()
 

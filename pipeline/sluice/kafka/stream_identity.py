@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sluice.kafka.positions import RecordsGoneError
-from sluice.kafka.reader import SECONDS, NoStreamError, StreamError, name, split
+from sluice.kafka.reader import SECONDS, NoStreamError, StreamError, partition_name, topic_and_number
 from sluice.kafka.truncation import Logs, cut, cut_error
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.kafka_access import LOOKERS
@@ -58,7 +58,9 @@ def refuse_changed(known: Mapping[str, Collection[str]], now: Mapping[str, str],
 def of_positions(positions: Mapping[str, int], streams: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the known ids of the streams that have a position. Pure."""
     return {
-        stream: [streams[stream]] for stream in {split(place)[0] for place in positions} if stream in streams
+        stream: [streams[stream]]
+        for stream in {topic_and_number(place)[0] for place in positions}
+        if stream in streams
     }
 
 
@@ -90,9 +92,12 @@ class Identities:
 
     def ask_ends(self, places: Collection[str]) -> "dict[str, Future[Any]]":
         """Ask the partitions' leaders for the ends of their logs, without waiting."""
-        wanted = {TopicPartition(*split(place)): OffsetSpec.latest() for place in places}
+        wanted = {TopicPartition(*topic_and_number(place)): OffsetSpec.latest() for place in places}
         asked = self._connected().list_offsets(wanted, request_timeout=SECONDS) if wanted else {}
-        return {name(partition.topic, partition.partition): future for partition, future in asked.items()}
+        return {
+            partition_name(partition.topic, partition.partition): future
+            for partition, future in asked.items()
+        }
 
     def ends(self, asked: "Mapping[str, Future[Any]]") -> dict[str, tuple[int, int]]:
         """Wait for the answers to `ask_ends`, and return each end with the epoch of the leader.
@@ -134,7 +139,7 @@ class Identities:
         try:
             consumer.assign(
                 [
-                    TopicPartition(*split(place), offset, leader_epoch=epochs[place])
+                    TopicPartition(*topic_and_number(place), offset, leader_epoch=epochs[place])
                     for place, offset in positions.items()
                 ]
             )
@@ -156,7 +161,7 @@ class Identities:
                         f"Kafka at {self._bootstrap} does not tell whether logs were cut back: {error.str()}"
                     )
                     raise StreamError(text)
-                place = name(str(message.topic()), message.partition() or 0)
+                place = partition_name(str(message.topic()), message.partition() or 0)
                 resumed_at.setdefault(place, message.offset() or 0)
         finally:
             consumer.close()
@@ -273,9 +278,9 @@ class Watch:
         return {} if self._identities is None else self._identities.cut(positions, known, now)
 
     def _ask(self, identities: Identities) -> "tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]]":
-        return identities.ask(sorted({split(place)[0] for place in self._places})), identities.ask_ends(
-            self._places
-        )
+        return identities.ask(
+            sorted({topic_and_number(place)[0] for place in self._places})
+        ), identities.ask_ends(self._places)
 
     @staticmethod
     def _answer(

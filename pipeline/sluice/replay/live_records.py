@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from sluice.api.declarations import Pipeline
 from sluice.api.origins import REPLAY
 from sluice.driver.engine.settings import INTERVAL
-from sluice.kafka.reader import StreamError, Streams, split
+from sluice.kafka.reader import StreamError, Streams, topic_and_number
 from sluice.postgres import Connected
 from sluice.replay.pace import Pace
 
@@ -74,12 +74,13 @@ class Watch(threading.Thread):
         waits: dict[str, list[float]] = {}
         ends = self._streams.bounds(self._topics).ends
         starts = {
-            split(place): max(self._read.get(place, end), end - MAX_RECORDS) for place, end in ends.items()
+            topic_and_number(place): max(self._read.get(place, end), end - MAX_RECORDS)
+            for place, end in ends.items()
         }
         self._read = ends
         for seen in self._streams.read(starts, ends):
             if seen.arrived is not None and seen.arrived >= self._since and REPLAY not in seen.out.tier:
-                waits.setdefault(split(seen.place.rpartition(":")[0])[0], []).append(
+                waits.setdefault(topic_and_number(seen.place.rpartition(":")[0])[0], []).append(
                     (seen.out.at - seen.arrived) / 1000
                 )
         return waits
@@ -98,7 +99,7 @@ class Watch(threading.Thread):
             ).fetchall()
             for batch, begins, ends, at in rows:
                 self._batches[tier] = batch
-                stamps = self._streams.stamps(
+                stamps = self._streams.times_at(
                     {place: begins[place] for place, end in ends.items() if begins.get(place, end) < end}
                 )
                 if stamps:  # a batch begins every two seconds, so shorter waits are chance

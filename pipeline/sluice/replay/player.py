@@ -10,7 +10,7 @@ from sluice.api.declarations import Pipeline, Tier
 from sluice.api.origins import REPLAY
 from sluice.driver.engine.intake import portion
 from sluice.failures import error_text
-from sluice.kafka.reader import StreamError, Streams, split
+from sluice.kafka.reader import StreamError, Streams, topic_and_number
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError, deleted_records
 from sluice.replay.live_records import Watch
 from sluice.replay.pace import Pace
@@ -102,7 +102,7 @@ class Player:
         None: Kafka has all records, or does not answer.
         """
         try:
-            known = self._streams.bounds(sorted({split(place)[0] for place in self.replay.ends}))
+            known = self._streams.bounds(sorted({topic_and_number(place)[0] for place in self.replay.ends}))
         except StreamError:
             return None
         return deleted_records(self.replay, known.oldest)
@@ -147,7 +147,7 @@ class Player:
         """
         known = self._streams.bounds([stream.quarantine for stream in self._tier.inputs])
         records = self._streams.read(
-            {split(place): offset for place, offset in known.oldest.items()}, known.ends
+            {topic_and_number(place): offset for place, offset in known.oldest.items()}, known.ends
         )
         own = (seen.out for seen in records if seen.out.tier.partition(REPLAY)[0] == self._tier.name)
         return frozenset(f"{out.partition}:{out.offset}" for out in own)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sluice.api.declarations import Pipeline, Tier
-from sluice.kafka.reader import Streams, name
+from sluice.kafka.reader import Streams, partition_name
 from sluice.replay.book import ReplayError
 from sluice.sinks.table import Once
 from sluice_ops.model.tier import Delivery
@@ -88,7 +88,7 @@ def _offsets(
             f"the streams are {', '.join(topics)}"
         )
         raise ReplayError(message)
-    place = name(topic or topics[0], partition)
+    place = partition_name(topic or topics[0], partition)
     if place not in default:
         message = f"partition {place} does not exist; the partitions are {', '.join(sorted(default))}"
         raise ReplayError(message)

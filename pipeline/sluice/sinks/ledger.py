@@ -211,12 +211,12 @@ class Ledger(Connected):
         *,
         epoch: int,
         quarantined: int = 0,
-        aside: Callable[[], None] = lambda: None,
+        put_quarantined: Callable[[], None] = lambda: None,
         absorbed: Absorbed | None = None,
     ) -> Counts:
         """Write a batch that begins where the ledger ends, and return its counts.
 
-        `epoch` is the epoch of the owner record, which gives the right to write. `aside` puts the
+        `epoch` is the epoch of the owner record, which gives the right to write. `put_quarantined` puts the
         `quarantined` records into quarantine once the batch is sure to be written. For a tier with
         state, `absorbed` has the counts of the input records, because a row is made of many
         records.
@@ -240,10 +240,10 @@ class Ledger(Connected):
                     known = self._marks | self._read_quarantine_marks(cursor, rows)
                     marks = dict(known)
                     if not self.sink.transactional:
-                        aside()  # before the sink sends rows, which cannot be undone
+                        put_quarantined()  # before the sink sends rows, which cannot be undone
                     written = self._write_rows(cursor, batch, rows, before + 1, marks, quarantined)
                     if self.sink.transactional:
-                        aside()  # after the write that PostgreSQL may refuse: each retry would repeat it
+                        put_quarantined()  # after the write that PostgreSQL may refuse: each retry would repeat it
                     self._raise_marks(cursor, _changed_marks(known, marks))
                     counts = (
                         _counts(batch.records, len(rows), written, quarantined)
@@ -344,12 +344,12 @@ class Ledger(Connected):
         """The number of marks as of the last batch written here."""
         return len(self._marks or ())
 
-    def endings(self, count: int) -> list[LastBatch]:
+    def last_batches(self, count: int) -> list[LastBatch]:
         """Return the tier's last `count` batches, the newest first."""
         rows = self.open().execute(f"{LAST} LIMIT %s", (self.tier, count)).fetchall()
         return [LastBatch(*row) for row in rows]
 
-    def leave(self, places: Sequence[str]) -> None:
+    def forget_ends(self, places: Sequence[str]) -> None:
         """Remove the ends of these partitions, so that the next batch may begin anywhere in them.
 
         This writes a batch without records that lacks these ends. `sluice skip` calls this
@@ -442,7 +442,7 @@ class Ledger(Connected):
         self._save_streams(cursor, intent.streams, intent.epochs)
         return GivenUpError(intent, counts.lost)
 
-    def adopt(self, streams: Mapping[str, str]) -> None:
+    def adopt_streams(self, streams: Mapping[str, str]) -> None:
         """Store the topic ids of streams for which the tier has positions but no known ids."""
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:

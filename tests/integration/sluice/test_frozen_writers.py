@@ -35,7 +35,7 @@ def aside():
     time.sleep(3600)
 
 rows = Rows({"n": [0, 1], "note": [None] * 2}, ["0:0", "0:1"], ["0"] * 2)
-Ledger(postgres, name, 1, table).write(Batch({"in/0": 0}, {"in/0": 2}), rows, epoch=1, aside=aside)
+Ledger(postgres, name, 1, table).write(Batch({"in/0": 0}, {"in/0": 2}), rows, epoch=1, put_quarantined=aside)
 """
 """A writer that never comes to the end of its transaction."""
 

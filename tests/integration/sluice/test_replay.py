@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from sluice.kafka.reader import Seen, Streams, split
+from sluice.kafka.reader import Seen, Streams, topic_and_number
 from sluice.replay.pace import p99
 from tests.integration.sluice.again import BAD, MENDED
 from tests.lab import ROOT, SECONDS, Lab, until
@@ -111,7 +111,9 @@ class World:
         """Read all of the stream between the tiers."""
         bounds = self.streams.bounds(["numbers"])
         return list(
-            self.streams.read({split(place): offset for place, offset in bounds.oldest.items()}, bounds.ends)
+            self.streams.read(
+                {topic_and_number(place): offset for place, offset in bounds.oldest.items()}, bounds.ends
+            )
         )
 
     def stored(self) -> tuple[int, int]:

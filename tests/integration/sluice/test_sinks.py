@@ -106,15 +106,19 @@ def batch(first: int, last: int) -> Batch:
 def test_bad_records_are_quarantined_once_though_the_batch_is_refused(lab: Lab, table: Once) -> None:
     put: list[str] = []
     with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
-        ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, aside=lambda: put.append("once"))
+        ledger.write(
+            batch(0, 3), rows(0, 2), epoch=1, quarantined=1, put_quarantined=lambda: put.append("once")
+        )
         with pytest.raises(LedgerMovedError):
-            ledger.write(batch(1, 4), rows(1, 3), epoch=1, quarantined=1, aside=lambda: put.append("moved"))
+            ledger.write(
+                batch(1, 4), rows(1, 3), epoch=1, quarantined=1, put_quarantined=lambda: put.append("moved")
+            )
         with pytest.raises(psycopg.DataError):
             ledger.write(
                 batch(3, 4),
                 replace(rows(3, 4), columns={"n": [3], "note": ["\0"]}),
                 epoch=1,
-                aside=lambda: put.append("refused"),
+                put_quarantined=lambda: put.append("refused"),
             )
     assert put == ["once"]
 
@@ -125,7 +129,7 @@ def test_nothing_is_written_when_bad_records_cannot_be_set_aside(lab: Lab, table
 
     with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
         with pytest.raises(QuarantineError):
-            ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, aside=refuse)
+            ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, put_quarantined=refuse)
         assert ledger.last() is None
     assert lab.ask(f"select count(*) from {table.name}") == [(0,)]  # noqa: S608
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from sluice.kafka.reader import Streams, split
+from sluice.kafka.reader import Streams, topic_and_number
 from sluice_ops.process.metrics_server import exporters
 from tests.integration.sluice.spread import GROUPED, ROUNDS
 from tests.lab import Lab, until
@@ -46,8 +46,8 @@ def records(lab: Lab, stream: str) -> list[Record]:
         "log_level": 2,
     }
     consumer, found = Consumer(settings), []
-    consumer.assign([TopicPartition(*split(place), 0) for place in ends])
-    left = {split(place)[1] for place, end in ends.items() if end}
+    consumer.assign([TopicPartition(*topic_and_number(place), 0) for place in ends])
+    left = {topic_and_number(place)[1] for place, end in ends.items() if end}
     while left:
         for message in consumer.consume(500, timeout=1):
             if message.error() is not None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from sluice.api import declarations
 from sluice.kafka import grants, topics
-from sluice.kafka.reader import Streams, split
+from sluice.kafka.reader import Streams, topic_and_number
 from sluice_ops.local.services import kafka_users
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.kafka_access import ONE_COPY, User
@@ -139,9 +139,9 @@ def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_pat
         streams = Streams(mine[user])
         bounds = streams.bounds(["raw"])
         assert sum(bounds.ends.values()) == GIVEN
-        assert len(streams.stamps(bounds.oldest)) == sum(end > 0 for end in bounds.ends.values())
+        assert len(streams.times_at(bounds.oldest)) == sum(end > 0 for end in bounds.ends.values())
         assert (
-            list(streams.read({split(place): 0 for place in bounds.ends}, bounds.ends)) == []
+            list(streams.read({topic_and_number(place): 0 for place in bounds.ends}, bounds.ends)) == []
         )  # all are read, and none has a lineage
         streams.close()
 

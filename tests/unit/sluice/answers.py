@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from sluice.kafka.reader import name, split
+from sluice.kafka.reader import partition_name, topic_and_number
 from sluice.kafka.stream_identity import Identities
 
 
@@ -27,7 +27,9 @@ class Answers(Identities):
     def ask_ends(self, places: Collection[str]) -> dict[str, Any]:
         """Answer at once, and as of now."""
         return {
-            name(*split(place)): SimpleNamespace(done=lambda: True, seen=(self.end, self.epoch))
+            partition_name(*topic_and_number(place)): SimpleNamespace(
+                done=lambda: True, seen=(self.end, self.epoch)
+            )
             for place in places
         }
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.kafka.durability import Kept, refusal, too_few_brokers, weak
+from sluice.kafka.durability import Kept, refusal, too_few_brokers, weaknesses
 from sluice_ops.model.kafka_access import ONE_COPY, Durability
 from sluice_ops.site.site_file import SiteError, load
 
@@ -20,7 +20,7 @@ SITES = st.integers(2, 5).flatmap(
 @given(KEPT, SITES)
 def test_a_stream_that_is_not_refused_survives_any_one_disk(kept: Kept, wanted: Durability) -> None:
     if (
-        weak({"hits": kept}, wanted) or kept.in_sync > kept.replication
+        weaknesses({"hits": kept}, wanted) or kept.in_sync > kept.replication
     ):  # of the latter, no record is acknowledged at all
         return
     brokers = range(kept.replication)
@@ -32,13 +32,13 @@ def test_a_stream_that_is_not_refused_survives_any_one_disk(kept: Kept, wanted: 
 
 @given(KEPT)
 def test_a_site_that_accepts_one_copy_takes_any_stream(kept: Kept) -> None:
-    assert weak({"hits": kept}, ONE_COPY) == []
+    assert weaknesses({"hits": kept}, ONE_COPY) == []
 
 
 def test_each_weakness_is_named_with_the_stream_and_what_mends_it() -> None:
     streams = {"raw": Kept(1, 1), "hits": Kept(3, 2, unclean=True), "enriched": Kept(3, 2)}
     set_on = "kafka-configs.sh --alter --entity-type topics --entity-name"
-    assert weak(streams, Durability(3, 2)) == [
+    assert weaknesses(streams, Durability(3, 2)) == [
         f"stream hits lets a replica lead that lacks acknowledged records; {set_on} hits --add-config unclean.leader.election.enable=false",
         "stream raw has 1 of 3 replicas; add them with kafka-reassign-partitions.sh --reassignment-json-file",
         f"stream raw acknowledges with 1 of 2 brokers in sync; {set_on} raw --add-config min.insync.replicas=2",

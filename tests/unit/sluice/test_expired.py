@@ -61,12 +61,12 @@ def test_what_is_left_is_read_however_far_back_it_is_asked_for(expired: Expired,
     assert [
         seen.out.offset for seen in expired.streams.last(["out"], {PLACE: COUNT}, before=len(left) + more)
     ] == left
-    assert expired.streams.stamps({PLACE: expired.oldest - more}).keys() == {PLACE}
+    assert expired.streams.times_at({PLACE: expired.oldest - more}).keys() == {PLACE}
 
 
 def test_a_stream_that_is_shorter_than_it_was_gives_nothing(expired: Expired) -> None:
     assert list(expired.streams.read({("out", 0): COUNT + 5}, {PLACE: COUNT + 9})) == []
-    assert expired.streams.stamps({PLACE: COUNT + 5}) == {}
+    assert expired.streams.times_at({PLACE: COUNT + 5}) == {}
 
 
 def test_a_handover_is_watched_where_the_last_record_has_expired(expired: Expired) -> None:

@@ -40,7 +40,7 @@ class Input(FakeControl):
         self.marks = 0
         """So many of its last offsets are marks of transactions."""
 
-    def held(self, place, first, end):
+    def offsets_with_records(self, place, first, end):
         assert place == RAW
         if self.away:
             raise StreamError(AWAY)

@@ -10,10 +10,10 @@ from sluice.kafka.positions import (
     OutputRecord,
     RecordsGoneError,
     acknowledged,
-    known,
+    known_output,
+    output_without_gap,
     refuse_shorter,
     start,
-    unbroken,
 )
 
 P = "raw/0"
@@ -39,7 +39,7 @@ def histories(draw):
     now = 0
     for number in range(draw(st.integers(1, 4))):
         begins = start({P: 0}, {P: END}, started, output)
-        begin = (unbroken(begins, {P: END}, output) if draw(st.booleans()) else begins)[P]
+        begin = (output_without_gap(begins, {P: END}, output) if draw(st.booleans()) else begins)[P]
         checks.append((begin, {record.offset for record in output}))
         started.append({P: begin})
         partitions = [Partition(), Partition()]
@@ -67,8 +67,8 @@ def test_everything_before_the_start_was_put_out(checks):
 
 def test_gapless_output_is_not_repeated_and_nothing_beyond_input_counts():
     tail = [OutputRecord("entry/1", P, offset, 0) for offset in (3, 4, 5, 7)]
-    assert unbroken({P: 3, "raw/1": 9}, {P: END, "raw/1": END}, tail) == {P: 6, "raw/1": 9}
-    assert unbroken({P: 4}, {P: 5}, tail) == {P: 5}
+    assert output_without_gap({P: 3, "raw/1": 9}, {P: END, "raw/1": END}, tail) == {P: 6, "raw/1": 9}
+    assert output_without_gap({P: 4}, {P: 5}, tail) == {P: 5}
 
 
 def test_a_steady_run_is_continued_from_where_its_output_is_acknowledged():
@@ -110,7 +110,7 @@ def test_records_that_are_gone_are_said_loudly():
 
 def test_an_input_that_is_shorter_than_what_was_read_of_it_is_refused():
     tail = [OutputRecord("entry/1", P, 40, 0), OutputRecord("entry/1", P, 50, 0, 41)]
-    done = known([{P: 7, "raw/1": 9}], tail)
+    done = known_output([{P: 7, "raw/1": 9}], tail)
     assert done == {P: 41, "raw/1": 9}
     refuse_shorter(done, {P: 41, "raw/1": 12, "raw/2": 0}, "")
     with pytest.raises(RecordsGoneError, match=r"raw/0 ends at 40, and was read up to 41: .*; call somebody"):

@@ -39,7 +39,7 @@ class Query(SinkEngine):
         self.begun: list[dict[str, int]] = []
         self.trouble: Exception | None = None
         self.last: LastBatch | None = LAST
-        self._ledger = cast("Any", SimpleNamespace(last=self._look, number=7, adopt=lambda *_: None))
+        self._ledger = cast("Any", SimpleNamespace(last=self._look, number=7, adopt_streams=lambda *_: None))
 
     def _look(self) -> LastBatch | None:
         if self.trouble is not None:

@@ -44,7 +44,7 @@ def test_a_quiet_partition_is_not_looked_for(begun_at: int) -> None:
     output = Output(put_out(BUSY, 100_000))
     inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 100_000, OTHER: 100})
     started = [{BUSY: 0, OTHER: begun_at}]
-    records = tail(output).telling({}, inputs, started)
+    records = tail(output).enough_to_start({}, inputs, started)
     assert output.back == FEW_RECORDS
     assert start(inputs.oldest, inputs.ends, started, records) == {BUSY: 99_979, OTHER: begun_at}
 
@@ -52,7 +52,7 @@ def test_a_quiet_partition_is_not_looked_for(begun_at: int) -> None:
 def test_one_of_which_much_would_be_put_out_again_is() -> None:
     output = Output([*put_out(OTHER, 20_000), *put_out(BUSY, 15_000)])
     inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 15_000, OTHER: 20_000})
-    records = tail(output).telling({}, inputs, [{BUSY: 0, OTHER: 0}])
+    records = tail(output).enough_to_start({}, inputs, [{BUSY: 0, OTHER: 0}])
     assert output.back > FEW_RECORDS
     assert start(inputs.oldest, inputs.ends, [], records)[OTHER] == 19_979
 
@@ -60,10 +60,10 @@ def test_one_of_which_much_would_be_put_out_again_is() -> None:
 def test_one_whose_unread_records_seem_to_be_gone_is() -> None:
     output = Output([*put_out(OTHER, 900), *put_out(BUSY, 15_000)])
     inputs = Bounds({BUSY: 0, OTHER: 300}, {BUSY: 15_000, OTHER: 900})
-    records = tail(output).telling({}, inputs, [{BUSY: 0, OTHER: 0}])
+    records = tail(output).enough_to_start({}, inputs, [{BUSY: 0, OTHER: 0}])
     assert start(inputs.oldest, inputs.ends, [{BUSY: 0, OTHER: 0}], records)[OTHER] == 891
 
 
 def test_nothing_is_taken_for_out_that_another_has_put_there() -> None:
     output = Output([OutputRecord("entry.replay-1/1", BUSY, 50, 0, 50)])
-    assert tail(output).telling({}, Bounds({BUSY: 0}, {BUSY: 100}), []) == []
+    assert tail(output).enough_to_start({}, Bounds({BUSY: 0}, {BUSY: 100}), []) == []

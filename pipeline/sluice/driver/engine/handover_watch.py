@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from sluice.driver.spark.slots import records_read
-from sluice.kafka.reader import Seen, StreamError, Streams, parse, split
+from sluice.kafka.reader import Seen, StreamError, Streams, parse, topic_and_number
 from sluice_ops.model.kafka_access import LOOKERS
 from sluice_ops.site.brokers import brokers
 
@@ -65,7 +65,7 @@ class Handover:
             }
         )
         self._consumer.assign(
-            [TopicPartition(*split(name), max(0, end - 1)) for name, end in outputs.items()]
+            [TopicPartition(*topic_and_number(name), max(0, end - 1)) for name, end in outputs.items()]
         )
         self._thread = threading.Thread(target=self._watch, name="handover", daemon=True)
         self._thread.start()
@@ -188,7 +188,9 @@ class InitialRead:
                 if (end := self._ends[place]) > first
             }
             try:
-                self.needed = sum(len(streams.held(place, *within)) for place, within in waiting.items())
+                self.needed = sum(
+                    len(streams.offsets_with_records(place, *within)) for place, within in waiting.items()
+                )
             except StreamError:
                 return False  # Kafka does not answer: the count stays unknown, and the query goes on
             self._stands_since = math.inf

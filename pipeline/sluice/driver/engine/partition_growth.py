@@ -23,7 +23,7 @@ from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.spark.workers import CapacityError, refuse_too_few
 from sluice.failures import error_text
 from sluice.kafka.output_tail import FEW_RECORDS
-from sluice.kafka.reader import StreamError, split
+from sluice.kafka.reader import StreamError, topic_and_number
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.routing_epochs import Ways, begun
 from sluice_ops.model.tier import Mode
@@ -151,7 +151,8 @@ class PartitionGrowth:
         config = self._config
         ends = config.streams.bounds(config.outputs).ends
         starts = {
-            split(place): max(self._seen.get(place, end), end - FEW_RECORDS) for place, end in ends.items()
+            topic_and_number(place): max(self._seen.get(place, end), end - FEW_RECORDS)
+            for place, end in ends.items()
         }
         runs = {
             seen.out.by for seen in config.streams.read(starts, ends) if seen.out.tier == config.tier.name

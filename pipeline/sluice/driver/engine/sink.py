@@ -282,7 +282,7 @@ class SinkEngine(Engine):
                 "the ids of its inputs were not known; its positions are taken for theirs from now on",
                 streams=new,
             )
-            self._ledger.adopt(new)
+            self._ledger.adopt_streams(new)
         return now
 
     def _same_logs(self, batch: Batch) -> Batch:
@@ -458,7 +458,7 @@ class SinkEngine(Engine):
         put = partial(self._quarantine.put, bad)
         try:
             counts = self._ledger.write(
-                batch, found, epoch=self._control.epoch, quarantined=len(bad), aside=put
+                batch, found, epoch=self._control.epoch, quarantined=len(bad), put_quarantined=put
             )
         except REFUSED as error:
             log.warning(

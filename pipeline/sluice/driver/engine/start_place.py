@@ -11,10 +11,10 @@ from sluice.kafka.positions import (
     RENAME_STREAM,
     WAIT_OR_RENAME_STREAM,
     OutputRecord,
-    known,
+    known_output,
+    output_without_gap,
     refuse_shorter,
     start,
-    unbroken,
 )
 from sluice.kafka.reader import arrived, origin
 from sluice.kafka.stream_identity import SameStreams
@@ -41,16 +41,18 @@ class StartPlace:
         config = self._config
         outputs = config.streams.bounds(config.outputs)
         started = [*self._control.complete_positions(), *earlier_starts]
-        tail = self._tail.telling(outputs.ends, config.streams.bounds(config.inputs), started)
+        tail = self._tail.enough_to_start(outputs.ends, config.streams.bounds(config.inputs), started)
         # asked only now: no record of the output was made of an input record that came later
         inputs = config.streams.bounds(config.inputs)
         logs = self._inputs.ask(inputs.ends)
-        done = {place: offset for place, offset in known(started, tail).items() if place in inputs.ends}
+        done = {
+            place: offset for place, offset in known_output(started, tail).items() if place in inputs.ends
+        }
         again = self._refuse_cut(done, tail, outputs.ends, logs)
         refuse_shorter(done, inputs.ends, WAIT_OR_RENAME_STREAM)
         begins = start(inputs.oldest, inputs.ends, started, tail)
         if config.one_for_one:
-            begins = unbroken(begins, inputs.ends, tail)
+            begins = output_without_gap(begins, inputs.ends, tail)
         return (
             begins | {place: min(at, begins[place]) for place, at in again.items()},
             inputs.ends,

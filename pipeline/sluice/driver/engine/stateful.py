@@ -204,7 +204,7 @@ class StatefulEngine(SinkEngine):
         endings = (
             []
             if last is None
-            else [each for each in self._ledger.endings(VOUCH) if each.is_followed(bounds.oldest)]
+            else [each for each in self._ledger.last_batches(VOUCH) if each.is_followed(bounds.oldest)]
         )
         for key, value in self._checkpoints.depot.query.items():
             config.session.conf.set(key, value)
@@ -329,7 +329,7 @@ class StatefulEngine(SinkEngine):
         """Return when the next records of each partition arrived that wait behind a batch; None where Kafka does not say."""
         outside = {stream.name for stream in self._config.tier.inputs if stream.columns is None}
         try:
-            ahead = self._ahead.ahead(ends, max(1, AHEAD // len(ends)))
+            ahead = self._ahead.next_records(ends, max(1, AHEAD // len(ends)))
             return [arrived(each, outside=each.topic() in outside) for each in ahead]
         except (StreamError, KafkaException) as error:
             log.warning(

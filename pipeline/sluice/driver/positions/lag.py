@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sluice.api.declarations import Stream
-from sluice.kafka.reader import split
+from sluice.kafka.reader import topic_and_number
 from sluice_ops.model.backpressure import Lag, Pressure, is_over
 
 RENEW_SECONDS = 60.0
@@ -118,7 +118,9 @@ class Behind:
         first = self._looks[0]
         seconds = look.now - first.now
         came, done = (
-            sum(now - then.get(name, now) for name, now in last.items() if split(name)[0] == stream)
+            sum(
+                now - then.get(name, now) for name, now in last.items() if topic_and_number(name)[0] == stream
+            )
             for last, then in ((look.ends, first.ends), (look.positions, first.positions))
         )
         waits = waiting(look, stream)
@@ -135,7 +137,7 @@ class Behind:
 def waiting(look: Look, stream: str) -> dict[int, int]:
     """Return how many records wait in each partition of a stream."""
     found = {
-        split(name): max(0, end - look.positions[name])
+        topic_and_number(name): max(0, end - look.positions[name])
         for name, end in look.ends.items()
         if name in look.positions
     }
@@ -175,5 +177,7 @@ def hot(waits: Mapping[int, int], keys: Keys) -> str:
 
 
 def _lag(look: Look, stream: str) -> Lag:
-    longest = max((wait for name, wait in look.waits.items() if split(name)[0] == stream), default=0.0)
+    longest = max(
+        (wait for name, wait in look.waits.items() if topic_and_number(name)[0] == stream), default=0.0
+    )
     return Lag(records=sum(waiting(look, stream).values()), seconds=round(max(0.0, longest), 1))

@@ -18,7 +18,7 @@ from sluice.driver.positions.lag import Behind, Look
 from sluice.driver.process.task_watchdog import TaskWatchdog
 from sluice.driver.spark.slots import SlotCounts
 from sluice.failures import error_text
-from sluice.kafka.reader import Seen, Streams, split
+from sluice.kafka.reader import Seen, Streams, topic_and_number
 from sluice.postgres import connect
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import TierProgress
@@ -169,11 +169,13 @@ class Progress:
             if offset < before.get(name, ends.get(name, 0))
         }
         now = time.time()
-        return {name: now - at / 1000 for name, at in self._streams.stamps(old).items()} if old else {}
+        return {name: now - at / 1000 for name, at in self._streams.times_at(old).items()} if old else {}
 
     def _keys(self, stream: str) -> dict[int, list[bytes | None]]:
-        places = {name: offset for name, offset in self._positions.items() if split(name)[0] == stream}
-        return {split(name)[1]: keys for name, keys in self._streams.keys(places, KEYS).items()}
+        places = {
+            name: offset for name, offset in self._positions.items() if topic_and_number(name)[0] == stream
+        }
+        return {topic_and_number(name)[1]: keys for name, keys in self._streams.keys(places, KEYS).items()}
 
     def _by_output(self, began: dict[str, int]) -> None:
         """A stream tells by its last records how far its tier is."""
@@ -265,7 +267,7 @@ class Growth:
         """Return by how much each stream has grown."""
         grown: dict[str, int] = {}
         for partition, offset in now.items():
-            topic = split(partition)[0]
+            topic = topic_and_number(partition)[0]
             grown[topic] = grown.get(topic, 0) + max(0, offset - self._before.get(partition, offset))
         self._before = now
         return grown

@@ -99,7 +99,7 @@ class TaskWatchdog:
         """Ask Kafka whether a record has waited for a realtime task all the while, or its sender has taken back what came."""
         if still.work.partition is None or still.end is None or still.work.number in self._told:
             return True
-        if list(self._streams.ahead({still.work.partition: still.end}, 1)):
+        if list(self._streams.next_records({still.work.partition: still.end}, 1)):
             return True
         self._tasks.excuse(still)
         return False

@@ -241,7 +241,7 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
             1, Rows({name: [] for name in sink.columns}, [], []), number=1, quarantined=0,
             save=lambda cursor, counts: book_of_replays.save(replay, counts, cursor),
         )  # fmt: skip
-        ledger.leave(["in/0"])
+        ledger.forget_ends(["in/0"])
     book_of_replays.save_pace(replay, 1.0, "well")
     assert isinstance(book_of_replays.counts(replay), Counts)
     book_of_replays.through(declarations.load(PIPELINE).tier("enrich"))
