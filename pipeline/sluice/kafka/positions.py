@@ -68,7 +68,8 @@ def start(
     """Return the offset to start from for each input partition.
 
     `oldest` and `ends` bound the input. `started` are the offsets where earlier runs started.
-    `tail` is the end of the output. RecordsGoneError if unprocessed records are no longer in the input.
+    `tail` is the end of the output. RecordsGoneError if unprocessed records are no longer in the
+    input.
     """
     done, starts = known_output(started, tail), dict[str, int]()
     for partition, first in oldest.items():
@@ -94,7 +95,10 @@ def known_output(started: Iterable[Mapping[str, int]], tail: Iterable[OutputReco
 
 
 def refuse_shorter(done: Mapping[str, int], ends: Mapping[str, int], way_out: str) -> None:
-    """Raise RecordsGoneError if an input ends before its processed offset: new records would look old."""
+    """Raise RecordsGoneError if an input ends before its processed offset.
+
+    New records would have the offsets of processed ones.
+    """
     for partition, end in ends.items():
         if end < done.get(partition, 0):
             message = (

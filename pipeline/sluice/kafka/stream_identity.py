@@ -368,9 +368,9 @@ class SameStreams:
     def look(self) -> bool | None:
         """Compare the streams while the tier runs, without waiting.
 
-        RecordsGoneError if a stream was made anew, because the tier would read the new stream from the
-        offset of the old one. Return whether leaders were elected since the start of the run; None
-        if no answer came.
+        RecordsGoneError if a stream was made anew, because the tier would read the new stream from
+        the offset of the old one. Return whether leaders were elected since the start of the run;
+        None if no answer came.
         """
         now = self._watch.news()
         if now is None:

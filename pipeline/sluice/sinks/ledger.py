@@ -216,14 +216,14 @@ class Ledger(Connected):
     ) -> Counts:
         """Write a batch that begins where the ledger ends, and return its counts.
 
-        `epoch` is the epoch of the owner record, which gives the right to write. `put_quarantined` puts the
-        `quarantined` records into quarantine once the batch is sure to be written. For a tier with
-        state, `absorbed` has the counts of the input records, because a row is made of many
-        records.
+        `epoch` is the epoch of the owner record, which gives the right to write. `put_quarantined`
+        puts the `quarantined` records into quarantine once the batch is sure to be written. For a
+        tier with state, `absorbed` has the counts of the input records, because a row is made of
+        many records.
 
-        FencedError if a writer with a higher right has written. LedgerMovedError if the batch does not
-        begin where the ledger ends. GivenUpError if an unfinished at-most-once batch was recorded
-        as lost.
+        FencedError if a writer with a higher right has written. LedgerMovedError if the batch does
+        not begin where the ledger ends. GivenUpError if an unfinished at-most-once batch was
+        recorded as lost.
         """
         try:
             connection = self.open()
@@ -243,7 +243,7 @@ class Ledger(Connected):
                         put_quarantined()  # before the sink sends rows, which cannot be undone
                     written = self._write_rows(cursor, batch, rows, before + 1, marks, quarantined)
                     if self.sink.transactional:
-                        put_quarantined()  # after the write that PostgreSQL may refuse: each retry would repeat it
+                        put_quarantined()  # PostgreSQL may refuse the write, and a retry would repeat it
                     self._raise_marks(cursor, _changed_marks(known, marks))
                     counts = (
                         _counts(batch.records, len(rows), written, quarantined)

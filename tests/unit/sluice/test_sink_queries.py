@@ -184,7 +184,7 @@ def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
 def test_an_id_that_was_not_known_is_taken_once() -> None:
     made, adopted = query(0, 500), list[dict[str, str]]()
     made._watch = Watch(Answers("first"))
-    made._ledger.adopt = adopted.append  # type: ignore[method-assign]
+    made._ledger.adopt_streams = adopted.append  # type: ignore[method-assign]
     began = made.run()
     assert (began.streams, began.epochs) == ({"hits": "first"}, {"hits/0": 3})
     assert adopted == [{"hits": "first"}]
