@@ -27,10 +27,10 @@ from sluice_ops.model.kafka_access import User
 from sluice_ops.model.resources import Quantum
 from sluice_ops.site import endpoints
 from sluice_ops.site.brokers import brokers
-from tests.broker import answer
 from tests.lab import HOSTS
 from tests.scenarios.conftest import PORT_BASE
 from tests.scenarios.live import PATIENCE, ROOT, Live, until
+from tests.tls_broker import produce_error
 
 pytestmark = [pytest.mark.timeout(900)]  # the first of all waits for the platform to come up
 LARGE = 64 * 1024 * 1024
@@ -88,12 +88,12 @@ def test_every_node_is_changed_by_its_own_roles_only(live: Live, where: endpoint
     assert live.ask("access") == {"ok": True, "others": [], "unknown": []}
     with (
         Channel(where.zookeeper, where.needed(Role.DRIVER)) as driver,
-        pytest.raises(NotAllowedError, match="that takes controller"),
+        pytest.raises(NotAllowedError, match="this needs the role controller"),
     ):
         driver.put(paths.assignment("h1"), Assignment())
     with Channel(where.zookeeper, where.needed(Role.AGENT)) as agent:
         for host in HOSTS:
-            with pytest.raises(NotAllowedError, match=f"that takes the agent of {host}"):
+            with pytest.raises(NotAllowedError, match=f"this needs the agent of {host}"):
                 agent.delete(paths.live(host))
     told = live.ask("logs", "refused", "-n", "100")["lines"]
     assert any("driver" in line and f"znode=/sluice/hits{paths.assignment('h1')}\t" in line for line in told)
@@ -214,8 +214,10 @@ def test_a_worker_without_the_secret_is_not_taken_by_the_master(
 
 
 def test_kafka_takes_its_users_only_and_each_for_its_own_part(where: endpoints.Endpoints) -> None:
-    assert answer({"bootstrap.servers": brokers(where.kafka).servers}, b"forged") == "_MSG_TIMED_OUT"
-    assert answer(brokers(where.kafka_as(User.DRIVER)).client, b"forged") == "TOPIC_AUTHORIZATION_FAILED"
+    assert produce_error({"bootstrap.servers": brokers(where.kafka).servers}, b"forged") == "_MSG_TIMED_OUT"
+    assert (
+        produce_error(brokers(where.kafka_as(User.DRIVER)).client, b"forged") == "TOPIC_AUTHORIZATION_FAILED"
+    )
 
 
 def test_from_a_drivers_environment_no_dag_runs_and_no_table_goes(live: Live) -> None:

@@ -1,4 +1,8 @@
-"""The access lists of a whole tree, held against the table, and put right. For the admin: at a start of the platform, `sluice access`."""
+"""Compare all access lists of the channel's tree with the table of rights, and correct them.
+
+The admin does this at the start of the platform, and with `sluice access`. The table is in
+`sluice_ops.model.access`.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +12,7 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.interfaces import IAsyncResult
 from pydantic import ValidationError
 
-from sluice_ops.channel.client import UNDER_WAY, ChannelAwayError, NotAllowedError
+from sluice_ops.channel.client import PIPELINED_REQUESTS, ChannelAwayError, NotAllowedError
 from sluice_ops.channel.connection import Connection
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role, agent_of, row_of
@@ -19,27 +23,27 @@ T = TypeVar("T")
 
 
 def find_wrong(connection: Connection) -> list[str]:
-    """Return the paths of all nodes whose access list is not that of the table."""
-    return _asked(lambda: list(_wrong_paths(connection)))
+    """Return the paths of all nodes whose access list differs from the table."""
+    return _call(lambda: list(_wrong_paths(connection)))
 
 
 def apply(connection: Connection) -> int:
-    """Make the tree's roots, and give every node the access list of the table; return how many had another one."""
+    """Create the tree's roots, and correct all access lists; return how many were wrong."""
 
-    def make() -> int:
+    def correct() -> int:
         for root in ("/", *paths.ROOTS):
             connection.ensure_path(root)
-        found = list(_wrong_paths(connection))
-        for _ in _answers(found, lambda path: connection.set_acls_async(path, connection.acl(path))):
+        wrong = list(_wrong_paths(connection))
+        for _ in _answers(wrong, lambda path: connection.set_acls_async(path, connection.acl(path))):
             pass
-        return len(found)
+        return len(wrong)
 
-    return _asked(make)
+    return _call(correct)
 
 
 def find_unlisted(connection: Connection) -> list[str]:
-    """Return the paths of all nodes that the table has no row for."""
-    return _asked(lambda: [path for path in walk(connection) if row_of(path) is None])
+    """Return the paths of all nodes without a row in the table."""
+    return _call(lambda: [path for path in walk(connection) if row_of(path) is None])
 
 
 def walk(connection: Connection) -> Iterator[str]:
@@ -59,7 +63,10 @@ def _wrong_paths(connection: Connection) -> Iterator[str]:
 
 
 def _agents(connection: Connection) -> Iterator[tuple[str, str]]:
-    """Yield each host with how its agent says that it is known; what it says can be written by that agent alone, once it is."""
+    """Yield each host and the digest of its agent's credential.
+
+    Only the agent itself can write the digest, after its first write.
+    """
     for _, names in _answers(("/hosts",), connection.get_children_async):
         for path, (data, _) in _answers([paths.host(name) for name in names], connection.get_async):
             host = path.rpartition("/")[2]
@@ -72,7 +79,7 @@ def _agents(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def _joiners(connection: Connection) -> Iterator[tuple[str, str]]:
-    """Yield each host that has a token with how whoever holds the token is known; the admin has written it."""
+    """Yield each host with a join token, and the token's digest, which the admin wrote."""
     for _, names in _answers((paths.JOINING,), connection.get_children_async):
         for path, (data, _) in _answers([paths.joining(name) for name in names], connection.get_async):
             try:
@@ -87,23 +94,29 @@ def _is_digest(name: str, known_as: str) -> bool:
     return re.fullmatch(re.escape(name) + ":[A-Za-z0-9+/]{27}=", known_as) is not None
 
 
-def _answers(paths: Sequence[str], ask: Callable[[str], IAsyncResult]) -> Iterator[tuple[str, Any]]:
-    """Ask for each path, many under way together; a node that has gone meanwhile has no answer."""
-    for begin in range(0, len(paths), UNDER_WAY):
-        asked = [(path, ask(path)) for path in paths[begin : begin + UNDER_WAY]]
-        for path, each in asked:
+def _answers(paths: Sequence[str], send: Callable[[str], IAsyncResult]) -> Iterator[tuple[str, Any]]:
+    """Send a request for each path, many in parallel; yield each path and its answer.
+
+    Nodes that were deleted meanwhile are left out.
+    """
+    for begin in range(0, len(paths), PIPELINED_REQUESTS):
+        requests = [(path, send(path)) for path in paths[begin : begin + PIPELINED_REQUESTS]]
+        for path, request in requests:
             try:
-                yield path, each.get()
+                yield path, request.get()
             except NoNodeError:
                 continue
 
 
-def _asked(request: Callable[[], T]) -> T:
+def _call(request: Callable[[], T]) -> T:
     try:
         return request()
     except NoAuthError as error:
-        message = "the tree's access lists can be set by their admin only, and the credential given is not the one that the tree knows"
+        message = (
+            "ZooKeeper refuses to set access lists: only the admin may set them, "
+            "and this process's credential is not the one that the lists name as admin"
+        )
         raise NotAllowedError(message) from error
     except KazooException as error:
-        message = f"ZooKeeper is away: {error!r}"
+        message = f"ZooKeeper does not answer: {error!r}"
         raise ChannelAwayError(message) from error

@@ -1,7 +1,8 @@
 """One process's connection to the control channel.
 
-Everything that decides something fails fast while ZooKeeper is away (kazoo itself would queue it and send it later, when it may be
-wrong); whoever only follows the channel keeps what it read last and goes on.
+While ZooKeeper does not answer, each request fails at once. kazoo would queue a request and send it
+later, when it may be wrong. A process that only follows the channel continues with the values that
+it read last.
 """
 
 import threading
@@ -37,27 +38,35 @@ log = structlog.get_logger()
 
 M = TypeVar("M", bound=BaseModel)
 
-UNDER_WAY = 1000
-"""Requests that are sent before the first of them is waited for."""
+PIPELINED_REQUESTS = 1000
+"""How many requests are sent before the first answer is awaited."""
 LARGEST_BYTES = 1_000_000
-"""What one request may write. ZooKeeper (jute.maxbuffer, 1 MiB) answers a larger one by closing the connection, as if it was away."""
+"""The most bytes that one request may write.
+
+ZooKeeper (jute.maxbuffer, 1 MiB) answers a larger request by closing the connection, which would
+look like an outage.
+"""
 SESSION_SECONDS = 6.0
-"""A process that is gone for this long has lost its ephemeral nodes."""
+"""The session timeout: a process that is silent for this long loses its ephemeral nodes."""
 
 
 class ChannelAwayError(Exception):
-    """ZooKeeper cannot be asked now. Temporary: decide nothing, keep what runs, try again."""
+    """ZooKeeper does not answer. Temporary: decide nothing, stop nothing, retry."""
 
 
 class NotAllowedError(ChannelAwayError):
-    """ZooKeeper does not take this change from this process; the message says from whom it would. Not temporary.
+    """ZooKeeper refuses a change by this process; the message names the role that may make it.
 
-    Who follows the channel goes on as if it was away, and records flow; who asked for a change is told.
+    Not temporary. A process that follows the channel continues as in an outage, and records flow. A
+    person who requested the change gets the message.
     """
 
 
 class TooLargeError(ChannelAwayError):
-    """ZooKeeper would not take so much at once; the message names the node. Not temporary, and who follows the channel goes on likewise."""
+    """A request is too large for ZooKeeper; the message names the node.
+
+    Not temporary. A process that follows the channel continues as in an outage.
+    """
 
 
 class ConflictError(Exception):
@@ -66,21 +75,26 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True)
 class Read(Generic[M]):
-    """A value, the version that guards writes to it, and where it is in the order in which nodes were made."""
+    """The value of a node, and its version."""
 
     value: M
     version: int
+    """The version that guards writes to the node."""
     made: int
-    """ZooKeeper's number of the write that made the node: it grows with each write, whatever clocks say."""
+    """ZooKeeper's number of the write that created the node; it grows with each write."""
 
 
 ANY_VERSION = -1
-"""Has a write replace whatever is there: for one's own word, which is never added to."""
+"""The version that replaces any version of a node. For nodes of one writer."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """One guarded write of a `multi`: `version` None creates, a number sets only that version; `value` None deletes."""
+    """One guarded write of a `multi`.
+
+    `version` None creates the node; a number replaces only that version. `value` None deletes the
+    node.
+    """
 
     path: str
     value: BaseModel | None
@@ -88,13 +102,13 @@ class Write:
 
     @cached_property
     def data(self) -> bytes:
-        """What is written; nothing where it deletes."""
-        return b"" if self.value is None else _written(self.value)
+        """The JSON of the value; empty for a deletion."""
+        return b"" if self.value is None else _json(self.value)
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition of a `multi`: nothing is written at `path`, but everything fails unless it has that version."""
+    """A condition of a `multi`: the whole `multi` fails unless `path` has that version."""
 
     path: str
     version: int
@@ -106,9 +120,9 @@ class Channel:
     def __init__(
         self, hosts: str, credential: Credential | None = None, *, session_seconds: float = SESSION_SECONDS
     ) -> None:
-        """Prepare a connection to `hosts`, a ZooKeeper address with the pipeline's chroot at its end.
+        """Prepare a connection to `hosts`: ZooKeeper's addresses and the pipeline's chroot.
 
-        Without a credential it can read, and write where the tree has no access lists.
+        Without a credential, the channel can read, and can write nodes that have no access list.
         """
         self._client = Connection(
             hosts,
@@ -127,10 +141,13 @@ class Channel:
     # -- connection
 
     def start(self, seconds: float = 15.0) -> Self:
-        """Connect, and make the tree's roots; raise ChannelAwayError when that takes too long."""
+        """Connect, and create the tree's roots.
+
+        Raise ChannelAwayError after `seconds` without a connection.
+        """
         try:
             with warnings.catch_warnings():
-                # The first one to connect makes the chroot, with the roots below it; not what is above the chroot.
+                # The first process to connect creates the chroot, but not the chroot's parents.
                 warnings.filterwarnings("ignore", message="No chroot path exists")
                 self._client.start(timeout=seconds)
             for root in paths.ROOTS:
@@ -138,12 +155,15 @@ class Channel:
         except NoNodeError as error:
             self.stop()
             message = (
-                f"ZooKeeper at {self.hosts} has no such chroot yet; whoever starts the platform makes it"
+                f"ZooKeeper has no chroot {self.hosts} yet; the start of the platform creates the chroot"
             )
             raise ChannelAwayError(message) from error
         except NoAuthError as error:
             self.stop()
-            message = f"the tree of ZooKeeper at {self.hosts} is not whole, and only the admin makes it: `sluice access --apply`"
+            message = (
+                f"ZooKeeper at {self.hosts} lacks roots of the channel, which only the admin can create: "
+                "`sluice access --apply`"
+            )
             raise NotAllowedError(message) from error
         except (KazooTimeoutError, KazooException) as error:
             self._client.stop()
@@ -152,43 +172,47 @@ class Channel:
         return self
 
     def stop(self) -> None:
-        """Disconnect: the ephemeral nodes of this process go at once."""
+        """Disconnect: ZooKeeper deletes the ephemeral nodes of this process at once."""
         with defer_interrupts():
             self._client.stop()
             self._client.close()
 
     def __enter__(self) -> Self:
-        """Connect."""
         return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Disconnect."""
         self.stop()
 
     @property
     def connected(self) -> bool:
-        """Whether a request would be sent now, rather than queued."""
+        """Whether ZooKeeper is connected, so that a request is sent and not queued."""
         return bool(self._client.state == KazooState.CONNECTED)
 
     @property
     def session(self) -> int | None:
-        """The session's id, to tell one session from the next."""
+        """The id of the ZooKeeper session; None before the first connection."""
         identity = self._client.client_id
         return int(identity[0]) if identity else None
 
     @property
     def kazoo(self) -> Connection:
-        """The client itself, for kazoo's own recipes (election, locks)."""
+        """The kazoo client, for kazoo's recipes (election, locks)."""
         return self._client
 
     def on_wake(self, waker: Callable[[], None]) -> None:
-        """Have `waker` called, from kazoo's thread, whenever something watched or the connection changed. It must not block."""
+        """Have `waker` called after each change of a watched node or of the connection.
+
+        kazoo's thread calls `waker`, so `waker` must not block.
+        """
         self._wakers.append(waker)
 
     def on_change(self, follower: Callable[[str | None], None]) -> None:
-        """Have `follower` called, before any waker, with the path that changed; None when anything may have. It must not block."""
+        """Have `follower` called with the path of each changed node, before any waker.
+
+        None means that any node may have changed. `follower` must not block.
+        """
         self._followers.append(follower)
 
     def _on_state(self, _state: str) -> None:
@@ -203,47 +227,55 @@ class Channel:
     # -- reading
 
     def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
-        """Return the value at `path`, or None where there is none.
+        """Return the value at `path`; None if the node is absent or its content is invalid.
 
-        A node that does not parse is refused as if it were absent, and said once: the reader keeps its last good value.
+        Invalid content is logged once.
         """
         return self.read_many((path,), model, watch=watch)[0]
 
     def sync(self, path: str) -> None:
-        """Have the server catch up with all that was written before: what is read next is not older than this call."""
+        """Have the server apply all earlier writes, so that the next read is not older than this
+        call.
+        """
         self._call(lambda: self._client.sync_async(path).get())
 
     def read_many(self, paths: Sequence[str], model: type[M], *, watch: bool = False) -> list[Read[M] | None]:
-        """Return the values at many paths, as `read` does one, with the requests under way together."""
-        answers = self._call(lambda: self._all(self._client.get_async, paths, watch=watch))
+        """Return the values at many paths, as `read` does, with requests sent in parallel."""
+        answers = self._call(lambda: self._request_all(self._client.get_async, paths, watch=watch))
         return [self._parsed(path, answer, model) for path, answer in zip(paths, answers, strict=True)]
 
-    def _all(self, ask: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool) -> list[Any]:
-        """Return the answer for each path, None where there is no node; a watch tells of that being made too."""
-        answers = self._ask(ask, paths, watch=watch)
+    def _request_all(
+        self, send: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool
+    ) -> list[Any]:
+        """Return the answer for each path, None for an absent node.
+
+        With `watch`, the creation of an absent node is watched, too.
+        """
+        answers = self._request(send, paths, watch=watch)
         absent = [number for number, answer in enumerate(answers) if answer is None] if watch else []
-        there = self._ask(self._client.exists_async, [paths[number] for number in absent], watch=True)
-        for number, stat in zip(absent, there, strict=True):
-            if stat is not None:  # it was made in between, and nothing would tell
-                (answers[number],) = self._all(ask, (paths[number],), watch=True)
+        stats = self._request(self._client.exists_async, [paths[number] for number in absent], watch=True)
+        for number, stat in zip(absent, stats, strict=True):
+            if stat is not None:  # the node was created in between, so its watch is missing
+                (answers[number],) = self._request_all(send, (paths[number],), watch=True)
         return answers
 
-    def _ask(self, ask: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool) -> list[Any]:
+    def _request(self, send: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool) -> list[Any]:
         answers: list[Any] = []
-        for begin in range(0, len(paths), UNDER_WAY):
-            asked = [
-                ask(path, watch=self._wake if watch else None) for path in paths[begin : begin + UNDER_WAY]
+        for begin in range(0, len(paths), PIPELINED_REQUESTS):
+            requests = [
+                send(path, watch=self._wake if watch else None)
+                for path in paths[begin : begin + PIPELINED_REQUESTS]
             ]
-            for each in asked:
+            for request in requests:
                 try:
-                    answers.append(each.get())
+                    answers.append(request.get())
                 except NoNodeError:
                     answers.append(None)
         return answers
 
     @property
     def refused(self) -> frozenset[str]:
-        """The nodes that did not parse when they were last read."""
+        """The nodes whose content was invalid at the last read."""
         return frozenset(self._refused)
 
     def _parsed(self, path: str, answer: Any, model: type[M]) -> Read[M] | None:
@@ -251,20 +283,19 @@ class Channel:
             self._refused.discard(path)
             return None
         data, version, made = answer[0], answer[1].version, answer[1].czxid
-        if (
-            not data and version == 0 and rights(path).create
-        ):  # made on the way to what is below it, and its own writer has not come yet
+        # An empty new node was created as the parent of another node; its writer comes later.
+        if not data and version == 0 and rights(path).create:
             self._refused.discard(path)
             return None
         try:
-            value = model.model_validate_json(
-                data, extra="allow"
-            )  # what a newer version has added is kept, for whoever writes it again
+            # Fields of a newer version are kept, so that a later write does not drop them.
+            value = model.model_validate_json(data, extra="allow")
         except ValidationError as error:
             if path not in self._refused:
                 self._refused.add(path)
                 log.warning(
-                    "refused a node that does not parse; the last good value stays",
+                    "a node of ZooKeeper has invalid content; this process continues with the last valid "
+                    "value until the node is written again",
                     path=path,
                     error=str(error),
                 )
@@ -273,32 +304,44 @@ class Channel:
         return Read(value, version, made)
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Return the names below `path`, sorted; none where the node is absent."""
+        """Return the names of the nodes below `path`, sorted; none if `path` is absent."""
         return self.children_many((path,), watch=watch)[0]
 
     def children_many(self, paths: Sequence[str], *, watch: bool = False) -> list[list[str]]:
-        """Return the names below many paths, as `children` does one, with the requests under way together."""
-        found = self._call(lambda: self._all(self._client.get_children_async, paths, watch=watch))
-        return [sorted(names or ()) for names in found]
+        """Return the names below many paths, as `children` does, with requests sent in parallel."""
+        children = self._call(lambda: self._request_all(self._client.get_children_async, paths, watch=watch))
+        return [sorted(names or ()) for names in children]
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Tell whether there is a node at `path`."""
-        return self._call(lambda: self._ask(self._client.exists_async, (path,), watch=watch)[0]) is not None
+        return self._stat(path, watch=watch) is not None
 
     def version(self, path: str) -> int | None:
-        """Return the version of the node at `path`, which may be one that does not parse; None where there is none."""
-        stat = self._call(lambda: self._ask(self._client.exists_async, (path,), watch=False)[0])
+        """Return the version of the node at `path`, even if its content is invalid; None without a
+        node.
+        """
+        stat = self._stat(path)
         return None if stat is None else int(stat.version)
 
+    def _stat(self, path: str, *, watch: bool = False) -> Any:
+        """Return ZooKeeper's data about a node; None without a node."""
+        return self._call(lambda: self._request(self._client.exists_async, (path,), watch=watch)[0])
+
     def made_at(self, path: str) -> float | None:
-        """Return when the node at `path` was made, in seconds by ZooKeeper's clock; None where there is none."""
-        stat = self._call(lambda: self._ask(self._client.exists_async, (path,), watch=False)[0])
+        """Return the creation time of the node at `path`; None without a node.
+
+        Unit: seconds by ZooKeeper's clock.
+        """
+        stat = self._stat(path)
         return None if stat is None else float(stat.ctime) / 1000
 
     # -- writing
 
     def put(self, path: str, value: BaseModel, *, version: int | None = None) -> None:
-        """Create or overwrite; with `version`, only that version is overwritten (ConflictError otherwise)."""
+        """Create or replace a node.
+
+        With `version`, replace only that version; raise ConflictError if the node has another one.
+        """
         write = Write(path, value, version)
         data = write.data
 
@@ -316,15 +359,15 @@ class Channel:
         self._call(send, write)
 
     def create(self, path: str, value: BaseModel, *, ephemeral: bool = False, sequence: bool = False) -> bool:
-        """Create; return False when it is there already (posting twice is the same as once)."""
+        """Create a node and its parents; return False if the node exists already."""
         write = Write(path, value, None)
 
         def send() -> bool:
-            made = self._client.create_async(
+            answer = self._client.create_async(
                 path, write.data, ephemeral=ephemeral, sequence=sequence, makepath=True
             )
             try:
-                made.get()
+                answer.get()
             except NodeExistsError:
                 return False
             return True
@@ -332,7 +375,7 @@ class Channel:
         return self._call(send, write)
 
     def delete(self, path: str) -> None:
-        """Delete a node and all below it; an absent one is fine."""
+        """Delete a node and all nodes below it, if it exists."""
 
         def send() -> None:
             try:
@@ -343,7 +386,7 @@ class Channel:
         self._call(send, Write(path, None, None))
 
     def multi(self, writes: Sequence[Write | Guard]) -> None:
-        """Do all of it or nothing; ConflictError when any guard fails."""
+        """Do all writes or none; raise ConflictError if a guard or a version fails."""
 
         def send() -> None:
             failures = self._commit(writes)
@@ -353,7 +396,8 @@ class Channel:
                 if isinstance(write, Write) and write.version is None and write.value is not None
             }
             if any(path in created and isinstance(failure, NoNodeError) for path, failure in failures):
-                # Only now, when the guards before it have held: one who must not write leaves not even an empty node.
+                # Parents are created only after the guards have held: a refused writer leaves no
+                # node.
                 for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
                     self._client.ensure_path_async(parent).get()
                 failures = self._commit(writes)
@@ -365,7 +409,10 @@ class Channel:
         self._call(send, *(write for write in writes if isinstance(write, Write)))
 
     def _commit(self, writes: Sequence[Write | Guard]) -> list[tuple[str, Exception]]:
-        """Send it as one request, and return what has failed; the others are told that they were undone, or not looked at, for its sake."""
+        """Send the writes as one request, and return the paths that failed with their errors.
+
+        Writes that ZooKeeper undid only because of another failure are left out.
+        """
         request = self._client.transaction()
         for write in writes:
             if isinstance(write, Guard):
@@ -382,15 +429,18 @@ class Channel:
             for write, answer in zip(writes, answers, strict=True)
             if isinstance(answer, Exception)
         ]
-        return [
-            each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)
-        ] or failures
+        causes = [
+            (path, failure)
+            for path, failure in failures
+            if not isinstance(failure, RolledBackError | RuntimeInconsistency)
+        ]
+        return causes or failures
 
     T = TypeVar("T")
 
     def _call(self, request: Callable[[], T], *writes: Write) -> T:
         if not self.connected:
-            message = f"ZooKeeper at {self.hosts} is away"
+            message = f"ZooKeeper at {self.hosts} is not connected"
             raise ChannelAwayError(message)
         _check_size(writes)
         try:
@@ -401,21 +451,24 @@ class Channel:
         except (BadVersionError, NodeExistsError, NoNodeError) as error:
             raise ConflictError(repr(error)) from error
         except KazooException as error:
-            message = f"ZooKeeper at {self.hosts} is away: {error!r}"
+            message = f"ZooKeeper at {self.hosts} does not answer: {error!r}"
             raise ChannelAwayError(message) from error
 
 
 def _check_size(writes: Sequence[Write]) -> None:
     if sum(len(write.data) for write in writes) > LARGEST_BYTES:
         largest = max(writes, key=lambda write: len(write.data))
-        beside = ", beside others" if len(writes) > 1 else ""
-        size = f"{largest.path} would have {len(largest.data):,} bytes{beside}"
-        message = f"{size}: ZooKeeper takes {LARGEST_BYTES:,} at once, and nothing was written"
+        others = ", with other nodes in the same request" if len(writes) > 1 else ""
+        size = f"{largest.path} would have {len(largest.data):,} bytes{others}"
+        message = f"{size}: ZooKeeper accepts {LARGEST_BYTES:,} bytes per request; nothing was written"
         raise TooLargeError(message)
 
 
 def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:
-    """Say what was not allowed, to whom it would be, and where the credential for it is looked for."""
+    """Return the message about a refused change.
+
+    The message names the node, the role that may change it, and the folder of the credentials.
+    """
     allowed = {
         write.path: removers(write.path) if write.value is None else changers(write.path) for write in writes
     }
@@ -424,47 +477,52 @@ def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:
         for path, roles in allowed.items()
         if mine is None or mine.password is None or mine.role not in roles
     }
-    what = f"the channel refuses a change of {', '.join(refused or allowed)}"
+    event = f"the channel refuses a change of {', '.join(refused or allowed)}"
     hosts = {host for path in allowed if (host := host_of(path)) is not None}
     if not refused and hosts and mine is not None and mine.role is Role.AGENT:
-        return f"{what}: {_refusal_of_agent(mine, hosts)}"
+        return f"{event}: {_refusal_of_agent(mine, hosts)}"
     if not refused:
-        return f"{what}: its access lists are not those of this endpoints file; `sluice access` tells more"
-    who = " or ".join(sorted({role for roles in refused.values() for role in roles})) or Role.ADMIN
+        return (
+            f"{event}: its access list does not match the roles of this endpoints file; "
+            "check all lists with: sluice access"
+        )
+    needed = " or ".join(sorted({role for roles in refused.values() for role in roles})) or Role.ADMIN
     if mine is None:
-        return f"{what}: that takes {who}, and this endpoints file names no roles"
-    return f"{what}: {mine.refused(who)}"
+        return f"{event}: this needs the role {needed}, but this endpoints file names no roles"
+    return f"{event}: {mine.refused(needed)}"
 
 
 def _refusal_of_agent(mine: Credential, hosts: Collection[str]) -> str:
-    """Say whose agent it takes, or that the channel knows this host's by another credential than it has."""
+    """Return the cause of an agent's refusal: it is another host's agent, or its credential
+    differs.
+    """
     if mine.own is not None and mine.own.host in hosts:
         return (
-            f"the channel knows the agent of {mine.own.host} by another credential than this process has. Was the host made anew, or is "
-            f"there a second one of that name? Once no other uses it: `sluice access --forget {mine.own.host}`, by an operator"
+            f"the channel knows the agent of {mine.own.host} by another credential than this process has: "
+            f"the host was reinstalled, or another host has the same name. If no other host uses the name, "
+            f"an operator runs: `sluice access --forget {mine.own.host}`"
         )
-    me = "an agent without a host" if mine.own is None else f"the agent of {mine.own.host}"
-    return f"that takes the agent of {', '.join(sorted(hosts))}, and this process is {me}"
+    role = "an agent without a host" if mine.own is None else f"the agent of {mine.own.host}"
+    return f"this needs the agent of {', '.join(sorted(hosts))}, but this process is {role}"
 
 
-def _written(value: BaseModel) -> bytes:
-    """Leave out what has its default."""
+def _json(value: BaseModel) -> bytes:
+    """Return the JSON of a value, without fields that have their default."""
     return value.model_dump_json(exclude_defaults=True).encode()
 
 
 class Waker:
-    """An event that channel changes set, for loops that sleep until something happens or a period is over."""
+    """An event for loops that sleep until the channel changes or a time has passed."""
 
     def __init__(self, channel: Channel) -> None:
-        """Be woken by `channel`."""
         self._event = threading.Event()
         channel.on_wake(self._event.set)
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something changed, `seconds` at most."""
+        """Sleep until a watched node or the connection changes, at most `seconds`."""
         self._event.wait(seconds)
         self._event.clear()
 
     def set(self) -> None:
-        """Wake now."""
+        """Wake the sleeping loop now."""
         self._event.set()

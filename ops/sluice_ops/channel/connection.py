@@ -1,4 +1,7 @@
-"""kazoo's client, as the channel and kazoo's own recipes need it: each answer has its time, and each node the access list of the table."""
+"""kazoo's client with three changes: requests time out, nodes get access lists, errors reconnect.
+
+`sluice_ops.model.access` has the table of rights from which the access lists are made.
+"""
 
 import threading
 from collections.abc import Mapping
@@ -22,56 +25,69 @@ CALL_SECONDS = 10.0
 
 
 class Answer(AsyncResult):  # type: ignore[misc]  # kazoo has no types
-    """What a request is answered with. kazoo itself would wait for ever, as for one that is queued while ZooKeeper is away."""
+    """The answer to a request, awaited for at most 10 s.
+
+    kazoo itself would wait without a limit, also for a request that is queued during an outage.
+    """
 
     def __init__(self, handler: "Handler") -> None:
-        """Wait for it."""
         super().__init__(handler, threading.Condition, ConnectionLoss)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001 - kazoo's signature
-        """Return it; one that does not come is a connection that is lost."""
+        """Return the answer; raise ConnectionLoss after 10 s without one."""
         return super().get(block, CALL_SECONDS if timeout is None else timeout)
 
     def set_exception(self, exception: BaseException) -> None:
-        """Take an error for the answer; a RuntimeError is kazoo's word for one that is another request's."""
+        """Set an error as the answer.
+
+        kazoo raises RuntimeError for an answer to another request: that becomes ConnectionLoss.
+        """
         super().set_exception(
             ConnectionLoss(str(exception)) if type(exception) is RuntimeError else exception
         )
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # likewise
-    """kazoo's threads."""
+    """kazoo's threads, with a shorter time to connect."""
 
     def __init__(self, servers: int) -> None:
-        """Divide the time to connect, the session's, among the servers."""
+        """Divide the time to connect, which is the session's, by the number of servers."""
         super().__init__()
         self._servers = servers
 
-    def create_connection(self, *where: Any, timeout: float, **more: Any) -> Any:
-        """Connect to a server. kazoo would spend the whole session's time on one whose network drops all packets."""
-        return super().create_connection(*where, timeout=timeout / self._servers, **more)
+    def create_connection(self, *address: Any, timeout: float, **options: Any) -> Any:
+        """Connect to a server.
+
+        kazoo would spend the whole session's time on a server whose network drops all packets.
+        """
+        return super().create_connection(*address, timeout=timeout / self._servers, **options)
 
     def async_result(self) -> Answer:
-        """Begin to wait for an answer."""
+        """Return the answer of a new request."""
         return Answer(self)
 
 
 class Loop(ConnectionHandler):  # type: ignore[misc]  # likewise
-    """kazoo's loop of connections. It would end at an answer that it does not understand, and the process have no channel ever after."""
+    """kazoo's connection loop, which reconnects after an unexpected answer.
 
-    def _connect_attempt(self, *where: Any) -> Any:
+    kazoo's own loop would end, and the process would have no channel until its restart.
+    """
+
+    def _connect_attempt(self, *arguments: Any) -> Any:
         try:
-            return super()._connect_attempt(*where)
-        except Exception:  # noqa: BLE001 - kazoo has logged it, and has closed the connection
-            self.client._session_callback(KeeperState.CONNECTING)  # noqa: SLF001 - as after a connection that is lost
+            return super()._connect_attempt(*arguments)
+        except Exception:  # noqa: BLE001 - kazoo has logged the error and closed the connection
+            # The same state as after a lost connection.
+            self.client._session_callback(KeeperState.CONNECTING)  # noqa: SLF001
             return None
 
 
 class Connection(KazooClient):  # type: ignore[misc]  # likewise
-    """A connection of one role; without a credential, of nobody, in a tree that is open to all."""
+    """The connection of one role; without a credential, a connection to a tree without access
+    lists.
+    """
 
     def __init__(self, hosts: str, credential: Credential | None, **settings: Any) -> None:
-        """Prepare it."""
         known = credential is not None and credential.password is not None
         auth = (
             [("digest", f"{credential.role}:{credential.password}")]
@@ -87,7 +103,7 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
             handler=Handler(len(servers)),
             auth_data=auth or None,
             **settings,
-            **_private(credential),
+            **_tls_options(credential),
         )
         self._connection = Loop(self, self._conn_retry.copy(), logger=self.logger)
         self._credential = credential
@@ -95,14 +111,15 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
         self._joiners: Mapping[str, str] = {}
 
     def know(self, agents: Mapping[str, str], joiners: Mapping[str, str]) -> None:
-        """Learn how access lists know the agents of hosts, and those who have their tokens.
+        """Set the digests of the hosts' agents, and of the hosts' join tokens.
 
-        Where an agent is not known, the role's credential stands for it; for a token nothing does.
+        For an agent without a digest, access lists use the role's credential. For a token without a
+        digest, they use nothing.
         """
         self._agents, self._joiners = agents, joiners
 
     def acl(self, path: str) -> list[ACL]:
-        """Return what the access list of the node at a path has to be."""
+        """Return the right access list of the node at a path."""
         agent, joiner = self._agents.get(host_of(path) or ""), self._joiners.get(paths.joining_of(path) or "")
         own = {
             role: known_as
@@ -115,26 +132,31 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
             else access_list(tuple({**self._credential.ids, **own}.items()), rights(path))
         )
 
-    def create_async(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> Any:
-        """Create a node. `acl` is of no account: kazoo passes a child's on to the parents that it makes for it."""
+    def create_async(
+        self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **options: Any
+    ) -> Any:
+        """Create a node with its access list.
+
+        `acl` is ignored: kazoo passes a child's access list on to the parents that it creates.
+        """
         del acl
-        return super().create_async(path, value, self.acl(path), *flags, **more)
+        return super().create_async(path, value, self.acl(path), *flags, **options)
 
     def transaction(self) -> "Transaction":
-        """Begin a request of several parts."""
+        """Begin a request of several writes."""
         return Transaction(self)
 
 
 class Transaction(TransactionRequest):  # type: ignore[misc]  # likewise
-    """All or nothing; what it creates has the table's access lists, too."""
+    """A request of several writes, which creates nodes with their access lists."""
 
-    def create(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> None:
-        """Add a node that is to be created."""
+    def create(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **options: Any) -> None:
+        """Add the creation of a node; `acl` is ignored."""
         del acl
-        super().create(path, value, self.client.acl(path), *flags, **more)
+        super().create(path, value, self.client.acl(path), *flags, **options)
 
 
-def _private(credential: Credential | None) -> dict[str, Any]:
+def _tls_options(credential: Credential | None) -> dict[str, Any]:
     if credential is None or credential.tls is None:
         return {}
     tls = credential.tls
@@ -149,7 +171,10 @@ def _private(credential: Credential | None) -> dict[str, Any]:
 
 @cache
 def access_list(ids: tuple[tuple[Role, str], ...], granted: Rights) -> list[ACL]:
-    """Write rights as ZooKeeper has them."""
+    """Return ZooKeeper's access list: all may read, the admin may do everything, roles as granted.
+
+    `ids` has the digest of each role.
+    """
     entries = [make_acl("world", "anyone", read=True)]
     for role, known_as in ids:
         if role is Role.ADMIN:

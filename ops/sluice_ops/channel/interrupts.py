@@ -1,7 +1,8 @@
-"""Ctrl-C waits for the request that is under way. Called by the client.
+"""Defer Ctrl-C and SIGTERM until the current request is done. Used by the client.
 
-kazoo takes whatever is raised while it hands over a request for a closed connection, and counts on one wake-up for each request: an
-interrupt in that moment would be lost, the channel would seem away, and stopping would wait for ever.
+kazoo takes any exception while it sends a request for a lost connection, and it needs one wake-up
+for each request. So an interrupt at that moment would be lost, the channel would seem to be down,
+and stopping would never end.
 """
 
 import signal
@@ -14,19 +15,22 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Have interrupts take effect at the end of the block; they reach only the main thread."""
+    """Deliver interrupts at the end of the block, in the main thread.
+
+    In other threads, do nothing: signals reach only the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    # None stands for a handler that Python has not set, and could not set again
-    before = {number: handler for number in INTERRUPTS if (handler := signal.getsignal(number)) is not None}
+    deferred: list[int] = []
+    # A handler of None was not set by Python, so Python could not restore it.
+    handlers = {number: handler for number in INTERRUPTS if (handler := signal.getsignal(number)) is not None}
     try:
-        for number in before:
-            signal.signal(number, lambda which, _: came.append(which))
+        for number in handlers:
+            signal.signal(number, lambda received, _: deferred.append(received))
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for which in came:
-            signal.raise_signal(which)
+        for received in deferred:
+            signal.raise_signal(received)

@@ -1,18 +1,18 @@
-"""A node with all that is below it."""
+"""List a node and all nodes below it, for deletion."""
 
 from collections.abc import Iterator
 from typing import Protocol
 
 
 class Lister(Protocol):
-    """What is asked of the channel."""
+    """The part of the channel that `deletion_order` needs."""
 
     def children(self, path: str) -> list[str]:
-        """Return the names below `path`."""
+        """Return the names of the nodes below `path`."""
 
 
 def deletion_order(channel: Lister, path: str) -> Iterator[str]:
-    """Name a node and all below it, in the order in which they can be deleted."""
+    """Yield the paths of all nodes below `path` and then `path`: children before parents."""
     for name in channel.children(path):
         yield from deletion_order(channel, f"{path}/{name}")
     yield path

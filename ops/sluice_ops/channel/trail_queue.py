@@ -1,4 +1,7 @@
-"""Entries of the trail in the channel, where they wait for the audit to move them to PostgreSQL. A change writes its entry with itself."""
+"""Entries of the trail in ZooKeeper, until the audit moves them to PostgreSQL.
+
+A process writes the entry of a change in the same request as the change.
+"""
 
 import getpass
 import time
@@ -15,39 +18,41 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class QueuedEntry(NamedTuple):
-    """An entry, and where it is."""
+    """An entry in the queue."""
 
     role: Role
+    """The role that wrote the entry."""
     name: str
+    """The name of the entry's node below the role's node."""
     entry: Entry
 
 
 class Reader(Protocol):
-    """What is asked of the channel."""
+    """The part of the channel that `queued` needs."""
 
     def children(self, path: str) -> list[str]:
-        """Return the names below `path`."""
+        """Return the names of the nodes below `path`."""
 
     def read(self, path: str, model: type[M]) -> Read[M] | None:
         """Return the value at `path`."""
 
 
 def cli_user() -> str:
-    """Say who asks, on a command line."""
+    """Return the name of the current user for the trail, such as `cli:anna`."""
     return f"cli:{getpass.getuser()}"
 
 
 def write(role: Role, entry: Entry) -> Write:
-    """Return the write that records an entry, for the request that carries out what it tells."""
+    """Return the write of an entry, for the request with the recorded change."""
     return Write(paths.trail(role, f"{time.time_ns()}"), entry, None)
 
 
 def queued(channel: Reader) -> list[QueuedEntry]:
-    """Return all entries that are in the channel."""
-    found = []
+    """Return all entries in the queue."""
+    entries = []
     for role in paths.TRAIL_ROLES:
         for name in channel.children(f"{paths.TRAIL}/{role}"):
             read = channel.read(paths.trail(role, name), Entry)
             if read is not None:
-                found.append(QueuedEntry(Role(role), name, read.value))
-    return found
+                entries.append(QueuedEntry(Role(role), name, read.value))
+    return entries

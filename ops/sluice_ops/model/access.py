@@ -205,10 +205,10 @@ class Credential:
     """The agent's of a host."""
 
     def refused(self, who: str) -> str:
-        """Say why something was refused that takes another role."""
+        """Return why a request that needs the role `who` was refused."""
         mine = (
             f"this process has no credential of {self.role}"
             if self.password is None
             else f"this process is {self.role}"
         )
-        return f"that takes {who}, and {mine}; credentials are looked for in {self.folder}"
+        return f"this needs the role {who}, but {mine}; credentials are looked for in {self.folder}"

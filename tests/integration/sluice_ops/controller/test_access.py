@@ -107,7 +107,7 @@ def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_pat
             agent.create(paths.live(host), facts(tmp_path, host), ephemeral=True)
             agent.put(paths.observed(host), observed)
         assert access_lists.find_wrong(admin.kazoo) == []
-        sentence = "that takes the agent of h2, and this process is the agent of h1"
+        sentence = "this needs the agent of h2, but this process is the agent of h1"
         for path in (paths.host("h2"), paths.live("h2"), paths.observed("h2")):
             with pytest.raises(NotAllowedError, match=sentence):
                 first.put(path, facts(tmp_path, "h1"))
@@ -131,7 +131,7 @@ def test_nodes_of_an_older_version_are_bound_to_their_agents_credentials(place, 
             assert access_lists.find_wrong(admin.kazoo) == [paths.host("h1"), paths.observed("h1")]
             assert access_lists.apply(admin.kazoo) == 2
             agent.put(paths.observed("h1"), Observed(epoch=2, agent_started=0.0, limits="none"))
-            with pytest.raises(NotAllowedError, match="takes the agent of h1"):
+            with pytest.raises(NotAllowedError, match="needs the agent of h1"):
                 before.put(paths.observed("h1"), Observed(epoch=3, agent_started=0.0, limits="none"))
             agent.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": "world:anyone"}))
             access_lists.apply(admin.kazoo)  # what is no such credential counts for nothing
@@ -159,7 +159,7 @@ def test_a_host_without_its_credential_may_rejoin_once_forgotten(place, admin, t
         agent.put(paths.host("h1"), facts(tmp_path, "h1"))
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
         agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
-        assert "an agent serves h1 now" in forget().stderr
+        assert "an agent with the registered credential serves h1 now" in forget().stderr
     made_anew = tmp_path / "made anew"
     with agent_on(place, made_anew, "h1") as agent:
         with pytest.raises(NotAllowedError, match="`sluice access --forget h1`"):
@@ -222,18 +222,20 @@ def test_a_wrong_role_names_the_right_role_and_where_credentials_lie(place, admi
         with pytest.raises(NotAllowedError) as refused:
             agent.put(paths.assignment("h1"), Assignment(epoch=7))
         assert str(refused.value) == (
-            "the channel refuses a change of /assignments/h1: that takes controller, and this process is agent; "
-            f"credentials are looked for in {folder}"
+            "the channel refuses a change of /assignments/h1: this needs the role controller, "
+            f"but this process is agent; credentials are looked for in {folder}"
         )
-        with pytest.raises(NotAllowedError, match="/tiers/entry/owner: that takes audit or controller"):
+        with pytest.raises(
+            NotAllowedError, match="/tiers/entry/owner: this needs the role audit or controller"
+        ):
             agent.multi([Write(paths.owner("entry"), OwnerRecord(), None)])
-        with pytest.raises(NotAllowedError, match="/assignments/h1: that takes operator"):
+        with pytest.raises(NotAllowedError, match="/assignments/h1: this needs the role operator"):
             agent.delete(paths.assignment("h1"))
         assert agent.read(paths.assignment("h1"), Assignment).value == Assignment(), "everybody may read"
     with Channel(place.zookeeper) as nobody:
         with pytest.raises(
             NotAllowedError,
-            match="that takes controller or operator or publisher, and this endpoints file names no roles",
+            match="this needs the role controller or operator or publisher, but this endpoints file names no roles",
         ):
             nobody.put(paths.wanted("entry"), TierWanted())
         with pytest.raises(NoAuthError):
@@ -282,7 +284,10 @@ def test_an_open_tree_is_closed_with_all_that_is_in_it(place, zookeeper):
             assert access_lists.find_wrong(admin.kazoo) == []
             with pytest.raises(NotAllowedError):
                 before.put(paths.assignment("h1"), Assignment(epoch=2))
-    with connected(place, Role.AGENT) as agent, pytest.raises(NotAllowedError, match="by their admin only"):
+    with (
+        connected(place, Role.AGENT) as agent,
+        pytest.raises(NotAllowedError, match="only the admin may set them"),
+    ):
         access_lists.apply(agent.kazoo)
     plain = KazooClient(zookeeper)
     plain.start()
@@ -363,7 +368,7 @@ def test_only_its_agent_writes_a_hosts_nodes_and_a_namesake_is_refused(place, ad
 
     first, second = tmp_path / "first", tmp_path / "second"
     wait(lambda: admin.exists(paths.live("h1")) and admin.exists(paths.observed("h1")), agent(first))
-    own = HostFolder(first, "h1").own()
+    own = HostFolder(first, "h1").credential()
     assert admin.read(paths.host("h1"), HostFacts).value.known_as == own.known_as
     assert stat.S_IMODE((first / "hosts" / "h1" / "credential").stat().st_mode) == 0o600
     for path in (paths.host("h1"), paths.observed("h1")):

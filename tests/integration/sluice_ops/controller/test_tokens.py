@@ -64,7 +64,7 @@ class Machine:
         )
 
     def own(self, host):
-        return HostFolder(self.home, host).own()
+        return HostFolder(self.home, host).credential()
 
 
 @pytest.fixture

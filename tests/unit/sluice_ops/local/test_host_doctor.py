@@ -117,7 +117,7 @@ def test_whether_the_network_is_divided_is_said(
             "cores: own, capacity: {cpu: 9000",
             None,
             Verdict.NOTE,
-            "not every slot can have cores of its own: capacity.cpu is 9000, and the agent may use",
+            "not every slot can have cores of its own: capacity.cpu is 9000, but the agent may use",
         ),
         (
             "cores: own, capacity: {cpu: 1",
