@@ -1,5 +1,6 @@
-"""The embedded platform: every service that Sluice needs, on one Linux machine, below one folder, under supervisord.
+"""The embedded platform: all services on one Linux machine, in one folder, under supervisord.
 
-`sluice up`, `down`, `clean` and `doctor` come through here. In production the site's own services take its place: then only
-`endpoints.json` is read, and nothing of this package.
+`commands` has `sluice up`, `down`, `clean`, `doctor`, `endpoints` and `logs`; start there.
+`lifecycle` starts and stops the platform. In production, the site's own services take the
+platform's place: Sluice then reads `endpoints.json` and starts none of these services.
 """

@@ -1,4 +1,4 @@
-"""The few calls that a start makes to Airflow's REST API: is a tier's DAG there and un-paused, and does a run supervise its tier."""
+"""Calls to Airflow's REST API at a start: unpause each tier's DAG, and trigger a run of it."""
 
 import json
 import time
@@ -8,44 +8,46 @@ from typing import Any
 from urllib.parse import quote
 
 UNFINISHED = ("queued", "running")
+"""States of a run that is not over."""
 
 
 class AirflowRest:
-    """One session with the API server."""
+    """A session with Airflow's API server, logged in as a user."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
-        """Log in."""
+        """Log in; urllib.error.URLError if Airflow does not answer."""
         self._url = url
         self._token: str | None = None
-        answer = self._send("POST", "/auth/token", {"username": user, "password": password})
-        self._token = answer["access_token"]
+        response = self._send("POST", "/auth/token", {"username": user, "password": password})
+        self._token = response["access_token"]
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {self._token}"} if self._token else {}
         )
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data=data, headers=headers, method=method)  # noqa: S310  the address is our own
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  likewise
-            return json.load(answer)
+        url = self._url + path  # from the endpoints file
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+            return json.load(response)
 
     def knows(self, dag: str) -> bool:
-        """Tell whether the DAG has been read."""
+        """Return True if Airflow has parsed the DAG."""
         try:
             self._send("GET", f"/api/v2/dags/{quote(dag)}")
         except urllib.error.HTTPError as error:
-            if error.code != 404:  # noqa: PLR2004  not found
+            if error.code != 404:  # noqa: PLR2004  HTTP's "not found"
                 raise
             return False
         return True
 
     def import_errors(self) -> list[str]:
-        """Return what could not be read, with the last line of why."""
-        found = self._send("GET", "/api/v2/importErrors")["import_errors"]
-        return [f"{item['filename']}: {item['stack_trace'].strip().splitlines()[-1]}" for item in found]
+        """Return the files that Airflow cannot parse, each with the last line of its error."""
+        errors = self._send("GET", "/api/v2/importErrors")["import_errors"]
+        return [f"{error['filename']}: {error['stack_trace'].strip().splitlines()[-1]}" for error in errors]
 
     def supervise(self, dag: str) -> bool:
-        """Un-pause the DAG and see to it that a run is under way; tell whether one had to be triggered."""
+        """Unpause the DAG and trigger a run, unless one is unfinished; return True if triggered."""
         self._send("PATCH", f"/api/v2/dags/{quote(dag)}?update_mask=is_paused", {"is_paused": False})
         states = "&".join(f"state={state}" for state in UNFINISHED)
         if self._send("GET", f"/api/v2/dags/{quote(dag)}/dagRuns?limit=1&{states}")["total_entries"]:

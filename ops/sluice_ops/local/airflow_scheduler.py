@@ -1,7 +1,8 @@
-"""`python -m sluice_ops.local.airflow_scheduler COMMAND…`: end what a killed scheduler has left behind, then start Airflow's scheduler.
+"""`python -m sluice_ops.local.airflow_scheduler COMMAND…`: start Airflow's scheduler.
 
-The workers of its executor outlive it, and hold its connections to the database open. A transaction in which it was killed keeps its locks
-with them, and no other scheduler would ever touch the runs that it was about to schedule.
+First, kill the leftovers of a killed scheduler. Its executor's workers outlive it and keep its
+database connections open. These connections hold the locks of the transaction in which the
+scheduler was killed, so no other scheduler could schedule the locked runs.
 """
 
 import os
@@ -11,33 +12,40 @@ from pathlib import Path
 import psutil
 
 WORKER = "airflow worker -- LocalExecutor"
-"""How Airflow calls them in the list of processes."""
+"""The process title of an executor's worker."""
 SECONDS = 5.0
+"""Limit for killed processes to disappear."""
 
 
 def leftovers(home: Path) -> list[psutil.Process]:
-    """Return the workers of an installation's Airflow and what they have started; before its scheduler starts, none of them has a use."""
-    found: list[psutil.Process] = []
+    """Return the workers of the Airflow in `home`, and all their children.
+
+    Before the scheduler starts, all of them are leftovers.
+    """
+    processes: list[psutil.Process] = []
     for process in psutil.process_iter():
         try:
             if " ".join(process.cmdline()).startswith(WORKER) and process.cwd() == str(home):
-                found += [process, *process.children(recursive=True)]
+                processes += [process, *process.children(recursive=True)]
         except (psutil.Error, OSError):
             continue
-    return found
+    return processes
 
 
 def main() -> None:
-    """End them, and become the scheduler. What they were doing is found without a heartbeat, and is tried again."""
-    found = leftovers(Path(os.environ["AIRFLOW_HOME"]).resolve())
-    for process in found:
+    """Kill the leftovers and become the scheduler.
+
+    Airflow notices that the killed tasks send no heartbeat, and retries them.
+    """
+    processes = leftovers(Path(os.environ["AIRFLOW_HOME"]).resolve())
+    for process in processes:
         process.kill()
-    psutil.wait_procs(found, timeout=SECONDS)
-    if found:
+    psutil.wait_procs(processes, timeout=SECONDS)
+    if processes:
         sys.stderr.write(
-            f"ended {len(found)} processes of a scheduler that was killed; their tasks are tried again\n"
+            f"killed {len(processes)} processes of an earlier scheduler; Airflow retries their tasks\n"
         )
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 — the command that the service names
+    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 — the command of the service
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands that bring the embedded platform up and down and look at it: up, down, clean, doctor, endpoints, logs."""
+"""The commands of the embedded platform: up, down, clean, doctor, endpoints, logs."""
 
 import signal
 import sys
@@ -17,20 +17,23 @@ if TYPE_CHECKING:
     from sluice_ops.local.start.steps import Timing
 
 BAR = 30
-"""Characters of the longest bar in the table of where the time went."""
+"""Characters of the longest bar in the table of times."""
 
 
-def _told(timing: "Timing") -> str:
+def _line(timing: "Timing") -> str:
     return f"{timing.ended:6.1f} s  {timing.name:<18} {timing.said}  ({timing.seconds:.1f} s)"
 
 
-def _fail(error: Exception) -> typer.Exit:
+def _failed(error: Exception) -> typer.Exit:
     typer.echo(f"sluice: {error}", err=True)
     return typer.Exit(1)
 
 
 def up(as_json: AsJson = False) -> None:
-    """Start everything, side by side, and return when records flow. Example: sluice up."""
+    """Start all services in parallel, and return when records flow.
+
+    Example: sluice up.
+    """
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import up as bring_up  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
@@ -39,16 +42,14 @@ def up(as_json: AsJson = False) -> None:
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         where = layout()
-        # how it goes is for whoever waits, also where the answer is for a script
-        typer.echo(
-            f"Sluice starts in {where.home}; its ports are above {where.ports.zookeeper - 1}.", err=as_json
-        )
-        started = bring_up(where, lambda timing: typer.echo(_told(timing), err=as_json))
+        # with --json, progress goes to stderr: stdout has the JSON only
+        typer.echo(f"Sluice starts in {where.home}; its ports begin at {where.ports.zookeeper}.", err=as_json)
+        started = bring_up(where, lambda timing: typer.echo(_line(timing), err=as_json))
     except (PlatformError, SiteError) as error:
-        raise _fail(error) from None
+        raise _failed(error) from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        typer.echo("\nInterrupted: stopping what has started.", err=True)
+        typer.echo("\nInterrupted: stopping the services that have started.", err=True)
         down(as_json=as_json)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
@@ -65,43 +66,49 @@ def up(as_json: AsJson = False) -> None:
     _report(started)
     keys = where.secrets()
     typer.echo(f"\nAirflow   http://127.0.0.1:{where.ports.airflow}   user admin   password {keys.airflow}")
-    typer.echo("`sluice endpoints` prints those of its users `operator` and `viewer`, too.")
-    typer.echo("Look on with `sluice status`; stop with `make down`.")
+    typer.echo("`sluice endpoints` also prints the passwords of the users `operator` and `viewer`.")
+    typer.echo("Watch the pipeline with `sluice status`; stop everything with `make down`.")
 
 
 def _report(started: "Started") -> None:
-    typer.echo("\nWhere the time went (each bar from its start to its end):")
+    typer.echo("\nTime of each step (a bar reaches from start to end):")
     scale = BAR / max(started.seconds, 1.0)
     for timing in sorted(started.timings, key=lambda timing: (timing.began, timing.ended)):
         bar = " " * int(timing.began * scale) + "#" * max(1, round(timing.seconds * scale))
         typer.echo(f"  {timing.name:<18} {timing.seconds:6.1f} s  {bar}")
     first = started.first_record
     flowing = "" if first is None else f"; the first record was delivered after {first:.1f} s"
-    typer.echo(f"Everything is up after {started.seconds:.1f} s{flowing}.")
+    typer.echo(f"All services run after {started.seconds:.1f} s{flowing}.")
 
 
 def down(as_json: AsJson = False) -> None:
-    """Stop everything; the data stays. Example: sluice down."""
+    """Stop all services, slots and drivers; the data stays.
+
+    Example: sluice down.
+    """
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import down as bring_down  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
 
-    begun = time.monotonic()
+    began = time.monotonic()
     try:
         stopped = bring_down(layout())
     except PlatformError as error:
-        raise _fail(error) from None
-    seconds = time.monotonic() - begun
+        raise _failed(error) from None
+    seconds = time.monotonic() - began
     if as_json:
         print_json({"stopped": stopped, "seconds": seconds})
     elif stopped:
         typer.echo(f"Stopped {len(stopped)} services in {seconds:.1f} s; the data stays.")
     else:
-        typer.echo("Nothing was running.")
+        typer.echo("No service was running.")
 
 
 def clean(as_json: AsJson = False) -> None:
-    """Stop everything and remove all data. Example: sluice clean."""
+    """Stop all services and delete all data of the embedded platform.
+
+    Example: sluice clean.
+    """
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import clean as remove  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
@@ -110,83 +117,92 @@ def clean(as_json: AsJson = False) -> None:
         where = layout()
         removed = remove(where)
     except PlatformError as error:
-        raise _fail(error) from None
+        raise _failed(error) from None
     if as_json:
         print_json({"removed": removed, "home": str(where.home)})
     else:
-        typer.echo(f"Removed {where.home}." if removed else f"There is no {where.home}.")
+        typer.echo(
+            f"Removed {where.home}." if removed else f"{where.home} does not exist; nothing was removed."
+        )
 
 
 def doctor(
     host: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Look at this machine as that host of the site file.")
+        str | None, typer.Option(metavar="NAME", help="Check this machine as that host of the site file.")
     ] = None,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Show how much memory each service takes (PSS).")
+        bool, typer.Option("--memory", help="Show the memory of each service (PSS, in MiB).")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at Java, disk, memory, ports, the site file and every service, and say what to do. Example: sluice doctor --json.
+    """Check Java, disk, memory, ports, the site file and all services; print the next steps.
 
-    With --host, on a real host: what its agent needs, and whether the services that the endpoints file names can be reached from it.
+    With --host, on a real host: check the needs of its agent, and that the host reaches the
+    services of the endpoints file. The exit code is 1 if something is bad.
+
+    Example: sluice doctor --json.
     """
     from sluice_ops.doctor import host_checks  # noqa: PLC0415
     from sluice_ops.doctor.finding import Verdict  # noqa: PLC0415
-    from sluice_ops.local import doctor as examination  # noqa: PLC0415
+    from sluice_ops.local import doctor as platform_checks  # noqa: PLC0415
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.memory import by_service  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
 
     if host is not None and memory:
-        message = "--memory is about the embedded platform's services: leave out --host"
+        message = "--memory shows services of the embedded platform only: leave out --host"
         raise WrongUsageError(message)
     try:
         where = layout()
         findings = (
-            examination.examine(where) if host is None else host_checks.examine(host, where.site, where.home)
+            platform_checks.examine(where)
+            if host is None
+            else host_checks.examine(host, where.site, where.home)
         )
     except PlatformError as error:
-        raise _fail(error) from None
+        raise _failed(error) from None
     sizes = by_service(where) if memory else {}
     bad = [finding for finding in findings if finding.verdict is Verdict.BAD]
     if as_json:
-        answer: dict[str, Any] = {"ok": not bad, "findings": [vars(finding) for finding in findings]}
-        print_json(answer | ({"memory": sizes} if memory else {}))
+        report: dict[str, Any] = {"ok": not bad, "findings": [vars(finding) for finding in findings]}
+        print_json(report | ({"memory": sizes} if memory else {}))
     else:
         rows = [
             (finding.verdict.value, finding.thing, finding.sentence, finding.advice) for finding in findings
         ]
-        print_table(("", "what", "how it is", "what to do"), rows, "Nothing was looked at.")
+        print_table(("", "check", "result", "next step"), rows, "No check ran.")
         if memory:
             print_table(
-                ("service", "MiB"), [*sizes.items(), ("all", sum(sizes.values()))], "Nothing is running."
+                ("service", "MiB"), [*sizes.items(), ("all", sum(sizes.values()))], "No service is running."
             )
     if bad:
         raise typer.Exit(1)
 
 
 def endpoints(as_json: AsJson = False) -> None:
-    """Print where every service is. Example: sluice endpoints --json."""
+    """Print the address of each service, and Airflow's users.
+
+    Example: sluice endpoints --json.
+    """
     from sluice_ops.model.access import Role  # noqa: PLC0415
     from sluice_ops.site.endpoints import EndpointsError, load  # noqa: PLC0415
 
-    found = load()
-    places = found.model_dump(mode="json", exclude={"access", "spark_secret"})
-    with suppress(EndpointsError):  # the operator's password is on another machine
-        places["postgres"] = found.postgres_as(Role.OPERATOR)
-    users = _airflow_users(found.home)
+    services = load()
+    addresses = services.model_dump(mode="json", exclude={"access", "spark_secret"})
+    with suppress(EndpointsError):  # the operator's password may be on another machine
+        addresses["postgres"] = services.postgres_as(Role.OPERATOR)
+    users = _airflow_users(services.home)
     if as_json:
-        print_json({**places, "airflow": {**places["airflow"], "users": users}})
+        print_json({**addresses, "airflow": {**addresses["airflow"], "users": users}})
         return
-    rows = [(name, value) for name, value in places.items() if name != "airflow"]
-    known = ", ".join(f"user {user}, password {password}" for user, password in users.items())
-    print_table(
-        ("what", "where"), [*rows, ("airflow", f"{found.airflow.url}{f' ({known})' if known else ''}")], ""
-    )
+    rows = [(name, value) for name, value in addresses.items() if name != "airflow"]
+    logins = ", ".join(f"user {user}, password {password}" for user, password in users.items())
+    airflow = f"{services.airflow.url}{f' ({logins})' if logins else ''}"
+    print_table(("service", "address"), [*rows, ("airflow", airflow)], "")
 
 
 def _airflow_users(home: Path) -> dict[str, str]:
-    """Return Airflow's users and their passwords, where the embedded platform of this home has made them."""
+    """Return the password of each Airflow user; nothing if `home` is no embedded platform's."""
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.services.airflow import passwords  # noqa: PLC0415
 
@@ -198,35 +214,38 @@ def logs(
     service: Annotated[
         str | None,
         typer.Argument(
-            help="A service's name, or a unit's such as h1/driver-entry-1; without it: which there are."
+            help="A service, such as kafka, or a unit, such as h1/driver-entry-1; without it: list the logs."
         ),
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of its last lines.", min=0)] = 40,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="Print this many last lines.", min=0)] = 40,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the end of a service's log. Example: sluice logs controller -n 100 -f."""
+    """Print the end of a log of the embedded platform.
+
+    Example: sluice logs controller -n 100 -f.
+    """
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.logbook import find, tail  # noqa: PLC0415
 
     if as_json and follow:
-        message = "--json prints one answer and --follow never ends: choose one of them"
+        message = "--json prints one answer, but --follow never ends: use only one of them"
         raise WrongUsageError(message)
-    found = find(layout())
+    log_files = find(layout())
     if service is None:
         if as_json:
-            print_json({"logs": list(found)})
+            print_json({"logs": list(log_files)})
         else:
-            typer.echo("\n".join(found) or "There are no logs yet.")
+            typer.echo("\n".join(log_files) or "There are no logs yet.")
         return
-    if service not in found:
-        message = f"there is no log of {service!r}; there are {', '.join(found) or 'none'}"
+    if service not in log_files:
+        message = f"there is no log of {service!r}; logs: {', '.join(log_files) or 'none'}"
         raise WrongUsageError(message)
-    said = tail(found[service], lines, follow=follow)
+    last = tail(log_files[service], lines, follow=follow)
     if as_json:
-        print_json({"log": service, "lines": [line.rstrip("\n") for line in said]})
+        print_json({"log": service, "lines": [line.rstrip("\n") for line in last]})
         return
     with suppress(KeyboardInterrupt):
-        for line in said:
+        for line in last:
             sys.stdout.write(line)
             sys.stdout.flush()

@@ -1,7 +1,8 @@
-"""What docker-compose.yaml runs once at each start, and asks for health: `python -m sluice_ops.local.compose keys|services|tiers|…`.
+"""`python -m sluice_ops.local.compose JOB`: the jobs and health checks of docker-compose.yaml.
 
-Each service has a volume of its own at /etc/sluice, with the endpoints file and the credentials of its role. `keys` fills them all:
-what is there stays, so that a second start finds the same passwords.
+Each service has its own volume at /etc/sluice, with the endpoints file and the credentials of its
+roles. The job `keys` fills all volumes and keeps existing passwords, so a second start uses the
+same ones. `services` prepares Kafka, ZooKeeper and PostgreSQL; `tiers` starts the tiers.
 """
 
 import argparse
@@ -39,22 +40,24 @@ from sluice_ops.site.installation import CHECKOUT, PlatformError
 
 KEYS = Path("/keys")
 HERE = Path("/etc/sluice")
-"""Where each service finds its own folder of `KEYS`."""
+"""The mount point of a service's own folder of `KEYS`."""
 SHIPPED = CHECKOUT / "shipped"
-"""The home that the image was made with: its jars are below."""
+"""The home that the image was built with; it contains the jars."""
 PASSWORDS = "airflow-passwords.json"
 KAFKAS_USER = 1000
-"""As whom the broker's image runs."""
+"""The numeric user of the broker's image."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What one kind of service may prove."""
+    """The credentials of one kind of service."""
 
     roles: tuple[Role, ...] = ()
+    """Roles in ZooKeeper."""
     users: tuple[User, ...] = ()
+    """Users of Kafka."""
     databases: tuple[Role, ...] = ()
-    """As whom it works in PostgreSQL."""
+    """Roles in PostgreSQL."""
 
 
 HOLDERS = {
@@ -67,16 +70,16 @@ HOLDERS = {
         (Role.PUBLISHER, Role.AUDIT), (User.PUBLISHER, User.AUDIT), (Role.PUBLISHER, Role.AUDIT)
     ),
 }
-"""Volume → what is in it; only the jobs `keys` and `services` have the admin's."""
+"""Volume → its credentials. Only the jobs `keys` and `services` mount the volume `admin`."""
 
 
 def installation(folder: Path) -> Layout:
-    """Return the installation whose secrets are in a folder; it has no ports on this machine."""
+    """Return the installation with its secrets in `folder`; it uses no ports of this machine."""
     return Layout(home=folder, ports=Ports.above(0), site=Path(os.environ["SLUICE_SITE"]))
 
 
 def endpoints(admin: Layout) -> Endpoints:
-    """Return the addresses, the same for every service; what it may prove there is up to its own folder."""
+    """Return the endpoints file, the same for every service; `HERE` differs by service."""
     keys = admin.secrets()
     made = credentials.make(admin.credentials)
     return Endpoints(
@@ -92,7 +95,7 @@ def endpoints(admin: Layout) -> Endpoints:
 
 
 def make_keys(root: Path = KEYS) -> None:
-    """Make all passwords that are not there, and give each service its own."""
+    """Create the missing passwords, and copy to each service's volume the ones it needs."""
     admin = installation(root / "admin")
     kafka_users.address(admin)
     database_roles.make_passwords(admin.postgres_users)
@@ -102,8 +105,8 @@ def make_keys(root: Path = KEYS) -> None:
         for role in holder.roles:
             write_private(root / name / "credentials" / role, (admin.credentials / role).read_text())
         for user in holder.users:
-            kept = f"{user}.properties"
-            write_private(root / name / "kafka-users" / kept, (admin.kafka_users / kept).read_text())
+            file = f"{user}.properties"
+            write_private(root / name / "kafka-users" / file, (admin.kafka_users / file).read_text())
         for role in holder.databases:
             write_private(root / name / "postgres-users" / role, (admin.postgres_users / role).read_text())
     keys = admin.secrets()
@@ -142,24 +145,28 @@ def _keys_of_kafka(folder: Path, admin: Layout) -> None:
 
 
 def prepare_services() -> None:
-    """Make what the services need of each other once they answer: Kafka's users, the channel with its access lists, databases, jars."""
-    admin, where = installation(HERE), load()
-    passwords = {user: brokers(with_user(where.kafka, user)).client["sasl.password"] for user in User}
-    admin_settings = {**kafka_users.admin(admin), "bootstrap.servers": brokers(where.kafka).servers}
-    kafka_users.introduce(AdminClient(admin_settings), passwords)
-    servers, _, chroot = where.zookeeper.partition("/")
+    """Create Kafka's users, the channel with its access lists, databases, and the jars.
+
+    The services must answer already.
+    """
+    admin, addresses = installation(HERE), load()
+    passwords = {user: brokers(with_user(addresses.kafka, user)).client["sasl.password"] for user in User}
+    admin_settings = {**kafka_users.admin(admin), "bootstrap.servers": brokers(addresses.kafka).servers}
+    kafka_users.create(AdminClient(admin_settings), passwords)
+    servers, _, chroot = addresses.zookeeper.partition("/")
     zookeeper.make_chroot(servers, f"/{chroot}")
-    with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
+    with Channel(addresses.zookeeper, addresses.needed(Role.ADMIN)) as channel:
         access_lists.apply(channel.kazoo)
     superuser = f"postgresql://sluice:{admin.secrets().postgres}@postgres:5432/postgres"
-    with psycopg.connect(superuser, autocommit=True) as link:  # those that are nobody's business
+    with psycopg.connect(superuser, autocommit=True) as link:
+        # no role of Sluice needs these databases
         link.execute("revoke connect on database postgres, template1 from public")
     database_roles.make(superuser, admin.postgres_users)
-    _bring_jars(installation(home()))
+    _install_jars(installation(home()))
 
 
-def _bring_jars(shared: Layout) -> None:
-    """Have in the shared home the jars of this image, and none of an older one."""
+def _install_jars(shared: Layout) -> None:
+    """Install the jars of this image in the shared home, and remove those of older images."""
     locked = jars.needed(jars.locked(jars.LOCK.read_text()), buckets=in_a_bucket(shared))
     shared.make_folders()
     if jars.faulty(locked, shared.home):
@@ -169,26 +176,34 @@ def _bring_jars(shared: Layout) -> None:
 
 
 def start_tiers() -> None:
-    """Have Airflow supervise every published tier that nobody has stopped: that is what starts it."""
+    """Trigger the Airflow DAG of each published tier, unless somebody stopped the tier.
+
+    The DAG starts the tier.
+    """
     password = json.loads((HERE / PASSWORDS).read_text())["operator"]
     first_record.supervise(load(), password, threading.Event())
 
 
 def is_registered(role: Role, host: str | None) -> bool:
-    """Tell whether a process of this role, of this host where one is named, serves its figures and has a session in the channel."""
+    """Return True if a process of this role, and of this host if given, serves metrics.
+
+    The process has a session in ZooKeeper, too.
+    """
     with Channel(load().zookeeper) as channel:
-        return any((each.role, each.host) == (role, host) for each in metrics_server.exporters(channel))
+        exporters = metrics_server.exporters(channel)
+        return any((exporter.role, exporter.host) == (role, host) for exporter in exporters)
 
 
 def is_healthy(part: str) -> bool:
-    """Tell whether Airflow's health page says so of a part."""
-    with urllib.request.urlopen(f"{load().airflow.url}/api/v2/monitor/health", timeout=5) as answer:  # noqa: S310 - the address is our own
-        return bool(json.load(answer)[part]["status"] == "healthy")
+    """Return True if Airflow's health page reports the part as healthy."""
+    url = f"{load().airflow.url}/api/v2/monitor/health"
+    with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - from the endpoints file
+        return bool(json.load(response)[part]["status"] == "healthy")
 
 
 @contextmanager
-def _plainly() -> Iterator[None]:
-    """End with one line where a service does not answer or a person has to mend something; compose tries a job again."""
+def _one_line_errors() -> Iterator[None]:
+    """Exit with one line instead of a traceback if a service is away; compose retries the job."""
     try:
         yield
     except (PlatformError, ChannelAwayError, psycopg.Error, urllib.error.URLError, TimeoutError) as error:
@@ -196,7 +211,7 @@ def _plainly() -> Iterator[None]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one job, or ask for one service's health: 1 where it is not well."""
+    """Run one job or one health check; return 1 if the service is not healthy."""
     parser = argparse.ArgumentParser(prog="python -m sluice_ops.local.compose", description=__doc__)
     jobs = parser.add_subparsers(dest="job", required=True)
     for name in ("keys", "services", "tiers"):
@@ -206,7 +221,7 @@ def main(words: list[str] | None = None) -> int:
     registered.add_argument("host", nargs="?")
     jobs.add_parser("healthy").add_argument("part")
     chosen = parser.parse_args(words)
-    with _plainly():
+    with _one_line_errors():
         match chosen.job:
             case "keys":
                 make_keys()

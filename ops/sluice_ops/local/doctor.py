@@ -1,4 +1,7 @@
-"""Look at everything that a start needs and that a running platform should have, and say what to do about what is amiss."""
+"""Check the needs of a start, and the services and tiers of a running platform.
+
+`sluice doctor` prints the findings, each with the next step.
+"""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -26,19 +29,17 @@ from sluice_ops.site.installation import PlatformError
 
 
 def examine(where: Layout) -> list[Finding]:
-    """Look at everything side by side; a check that cannot be made is a finding too."""
+    """Run all checks in parallel; a check that fails to run becomes a finding."""
     running = Supervisor(where).states()
     state = (
         (_services, _containers, _access, _users, _pipeline, _durability, _instances)
         if running
         else (_ports, _not_running)
     )
-    looks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
-    with ThreadPoolExecutor(len(looks)) as pool:
+    checks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
+    with ThreadPoolExecutor(len(checks)) as pool:
         return [
-            finding
-            for findings in pool.map(lambda look: _guarded(look, where), looks)
-            for finding in findings
+            finding for findings in pool.map(lambda check: _run(check, where), checks) for finding in findings
         ]
 
 
@@ -54,14 +55,14 @@ def _disk(where: Layout) -> Iterator[Finding]:
             "disk",
             Verdict.BAD,
             sentence,
-            f"make room: Kafka and PostgreSQL stop when it is full; {installation.LEAST:,} MiB are good",
+            f"make room: Kafka and PostgreSQL stop on a full disk; a start needs {installation.LEAST:,} MiB",
         )
     elif free < installation.LEAST and not where.data.exists():
         yield Finding(
             "disk",
             Verdict.NOTE,
             sentence,
-            f"a first start needs about {installation.LEAST:,} MiB, or SLUICE_HOME on another disk",
+            f"free about {installation.LEAST:,} MiB for a first start, or set SLUICE_HOME to another disk",
         )
     else:
         yield Finding("disk", Verdict.OK, sentence)
@@ -75,7 +76,8 @@ def _memory(where: Layout) -> Iterator[Finding]:
         advice = (
             ""
             if verdict is Verdict.OK
-            else "`sluice doctor --memory` shows who takes it; lower the shares or quanta in the site file"
+            else "`sluice doctor --memory` shows the memory of each service; "
+            "lower the shares in the site file, or the quanta in the tiers"
         )
         yield Finding(
             "memory",
@@ -88,7 +90,8 @@ def _memory(where: Layout) -> Iterator[Finding]:
             "memory",
             Verdict.NOTE,
             f"{free:,} MiB free",
-            f"the platform takes up to {memory.BUDGET:,} MiB with three hosts",
+            "stop other programs if the start fails: with three hosts, the platform takes up to "
+            f"{memory.BUDGET:,} MiB",
         )
     else:
         yield Finding("memory", Verdict.OK, f"{free:,} MiB free, {memory.processors()} processors")
@@ -96,36 +99,35 @@ def _memory(where: Layout) -> Iterator[Finding]:
 
 def _site(where: Layout) -> Iterator[Finding]:
     try:
-        found = site_file.load(where.site)
+        site = site_file.load(where.site)
     except site_file.SiteError as error:
         for line in str(error).splitlines():
-            yield Finding(
-                "site", Verdict.BAD, line, "mend that key; ops/sluice_ops/site/site_file.py describes each"
-            )
+            advice = "correct the key; ops/sluice_ops/site/site_file.py describes every key"
+            yield Finding("site", Verdict.BAD, line, advice)
         return
-    yield Finding("site", Verdict.OK, f"{where.site}: {found.pipeline} on {len(found.hosts)} hosts")
-    if found.durability != ONE_COPY:
+    yield Finding("site", Verdict.OK, f"{where.site}: {site.pipeline} on {len(site.hosts)} hosts")
+    if site.durability != ONE_COPY:
         sentence = (
-            f"{where.site} wants each record on {found.replication} brokers, and Kafka on this machine is one"
+            f"{where.site} asks for each record on {site.replication} brokers, but the embedded Kafka is "
+            "one broker, so `make up` publishes nothing"
         )
-        advice = f"`make up` publishes nothing before {where.site} has the line `replication: 1`: a lost disk then loses its records"
+        advice = f"write `replication: 1` in {where.site}; the loss of this disk then loses records"
         yield Finding("site", Verdict.BAD, sentence, advice)
-    for line in site_file.unmatched_places(found):
-        yield Finding(
-            "site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there"
-        )
+    for line in site_file.unmatched_places(site):
+        advice = "correct the place, unless hosts outside the site file will join there"
+        yield Finding("site", Verdict.NOTE, line, advice)
     command = [str(where.python), "-m", "sluice.commands.publish", "--check", "--declared"]
     environment = sluice.settings(where)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode == 0:
-        yield Finding("tiers", Verdict.OK, f"{found.pipeline} is declared soundly")
+        yield Finding("tiers", Verdict.OK, f"the declarations of pipeline {site.pipeline} are valid")
     else:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = (done.stderr or done.stdout).strip().splitlines()
         yield Finding(
             "tiers",
             Verdict.BAD,
-            "; ".join(said[-3:]) or "the pipeline cannot be read",
-            "mend the tier that it names",
+            "; ".join(lines[-3:]) or f"the pipeline {site.pipeline} cannot be imported",
+            "correct the tier or the module that the message names",
         )
 
 
@@ -140,7 +142,8 @@ def _alerts(where: Layout) -> Iterator[Finding]:
 def _ports(where: Layout) -> Iterator[Finding]:
     taken = ports.taken(where.ports.named())
     for sentence in taken:
-        yield Finding("ports", Verdict.BAD, sentence, "stop it, or choose others: SLUICE_PORT_BASE=28000")
+        advice = "stop this program, or use other ports: SLUICE_PORT_BASE=28000 make up"
+        yield Finding("ports", Verdict.BAD, sentence, advice)
     if not taken:
         yield Finding("ports", Verdict.OK, f"{where.ports.zookeeper} to {where.ports.metrics} are free")
 
@@ -152,8 +155,8 @@ def _not_running(_where: Layout) -> Iterator[Finding]:
 def _containers(where: Layout) -> Iterator[Finding]:
     with Channel(known_endpoints(where).zookeeper) as channel:
         for host in channel.children("/observed"):
-            seen = channel.read(paths.observed(host), Observed)
-            limits = seen.value.limits if seen else "nothing observed yet"
+            observed = channel.read(paths.observed(host), Observed)
+            limits = observed.value.limits if observed else "the agent has not reported yet"
             if limits.startswith("cgroup"):
                 yield Finding(f"host {host}", Verdict.OK, f"its slots are limited by {limits}")
             else:
@@ -161,103 +164,93 @@ def _containers(where: Layout) -> Iterator[Finding]:
                     f"host {host}",
                     Verdict.NOTE,
                     f"its slots have no limits: {limits}",
-                    "control groups need root, or a delegated subtree",
+                    "run the platform as root, or in a delegated control group (docs/limits.md, Control "
+                    "groups)",
                 )
 
 
 def _access(where: Layout) -> Iterator[Finding]:
-    known = known_endpoints(where)
-    with Channel(known.zookeeper, known.credential(Role.ADMIN)) as channel:
-        others = access_lists.find_wrong(channel.kazoo)
-    if others:
-        sentence = f"{len(others)} nodes have another access list than they should, such as {others[0]}"
-        yield Finding("access", Verdict.BAD, sentence, "`sluice access --apply` puts them right")
+    endpoints = known_endpoints(where)
+    with Channel(endpoints.zookeeper, endpoints.credential(Role.ADMIN)) as channel:
+        wrong = access_lists.find_wrong(channel.kazoo)
+    if wrong:
+        sentence = f"{len(wrong)} nodes in ZooKeeper have a wrong access list, such as {wrong[0]}"
+        yield Finding("access", Verdict.BAD, sentence, "correct them with `sluice access --apply`")
     else:
-        yield Finding("access", Verdict.OK, "every node of the channel is changed by its own roles only")
+        yield Finding("access", Verdict.OK, "every node in ZooKeeper has the access list of its roles")
 
 
 def _users(where: Layout) -> Iterator[Finding]:
-    if kafka.asks(where, Supervisor(where).states(), otherwise=True):
-        yield Finding(
-            "kafka's users", Verdict.OK, "Kafka asks everybody for a user, and each may do its own part"
-        )
+    if kafka.asks_for_users(where, Supervisor(where).states(), otherwise=True):
+        sentence = "Kafka asks every client for a user, and each user has its own rights"
+        yield Finding("kafka's users", Verdict.OK, sentence)
     else:
-        sentence = "Kafka was started without: whoever is on this machine reads and writes all records"
-        yield Finding(
-            "kafka's users",
-            Verdict.NOTE,
-            sentence,
-            "`make down`, then `make up` starts it with users; the records stay",
+        sentence = (
+            "Kafka was started without users: every process on this machine reads and writes all records"
         )
+        advice = "restart it with users: `make down`, then `make up`; the records stay"
+        yield Finding("kafka's users", Verdict.NOTE, sentence, advice)
 
 
 def _services(where: Layout) -> Iterator[Finding]:
     states = Supervisor(where).states()
-    services: list[Service] = catalogue(where, users=kafka.asks(where, states, otherwise=True))[0]
-    said = {
+    services: list[Service] = catalogue(where, users=kafka.asks_for_users(where, states, otherwise=True))[0]
+    state_of = {
         service.name: states.get(service.name, {}).get("statename", "not started") for service in services
     }
-    running = [service for service in services if said[service.name] == "RUNNING"]
+    running = [service for service in services if state_of[service.name] == "RUNNING"]
     with ThreadPoolExecutor(len(services)) as pool:
-        reasons = dict(
+        errors = dict(
             zip(
                 (service.name for service in running),
-                pool.map(lambda service: _reason(service.ready), running),
+                pool.map(lambda service: _error(service.ready), running),
                 strict=True,
             )
         )
     for service in services:
-        state, reason = said[service.name], reasons.get(service.name)
-        log = where.logs / f"{service.name}.log"
+        state, error = state_of[service.name], errors.get(service.name)
+        log = f"read its log with `sluice logs {service.name}`"
         if service.program.once and state in ("RUNNING", "EXITED"):
-            yield _at_its_part(service.name, states[service.name], f"see {log}; `make up` starts it again")
+            yield _job(service.name, states[service.name], f"{log}; start it again with `make up`")
             continue
         if state != "RUNNING":
-            yield Finding(
-                service.name,
-                Verdict.BAD,
-                f"is {state.lower()}",
-                f"see {log}; `make up` starts what is missing",
-            )
+            advice = f"{log}; start it with `make up`"
+            yield Finding(service.name, Verdict.BAD, f"is {state.lower()}", advice)
             continue
-        if reason is None:
+        if error is None:
             yield Finding(service.name, Verdict.OK, "answers")
         else:
-            yield Finding(service.name, Verdict.BAD, f"runs and does not answer: {reason}", f"see {log}")
+            yield Finding(service.name, Verdict.BAD, f"runs, but does not answer: {error}", log)
 
 
-def _at_its_part(name: str, info: dict[str, Any], advice: str) -> Finding:
-    """Return how it is with a service that ends by itself."""
+def _job(name: str, info: dict[str, Any], advice: str) -> Finding:
+    """Return the finding of a service that ends by itself."""
     if info["statename"] == "RUNNING":
-        return Finding(name, Verdict.OK, "is at it")
+        return Finding(name, Verdict.OK, "is running")
     if info["exitstatus"] == 0:
         return Finding(name, Verdict.OK, "is done")
-    return Finding(name, Verdict.NOTE, f"has failed (exit code {info['exitstatus']})", advice)
+    return Finding(name, Verdict.NOTE, f"failed (exit code {info['exitstatus']})", advice)
 
 
-def _guarded(look: Callable[[Layout], Iterator[Finding]], where: Layout) -> list[Finding]:
+def _run(check: Callable[[Layout], Iterator[Finding]], where: Layout) -> list[Finding]:
     try:
-        return list(look(where))
+        return list(check(where))
     except ChannelAwayError as error:
-        return [Finding("channel", Verdict.BAD, str(error), f"see {where.logs / 'zookeeper.log'}")]
+        advice = "read its log with `sluice logs zookeeper`; start it with `make up`"
+        return [Finding("channel", Verdict.BAD, str(error), advice)]
     except (site_file.SiteError, PlatformError):
-        return []  # told already: without a site file, or without Java, nobody knows what should run
-    except Exception as error:  # noqa: BLE001  whatever it is, the other looks are told
-        sentence = f"cannot be looked at: {str(error).strip() or type(error).__name__}"
-        return [
-            Finding(
-                look.__name__.strip("_"),
-                Verdict.BAD,
-                sentence,
-                "mend what it names; until then the rest of this cannot be told",
-            )
-        ]
+        return []  # another check reports this: the site file or Java is unusable
+    except Exception as error:  # noqa: BLE001  any error of one check must not stop the others
+        sentence = f"cannot be checked: {str(error).strip() or type(error).__name__}"
+        advice = "correct the cause that the message names, then run `sluice doctor` again"
+        return [Finding(check.__name__.strip("_"), Verdict.BAD, sentence, advice)]
 
 
-def _reason(ask: Callable[[], None]) -> str | None:
+def _error(ready: Callable[[], None]) -> str | None:
+    """Return the error of a service's check; None if the service answers."""
     try:
-        ask()
-    except Exception as error:  # noqa: BLE001  whatever it is, it is the finding
+        ready()
+    except Exception as error:  # noqa: BLE001  any error means that the service does not answer
         return str(error).strip() or type(error).__name__
     return None
 
@@ -268,31 +261,36 @@ def _durability(where: Layout) -> Iterator[Finding]:
 
 def _pipeline(where: Layout) -> Iterator[Finding]:
     with Channel(known_endpoints(where).zookeeper) as channel:
-        amiss = missing_tiers(channel)
-    for sentence in amiss:
-        yield Finding(
-            "pipeline", Verdict.BAD, sentence, "`sluice status` and the driver's log below hosts/ tell more"
-        )
-    if not amiss:
+        missing = missing_tiers(channel)
+    for sentence in missing:
+        advice = "see `sluice status`, and the driver's log: `sluice logs` lists the logs"
+        yield Finding("pipeline", Verdict.BAD, sentence, advice)
+    if not missing:
         yield Finding("pipeline", Verdict.OK, "every tier's driver runs")
 
 
 def _instances(where: Layout) -> Iterator[Finding]:
-    """Look for instances that cost money and serve nobody, as a burst leaves them whose run was deleted, or whose command was killed."""
-    from sluice_ops.cloud import ec2  # noqa: PLC0415  the cloud's own library takes its time to load
+    """Find EC2 instances that cost money but run no tier.
 
-    there = ec2.instances()
+    A burst leaves them behind if its run was deleted or its command was killed.
+    """
+    from sluice_ops.cloud import ec2  # noqa: PLC0415  boto3 is slow to import
+
+    instances = ec2.instances()
     with Channel(known_endpoints(where).zookeeper) as channel:
         users, lock = tiers_by_host(channel), channel.read(paths.LOCK, MaintenanceLock)
-    at_work = None if lock is None else lock.value.change
-    for each in there:
-        if each.host not in users and each.token != at_work:
-            sentence = f"{each.id} ({each.host}) is {each.state}, was launched by {each.token or 'an unknown change'}, and no tier runs on it"
-            advice = "unless a burst is just beginning: `sluice leave` has tiers leave EC2 and terminates all that is there"
+    current = None if lock is None else lock.value.change
+    for instance in instances:
+        if instance.host not in users and instance.token != current:
+            sentence = (
+                f"{instance.id} ({instance.host}) is {instance.state} and runs no tier; "
+                f"it was launched by {instance.token or 'an unknown change'}"
+            )
+            advice = (
+                "unless a burst is just beginning: `sluice leave` moves tiers off EC2 "
+                "and terminates all instances"
+            )
             yield Finding("ec2 instances", Verdict.NOTE, sentence, advice)
-    if there:
-        yield Finding(
-            "ec2 instances",
-            Verdict.OK,
-            f"{len(there)} there, {sum(each.host in users for each in there)} with a tier",
-        )
+    if instances:
+        with_tier = sum(instance.host in users for instance in instances)
+        yield Finding("ec2 instances", Verdict.OK, f"{len(instances)} exist, {with_tier} run a tier")

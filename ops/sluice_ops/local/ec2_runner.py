@@ -1,7 +1,8 @@
-"""`python -m sluice_ops.local.ec2_runner`: plays EC2's machines on one machine. For the embedded platform only.
+"""`python -m sluice_ops.local.ec2_runner`: simulate EC2's machines; embedded platform only.
 
-It runs a real local agent for every running instance, as that instance's user-data would, starts it again when it dies, and ends the host
-when the instance is terminated. Killed and started again, it adopts the agents that it finds.
+For each running instance, the runner starts a local agent, as the instance's user data would. The
+runner restarts an agent that dies, and ends the host when the instance is terminated. A restarted
+runner adopts the running agents.
 """
 
 import os
@@ -33,16 +34,16 @@ log = structlog.get_logger()
 POLL_SECONDS = 1.5
 END_TRIES = 3
 STOP_SECONDS = 40
-"""The end of a host: its agent, then its units."""
+"""Limit for the units of a host to end."""
 RESTART_SECONDS = 2.0
-"""The pause before an agent that died is started again."""
+"""The pause before a dead agent is restarted."""
 
 
 class Runner:
-    """Keeps agents in step with EC2's instances."""
+    """Starts and ends agents so that they match EC2's instances."""
 
     def __init__(self, home: Path, config: Ec2Config) -> None:
-        """Play instances of this kind in `home`."""
+        """Simulate instances of this kind in `home`."""
         self._home = home
         self._config = config
         self._file = home / "ec2" / "machines.json"
@@ -53,31 +54,30 @@ class Runner:
         self._away = False
 
     def step(self) -> None:
-        """Look at EC2 once, and follow."""
+        """Read EC2's instances once; start and end agents accordingly."""
         try:
             running = [instance.id for instance in ec2.instances() if instance.state == "running"]
         except ec2.CloudError as error:
             if not self._away:
-                log.warning("EC2 is away: the hosts that run go on", error=str(error))
+                log.warning("EC2 does not answer; running hosts continue", error=str(error))
             self._away = True
         else:
             self._away = False
             machines, ended = self._machines.following(running)
             for machine in ended:
                 self._end(machine)
-                shutil.rmtree(
-                    HostFolder(self._home, machine.host).path, ignore_errors=True
-                )  # as its disk would be
+                # a terminated instance loses its disk, too
+                shutil.rmtree(HostFolder(self._home, machine.host).path, ignore_errors=True)
                 self._leaving[machine.host] = machine
             if machines != self._machines:
                 machines.write(self._file)
                 self._machines = machines
         for machine in self._machines.machines:
             self._keep_up(machine)
-        self._tidy()
+        self._remove_ended()
 
     def end_all(self) -> None:
-        """End every host; the instances are EC2's business."""
+        """End every host; EC2 keeps the instances."""
         for machine in self._machines.machines:
             self._end(machine)
 
@@ -102,13 +102,17 @@ class Runner:
             )
         self._children[machine.host] = child
         log.info(
-            "booted", host=machine.host, instance=machine.instance, address=machine.address, pid=child.pid
+            "burst host booted",
+            host=machine.host,
+            instance=machine.instance,
+            address=machine.address,
+            pid=child.pid,
         )
 
     def _end(self, machine: Machine) -> None:
-        """End a host as the cloud does, but for the grace that its units are given."""
+        """End a host as EC2 does, but give its units time to stop."""
         if not HostFolder(self._home, machine.host).path.exists() and not self._agents(machine):
-            return  # it was gone before its agent was there
+            return  # the instance was terminated before its agent started
         command = [sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", machine.host]
         for _ in range(END_TRIES):
             while agents := self._agents(machine):
@@ -122,38 +126,38 @@ class Runner:
                     ).returncode
                     == 0
                 ):
-                    log.info("ended", host=machine.host, instance=machine.instance)
+                    log.info("burst host ended", host=machine.host, instance=machine.instance)
                     return
         log.warning(
-            "something of a host that has ended is left",
+            "burst host did not end completely; end the rest with: sluice agent --host HOST --stop-all",
             host=machine.host,
             folder=str(HostFolder(self._home, machine.host).path),
         )
 
     def _agents(self, machine: Machine) -> list[Process]:
-        """Return the host's agent: the one that holds it, or one that was started and is not that far yet."""
+        """Return the host's live agents: the registered one, and one that is still starting."""
         child = self._children.get(machine.host)
         if child is not None and child.poll() is not None:
             del self._children[machine.host]
             child = None
-        found = {HostFolder(self._home, machine.host).agent(), live_process(child.pid) if child else None}
-        return [each for each in found if each is not None and each.alive]
+        agents = {HostFolder(self._home, machine.host).agent(), live_process(child.pid) if child else None}
+        return [agent for agent in agents if agent is not None and agent.alive]
 
-    def _tidy(self) -> None:
-        """Take hosts that have ended off the channel; tried again while that is away."""
+    def _remove_ended(self) -> None:
+        """Remove ended hosts from the channel; retried while ZooKeeper is away."""
         if not self._leaving:
             return
         try:
-            where = endpoints.load()
-            with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
+            services = endpoints.load()
+            with Channel(services.zookeeper, services.credential(Role.OPERATOR)) as channel:
                 for host in list(self._leaving):
                     for path in (paths.host(host), paths.observed(host), paths.assignment(host)):
                         channel.delete(path)
                     del self._leaving[host]
-                    log.info("taken off the channel", host=host)
+                    log.info("ended host removed from the channel", host=host)
         except ChannelAwayError as error:
             log.warning(
-                "hosts that have ended stay on the channel for now",
+                "ended hosts not removed from the channel, because ZooKeeper is away; retrying",
                 hosts=list(self._leaving),
                 error=str(error),
             )

@@ -1,6 +1,7 @@
-"""Fetch the jars that pyspark does not bring: Kafka's broker, Spark's Kafka connector, and S3's where a site uses it.
+"""Fetch the jars that pyspark lacks: Kafka's broker, Spark's Kafka connector, and S3's if needed.
 
-Ivy, which is among pyspark's jars, finds them as the machine's Ivy settings say. The checksums of `jars.lock` decide what is accepted.
+Ivy, one of pyspark's jars, downloads them according to the machine's Ivy settings. Each jar must
+have its checksum in `jars.lock`.
 """
 
 import hashlib
@@ -12,35 +13,39 @@ from xml.sax.saxutils import quoteattr
 
 from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.command import run_to_end
-from sluice_ops.local.trust import trusting
+from sluice_ops.local.trust import truststore_options
 from sluice_ops.site.installation import CHECKOUT, PlatformError
 from sluice_ops.site.jars import LOCK, Jar, faulty, locked, needed
 from sluice_ops.site.java import JAVA
 
 FETCH_SECONDS = 600.0
 CACHE = CHECKOUT / ".sluice" / "ivy"
-"""Ivy's own, one for all homes of a checkout: the tests make many, and each jar is fetched once."""
+"""Ivy's cache for all homes of a checkout: tests create many homes, but fetch each jar once."""
 
 
 def module(jars: list[Jar]) -> str:
-    """Write the Ivy module that asks for exactly these, and nothing that they depend on."""
+    """Return an Ivy module that requests exactly these jars, without their dependencies."""
     folders = "".join(f"<conf name={quoteattr(folder)}/>" for folder in sorted({jar.folder for jar in jars}))
-    wants = "".join(
-        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)} "
-        f'conf="{jar.folder}->master" transitive="false"/>\n'
+    requests = "".join(
+        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} "
+        f'rev={quoteattr(jar.revision)} conf="{jar.folder}->master" transitive="false"/>\n'
         for jar in jars
     )
     return (
         '<ivy-module version="2.0"><info organisation="sluice" module="jars"/>\n'
-        f"<configurations>{folders}</configurations>\n<dependencies>\n{wants}</dependencies></ivy-module>\n"
+        f"<configurations>{folders}</configurations>\n"
+        f"<dependencies>\n{requests}</dependencies></ivy-module>\n"
     )
 
 
 def fetch(where: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: bool = False) -> None:
-    """Bring the jars; those that are there already, and whole, are not asked for again. The benches have a lock of their own."""
+    """Fetch the jars of a lock that are missing or differ; PlatformError if Ivy cannot.
+
+    `buckets`: fetch the jars for S3, too. Benches have their own lock.
+    """
     jars = needed(locked(lock.read_text()), buckets=buckets)
-    wanted = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
-    marker = where.home / "jars" / f".verified-{wanted}"
+    digest = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
+    marker = where.home / "jars" / f".verified-{digest}"
     if marker.exists() and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
         return
     if faulty(jars, where.home) and where.home != CHECKOUT / ".sluice":
@@ -49,33 +54,37 @@ def fetch(where: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: b
         for folder in {jar.folder for jar in jars}:
             shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
         _retrieve(where, jars, halt)
-    amiss = faulty(jars, where.home, lock)
-    if amiss:
-        listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
-        caches = f"{where.home / 'jars'} and {CACHE}"
+    faults = faulty(jars, where.home, lock)
+    if faults:
+        listed = "; ".join(f"{jar.file} {fault}" for jar, fault in faults.items())
         message = (
-            f"jars: {listed}. Remove {caches} and try again; if it stays so, your mirror serves other files"
+            f"the fetched jars are not those of {lock.name}: {listed}. "
+            f"Remove {where.home / 'jars'} and {CACHE}, then try again; "
+            "if the error stays, your mirror serves other files"
         )
         raise PlatformError(message)
     marker.touch()
 
 
 def remove_others(jars: list[Jar], home: Path) -> None:
-    """Remove what an older lock has left in the folders: every jar there comes onto a class path. Nothing may run from it any more."""
+    """Remove the jars of an older lock; otherwise they would be on the class paths.
+
+    No JVM may be running from these jars.
+    """
     for folder in {jar.folder for jar in jars}:
-        kept = {jar.file for jar in jars if jar.folder == folder}
+        names = {jar.file for jar in jars if jar.folder == folder}
         for file in (home / "jars" / folder).glob("*.jar"):
-            if file.name not in kept:
+            if file.name not in names:
                 file.unlink(missing_ok=True)
 
 
 def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
-    """Copy what another home of this checkout has already: a second platform needs no network either."""
+    """Copy the jars that another home has, so that a second platform needs no network."""
     for jar in jars:
-        found, wanted = (home / "jars" / jar.folder / jar.file for home in (lender, borrower))
-        if found.exists():
-            wanted.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(found, wanted)
+        source, target = (home / "jars" / jar.folder / jar.file for home in (lender, borrower))
+        if source.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
 
 
 def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
@@ -85,7 +94,7 @@ def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
     pattern = f"{where.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
     command = [
         str(JAVA),
-        *trusting(where.conf / "trusted.p12"),
+        *truststore_options(where.conf / "trusted.p12"),
         "-jar",
         str(ivy),
         "-ivy",
@@ -99,10 +108,13 @@ def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
     try:
         run_to_end(command, dict(os.environ), log, halt, FETCH_SECONDS)
     except PlatformError as error:
-        told = [
+        errors = [
             line.strip()
             for line in log.read_text().splitlines()
             if "not found" in line or "WARN" in line or "ERROR" in line
         ]
-        message = f"jars: Ivy could not fetch them ({'; '.join(told[:3]) or 'see the log'}). Check the network or your Ivy settings; log: {log}"
+        message = (
+            f"Ivy could not fetch the jars ({'; '.join(errors[:3]) or 'see the log'}). "
+            f"Check the network and your Ivy settings; log: {log}"
+        )
         raise PlatformError(message) from error

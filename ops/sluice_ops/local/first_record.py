@@ -1,4 +1,4 @@
-"""The end of a start: Airflow supervises every tier, every tier's driver runs, and a record has come all the way."""
+"""The last steps of a start: Airflow supervises every tier, every driver runs, a record arrives."""
 
 import threading
 import time
@@ -20,19 +20,24 @@ from sluice_ops.site import endpoints
 from sluice_ops.site.installation import PlatformError
 
 DAGS_SECONDS = 180.0
+"""Limit for Airflow to parse the DAGs of all tiers."""
 TIERS_SECONDS = 240.0
+"""Limit for all drivers to run and for the first record to arrive."""
 
 
 def known_endpoints(where: Layout) -> endpoints.Endpoints:
-    """Read this home's own endpoints, whatever SLUICE_ENDPOINTS says."""
+    """Return this home's own endpoints, regardless of SLUICE_ENDPOINTS."""
     return endpoints.Endpoints.model_validate_json(where.endpoints.read_text())
 
 
-class Patience:
-    """How long the tiers may take, counted from when Airflow supervises them: until then nothing may have asked for them."""
+class Deadline:
+    """A deadline for the tiers that counts from the moment when Airflow supervises them.
+
+    Before that moment, nobody may have requested the tiers.
+    """
 
     def __init__(self, seconds: float) -> None:
-        """Count from `begin` on."""
+        """Allow `seconds`, counted from `begin`."""
         self.seconds = seconds
         self._end: float | None = None
 
@@ -42,16 +47,20 @@ class Patience:
 
     @property
     def over(self) -> bool:
-        """Whether the time has passed."""
+        """Whether the deadline has passed."""
         return self._end is not None and time.monotonic() > self._end
 
 
-def supervise(found: endpoints.Endpoints, password: str, halt: threading.Event) -> str:
-    """Have each published tier's DAG un-paused and running, as Airflow's user `operator`; say how many were triggered."""
-    with Channel(found.zookeeper) as channel:
-        waiting = [f"tier_{name}" for name in expected(channel)]
-    rest = AirflowRest(found.airflow.url, "operator", password)
-    until = time.monotonic() + DAGS_SECONDS
+def supervise(services: endpoints.Endpoints, password: str, halt: threading.Event) -> str:
+    """Unpause and trigger each published tier's DAG, as Airflow's user `operator`.
+
+    Returns a sentence with the numbers of tiers and of triggered runs. PlatformError if Airflow
+    does not parse all DAGs in time.
+    """
+    with Channel(services.zookeeper) as channel:
+        waiting = [f"tier_{name}" for name in expected_tiers(channel)]
+    rest = AirflowRest(services.airflow.url, "operator", password)
+    end = time.monotonic() + DAGS_SECONDS
     triggered, total = 0, len(waiting)
     while waiting:
         for dag in list(waiting):
@@ -63,36 +72,36 @@ def supervise(found: endpoints.Endpoints, password: str, halt: threading.Event) 
                 continue
         if waiting and halt.wait(0.5):
             raise HaltedError
-        if waiting and time.monotonic() > until:
-            errors = "; ".join(rest.import_errors()) or "no file could not be read, see airflow-dags.log"
-            message = f"Airflow has not read {', '.join(waiting)} within {DAGS_SECONDS:.0f} s: {errors}"
+        if waiting and time.monotonic() > end:
+            errors = "; ".join(rest.import_errors()) or "no import error; see `sluice logs airflow-dags`"
+            message = f"Airflow did not parse {', '.join(waiting)} within {DAGS_SECONDS:.0f} s: {errors}"
             raise PlatformError(message)
     return f"{total} tiers supervised, {triggered} runs triggered"
 
 
-def supervising(where: Layout, services: tuple[str, ...], patience: Patience) -> Step:
-    """Return the step that has each tier's DAG un-paused and running."""
+def supervise_step(where: Layout, services: tuple[str, ...], deadline: Deadline) -> Step:
+    """Return the step that unpauses and triggers each tier's DAG."""
 
     def act(halt: threading.Event) -> str:
         outcome = supervise(known_endpoints(where), where.secrets().airflow_operator, halt)
-        patience.begin()
+        deadline.begin()
         return outcome
 
     return Step("tier-dags", act, needs=services)
 
 
-def expected(channel: Channel) -> list[str]:
-    """Return the tiers that a start brings up: all that are published, but for those that somebody has stopped."""
+def expected_tiers(channel: Channel) -> list[str]:
+    """Return the tiers that a start runs: all published tiers, except stopped ones."""
     return [tier for tier in channel.children("/tiers") if _is_wanted(channel, tier)]
 
 
 def _is_wanted(channel: Channel, tier: str) -> bool:
-    said = channel.read(paths.wanted(tier), TierWanted)
-    return said is None or said.value.running
+    wanted = channel.read(paths.wanted(tier), TierWanted)
+    return wanted is None or wanted.value.running
 
 
 def _not_running(channel: Channel, tier: str) -> str | None:
-    """Say why a tier does not run; None when it does."""
+    """Return the reason why a tier does not run; None if it runs."""
     owner = channel.read(paths.owner(tier), OwnerRecord)
     if owner is None or owner.value.owner is None:
         return f"{tier}: not started"
@@ -106,12 +115,15 @@ def _not_running(channel: Channel, tier: str) -> str | None:
             f": {report.value.error}" if report.value.error else ""
         )
     if not Path(f"/proc/{report.value.pid}").exists():
-        return f"{tier}: the driver of incarnation {owner.value.owner} has gone and its successor is not there yet"
+        return (
+            f"{tier}: the driver of incarnation {owner.value.owner} has ended, and the next incarnation "
+            "has not started yet"
+        )
     return None
 
 
 def missing_tiers(channel: Channel) -> list[str]:
-    """Return a sentence for each tier that should run and does not; one sentence where no tier is published."""
+    """Return a sentence for each wanted tier that does not run, or one if no tier is published."""
     published = channel.children("/tiers")
     if not published:
         return ["no tier is published"]
@@ -120,7 +132,7 @@ def missing_tiers(channel: Channel) -> list[str]:
     ]
 
 
-def running(where: Layout, patience: Patience) -> Step:
+def running_step(where: Layout, deadline: Deadline) -> Step:
     """Return the step that waits until every tier's driver runs."""
 
     def act(halt: threading.Event) -> str:
@@ -128,24 +140,24 @@ def running(where: Layout, patience: Patience) -> Step:
             while True:
                 missing = missing_tiers(channel)
                 if not missing:
-                    return f"{', '.join(expected(channel)) or 'none'} run"
-                if patience.over:
+                    return f"{', '.join(expected_tiers(channel)) or 'none'} run"
+                if deadline.over:
                     listed = "; ".join(missing)
                     message = (
-                        f"tiers: not all run after {patience.seconds:.0f} s: {listed}. "
-                        f"See `sluice status` and the drivers' logs below {where.home / 'hosts'}"
+                        f"not all tiers run after {deadline.seconds:.0f} s: {listed}. See `sluice status`, "
+                        f"and the drivers' logs below {where.home / 'hosts'} (`sluice logs` lists the logs)"
                     )
                     raise PlatformError(message)
                 if halt.wait(0.25):
                     raise HaltedError
 
-    # not before all of them are published: the first ones may run long before a new one is there
+    # wait for publishing, too: otherwise the step would end before a new tier is published
     return Step("tiers", act, needs=("controller", "pipeline"))
 
 
-def fills(channel: Channel, table: str) -> bool:
-    """Tell whether a published tier that is to run writes into a table."""
-    for tier in expected(channel):
+def has_writer(channel: Channel, table: str) -> bool:
+    """Return True if a published tier that is wanted writes into the table."""
+    for tier in expected_tiers(channel):
         spec = channel.read(paths.tier(tier), TierSpec)
         release = None if spec is None or spec.value.release is None else spec.value.release
         shapes = None if release is None else channel.read(paths.release(release), Release)
@@ -155,23 +167,25 @@ def fills(channel: Channel, table: str) -> bool:
     return False
 
 
-def delivering(where: Layout, patience: Patience) -> Step:
-    """Return the step that waits for a record that was delivered after it began."""
+def delivery_step(where: Layout, deadline: Deadline) -> Step:
+    """Return the step that waits for a record in the table `delivered`, newer than the step."""
 
     def act(halt: threading.Event) -> str:
         with Channel(known_endpoints(where).zookeeper) as channel:
-            if not fills(channel, "delivered"):
+            if not has_writer(channel, "delivered"):
                 return "no published tier writes into `delivered`; the start waits for no record"
         with connect(where, "sluice") as link:
-            # by batch, which has an index: the table may be long
+            # compare batches: they have an index, and the table may be long
             before = link.execute("select coalesce(max(batch), -1) from delivered").fetchone()
             while True:
-                found = link.execute("select id from delivered where batch > %s limit 1", before).fetchone()
-                if found is not None:
-                    return f"{found[0]} is in PostgreSQL"
-                if patience.over:
-                    late = f"within {patience.seconds:.0f} s"
-                    message = f"delivery: no record has reached `delivered` {late}; `sluice status` shows where they wait"
+                row = link.execute("select id from delivered where batch > %s limit 1", before).fetchone()
+                if row is not None:
+                    return f"{row[0]} is in PostgreSQL"
+                if deadline.over:
+                    message = (
+                        f"no record reached the table `delivered` within {deadline.seconds:.0f} s; "
+                        "`sluice status` shows in which stream records wait"
+                    )
                     raise PlatformError(message)
                 if halt.wait(0.1):
                     raise HaltedError

@@ -1,6 +1,7 @@
-"""Make the checkout's own Python environment: `.venv`, filled from requirements.lock. `make` runs this before everything else.
+"""Create the checkout's Python environment `.venv` from requirements.lock. `make` runs this first.
 
-It runs under whatever Python the machine has, before anything is installed: standard library only, nothing of the project imported.
+This file runs under any Python of the machine, before anything is installed. So it imports the
+standard library only, and nothing of the project.
 """
 
 import hashlib
@@ -22,19 +23,22 @@ SUITABLE = ("python3.12", "python3.11")
 
 
 def say(sentence: str) -> None:
-    """Tell the user how it goes."""
+    """Print a line at once."""
     sys.stdout.write(f"{sentence}\n")
     sys.stdout.flush()
 
 
 def stop(sentence: str) -> NoReturn:
-    """End with what is wrong and what to do."""
+    """Exit with code 1 and this error."""
     sys.stderr.write(f"install: {sentence}\n")
     raise SystemExit(1)
 
 
 def wanted_state() -> str:
-    """Return what the environment depends on, as a checksum: the lock, the project's own metadata, and this way of installing."""
+    """Return a checksum of everything that the environment depends on.
+
+    That is the lock, the project's metadata, this file, and the path of the checkout.
+    """
     parts = (
         LOCK.read_bytes(),
         (CHECKOUT / "pyproject.toml").read_bytes(),
@@ -45,24 +49,24 @@ def wanted_state() -> str:
 
 
 def registry_settings() -> "dict[str, str]":
-    """Hand on what pip is set up with, so that uv asks the same registry and trusts the same certificates."""
+    """Return the environment for uv: pip's registry and certificates apply to uv, too."""
     settings = dict(os.environ)
 
-    def of_pip(key: str) -> "str | None":
-        asked = subprocess.run(
+    def pip_setting(key: str) -> "str | None":
+        done = subprocess.run(
             [sys.executable, "-m", "pip", "config", "get", f"global.{key}"],
             capture_output=True,
             text=True,
             check=False,
         )
-        return os.environ.get("PIP_" + key.upper().replace("-", "_")) or asked.stdout.strip() or None
+        return os.environ.get("PIP_" + key.upper().replace("-", "_")) or done.stdout.strip() or None
 
     for key, name in (
         ("index-url", "UV_DEFAULT_INDEX"),
         ("extra-index-url", "UV_INDEX"),
         ("cert", "SSL_CERT_FILE"),
     ):
-        value = None if name in settings else of_pip(key)
+        value = None if name in settings else pip_setting(key)
         if value:
             settings[name] = value
     settings.setdefault("UV_HTTP_TIMEOUT", "180")
@@ -70,43 +74,45 @@ def registry_settings() -> "dict[str, str]":
 
 
 def uv() -> str:
-    """Return uv: the machine's own, or one that is installed privately below `.sluice`."""
+    """Return the path of uv: one below `.sluice`, the machine's own, or a newly installed one."""
     private = UV_HOME / "bin" / "uv"
     if private.exists():
         return str(private)
-    if found := shutil.which("uv"):
-        return found
+    if on_path := shutil.which("uv"):
+        return on_path
     UV_HOME.parent.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "venv", str(UV_HOME)], capture_output=True, text=True, check=False
     )
-    if made.returncode == 0:
+    if done.returncode == 0:
         command = [str(UV_HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv"]
-    else:  # Debian keeps `ensurepip` in a package of its own; a pip that is there already does as well
+    else:  # Debian has `ensurepip` in a separate package; an installed pip serves as well
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(UV_HOME), "uv"]
     if subprocess.run(command, check=False).returncode != 0 or not private.exists():
         stop(
-            "uv could not be installed from your Python package registry (see above). Check the network and pip's settings; "
-            "on Debian and Ubuntu `apt install python3-venv` may be what is missing; or install uv yourself and put it on PATH."
+            "uv could not be installed from your Python package registry (see above). "
+            "Check the network and pip's settings; on Debian and Ubuntu, try `apt install python3-venv`; "
+            "or install uv yourself and put it on PATH. Then run make again."
         )
     return str(private)
 
 
 def python() -> str:
-    """Return the Python that the environment is made with: this one where it fits."""
+    """Return the Python for the environment: the running one if its version is supported."""
     if OLDEST <= sys.version_info[:2] < TOO_NEW:
         return sys.executable
-    return next((found for name in SUITABLE if (found := shutil.which(name))), "3.12")
+    return next((path for name in SUITABLE if (path := shutil.which(name))), "3.12")
 
 
 LOCK_HEADER = """\
-# Everything that Sluice runs and is developed with, at exact versions and with checksums. Written by `make lock`; do not edit.
-# It names no registry on purpose: docs/decisions/0004-dependency-lock-without-urls.md.
+# Everything that Sluice runs and is developed with, at exact versions and with checksums. Written
+# by `make lock`; do not edit. It names no registry on purpose:
+# docs/decisions/0004-dependency-lock-without-urls.md.
 """
 
 
 def relock() -> None:
-    """Choose versions within pyproject.toml anew and write the lock, without any address."""
+    """Choose the newest versions within pyproject.toml, and write the lock without any address."""
     tool, settings = uv(), registry_settings()
     subprocess.run([tool, "lock", "--upgrade"], env=settings, cwd=CHECKOUT, check=True)
     export = [
@@ -119,17 +125,20 @@ def relock() -> None:
         "--no-header",
         "--no-annotate",
     ]
-    asked = subprocess.run(export, env=settings, cwd=CHECKOUT, check=True, capture_output=True, text=True)
-    if "://" in asked.stdout:
-        stop("the exported lock names an address; pyproject.toml must not ask for packages by URL")
-    LOCK.write_text(LOCK_HEADER + asked.stdout)
+    done = subprocess.run(export, env=settings, cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    if "://" in done.stdout:
+        stop(
+            "the exported lock contains a URL: pyproject.toml must not name packages by URL; remove it there"
+        )
+    LOCK.write_text(LOCK_HEADER + done.stdout)
 
 
 def main() -> None:
-    """Make the environment, or do nothing when it is what the lock says."""
+    """Create or update the environment; do nothing if it matches the lock."""
     if sys.version_info[:2] < OLDEST:
         stop(
-            f"Python {sys.version_info[0]}.{sys.version_info[1]} is too old: make PYTHON=/path/to/python3.11 (or 3.12)"
+            f"Python {sys.version_info[0]}.{sys.version_info[1]} is too old; "
+            "name a newer one: make install PYTHON=/path/to/python3.11 (or 3.12)"
         )
     if sys.argv[1:] == ["lock"]:
         relock()
@@ -137,7 +146,7 @@ def main() -> None:
     state = wanted_state()
     if MARKER.exists() and MARKER.read_text() == state and (ENVIRONMENT / "bin" / "python").exists():
         return
-    begun = time.monotonic()
+    began = time.monotonic()
     tool, settings = uv(), registry_settings()
     say(f"environment  installing {LOCK.name} into {ENVIRONMENT} (once; about a minute)")
     interpreter = ENVIRONMENT / "bin" / "python"
@@ -170,10 +179,11 @@ def main() -> None:
     for step in steps:
         if subprocess.run(step, env=settings, check=False).returncode != 0:
             stop(
-                f"`{' '.join(step)}` failed (see above). Nothing else was changed; mend what it names and run make again."
+                f"`{' '.join(step)}` failed (see above). "
+                "Nothing else was changed; correct the cause and run make again."
             )
     MARKER.write_text(state)
-    say(f"environment  ready in {time.monotonic() - begun:.0f} s")
+    say(f"environment  ready in {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Where everything of one installation is: folders, ports, secrets. Everything else in this package is told by this.
+"""The folders, ports and secrets of one installation of the embedded platform.
 
-Two checkouts beside each other differ in their home and in SLUICE_PORT_BASE; nothing else is shared between them.
+Two installations on a machine differ in their home and in SLUICE_PORT_BASE, and share nothing.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ ADDRESS = "127.0.0.1"
 DEFAULT_BASE = 27000
 LOWEST_BASE = 1024
 LONGEST_SOCKET_PATH = 107
-"""What Linux allows for the path of a Unix socket, in bytes."""
+"""Linux's limit for the path of a Unix socket, in bytes."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The fixed ports, counted from a base that SLUICE_PORT_BASE sets."""
+    """The fixed ports, counted from SLUICE_PORT_BASE."""
 
     zookeeper: int
     kafka: int
@@ -40,15 +40,15 @@ class Ports:
     ec2: int
     airflow: int
     metrics: int
-    """The controller's, which tells Prometheus of all others."""
+    """The controller's port, which gives Prometheus the addresses of all other metrics."""
 
     @classmethod
     def above(cls, base: int) -> "Ports":
-        """Count them from `base` + 1."""
+        """Return the ports that begin at `base` + 1."""
         return cls(**{field.name: base + number for number, field in enumerate(fields(cls), start=1)})
 
     def named(self) -> dict[str, int]:
-        """Return every port by what it is for."""
+        """Return the name and number of every port."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -61,26 +61,32 @@ def _fernet() -> str:
 
 
 class Secrets(Frozen):
-    """Passwords and keys, made at random once for each home."""
+    """Random passwords and keys, created once for each home."""
 
     postgres: str = Field(default_factory=_random)
-    """Of PostgreSQL's superuser, as whom `sluice up` makes the roles: no process has it."""
+    """The password of PostgreSQL's superuser, with which `sluice up` creates the roles.
+
+    No running process has it.
+    """
     airflow: str = Field(default_factory=_random)
-    """The password of Airflow's user `admin`, for whoever installed the platform: no process has it."""
+    """The password of Airflow's user `admin`, for the person who installed the platform."""
     airflow_operator: str = Field(default_factory=_random)
-    """Of its user `operator`, who runs runbooks; `sluice up` un-pauses and triggers the tiers' as this one."""
+    """The password of Airflow's user `operator`, who runs runbooks.
+
+    `sluice up` unpauses and triggers the tiers' DAGs as this user.
+    """
     airflow_viewer: str = Field(default_factory=_random)
     spark: str = Field(default_factory=_random)
-    """What Spark's master, workers and drivers prove to each other."""
+    """The secret with which Spark's master, workers and drivers authenticate."""
     kafka: str = Field(default_factory=_random)
-    """The password of Kafka's admin, who makes the users; no process of Sluice works as it."""
+    """The password of Kafka's admin, who creates the users; no process of Sluice is this user."""
     airflow_jwt: str = Field(default_factory=_random)
     airflow_fernet: str = Field(default_factory=_fernet)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One installation."""
+    """One installation: `home` contains everything except the site file and the Python."""
 
     home: Path
     ports: Ports
@@ -89,77 +95,77 @@ class Layout:
 
     @property
     def conf(self) -> Path:
-        """Generated configuration: written anew at each start."""
+        """Configuration files of the services; each start writes them again."""
         return self.home / "conf"
 
     @property
     def data(self) -> Path:
-        """What the services keep."""
+        """The data folders of the services."""
         return self.home / "data"
 
     @property
     def logs(self) -> Path:
-        """One log for each program."""
+        """One log file for each program."""
         return self.home / "logs"
 
     @property
     def archives(self) -> Path:
-        """Class data of the JVMs, to start them sooner."""
+        """AOT caches, from which JVMs start faster."""
         return self.home / "cds"
 
     @property
     def endpoints(self) -> Path:
-        """What every process of Sluice reads."""
+        """The endpoints file, which every process of Sluice reads."""
         return self.home / "endpoints.json"
 
     @property
     def credentials(self) -> Path:
-        """Those of the channel's roles, a file for each."""
+        """A password file for each role of the channel."""
         return self.home / "credentials"
 
     @property
     def kafka_users(self) -> Path:
-        """The passwords of Kafka's users, a file for each."""
+        """A password file for each user of Kafka."""
         return self.home / "kafka-users"
 
     @property
     def postgres_users(self) -> Path:
-        """The passwords of PostgreSQL's roles, a file for each."""
+        """A password file for each role of PostgreSQL."""
         return self.home / "postgres-users"
 
     @property
     def airflow(self) -> Path:
-        """AIRFLOW_HOME."""
+        """The AIRFLOW_HOME."""
         return self.home / "airflow"
 
     @property
     def broker_jars(self) -> Path:
-        """Kafka's broker."""
+        """The jars of Kafka's broker."""
         return self.home / "jars" / "broker"
 
     @property
     def connector_jars(self) -> Path:
-        """Spark's Kafka connector."""
+        """The jars of Spark's Kafka connector."""
         return self.home / "jars" / "connector"
 
     @property
     def packages(self) -> Path:
-        """Where the environment's Python packages are."""
+        """The environment's folder of Python packages."""
         return Path(sysconfig.get_path("purelib"))
 
     @property
     def spark_home(self) -> Path:
-        """The pyspark of this environment."""
+        """The folder of the installed pyspark."""
         return spark.home()
 
     @property
     def spark_jars(self) -> Path:
-        """Spark's jars; ZooKeeper and Ivy are among them."""
+        """Spark's jars, which include ZooKeeper and Ivy."""
         return self.spark_home / "jars"
 
     @property
     def socket(self) -> Path:
-        """Supervisord's socket: in the home, or in the temporary folder where the home's path is too long for one."""
+        """Supervisord's socket: in the home, or in the temporary folder if the path is too long."""
         path = self.home / "run" / "supervisor.sock"
         if len(os.fsencode(path)) + len(".12345678") <= LONGEST_SOCKET_PATH:
             return path
@@ -168,11 +174,11 @@ class Layout:
 
     @property
     def pidfile(self) -> Path:
-        """Supervisord's."""
+        """Supervisord's pid file."""
         return self.home / "run" / "supervisord.pid"
 
     def make_folders(self) -> None:
-        """Make what the programs expect; a full or read-only disk shows here first."""
+        """Create the folders of the programs; PlatformError if the disk is full or read-only."""
         try:
             for folder in (
                 self.conf,
@@ -185,47 +191,59 @@ class Layout:
             ):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"{self.home}: cannot be written ({error.strerror}): make room there, or set SLUICE_HOME to another folder"
+            message = (
+                f"cannot write to {self.home} ({error.strerror}): "
+                "make room there, or set SLUICE_HOME to another folder"
+            )
             raise PlatformError(message) from error
 
     def secrets(self) -> Secrets:
-        """Read the secrets, made at the first call."""
+        """Return the secrets; the first call creates them. PlatformError if the file is damaged."""
         path = self.home / "secrets.json"
         try:
-            found = Secrets.model_validate_json(path.read_bytes()) if path.exists() else Secrets()
+            secrets = Secrets.model_validate_json(path.read_bytes()) if path.exists() else Secrets()
         except ValidationError as error:
-            message = f"{path} is damaged: put a copy of it back; without one, `make clean` begins anew, and takes the data with it"
+            message = (
+                f"{path} is damaged: restore it from a backup; "
+                "without a backup, `make clean` starts over, and deletes all data"
+            )
             raise PlatformError(message) from error
-        if (
-            not path.exists() or found.model_fields_set < Secrets.model_fields.keys()
-        ):  # a new version has one more
-            write_private(path, found.model_dump_json())
-        return found
+        # a newer version of Sluice may have more secrets
+        if not path.exists() or secrets.model_fields_set < Secrets.model_fields.keys():
+            write_private(path, secrets.model_dump_json())
+        return secrets
 
 
 def home() -> Path:
-    """Return SLUICE_HOME, or `.sluice` in the checkout."""
+    """Return the home: SLUICE_HOME, or else `.sluice` in the checkout."""
     return Path(os.environ.get("SLUICE_HOME", CHECKOUT / ".sluice")).resolve()
 
 
 def port_base() -> int:
-    """Return the base of the ports: SLUICE_PORT_BASE, or what this home has used before, or the default."""
-    asked = os.environ.get("SLUICE_PORT_BASE")
-    kept = home() / "port-base"
-    if asked is None:
-        said = kept.read_text().strip() if kept.exists() else str(DEFAULT_BASE)
-        if not said.isdecimal():
-            message = f"{kept} holds no number: write there what SLUICE_PORT_BASE was, or remove it for {DEFAULT_BASE}"
+    """Return the base of the ports: SLUICE_PORT_BASE, or the home's last base, or the default."""
+    requested = os.environ.get("SLUICE_PORT_BASE")
+    file = home() / "port-base"
+    if requested is None:
+        last = file.read_text().strip() if file.exists() else str(DEFAULT_BASE)
+        if not last.isdecimal():
+            message = (
+                f"{file} does not contain a number: write the last SLUICE_PORT_BASE into it, "
+                f"or remove the file to use {DEFAULT_BASE}"
+            )
             raise PlatformError(message)
-        return int(said)
-    highest = 65535 - len(fields(Ports))
-    if not asked.isdecimal() or not LOWEST_BASE <= int(asked) <= highest:
-        message = f"SLUICE_PORT_BASE={asked}: must be a number from {LOWEST_BASE} to {highest}; the {len(fields(Ports))} ports above it are used"
+        return int(last)
+    count = len(fields(Ports))
+    highest = 65535 - count
+    if not requested.isdecimal() or not LOWEST_BASE <= int(requested) <= highest:
+        message = (
+            f"SLUICE_PORT_BASE={requested} is not a number from {LOWEST_BASE} to {highest}: "
+            f"choose another; the platform uses the {count} ports above it"
+        )
         raise PlatformError(message)
-    return int(asked)
+    return int(requested)
 
 
 def layout() -> Layout:
-    """Return this installation: SLUICE_HOME, SLUICE_PORT_BASE and SLUICE_SITE say where, with defaults in the checkout."""
+    """Return this installation, from SLUICE_HOME, SLUICE_PORT_BASE and SLUICE_SITE or defaults."""
     site = Path(os.environ.get("SLUICE_SITE", CHECKOUT / "site.yaml")).resolve()
     return Layout(home=home(), ports=Ports.above(port_base()), site=site)

@@ -1,4 +1,4 @@
-"""The logs of everything that runs here: services below `logs`, slots and drivers below `hosts`."""
+"""The logs of the embedded platform: services in `logs`, slots and drivers below `hosts`."""
 
 import time
 from collections import deque
@@ -11,7 +11,7 @@ POLL_SECONDS = 0.3
 
 
 def find(where: Layout) -> dict[str, Path]:
-    """Return each log by the name of its service, or by `host/unit`."""
+    """Return the log files, by the service's name or by `host/unit`."""
     services = {path.stem: path for path in sorted(where.logs.glob("*.log"))}
     hosts = where.home / "hosts"
     units = {f"{path.parts[-4]}/{path.parts[-2]}": path for path in sorted(hosts.glob("*/units/*/log"))}
@@ -19,15 +19,16 @@ def find(where: Layout) -> dict[str, Path]:
 
 
 def tail(path: Path, lines: int, *, follow: bool) -> Iterator[str]:
-    """Yield the last lines of a log, and what comes after where that is wanted; a rotated log is followed into its successor."""
+    """Yield the last lines of a log.
+
+    With `follow`, continue with new lines, also after a rotation.
+    """
     with path.open(errors="replace") as file:
         yield from deque(file, maxlen=lines)
         position = file.tell()
     while follow:
         time.sleep(POLL_SECONDS)
-        size = (
-            path.stat().st_size if path.exists() else position
-        )  # of a unit that has ended nothing more comes
+        size = path.stat().st_size if path.exists() else position  # the log of an ended unit may be gone
         if size == position:
             continue
         with path.open(errors="replace") as file:

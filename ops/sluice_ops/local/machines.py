@@ -1,4 +1,7 @@
-"""Which burst hosts this machine plays: one for each instance, with an address that stays its own. Pure but for its one file."""
+"""The burst hosts that this machine simulates: one for each EC2 instance, with a fixed address.
+
+Pure, except for the file that stores them.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,39 +16,42 @@ LAST = 254
 
 
 class Machine(Frozen):
-    """One instance as it is played here."""
+    """A simulated instance."""
 
     instance: str
     address: str
 
     @property
     def host(self) -> HostName:
-        """The host that its agent registers."""
+        """The name of the host that its agent registers."""
         return host_of(self.instance)
 
 
 class Machines(Frozen):
-    """All of them."""
+    """All simulated instances."""
 
     machines: tuple[Machine, ...] = ()
 
     def following(self, running: Iterable[str]) -> tuple["Machines", tuple[Machine, ...]]:
-        """Return what is to be played while these instances run, and the machines that are to end."""
+        """Return the machines for the running instances, and the machines that must end.
+
+        A machine keeps its address while its instance runs.
+        """
         wanted = set(running)
-        kept = [machine for machine in self.machines if machine.instance in wanted]
+        staying = [machine for machine in self.machines if machine.instance in wanted]
         ended = tuple(machine for machine in self.machines if machine.instance not in wanted)
         used = {machine.address for machine in self.machines}
         free = (address for number in range(1, LAST + 1) if (address := f"{NETWORK}.{number}") not in used)
-        known = {machine.instance for machine in kept}
+        known = {machine.instance for machine in staying}
         new = [Machine(instance=instance, address=next(free)) for instance in sorted(wanted - known)]
-        return Machines(machines=(*kept, *new)), ended
+        return Machines(machines=(*staying, *new)), ended
 
     @classmethod
     def read(cls, path: Path) -> "Machines":
-        """Read what was played last."""
+        """Read the stored machines; none if there is no file."""
         return cls.model_validate_json(path.read_text()) if path.exists() else cls()
 
     def write(self, path: Path) -> None:
-        """Remember it."""
+        """Store the machines, readable by their owner only."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, self.model_dump_json(indent=1))

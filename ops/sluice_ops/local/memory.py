@@ -1,4 +1,4 @@
-"""How much memory each service really takes: its share of pages (PSS), with everything that it has started."""
+"""The memory of each service, including its child processes: proportional set size (PSS)."""
 
 import os
 from collections import defaultdict
@@ -11,11 +11,11 @@ from sluice_ops.local.processes import processes
 
 MEBIBYTE = 1024 * 1024
 BUDGET = 10 * 1024
-"""MiB that the whole platform may take."""
+"""The most MiB that the whole platform should take."""
 
 
 def resident_share(pid: int) -> int:
-    """Return a process's proportional share, in bytes."""
+    """Return a process's PSS in bytes."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -23,18 +23,18 @@ def resident_share(pid: int) -> int:
 
 
 def by_service(where: Layout) -> dict[str, int]:
-    """Return MiB by service, and by container where a process is in one, the largest first."""
-    found: dict[str, int] = defaultdict(int)
+    """Return the MiB of each service, slot and driver, the largest first."""
+    sizes: dict[str, int] = defaultdict(int)
     for process, name in processes(where).items():
         try:
-            found[name] += resident_share(process.pid)
+            sizes[name] += resident_share(process.pid)
         except (OSError, psutil.Error):
             continue
-    return {name: size // MEBIBYTE for name, size in sorted(found.items(), key=lambda item: -item[1])}
+    return {name: size // MEBIBYTE for name, size in sorted(sizes.items(), key=lambda item: -item[1])}
 
 
 def available() -> int:
-    """Return MiB that the machine can still give, under its own or its container's limit."""
+    """Return the free MiB: the lower of the machine's and its container's."""
     free = psutil.virtual_memory().available
     for limit, usage in (
         ("memory.max", "memory.current"),
@@ -49,5 +49,5 @@ def available() -> int:
 
 
 def processors() -> int:
-    """Return how many processors may be used."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))

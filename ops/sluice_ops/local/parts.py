@@ -1,8 +1,9 @@
-"""All services of the platform, and a way to run some of them alone: `python -m sluice_ops.local.parts up --only zookeeper,kafka`.
+"""Run some services of the embedded platform alone, for tests and developers.
 
-Integration tests and developers start the real parts that they need with it, in a SLUICE_HOME and a SLUICE_PORT_BASE of their own;
-`up` waits until they answer and prints the endpoints, `down` stops them, `jars` fetches the jars and starts nothing. Kafka asks for no
-user then: what is measured beside Sluice, and what a developer has at hand, speaks to it as well.
+`python -m sluice_ops.local.parts up --only zookeeper,kafka` starts two of them in the home of
+SLUICE_HOME with the ports of SLUICE_PORT_BASE, waits until they answer and prints the endpoints
+file. `down` stops them. `jars` fetches the jars and starts nothing. Kafka asks for no user, so
+that any client can use it.
 """
 
 import argparse
@@ -10,9 +11,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 
-from sluice_ops.local import ec2, fetch_jars, ports
+from sluice_ops.local import fetch_jars, ports
 from sluice_ops.local.layout import Layout, layout
-from sluice_ops.local.services import endpoints_file, kafka, postgres, spark_master, zookeeper
+from sluice_ops.local.services import ec2, endpoints_file, kafka, postgres, spark_master, zookeeper
 from sluice_ops.local.start import priority, steps
 from sluice_ops.local.start.service import Service
 from sluice_ops.local.start.starting import steps_of
@@ -21,11 +22,11 @@ from sluice_ops.site import site_file
 from sluice_ops.site.installation import PlatformError
 
 PARTS = ("zookeeper", "kafka", "postgres", "spark", "ec2")
-"""What runs without anything of Sluice itself."""
+"""The services that are not Sluice's or Airflow's."""
 
 
 def parts(where: Layout, pipeline: str, *, users: bool, roles: bool) -> list[Service]:
-    """Describe the parts that Sluice stands on; `users`: Kafka asks for one; `roles`: PostgreSQL has them."""
+    """Return these services; `users`: Kafka asks for a user; `roles`: PostgreSQL has roles."""
     return [
         zookeeper.service(where, pipeline),
         kafka.service(where, users=users),
@@ -36,7 +37,7 @@ def parts(where: Layout, pipeline: str, *, users: bool, roles: bool) -> list[Ser
 
 
 def fetch_step(where: Layout) -> steps.Step:
-    """Return the step that brings the jars."""
+    """Return the step that fetches the jars."""
 
     def act(halt: threading.Event) -> str:
         fetch_jars.fetch(where, halt, buckets=in_a_bucket(where))
@@ -46,17 +47,17 @@ def fetch_step(where: Layout) -> steps.Step:
 
 
 def in_a_bucket(where: Layout) -> bool:
-    """Tell whether the site keeps checkpoints in a bucket."""
+    """Return True if the site keeps checkpoints in a bucket."""
     return site_file.load(where.site).checkpoints is not None
 
 
 def pipeline_name(where: Layout) -> str:
-    """Return the pipeline's short name: `hits` for `hits`."""
+    """Return the pipeline's short name: `hits` for `shop.hits`."""
     return site_file.load(where.site).pipeline.rsplit(".", 1)[-1]
 
 
 def check_ports(where: Layout, supervisor: Supervisor, services: Iterable[Service]) -> None:
-    """Refuse to start what would find its port taken."""
+    """Raise PlatformError if another program holds a port of a service that does not run yet."""
     states = supervisor.states()
     names = {port: name for name, port in where.ports.named().items()}
     idle = [
@@ -65,19 +66,18 @@ def check_ports(where: Layout, supervisor: Supervisor, services: Iterable[Servic
     problems = ports.taken({names[port]: port for service in idle for port in service.ports})
     if problems:
         message = (
-            "; ".join(problems)
-            + ". Stop it, or give this checkout other ports: SLUICE_PORT_BASE=28000 make up "
-            f"(now {where.ports.zookeeper - 1}; the ports just above it are used)"
+            "; ".join(problems) + ". Stop this program, or use other ports: SLUICE_PORT_BASE=28000 make up "
+            f"(the base is {where.ports.zookeeper - 1} now; the platform uses the ports just above it)"
         )
         raise PlatformError(message)
 
 
 def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], None]) -> None:
-    """Start the named parts and return when each answers."""
+    """Start the services named in `only`, and return when each answers."""
     where.make_folders()
     name = pipeline_name(where)
     supervisor = Supervisor(where)
-    users = kafka.asks(where, supervisor.states(), otherwise=False)
+    users = kafka.asks_for_users(where, supervisor.states(), otherwise=False)
     roles = where.postgres_users.exists()
     known = parts(where, name, users=users, roles=roles)
     wanted = [service for service in known if service.name in set(only)]
@@ -89,7 +89,7 @@ def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], Non
 
 
 def stop(where: Layout) -> None:
-    """Stop whatever runs under this home's supervisord; nothing running is fine."""
+    """Stop all services of this home, if any run."""
     supervisor = Supervisor(where)
     if supervisor.alive():
         supervisor.shutdown()
@@ -97,25 +97,25 @@ def stop(where: Layout) -> None:
 
 
 def main() -> None:
-    """Run from a shell."""
+    """Run `up`, `down` or `jars`."""
     parser = argparse.ArgumentParser(prog="python -m sluice_ops.local.parts", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "jars"))
     parser.add_argument(
-        "--only", default=",".join(PARTS), help=f"which parts, with commas (all: {','.join(PARTS)})"
+        "--only", default=",".join(PARTS), help=f"the services, with commas (default: {','.join(PARTS)})"
     )
     arguments = parser.parse_args()
     only = arguments.only.split(",")
     unknown = sorted(set(only) - set(PARTS))
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown services: {', '.join(unknown)}; known: {', '.join(PARTS)}")
     where = layout()
+
+    def tell(timing: steps.Timing) -> None:
+        print(f"{timing.name:<12} {timing.seconds:6.1f} s  {timing.said}", flush=True)  # noqa: T201
+
     try:
         if arguments.command == "up":
-            start(
-                where,
-                only,
-                lambda timing: print(f"{timing.name:<12} {timing.seconds:6.1f} s  {timing.said}", flush=True),  # noqa: T201
-            )
+            start(where, only, tell)
             print(f"endpoints    {where.endpoints}")  # noqa: T201
         elif arguments.command == "jars":
             where.make_folders()

@@ -1,4 +1,4 @@
-"""Who holds a port that we need."""
+"""Find out whether a port is free, and which process holds it."""
 
 import socket
 
@@ -8,7 +8,7 @@ from sluice_ops.local.layout import ADDRESS
 
 
 def free(port: int) -> bool:
-    """Tell whether a server could listen there now."""
+    """Return True if a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -19,7 +19,7 @@ def free(port: int) -> bool:
 
 
 def holder(port: int) -> str:
-    """Name the process that listens on `port`, as well as we may see it."""
+    """Describe the process that listens on the port, as far as this user may see it."""
     try:
         for link in psutil.net_connections("tcp"):
             if (
@@ -36,7 +36,7 @@ def holder(port: int) -> str:
 
 
 def taken(wanted: dict[str, int]) -> list[str]:
-    """Return one sentence for each port that somebody else holds."""
+    """Return a sentence for each port that another process holds; `wanted`: name → port."""
     return [
         f"port {port} ({name}) is taken by {holder(port)}" for name, port in wanted.items() if not free(port)
     ]

@@ -1,7 +1,8 @@
-"""Every process of one installation: the programs under supervisord, and what they have started, in containers that outlive them too.
+"""Find every process of an installation: programs under supervisord, and all their children.
 
-Each program carries SLUICE_SERVICE and SLUICE_HOME in its environment and hands them on. Some (PostgreSQL's and Airflow's) overwrite what
-/proc shows of it; those are told by their parents, or by the folder that they work in.
+Slots and drivers outlive the programs that started them. Each process inherits SLUICE_SERVICE and
+SLUICE_HOME. Some processes of PostgreSQL and Airflow overwrite their environment in /proc; their
+parents or their working directory identify them.
 """
 
 import os
@@ -14,10 +15,14 @@ from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.supervisord import Supervisor
 
 GRACE_SECONDS = 5.0
+"""Limit for a process to end after a signal."""
 
 
-def _by_itself(process: psutil.Process, where: Layout) -> str | None:
-    """Return what a process says that it belongs to; a unit's name goes before its service's."""
+def _own_name(process: psutil.Process, where: Layout) -> str | None:
+    """Return the unit, or else the service, in the process's own environment; None without one.
+
+    A process of Airflow without such an environment is named `airflow`, by its working directory.
+    """
     try:
         environment = process.environ()
         if environment.get("SLUICE_HOME") == str(where.home) and "SLUICE_SERVICE" in environment:
@@ -30,27 +35,27 @@ def _by_itself(process: psutil.Process, where: Layout) -> str | None:
 
 
 def processes(where: Layout) -> dict[psutil.Process, str]:
-    """Return each process of this home with the unit or the service that it belongs to."""
+    """Return each process of this home, with the name of its unit or service."""
     supervised = {info["pid"]: name for name, info in Supervisor(where).states().items() if info["pid"]}
     everything = list(psutil.process_iter(["ppid"]))
     parents = {process.pid: process.info["ppid"] for process in everything}
-    said = {process.pid: name for process in everything if (name := _by_itself(process, where))}
-    found: dict[psutil.Process, str] = {}
+    own_names = {process.pid: name for process in everything if (name := _own_name(process, where))}
+    by_process: dict[psutil.Process, str] = {}
     for process in everything:
-        name = said.get(process.pid)
-        step: int | None = process.pid
-        while step and (name is None or (name == "airflow" and supervised)):
-            name = supervised.get(step) or said.get(step) or name
-            if step in supervised:
+        name = own_names.get(process.pid)
+        pid: int | None = process.pid
+        while pid and (name is None or (name == "airflow" and supervised)):
+            name = supervised.get(pid) or own_names.get(pid) or name
+            if pid in supervised:
                 break
-            step = parents.get(step)
+            pid = parents.get(pid)
         if name is not None:
-            found[process] = name
-    return found
+            by_process[process] = name
+    return by_process
 
 
 def end_units(where: Layout) -> None:
-    """Have every host's slots and drivers ended by the agent's own means."""
+    """End the slots and drivers of every host: run each agent with `--stop-all`."""
     folder = where.home / "hosts"
     hosts = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     environment = os.environ | {
@@ -72,11 +77,11 @@ def end_units(where: Layout) -> None:
 
 
 def kill_leftovers(where: Layout) -> list[str]:
-    """End what is still there after everything was asked to stop, and return what that was."""
-    found = {process: name for process, name in processes(where).items() if process.pid != os.getpid()}
+    """End all processes that are left after a stop, and return the names of their services."""
+    left = {process: name for process, name in processes(where).items() if process.pid != os.getpid()}
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in found:
+        for process in left:
             if process.is_running():
                 process.send_signal(number)
-        psutil.wait_procs(list(found), timeout=GRACE_SECONDS)
-    return sorted(set(found.values()))
+        psutil.wait_procs(list(left), timeout=GRACE_SECONDS)
+    return sorted(set(left.values()))

@@ -1,6 +1,7 @@
-"""Reboot an embedded host: kill at once everything that it runs, the agent last; its supervisor starts the agent again.
+"""`python -m sluice_ops.local.reboot_host HOST`: the `reboot` command of the embedded platform.
 
-`python -m sluice_ops.local.reboot_host HOST` is the embedded site's `reboot` command. A real host's is its own, such as `systemctl reboot`.
+It kills everything on the host, the agent last; supervisord restarts the agent. A real host has its
+own command, such as `systemctl reboot`.
 """
 
 import signal
@@ -13,26 +14,25 @@ from sluice_ops.site import endpoints
 
 
 def reboot(host: str) -> int:
-    """Kill all that `host` runs."""
+    """Kill all processes of the host; return 1 if it has no agent."""
     home = endpoints.home()
     folder = HostFolder(home, host)
     agent = folder.agent()
     if agent is None or not agent.alive:
-        sys.stderr.write(f"no agent of host {host!r} runs in {home}: there is nothing to reboot\n")
+        sys.stderr.write(f"no agent of host {host!r} runs in {home}, so nothing was rebooted\n")
         return 1
-    agent.send(signal.SIGSTOP)  # it must not start again what is killed
+    agent.send(signal.SIGSTOP)  # so that it does not restart the killed units
     containers = find_containers(home, host)
     for unit in folder.units():
         session = unit.session()
         kill_all(containers.processes(unit.id, session.pid if session else None))
     try:
-        asked = folder.reboot()
-        if asked is not None:
-            folder.keep_reboot(
-                asked.model_copy(update={"done": True})
-            )  # the machine that it stands for has booted: this one never does
+        request = folder.reboot()
+        if request is not None:
+            # this machine never boots, so the request is marked as done here
+            folder.write_reboot(request.model_copy(update={"done": True}))
     finally:
-        agent.send(signal.SIGKILL)  # also where the disk is full: stopped, it would never be there again
+        agent.send(signal.SIGKILL)  # also if the disk is full: supervisord restarts only an ended agent
     return 0
 
 

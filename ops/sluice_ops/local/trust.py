@@ -1,4 +1,4 @@
-"""Whom the platform's own JVMs trust, where they ask outside. Called by `fetch_jars`."""
+"""A truststore with this machine's authorities, for the JVM that `fetch_jars` starts."""
 
 import ssl
 import warnings
@@ -9,19 +9,23 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509 import load_der_x509_certificate
 
 _PUBLIC = "certificates"
-"""A file of certificates has to have a password, though everybody may read it."""
+"""A truststore must have a password, although its content is public."""
 
 
-def trusting(store: Path) -> tuple[str, ...]:
-    """Return the options of a JVM that trusts whom this machine trusts, a company's own authority too; Java has a list of its own."""
-    known = []
-    for number, found in enumerate(ssl.create_default_context().get_ca_certs(binary_form=True)):
-        with (
-            suppress(ValueError),
-            warnings.catch_warnings(action="ignore"),
-        ):  # one that is not well-formed helps nobody
-            known.append(pkcs12.PKCS12Certificate(load_der_x509_certificate(found), str(number).encode()))
-    if not known:
+def truststore_options(store: Path) -> tuple[str, ...]:
+    """Write a truststore, and return the options of a JVM that uses it.
+
+    Java has its own list of authorities, which lacks a company's own. Returns no options if this
+    machine has no authorities.
+    """
+    certificates = []
+    for number, data in enumerate(ssl.create_default_context().get_ca_certs(binary_form=True)):
+        # skip malformed certificates
+        with suppress(ValueError), warnings.catch_warnings(action="ignore"):
+            certificate = load_der_x509_certificate(data)
+            certificates.append(pkcs12.PKCS12Certificate(certificate, str(number).encode()))
+    if not certificates:
         return ()
-    store.write_bytes(pkcs12.serialize_java_truststore(known, BestAvailableEncryption(_PUBLIC.encode())))
+    encryption = BestAvailableEncryption(_PUBLIC.encode())
+    store.write_bytes(pkcs12.serialize_java_truststore(certificates, encryption))
     return f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={_PUBLIC}"

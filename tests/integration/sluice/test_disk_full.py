@@ -115,7 +115,7 @@ def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) ->
     filler, full = fill(disk), time.monotonic()
     log = lab.home / "logs" / "kafka.log"
     until(
-        "the broker has stopped, and waits for room", lambda: "kafka waits for room" in log.read_text(), 120
+        "the broker has stopped, and waits for room", lambda: "kafka waits for disk space" in log.read_text(), 120
     )
     print(f"the broker stopped {time.monotonic() - full:.0f} s after its disk was full")
     time.sleep(OUTAGE_SECONDS)

@@ -85,7 +85,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         until("the broker serves", lambda: serves(client), seconds=60)
         for user in User:
             write_private(users / f"{user}.properties", f"password={password(user)}\n")
-        kafka_users.introduce(client, {user: password(user) for user in User})
+        kafka_users.create(client, {user: password(user) for user in User})
         yield f"ssl://{servers}?ca={authority.file}&users={users}"
 
 

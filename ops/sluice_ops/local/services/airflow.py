@@ -1,4 +1,7 @@
-"""Airflow's four processes on PostgreSQL, set up by environment alone: thrifty, and quick enough for runbooks of a few seconds a step."""
+"""Airflow's four processes on PostgreSQL, configured by environment variables only.
+
+The settings need little memory, and are fast enough for runbooks with steps of a few seconds.
+"""
 
 import json
 import os
@@ -23,19 +26,28 @@ from sluice_ops.site.files import write_private
 from sluice_ops.site.installation import CHECKOUT
 from sluice_ops.site.java import home_for_spark
 
-GIVES_WAY = 5
-"""Airflow is never inside the hand-over gap: it yields the processor to what serves records."""
+NICE = 5
+"""Airflow's niceness: processes that serve records go first. No handover gap depends on Airflow."""
 ROLES = {"admin": "admin", "operator": "user", "viewer": "viewer"}
-"""Airflow's users, and the role of each: an operator starts and ends runs, and neither sees nor changes connections and variables."""
+"""Airflow's users with their roles.
+
+`operator` starts and ends runs, but neither sees nor changes connections and variables.
+"""
 MIGRATION_SECONDS = 300
+"""Limit for `airflow db migrate`."""
 FRESH_SECONDS = 15
+"""The oldest heartbeat of a healthy process."""
 
 
 def environment(where: Layout) -> dict[str, str]:
-    """Return Airflow's settings; each is `AIRFLOW__SECTION__KEY`, described in Airflow's configuration reference."""
+    """Return the environment of Airflow's processes.
+
+    Airflow's configuration reference describes each `AIRFLOW__SECTION__KEY`.
+    """
     ports, keys = where.ports, where.secrets()
     database_roles.make_passwords(where.postgres_users)
-    database = f"{AIRFLOW}:{database_roles.password(where.postgres_users, AIRFLOW)}@{ADDRESS}:{ports.postgres}/{AIRFLOW}"
+    password = database_roles.password(where.postgres_users, AIRFLOW)
+    database = f"{AIRFLOW}:{password}@{ADDRESS}:{ports.postgres}/{AIRFLOW}"
     settings: dict[str, dict[str, object]] = {
         "core": {
             "dags_folder": CHECKOUT / "dags",
@@ -118,25 +130,25 @@ def environment(where: Layout) -> dict[str, str]:
 
 
 def passwords(where: Layout) -> dict[str, str]:
-    """Return the passwords of Airflow's users."""
+    """Return the password of each of Airflow's users."""
     keys = where.secrets()
     return {"admin": keys.airflow, "operator": keys.airflow_operator, "viewer": keys.airflow_viewer}
 
 
-def migration(where: Layout) -> Step:
-    """Return the step that makes Airflow's tables, or brings them to this version; it does nothing where they are."""
+def migration_step(where: Layout) -> Step:
+    """Return the step that creates Airflow's tables or migrates them to the installed version."""
     marker = where.airflow / "migrated"
 
     def act(halt: threading.Event) -> str:
-        wanted = version("apache-airflow")
+        installed = version("apache-airflow")
         write_private(where.airflow / "passwords.json", json.dumps(passwords(where)))
-        if marker.exists() and marker.read_text() == f"{wanted} {_revision(where)}":
-            return f"already at {wanted}"
+        if marker.exists() and marker.read_text() == f"{installed} {_revision(where)}":
+            return f"already at {installed}"
         log = where.logs / "airflow-migrate.log"
         command = [str(where.python.parent / "airflow"), "db", "migrate"]
         run_to_end(command, os.environ | environment(where), log, halt, MIGRATION_SECONDS)
-        marker.write_text(f"{wanted} {_revision(where)}")
-        return f"tables made for {wanted}"
+        marker.write_text(f"{installed} {_revision(where)}")
+        return f"tables migrated to {installed}"
 
     return Step("airflow-tables", act, needs=("postgres",))
 
@@ -144,74 +156,83 @@ def migration(where: Layout) -> Step:
 def _revision(where: Layout) -> str | None:
     try:
         with connect(where, "airflow") as link:
-            found = link.execute("select version_num from alembic_version").fetchone()
+            row = link.execute("select version_num from alembic_version").fetchone()
     except psycopg.errors.UndefinedTable:
         return None
-    return str(found[0]) if found else None
+    return str(row[0]) if row else None
 
 
 def health(where: Layout) -> dict[str, dict[str, str | None]]:
-    """Ask the API server how all parts of Airflow are."""
-    with urllib.request.urlopen(
-        f"http://{ADDRESS}:{where.ports.airflow}/api/v2/monitor/health", timeout=5
-    ) as answer:
-        found: dict[str, dict[str, str | None]] = json.load(answer)
-    return found
+    """Return the health of Airflow's parts, from the API server's health page."""
+    url = f"http://{ADDRESS}:{where.ports.airflow}/api/v2/monitor/health"
+    with urllib.request.urlopen(url, timeout=5) as response:
+        parts: dict[str, dict[str, str | None]] = json.load(response)
+    return parts
 
 
 def services(where: Layout) -> list[Service]:
-    """Describe the four processes. None serves logs: all write them below one AIRFLOW_HOME, where the API server reads them."""
+    """Return the four processes as services.
+
+    None of them serves logs: the API server reads all logs from the shared AIRFLOW_HOME.
+    """
     settings = environment(where)
 
-    def program(*words: str, after: tuple[str, ...] = ()) -> Program:
-        command = (*after, str(where.python.parent / "airflow"), *words)
-        return Program(command, settings, directory=where.airflow, nice=GIVES_WAY, stop_seconds=6)
+    def program(*words: str, before: tuple[str, ...] = ()) -> Program:
+        command = (*before, str(where.python.parent / "airflow"), *words)
+        return Program(command, settings, directory=where.airflow, nice=NICE, stop_seconds=6)
 
-    def beats(part: str) -> Callable[[], None]:
+    def sends_heartbeats(part: str) -> Callable[[], None]:
         def ready() -> None:
-            found = health(where)[part]
-            beat = found.get(f"latest_{part}_heartbeat")
-            if found["status"] != "healthy" or beat is None:
-                message = f"Airflow's health page says that it is {found['status']}"
+            state = health(where)[part]
+            heartbeat = state.get(f"latest_{part}_heartbeat")
+            if state["status"] != "healthy" or heartbeat is None:
+                message = f"Airflow's health page reports {part} as {state['status']}"
                 raise NotReadyError(message)
-            if time.time() - datetime.fromisoformat(beat).timestamp() > FRESH_SECONDS:
-                message = f"its last heartbeat is from {beat}"
+            if time.time() - datetime.fromisoformat(heartbeat).timestamp() > FRESH_SECONDS:
+                message = f"the last heartbeat of {part} is from {heartbeat}"
                 raise NotReadyError(message)
 
         return ready
 
     def answers() -> None:
         if health(where)["metadatabase"]["status"] != "healthy":
-            message = "it does not reach its database"
+            message = "Airflow cannot reach its database"
             raise NotReadyError(message)
-        # what tasks talk to is put together at its first request, which takes seconds: this one, not the first task of a runbook
+        # the first request builds the API for tasks, which takes seconds: do it before the first
+        # task
         with urllib.request.urlopen(f"http://{ADDRESS}:{where.ports.airflow}/execution/health", timeout=60):
             pass
 
-    alone = (str(where.python), "-m", "sluice_ops.local.airflow_scheduler")
-    needs, late = ("airflow-tables",), ("airflow-tables", "airflow-api")
+    scheduler = (str(where.python), "-m", "sluice_ops.local.airflow_scheduler")
+    tables, tables_and_api = ("airflow-tables",), ("airflow-tables", "airflow-api")
     return [
         Service(
             "airflow-api",
             program("api-server"),
             answers,
-            needs=needs,
-            patience=300,
+            needs=tables,
+            ready_seconds=300,
             ports=(where.ports.airflow,),
         ),
         Service(
             "airflow-scheduler",
-            program("scheduler", "--skip-serve-logs", after=alone),
-            beats("scheduler"),
-            needs=late,
-            patience=300,
+            program("scheduler", "--skip-serve-logs", before=scheduler),
+            sends_heartbeats("scheduler"),
+            needs=tables_and_api,
+            ready_seconds=300,
         ),
-        Service("airflow-dags", program("dag-processor"), beats("dag_processor"), needs=needs, patience=300),
+        Service(
+            "airflow-dags",
+            program("dag-processor"),
+            sends_heartbeats("dag_processor"),
+            needs=tables,
+            ready_seconds=300,
+        ),
         Service(
             "airflow-triggerer",
             program("triggerer", "--skip-serve-logs"),
-            beats("triggerer"),
-            needs=late,
-            patience=300,
+            sends_heartbeats("triggerer"),
+            needs=tables_and_api,
+            ready_seconds=300,
         ),
     ]

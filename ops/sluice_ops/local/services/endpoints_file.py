@@ -1,4 +1,4 @@
-"""`endpoints.json` of the embedded platform: written at each start, read by every other process of Sluice."""
+"""Write the embedded platform's `endpoints.json` at each start. Every process of Sluice reads it."""
 
 import json
 
@@ -11,13 +11,14 @@ from sluice_ops.site.files import write_private
 
 
 def write(where: Layout, pipeline: str, *, users: bool, roles: bool) -> Endpoints:
-    """Write the file, with credentials made where there are none; `users`: Kafka asks for one; `roles`: PostgreSQL has them.
+    """Write the file, and create missing credentials.
 
-    Without roles everybody works as PostgreSQL's superuser: parts that are started alone, for tests and benches.
+    `users`: Kafka asks for a user. `roles`: PostgreSQL has roles. Without roles, every process is
+    PostgreSQL's superuser: parts that run alone, for tests and benches.
     """
     ports, keys = where.ports, where.secrets()
     address = f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice"
-    found = Endpoints(
+    endpoints = Endpoints(
         kafka=kafka_users.address(where) if users else f"{ADDRESS}:{ports.kafka}",
         zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
         postgres=without_user(address, where.postgres_users) if roles else address,
@@ -28,6 +29,6 @@ def write(where: Layout, pipeline: str, *, users: bool, roles: bool) -> Endpoint
         access=credentials.make(where.credentials),
         spark_secret=keys.spark,
     )
-    write_private(where.endpoints, json.dumps(json.loads(found.model_dump_json()), indent=2))
+    write_private(where.endpoints, json.dumps(json.loads(endpoints.model_dump_json()), indent=2))
     (where.home / "port-base").write_text(str(ports.zookeeper - 1))
-    return found
+    return endpoints

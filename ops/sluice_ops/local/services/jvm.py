@@ -1,4 +1,4 @@
-"""How the platform's own small Java services are started: little memory, quick to start, class data kept from the first run."""
+"""Options of the platform's small Java services: little memory, a fast start from an AOT cache."""
 
 from pathlib import Path
 
@@ -19,7 +19,11 @@ logger.quiet.level = warn
 
 
 def log_config(where: Layout, name: str = "log4j2", also: str = "") -> str:
-    """Write the logging configuration of all of them: to standard output, which supervisord keeps and rotates; `also` is one's own."""
+    """Write a logging configuration, and return the JVM's option for it.
+
+    Logs go to standard output; supervisord stores and rotates them. `also` adds lines for one
+    service.
+    """
     path, text = where.conf / f"{name}.properties", LOG4J + also
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
@@ -27,9 +31,11 @@ def log_config(where: Layout, name: str = "log4j2", also: str = "") -> str:
 
 
 def options(where: Layout, name: str, heap: int, *, busy: bool = False, logs: str | None = None) -> list[str]:
-    """Return the options of a small service: `heap` MiB, one collector thread, and the first compiler only, unless it has much to do.
+    """Return the options of a small service: `heap` MiB and one collector thread.
 
-    The first run leaves a cache when it ends, from which later ones start in half the time. `logs` is what `log_config` has given.
+    A busy service uses both compilers, other services only the first one. The first run writes an
+    AOT cache when it ends; later runs start from the cache in half the time. `logs` is a result of
+    `log_config`.
     """
     cache = where.archives / f"{name}.aot"
     return [
@@ -47,5 +53,5 @@ def options(where: Layout, name: str, heap: int, *, busy: bool = False, logs: st
 
 
 def classpath(folder: Path, *patterns: str) -> str:
-    """Name the jars that a service needs, in an order that stays the same."""
+    """Return the class path of the jars that match the patterns, always in the same order."""
     return ":".join(str(jar) for pattern in patterns for jar in sorted(folder.glob(pattern)))

@@ -1,4 +1,4 @@
-"""Kafka: one broker that is its own controller (KRaft), out of the locked jars."""
+"""Kafka: one broker from the locked jars, which is also its own controller (KRaft)."""
 
 import subprocess
 import uuid
@@ -19,17 +19,23 @@ from sluice_ops.site.java import JAVA, STARTED_OFTEN
 
 HEAP = 320
 ROOM = 256
-"""MiB that have to be free when the broker starts. On a full disk it takes its own metadata for corrupt and begins with none: every stream
-would be gone. A running one stops when the disk is full, and has lost nothing."""
+"""MiB of free disk before the broker starts.
+
+A broker that starts on a full disk treats its metadata as corrupt, and starts without metadata, so
+all streams would be lost. A running broker stops when the disk is full, and loses nothing.
+"""
 _WAIT_FOR_ROOM = (
-    'while free=$(df -Pm "$0" | { read -r _; read -r _ _ _ free _; echo "$free"; }); [ "$free" -lt "$1" ]; do '
-    'echo "kafka waits for room: $free MiB are free at $0, and $1 are needed; started on a full disk it would lose its streams"; '
-    'sleep 5; done; shift; exec "$@"'
+    'while free=$(df -Pm "$0" | { read -r _; read -r _ _ _ free _; echo "$free"; }); [ "$free" -lt "$1" ]; '
+    'do echo "kafka waits for disk space: $free MiB are free at $0, $1 are needed; a start on a full disk '
+    'would lose all streams; make room"; sleep 5; done; shift; exec "$@"'
 )
 
 
 def properties(where: Layout, *, users: bool) -> str:
-    """Write the broker's configuration: everything replicated once, few threads, small buffers; `users`: it asks for one."""
+    """Return the broker's configuration: one replica, few threads, small buffers.
+
+    `users`: the broker asks for a user.
+    """
     protocol = kafka_users.PROTOCOL if users else "PLAINTEXT"
     client, quorum = f"{ADDRESS}:{where.ports.kafka}", f"{ADDRESS}:{where.ports.kafka_controller}"
     return f"""\
@@ -63,8 +69,11 @@ log.cleaner.dedupe.buffer.size=16777216
 {kafka_users.settings(where) if users else ""}"""
 
 
-def asks(where: Layout, states: dict[str, dict[str, Any]], *, otherwise: bool) -> bool:
-    """Tell whether the broker asks for users: one that runs as it was started, since its clients know it so."""
+def asks_for_users(where: Layout, states: dict[str, dict[str, Any]], *, otherwise: bool) -> bool:
+    """Return True if the running broker was started with users; `otherwise` if no broker runs.
+
+    A running broker keeps its setting, because its clients use it.
+    """
     config = _config(where)
     if states.get("kafka", {}).get("statename", "STOPPED") in STOPPED or not config.exists():
         return otherwise
@@ -76,7 +85,7 @@ def _config(where: Layout) -> Path:
 
 
 def service(where: Layout, *, users: bool) -> Service:
-    """Describe the broker; with `users` it asks for one, and keeps access lists."""
+    """Return the broker as a service; with `users`, it asks for a user and has access lists."""
     config, data = _config(where), where.data / "kafka"
     program = (str(JAVA),)
     jars = f"{where.broker_jars}/*"
@@ -92,24 +101,29 @@ def service(where: Layout, *, users: bool) -> Service:
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            message = f"kafka: {data} could not be formatted: {(done.stderr or done.stdout).strip()[-400:]}"
+            message = (
+                f"Kafka could not format its data folder {data}: "
+                f"{(done.stderr or done.stdout).strip()[-400:]}; correct the cause and start again"
+            )
             raise PlatformError(message)
 
     def ready() -> None:
-        told = kafka_users.admin(where) if users else {"bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}"}
-        client = AdminClient({**told, "log_level": 0, "socket.timeout.ms": 2000})
+        settings = (
+            kafka_users.admin(where) if users else {"bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}"}
+        )
+        client = AdminClient({**settings, "log_level": 0, "socket.timeout.ms": 2000})
         try:
-            found = client.list_topics(timeout=2)
+            metadata = client.list_topics(timeout=2)
         except KafkaException as error:
-            message = f"metadata was not answered: {error.args[0].str()}"
+            message = f"the broker does not answer a metadata request: {error.args[0].str()}"
             raise NotReadyError(message) from error
-        if not found.brokers:
+        if not metadata.brokers:
             message = "no broker has registered"
             raise NotReadyError(message)
 
     def after() -> None:
         if users:
-            kafka_users.make(where)
+            kafka_users.create_all(where)
 
     broker = (
         *program,

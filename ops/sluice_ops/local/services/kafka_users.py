@@ -1,7 +1,7 @@
-"""The embedded Kafka's users: their passwords, what the broker's configuration says of them, and what it is told once it answers.
+"""The embedded Kafka's users: their passwords, the broker's configuration, and their creation.
 
-The broker knows its admin by its configuration (PLAIN), or nobody could make the others. All others prove with SCRAM, which shows no
-password to whoever answers at the port.
+The configuration contains the admin (PLAIN), who creates the other users. All others log in with
+SCRAM, which does not reveal the password to a false broker.
 """
 
 import secrets
@@ -27,12 +27,14 @@ from sluice_ops.site.files import write_private
 from sluice_ops.site.installation import PlatformError
 
 PROTOCOL = "SASL_PLAINTEXT"
-"""Users without TLS: it listens on loopback."""
+"""Users without TLS: the broker listens on loopback only."""
 ADMIN = "admin"
 BYTES = 24
+"""Random bytes in a password."""
 ROUNDS = 4096
-"""The least that SCRAM takes: passwords are random, and nobody can try them all."""
+"""SCRAM's minimum of iterations: enough, because nobody can try all random passwords."""
 SECONDS = 20.0
+"""Limit for the broker to create a user or an access list."""
 LOGIN = "org.apache.kafka.common.security"
 PUBLISHES = (
     (ResourceType.BROKER, "kafka-cluster", (AclOperation.CREATE, AclOperation.ALTER)),
@@ -47,27 +49,30 @@ PUBLISHES = (
         ),
     ),
 )
-"""What the publisher may do from the start; it grants the rest."""
+"""The first rights of the publisher, who grants all other rights."""
 
 
 def address(where: Layout) -> str:
-    """Return the broker's address, with passwords made where there are none."""
-    found = f"sasl://{ADDRESS}:{where.ports.kafka}?users={quote(str(where.kafka_users))}"
+    """Return the broker's address, and create missing passwords."""
+    url = f"sasl://{ADDRESS}:{where.ports.kafka}?users={quote(str(where.kafka_users))}"
     try:
-        brokers(found)
+        brokers(url)
     except BrokersError as error:
-        message = f"{where.home}: Kafka's clients cannot read a password there; set SLUICE_HOME to one without : {{ }} \" \\ in its path"
+        message = (
+            f"Kafka's clients cannot read passwords below {where.home}; "
+            'set SLUICE_HOME to a folder without : { } " \\ in its path'
+        )
         raise PlatformError(message) from error
     for user in User:
-        kept = where.kafka_users / f"{user}.properties"
-        if not kept.exists():
-            write_private(kept, f"password={secrets.token_urlsafe(BYTES)}\n")
+        file = where.kafka_users / f"{user}.properties"
+        if not file.exists():
+            write_private(file, f"password={secrets.token_urlsafe(BYTES)}\n")
     where.kafka_users.chmod(0o700)
-    return found
+    return url
 
 
 def admin(where: Layout) -> dict[str, Any]:
-    """Return what a client of the admin's is told."""
+    """Return the client settings of the admin."""
     return {
         "bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}",
         "security.protocol": PROTOCOL,
@@ -78,39 +83,45 @@ def admin(where: Layout) -> dict[str, Any]:
 
 
 def settings(where: Layout) -> str:
-    """Say in the broker's configuration who is asked for what; the admin's password is in it. The broker's own two sides speak as it."""
+    """Return the part of the broker's configuration about users; it contains the admin's password.
+
+    The broker and its controller talk to each other as the admin.
+    """
     password = where.secrets().kafka
-    known = f'{LOGIN}.plain.PlainLoginModule required username="{ADMIN}" password="{password}" user_{ADMIN}="{password}";'
+    login = (
+        f'{LOGIN}.plain.PlainLoginModule required username="{ADMIN}" password="{password}" '
+        f'user_{ADMIN}="{password}";'
+    )
     return f"""\
 listener.security.protocol.map={PROTOCOL}:{PROTOCOL},CONTROLLER:{PROTOCOL}
 sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
 sasl.mechanism.controller.protocol=PLAIN
 listener.name.controller.sasl.enabled.mechanisms=PLAIN
-listener.name.controller.plain.sasl.jaas.config={known}
-listener.name.{PROTOCOL.lower()}.plain.sasl.jaas.config={known}
+listener.name.controller.plain.sasl.jaas.config={login}
+listener.name.{PROTOCOL.lower()}.plain.sasl.jaas.config={login}
 listener.name.{PROTOCOL.lower()}.scram-sha-512.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:{ADMIN}
 """
 
 
-def make(where: Layout) -> None:
-    """Make the users of the embedded broker, with the passwords that are kept for them."""
+def create_all(where: Layout) -> None:
+    """Create the users of the embedded broker, with the passwords in their files."""
     passwords = {user: brokers(with_user(address(where), user)).client["sasl.password"] for user in User}
-    introduce(AdminClient({**admin(where), "log_level": 0}), passwords)
+    create(AdminClient({**admin(where), "log_level": 0}), passwords)
 
 
-def introduce(client: AdminClient, passwords: dict[User, str]) -> None:
-    """Make users, and let the publisher publish; the same again is fine."""
-    how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ROUNDS)
-    made = client.alter_user_scram_credentials(
+def create(client: AdminClient, passwords: dict[User, str]) -> None:
+    """Create users, and give the publisher its first rights; repeating is harmless."""
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ROUNDS)
+    users = client.alter_user_scram_credentials(
         [
-            UserScramCredentialUpsertion(user.value, how, password.encode())
+            UserScramCredentialUpsertion(user.value, scram, password.encode())
             for user, password in passwords.items()
         ]
     )
-    granted = client.create_acls(
+    rights = client.create_acls(
         [
             AclBinding(
                 kind,
@@ -125,5 +136,5 @@ def introduce(client: AdminClient, passwords: dict[User, str]) -> None:
             for operation in operations
         ]
     )
-    for future in (*made.values(), *granted.values()):
+    for future in (*users.values(), *rights.values()):
         future.result(SECONDS)

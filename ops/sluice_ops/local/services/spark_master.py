@@ -1,4 +1,4 @@
-"""The Spark master: it forgets nothing when it is killed, and comes back with its applications and workers."""
+"""The Spark master: a killed one recovers its applications and workers from disk."""
 
 import json
 import shutil
@@ -12,10 +12,11 @@ from sluice_ops.site.files import write_private
 from sluice_ops.site.java import JAVA
 
 MANY_FAILURES = 1_000_000
+"""Failed executors after which the master removes an application: in effect never."""
 
 
 def service(where: Layout) -> Service:
-    """Describe the master."""
+    """Return the master as a service."""
     ports, state = where.ports, where.data / "spark"
     page = f"http://{ADDRESS}:{ports.spark_page}/json/"
     config = where.conf / "spark-master.conf"
@@ -24,11 +25,12 @@ def service(where: Layout) -> Service:
         with urllib.request.urlopen(page, timeout=2) as answer:
             status = json.load(answer)["status"]
         if status != "ALIVE":
-            message = f"it says that it is {status}"
+            message = f"the master reports the status {status}"
             raise NotReadyError(message)
 
     def prepare() -> None:
-        # What a killed master has to remember is younger than this: supervisord brings it back without coming here.
+        # `up` starts with empty state; supervisord restarts a killed master without `prepare`, with
+        # its state
         shutil.rmtree(state, ignore_errors=True)
         state.mkdir(parents=True)
         settings = {
@@ -48,8 +50,8 @@ def service(where: Layout) -> Service:
 
     command = (
         str(JAVA), *jvm.options(where, "spark-master", 256), "-cp", f"{where.spark_jars}/*",
-        "org.apache.spark.deploy.master.Master", "--host", ADDRESS, "--port", str(ports.spark), "--webui-port", str(ports.spark_page),
-        "--properties-file", str(config),
+        "org.apache.spark.deploy.master.Master", "--host", ADDRESS, "--port", str(ports.spark),
+        "--webui-port", str(ports.spark_page), "--properties-file", str(config),
     )  # fmt: skip
     environment = {"SPARK_HOME": str(where.spark_home), "SPARK_LOCAL_IP": ADDRESS}
     return Service(

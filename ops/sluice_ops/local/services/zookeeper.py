@@ -1,4 +1,4 @@
-"""ZooKeeper, the one channel through which every step speaks: one server, out of pyspark's jars."""
+"""ZooKeeper: one server from pyspark's jars. It holds the channel, which carries all decisions."""
 
 import logging
 import socket
@@ -14,8 +14,9 @@ from sluice_ops.site import credentials
 from sluice_ops.site.java import JAVA
 
 JARS = (
-    "zookeeper-*.jar", "slf4j-api-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j2-impl-*.jar", "metrics-core-*.jar",
-    "snappy-java-*.jar", "javax.servlet-api-*.jar", "commons-cli-*.jar", "commons-io-*.jar", "netty-*.jar",
+    "zookeeper-*.jar", "slf4j-api-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j2-impl-*.jar",
+    "metrics-core-*.jar", "snappy-java-*.jar", "javax.servlet-api-*.jar", "commons-cli-*.jar",
+    "commons-io-*.jar", "netty-*.jar",
 )  # fmt: skip
 REFUSED = """\
 appender.refused.type = RollingFile
@@ -34,14 +35,15 @@ logger.refused.level = error
 logger.refused.additivity = false
 logger.refused.appenderRef.refused.ref = refused
 """
-"""Of ZooKeeper's audit log what was not done: who wanted it, from where, and with which node; of several at once it does not name them."""
+"""Logging of refused requests from ZooKeeper's audit log: user, address and node.
+
+For a refused transaction, the log does not name the nodes.
+"""
 
 
 def make_chroot(hosts: str, chroot: str) -> None:
-    """Make a pipeline's chroot, which none of its own connections can; one that is there is fine."""
-    silent = logging.getLogger(
-        "sluice.platform.zookeeper"
-    )  # a connection that we close is no news to the user
+    """Create a pipeline's chroot if it does not exist; connections below the chroot cannot."""
+    silent = logging.getLogger("sluice.platform.zookeeper")  # kazoo would log the close as a lost connection
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
     client = KazooClient(hosts=hosts, logger=silent)
@@ -53,27 +55,32 @@ def make_chroot(hosts: str, chroot: str) -> None:
         client.close()
 
 
-def ask(port: int, word: str) -> str:
-    """Ask the server one of its four-letter words."""
+def send_command(port: int, word: str) -> str:
+    """Send one of ZooKeeper's four-letter commands, and return the response."""
     with socket.create_connection((ADDRESS, port), timeout=5) as link:
         link.sendall(word.encode())
         return b"".join(iter(lambda: link.recv(65536), b"")).decode()
 
 
 def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = True) -> Service:
-    """Describe the server, with the chroot of `pipeline` and `heap` MiB; `guarded`, what is below that has the table's access lists."""
+    """Return the server as a service, with the chroot of `pipeline` and `heap` MiB of heap.
+
+    `guarded`: the nodes below the chroot have access lists.
+    """
     config, port = where.conf / "zoo.cfg", where.ports.zookeeper
 
     def prepare() -> None:
         config.write_text(
             f"dataDir={where.data / 'zookeeper'}\nclientPort={port}\nclientPortAddress={ADDRESS}\n"
-            "tickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=ruok,srvr,mntr\n"
-            f"autopurge.snapRetainCount=3\nautopurge.purgeInterval=1\npreAllocSize=4096\naudit.enable={str(guarded).lower()}\n"
+            "tickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            "4lw.commands.whitelist=ruok,srvr,mntr\n"
+            "autopurge.snapRetainCount=3\nautopurge.purgeInterval=1\npreAllocSize=4096\n"
+            f"audit.enable={str(guarded).lower()}\n"
         )
 
     def ready() -> None:
-        if ask(port, "ruok") != "imok":
-            message = "ruok was not answered with imok"
+        if send_command(port, "ruok") != "imok":
+            message = "ZooKeeper does not answer the command ruok with imok"
             raise NotReadyError(message)
 
     def after() -> None:
@@ -87,7 +94,8 @@ def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = Tru
 
     logs = jvm.log_config(where, "zookeeper-log4j2", REFUSED)
     command = (
-        str(JAVA), *jvm.options(where, "zookeeper", heap, logs=logs), f"-Dsluice.refused={where.logs / 'refused.log'}",
-        "-cp", jvm.classpath(where.spark_jars, *JARS), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
+        str(JAVA), *jvm.options(where, "zookeeper", heap, logs=logs),
+        f"-Dsluice.refused={where.logs / 'refused.log'}", "-cp", jvm.classpath(where.spark_jars, *JARS),
+        "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
     )  # fmt: skip
     return Service("zookeeper", Program(command, nice=-5), ready, prepare, after, ports=(port,))

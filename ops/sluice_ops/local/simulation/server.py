@@ -1,4 +1,7 @@
-"""The throw-away ZooKeeper: the platform's own service, in a temporary folder and on a free port. Called by `run`."""
+"""The throw-away ZooKeeper: the platform's own service, in a temporary folder and on a free port.
+
+Called by `run`.
+"""
 
 import socket
 import subprocess
@@ -49,14 +52,17 @@ class Server:
 
     def wait(self) -> None:
         """Wait until it answers, and make the chroot."""
-        end = time.monotonic() + self._service.patience
+        end = time.monotonic() + self._service.ready_seconds
         while True:
             try:
                 self._service.ready()
                 break
             except (OSError, NotReadyError) as error:
                 if self._process.poll() is not None or time.monotonic() > end:
-                    message = f"the simulation's ZooKeeper does not start: {error}; its log ends with\n{self._log.read_text()[-1000:]}"
+                    message = (
+                        f"the simulation's ZooKeeper does not start: {error}; "
+                        f"its log ends with\n{self._log.read_text()[-1000:]}"
+                    )
                     raise PlatformError(message) from error
                 time.sleep(0.05)
         self._service.after()
@@ -69,7 +75,9 @@ class Server:
     def figures(self) -> dict[str, int]:
         """Return what it holds."""
         said = dict(
-            line.split("\t", 1) for line in zookeeper.ask(self._port, "mntr").splitlines() if "\t" in line
+            line.split("\t", 1)
+            for line in zookeeper.send_command(self._port, "mntr").splitlines()
+            if "\t" in line
         )
         return {name: int(said[key]) for name, key in FIGURES.items()}
 

@@ -1,4 +1,4 @@
-"""Run a command that a start needs once, so that Ctrl-C and another step's failure end it too, with all that it has started."""
+"""Run a command of a start; Ctrl-C or another step's failure kills it with all its children."""
 
 import os
 import signal
@@ -14,16 +14,20 @@ POLL_SECONDS = 0.1
 
 
 def run_to_end(
-    command: list[str], environment: dict[str, str], log: Path, halt: threading.Event, patience: float
+    command: list[str], environment: dict[str, str], log: Path, halt: threading.Event, seconds: float
 ) -> None:
-    """Return when it has ended well; PlatformError quotes the end of its log otherwise."""
+    """Return when the command has succeeded; `seconds` is its time limit.
+
+    PlatformError quotes the end of the log if the command fails or takes longer. HaltedError if
+    `halt` is set.
+    """
     with log.open("w") as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
-    until = time.monotonic() + patience
+    deadline = time.monotonic() + seconds
     try:
-        while process.poll() is None and time.monotonic() < until:
+        while process.poll() is None and time.monotonic() < deadline:
             if halt.wait(POLL_SECONDS):
                 raise HaltedError
     finally:
@@ -32,7 +36,13 @@ def run_to_end(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode != 0:
-        end = "".join(f"\n    {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-        how = f"was ended after {patience:.0f} s" if late else f"has failed (exit code {process.returncode})"
-        message = f"`{' '.join(command)}` {how}. The end of {log}:{end}"
+        last = "".join(f"\n    {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        outcome = (
+            f"took longer than {seconds:.0f} s and was killed"
+            if late
+            else f"failed (exit code {process.returncode})"
+        )
+        message = (
+            f"`{' '.join(command)}` {outcome}. Correct the cause and start again. The end of {log}:{last}"
+        )
         raise PlatformError(message)

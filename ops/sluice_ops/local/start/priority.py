@@ -1,8 +1,9 @@
-"""Who comes first when the processors are busy: control groups for what runs under supervisord, beside the hosts' units.
+"""Control groups that let services such as Kafka go first when the processors are busy.
 
-The kernel divides the processors between sessions before it looks at `nice`, and everything under supervisord is one session: Kafka would
-wait behind Airflow's imports, and all of them together behind the units. So what records go through has a group of its own, and what gives
-way has a small one. Without root or writable groups only `nice` is left.
+The kernel divides processors between sessions before it applies `nice`, and all programs under
+supervisord are one session. Without groups, Kafka would wait for Airflow's imports, and all
+services together for slots and drivers. So services that records pass through have their own group,
+and background programs have a small one. Without root or writable groups, only `nice` works.
 """
 
 import os
@@ -15,19 +16,19 @@ from sluice_ops.local.layout import Layout
 
 SERVICES, BACKGROUND = "services", "background"
 SHARES = {SERVICES: 1.0, BACKGROUND: 0.25}
-"""What each group weighs, against all units of the machine together."""
+"""The weight of each group, relative to all slots and drivers of the machine together."""
 _JOIN = 'echo $$ > "$0"; exec "$@"'
 
 
 def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
-    """Make the groups, where this user may."""
-    found = find_trees(mounts)
-    if found is None:
+    """Create the groups, if this user may."""
+    trees = find_trees(mounts)
+    if trees is None:
         return
-    version, root = found.version, found.at[CPU]
+    version, root = trees.version, trees.at[CPU]
     with suppress(OSError):
         if version is V2:
-            (root / "cgroup.subtree_control").write_text(found.handed_down())
+            (root / "cgroup.subtree_control").write_text(trees.subtree_control())
         for name, share in SHARES.items():
             group = _group(where, name, root)
             group.mkdir(exist_ok=True)
@@ -35,25 +36,31 @@ def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
 
 
 def remove(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
-    """Remove the groups once they are empty."""
-    if (found := find_trees(mounts)) is not None:
+    """Remove the groups that are empty."""
+    if (trees := find_trees(mounts)) is not None:
         for name in SHARES:
             with suppress(OSError):
-                _group(where, name, found.at[CPU]).rmdir()
+                _group(where, name, trees.at[CPU]).rmdir()
 
 
 def in_group(
     where: Layout, name: str, command: tuple[str, ...], mounts: Path = Path("/proc/mounts")
 ) -> tuple[str, ...]:
-    """Return a command that starts `command`, and with it all that it starts, in a group."""
-    if (found := find_trees(mounts)) is None:
+    """Return a command that runs `command` and its children in a group.
+
+    The command is unchanged if this user may not use the group.
+    """
+    if (trees := find_trees(mounts)) is None:
         return command
-    joins = _group(where, name, found.at[CPU]) / "cgroup.procs"
-    return ("sh", "-c", _JOIN, str(joins), *command) if os.access(joins, os.W_OK) else command
+    procs = _group(where, name, trees.at[CPU]) / "cgroup.procs"
+    return ("sh", "-c", _JOIN, str(procs), *command) if os.access(procs, os.W_OK) else command
 
 
 def niced(where: Layout, command: tuple[str, ...], nice: int) -> tuple[str, ...]:
-    """Return a command that starts `command` so that it gives way by `nice`, in the background if that is above 0."""
+    """Return a command that runs `command` with this niceness; above 0 in the background group.
+
+    A niceness below 0 needs root; without root, the command is unchanged.
+    """
     if nice > 0:
         return in_group(where, BACKGROUND, ("nice", "-n", str(nice), *command))
     return ("nice", "-n", str(nice), *command) if nice < 0 and os.geteuid() == 0 else command

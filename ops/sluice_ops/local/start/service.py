@@ -1,4 +1,4 @@
-"""What the platform knows of one service: how it is prepared, which program runs it, and how one sees that it answers."""
+"""The description of a service: its program, its preparation, and the check that it answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class NotReadyError(Exception):
-    """The service does not answer yet; the message says what was asked. Temporary."""
+    """The service does not answer yet; the message says why. Temporary."""
 
 
 def nothing() -> None:
@@ -21,31 +21,34 @@ class Program:
     environment: dict[str, str] = field(default_factory=dict)
     directory: Path | None = None
     user: str | None = None
-    """Whom it runs as; None for whoever started the platform."""
+    """The user of the process; None: the user who started the platform."""
     nice: int = 0
-    """How much it gives way when the processors are busy: -20 to 19."""
+    """The niceness, from -20 (first) to 19 (last)."""
     once: bool = False
-    """It ends by itself when it has done its part, and is not started again then."""
+    """The program ends by itself, and supervisord does not restart it."""
     stop_signal: str = "TERM"
     stop_seconds: int = 15
 
 
 @dataclass(frozen=True)
 class Service:
-    """One program with everything around it."""
+    """One service of the platform."""
 
     name: str
     program: Program
     ready: Callable[[], None]
-    """Ask it something real; any exception means not yet."""
+    """Send a real request; any exception means that the service does not answer yet."""
     prepare: Callable[[], None] = nothing
-    """Make what it needs on disk: configuration, an initial database. Called before `up` starts it, never while it runs."""
+    """Create files on disk, such as a configuration or a database.
+
+    `up` calls this before it starts the service, never while the service runs.
+    """
     after: Callable[[], None] = nothing
-    """Make what others need of it once it answers: a database, a chroot."""
+    """Create what other services need, such as a database or a chroot, once the service answers."""
     needs: tuple[str, ...] = ()
-    """Services and steps that have to be ready before it starts."""
-    patience: float = 120.0
-    """Seconds until it has to answer."""
+    """Services and steps that must be ready before this one starts."""
+    ready_seconds: float = 120.0
+    """Limit for the service to answer after its start."""
     ports: tuple[int, ...] = ()
     advice: str = ""
-    """What to do when it does not come up, beyond reading its log."""
+    """The next step if the service does not start, in addition to its log."""

@@ -1,4 +1,4 @@
-"""Turn services into steps: prepare, start under supervisord, wait until it answers, make what others need of it."""
+"""Make a step of each service: prepare, start under supervisord, wait for an answer, finish."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ LOG_LINES = 12
 
 
 class HaltedError(Exception):
-    """Another step has failed, or the user has pressed Ctrl-C: this one was given up."""
+    """The step was given up, because another step failed or the user pressed Ctrl-C."""
 
 
 def steps_of(where: Layout, supervisor: Supervisor, services: Iterable[Service]) -> list[Step]:
@@ -27,27 +27,30 @@ def steps_of(where: Layout, supervisor: Supervisor, services: Iterable[Service])
 def _starter(where: Layout, supervisor: Supervisor, service: Service) -> Callable[[threading.Event], str]:
     def act(halt: threading.Event) -> str:
         info = supervisor.states().get(service.name, {})
-        ran = info.get("statename") == "RUNNING"
-        if not ran:
+        running = info.get("statename") == "RUNNING"
+        if not running:
             service.prepare()
             if halt.is_set():
                 raise HaltedError
             supervisor.start(service.name)
         wait_ready(where, supervisor, service, halt)
         service.after()
-        return "ran already" if ran else "started"
+        return "already running" if running else "started"
 
     return act
 
 
 def wait_ready(where: Layout, supervisor: Supervisor, service: Service, halt: threading.Event) -> None:
-    """Return when the service answers; raise with its last words when it does not."""
-    until = time.monotonic() + service.patience
+    """Return when the service answers; PlatformError quotes the end of its log if it does not.
+
+    HaltedError if `halt` is set.
+    """
+    deadline = time.monotonic() + service.ready_seconds
     first_pid = supervisor.states().get(service.name, {}).get("pid")
     while True:
         try:
             service.ready()
-        except Exception as error:  # noqa: BLE001  whatever it is, the service does not answer yet
+        except Exception as error:  # noqa: BLE001  any error means that the service does not answer yet
             reason = str(error).strip() or type(error).__name__
         else:
             return
@@ -55,24 +58,23 @@ def wait_ready(where: Layout, supervisor: Supervisor, service: Service, halt: th
             raise HaltedError
         info = supervisor.states().get(service.name, {})
         if info.get("statename") in STOPPED or info.get("pid") != first_pid:
-            raise PlatformError(
-                _failure(where, service, f"has ended ({info.get('description') or info.get('statename')})")
-            )
-        if time.monotonic() > until:
-            raise PlatformError(
-                _failure(where, service, f"does not answer after {service.patience:.0f} s: {reason}")
-            )
+            state = info.get("description") or info.get("statename")
+            raise PlatformError(_failure(where, service, f"ended during its start ({state})"))
+        if time.monotonic() > deadline:
+            event = f"did not answer within {service.ready_seconds:.0f} s: {reason}"
+            raise PlatformError(_failure(where, service, event))
 
 
-def _failure(where: Layout, service: Service, what: str) -> str:
+def _failure(where: Layout, service: Service, event: str) -> str:
     log = log_of(where, service.name)
     lines = (
         [line for line in log.read_text(errors="replace").splitlines() if not is_of_cache(line)]
         if log.exists()
         else []
     )
-    quoted = "".join(f"\n    {line}" for line in lines[-LOG_LINES:]) or "\n    (its log is empty)"
+    last = "".join(f"\n    {line}" for line in lines[-LOG_LINES:]) or "\n    (the log is empty)"
     advice = (
-        service.advice or "Mend what the log says and run it again; what has started stays until `make down`."
+        service.advice
+        or "Correct the cause and start again; services that have started run until `make down`."
     )
-    return f"{service.name} {what}. The end of {log}:{quoted}\n  {advice}"
+    return f"{service.name} {event}. The end of {log}:{last}\n  {advice}"

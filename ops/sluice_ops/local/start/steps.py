@@ -1,4 +1,7 @@
-"""Run the steps of a start side by side: each as soon as what it needs is done; the first failure ends them all."""
+"""Run the steps of a start in parallel, each once the steps that it needs are done.
+
+The first failure ends all steps.
+"""
 
 import signal
 import threading
@@ -13,17 +16,18 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do."""
+    """One step of a start."""
 
     name: str
     act: Callable[[threading.Event], str]
-    """Do it, and return what to tell about it; stop early when the event is set."""
+    """Carry the step out, and return its result as text; stop early if the event is set."""
     needs: tuple[str, ...] = ()
+    """Names of the steps that must be done before."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """When a step began and ended, in seconds from the start of the whole, and what it said."""
+    """A finished step: its begin and end, in seconds from the start, and its result as text."""
 
     name: str
     began: float
@@ -32,39 +36,44 @@ class Timing:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration in seconds."""
         return self.ended - self.began
 
 
 class UnknownNeedError(Exception):
-    """A step needs one that is not there, or itself."""
+    """A step needs an unknown step, or directly or indirectly itself."""
 
 
 def check(steps: Sequence[Step]) -> None:
-    """Refuse a set of steps that cannot be finished."""
+    """Raise UnknownNeedError if some steps could never start."""
     done: set[str] = set()
     waiting = list(steps)
     while waiting:
-        able = [step for step in waiting if done.issuperset(step.needs)]
-        if not able:
+        startable = [step for step in waiting if done.issuperset(step.needs)]
+        if not startable:
             listed = ", ".join(
                 f"{step.name} (needs {', '.join(sorted(set(step.needs) - done))})" for step in waiting
             )
             message = f"these steps can never start: {listed}"
             raise UnknownNeedError(message)
-        done.update(step.name for step in able)
-        waiting = [step for step in waiting if step not in able]
+        done.update(step.name for step in startable)
+        waiting = [step for step in waiting if step not in startable]
 
 
 @contextmanager
-def _noted(numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[list[int]]:
-    """Yield a list that such signals are added to; an exception in their place could come while a lock is held that threads wait for."""
-    noted: list[int] = []
+def _record_signals(
+    numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+) -> Iterator[list[int]]:
+    """Yield a list that receives these signals instead of an exception.
+
+    An exception could come while this thread holds a lock that other threads wait for.
+    """
+    received: list[int] = []
     before = {
-        number: signal.signal(number, lambda number, _frame: noted.append(number)) for number in numbers
+        number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers
     }
     try:
-        yield noted
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -73,24 +82,25 @@ def _noted(numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)) 
 def run(
     steps: Sequence[Step], tell: Callable[[Timing], None], clock: Callable[[], float] = time.monotonic
 ) -> list[Timing]:
-    """Run them all and return their timings.
+    """Run all steps and return their timings; call `tell` after each step.
 
-    Raise what the first failing step raised, or KeyboardInterrupt at Ctrl-C and SIGTERM, after the others were told to stop and have ended.
+    Raises the exception of the first failing step, or KeyboardInterrupt at Ctrl-C and SIGTERM. In
+    both cases, the other steps are halted and have ended before.
     """
     check(steps)
-    begun = clock()
+    start = clock()
     halt = threading.Event()
     timings: dict[str, Timing] = {}
     waiting = list(steps)
     running: dict[Future[Timing], Step] = {}
 
     def perform(step: Step) -> Timing:
-        began = clock() - begun
-        said = step.act(halt)
-        return Timing(step.name, began, clock() - begun, said)
+        began = clock() - start
+        result = step.act(halt)
+        return Timing(step.name, began, clock() - start, result)
 
     with (
-        _noted() as interrupts,
+        _record_signals() as interrupts,
         ThreadPoolExecutor(max_workers=max(1, len(steps)), thread_name_prefix="step") as pool,
     ):
         try:

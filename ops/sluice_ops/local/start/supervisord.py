@@ -1,4 +1,7 @@
-"""Supervisord keeps the platform's programs running: its configuration, starting it, and speaking to it over its Unix socket."""
+"""Supervisord, which runs the platform's programs: its configuration, its start and its control.
+
+This module controls supervisord through its Unix socket.
+"""
 
 import os
 import subprocess
@@ -22,7 +25,11 @@ NO_WAIT = False
 
 
 def render(where: Layout, services: Iterable[Service]) -> str:
-    """Write supervisord's configuration. Nothing starts by itself: `up` starts each program when what it needs is there."""
+    """Return supervisord's configuration.
+
+    No program starts automatically: `up` starts each program once the services that it needs are
+    ready.
+    """
     user = "user=root\n" if os.geteuid() == 0 else ""
     head = f"""\
 [unix_http_server]
@@ -53,9 +60,12 @@ def _program(where: Layout, name: str, program: Program) -> str:
         "SLUICE_ENDPOINTS": str(where.endpoints),
     }
     environment |= program.environment
-    # supervisord takes the quotes off both ends of a value, of either kind
+    # supervisord removes quotation marks of both kinds from both ends of a value
     if quoted := [key for key, value in environment.items() if '"' in value or value != value.strip("'")]:
-        message = f"{name}: {', '.join(quoted)} holds a quotation mark, which supervisord cannot take; use a folder without one"
+        message = (
+            f"{name}: {', '.join(quoted)} contains a quotation mark, which supervisord does not support; "
+            "use a folder without quotation marks in its path"
+        )
         raise PlatformError(message)
     pairs = ",".join(f'{key}="{_escaped(value)}"' for key, value in environment.items())
     user = f"user={program.user}\n" if program.user else ""
@@ -89,18 +99,18 @@ def _quoted(part: str) -> str:
 
 
 def log_of(where: Layout, name: str) -> Path:
-    """Where a program's output goes."""
+    """Return the log file of a program's output."""
     return where.logs / f"{name}.log"
 
 
 class Supervisor:
-    """The running supervisord of one home."""
+    """The supervisord of one home, running or not."""
 
     def __init__(self, where: Layout) -> None:
-        """Speak to the one of `where`, whether it runs or not."""
+        """Control the supervisord of this installation."""
         self._where = where
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
+    def _call(self, method: str, *arguments: Any) -> Any:
         proxy = ServerProxy(
             "http://127.0.0.1",
             transport=SupervisorTransport(None, None, f"unix://{self._where.socket}"),
@@ -110,14 +120,18 @@ class Supervisor:
             return getattr(proxy.supervisor, method)(*arguments)
 
     def alive(self) -> bool:
-        """Tell whether it answers."""
+        """Return True if supervisord answers."""
         try:
-            return bool(self._ask("getState")["statename"] == "RUNNING")
+            return bool(self._call("getState")["statename"] == "RUNNING")
         except (OSError, HTTPException, Fault):
             return False
 
     def launch(self, services: Iterable[Service]) -> None:
-        """Start supervisord, or hand the running one its new configuration; programs that run and did not change stay as they are."""
+        """Start supervisord, or give the running one its new configuration.
+
+        Running programs whose configuration did not change are unaffected. PlatformError if
+        supervisord does not start.
+        """
         prepare(self._where)
         config = self._where.conf / "supervisord.conf"
         write_private(config, render(self._where, services))
@@ -129,56 +143,64 @@ class Supervisor:
             self._where, SERVICES, (str(self._where.python.parent / "supervisord"), "-c", str(config))
         )
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._where.home)
-        until = time.monotonic() + 15
+        deadline = time.monotonic() + 15
         while not self.alive():
-            if done.returncode != 0 or time.monotonic() > until:
-                said = [
+            if done.returncode != 0 or time.monotonic() > deadline:
+                errors = [
                     line for line in (done.stdout + done.stderr).splitlines() if line.startswith("Error")
                 ][:1]
-                reason = " ".join(said)[:200] or "no answer on its socket"
-                message = f"supervisord did not start: {reason}; log: {self._where.logs / 'supervisord.log'}"
+                reason = " ".join(errors)[:200] or "no answer on its socket"
+                message = (
+                    f"supervisord did not start: {reason}; correct the cause and start again; "
+                    f"log: {self._where.logs / 'supervisord.log'}"
+                )
                 raise PlatformError(message)
             time.sleep(0.05)
 
     def _reload(self) -> None:
-        added, changed, removed = self._ask("reloadConfig")[0]
+        added, changed, removed = self._call("reloadConfig")[0]
         for name in (*changed, *removed):
-            self._ask("stopProcessGroup", name)
-            self._ask("removeProcessGroup", name)
+            self._call("stopProcessGroup", name)
+            self._call("removeProcessGroup", name)
         for name in (*added, *changed):
-            self._ask("addProcessGroup", name)
+            self._call("addProcessGroup", name)
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """Return what it knows of every program, by name; nothing when it does not run."""
+        """Return supervisord's information on each program, by name; empty if it does not run."""
         try:
-            return {info["name"]: info for info in self._ask("getAllProcessInfo")}
+            return {info["name"]: info for info in self._call("getAllProcessInfo")}
         except (OSError, HTTPException, Fault):
             return {}
 
     def start(self, name: str) -> None:
-        """Start a program; one that runs already stays."""
+        """Start a program unless it runs already; do not wait for it."""
         try:
-            self._ask("startProcess", name, NO_WAIT)
+            self._call("startProcess", name, NO_WAIT)
         except Fault as fault:
             if fault.faultCode != Faults.ALREADY_STARTED:
-                message = f"{name}: cannot be started ({fault.faultString}); log: {log_of(self._where, name)}"
+                message = (
+                    f"supervisord cannot start {name} ({fault.faultString}); log: {log_of(self._where, name)}"
+                )
                 raise PlatformError(message) from fault
 
     def stop(self, name: str, *, wait: bool = True) -> None:
-        """Stop a program; one that does not run is fine."""
+        """Stop a program if it runs; `wait`: return when it has ended."""
         try:
-            self._ask("stopProcess", name, wait)
+            self._call("stopProcess", name, wait)
         except Fault as fault:
             if fault.faultCode not in (Faults.NOT_RUNNING, Faults.BAD_NAME):
                 raise
 
-    def shutdown(self, patience: float = 60.0) -> None:
-        """Stop every program and supervisord itself; return when it is gone."""
-        pid = self._ask("getPID")
-        self._ask("shutdown")
-        until = time.monotonic() + patience
+    def shutdown(self, seconds: float = 60.0) -> None:
+        """Stop all programs and supervisord; PlatformError if they do not end within `seconds`."""
+        pid = self._call("getPID")
+        self._call("shutdown")
+        deadline = time.monotonic() + seconds
         while Path(f"/proc/{pid}").exists():
-            if time.monotonic() > until:
-                message = f"supervisord (pid {pid}) has not ended within {patience:.0f} s; what is left: {self.states()}"
+            if time.monotonic() > deadline:
+                message = (
+                    f"supervisord (pid {pid}) has not ended within {seconds:.0f} s; "
+                    f"its programs: {self.states()}; run `sluice down` again"
+                )
                 raise PlatformError(message)
             time.sleep(0.1)

@@ -221,8 +221,8 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
         book.open().execute(
             "SELECT FROM delivered, campaign_counts, intents, replays, added_up, tier_progress, campaign_daily"
         )
-        assert book.forget(["counts"]) == []
-        assert retention.forget(book.open()) == 0
+        assert book.drop_undeclared(["counts"]) == []
+        assert retention.delete_expired(book.open()) == 0
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             book.open().execute("UPDATE delivered SET id = ''")
     assert figures.read_figures().missing is None

@@ -47,7 +47,7 @@ def parts(where: Layout, *words: str) -> None:
 def up_with_users(where: Layout) -> str:
     """Do of `sluice up` what is Kafka's; return what became of it."""
     supervisor = Supervisor(where)
-    users = kafka.asks(where, supervisor.states(), otherwise=True)
+    users = kafka.asks_for_users(where, supervisor.states(), otherwise=True)
     endpoints_file.write(where, "hits", users=users, roles=False)
     service = kafka.service(where, users=users)
     supervisor.launch([service])
@@ -65,7 +65,7 @@ def test_a_broker_from_an_older_version_keeps_records_and_gains_users(where: Lay
     topics.create(plain, HITS, 2, ONE_COPY)
     assert answer(brokers(plain).client, b"x") == ""
 
-    assert up_with_users(where) == "ran already"
+    assert up_with_users(where) == "already running"
     assert known(where).kafka == plain, "who speaks to it goes on"
     assert answer(brokers(plain).client, b"x") == ""
     parts(where, "down")
@@ -83,5 +83,5 @@ def test_a_broker_from_an_older_version_keeps_records_and_gains_users(where: Lay
     parts(where, "up", "--only", "kafka")
     assert known(where).kafka_as(User.OUTSIDE) == mine[User.OUTSIDE], "it runs, and goes on as it was started"
     assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == ""
-    assert up_with_users(where) == "ran already"
+    assert up_with_users(where) == "already running"
     assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == ""

@@ -12,7 +12,7 @@ from sluice.api import declarations
 from sluice.commands import tables
 from sluice_ops.doctor import reach
 from sluice_ops.doctor.finding import Verdict
-from sluice_ops.local.services.postgres import become, other_user
+from sluice_ops.local.services.postgres import other_user, run_as
 from tests.authority import Authority
 from tests.lab import free_ports, until
 
@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> Iterator[tuple[Authority, int]]:
         path.chmod(0o700 if path is data else 0o600)
         if user is not None:
             shutil.chown(path, user.pw_uid, user.pw_gid)
-    prefix = become(user, (tmp_path, tools))
+    prefix = run_as(user, (tmp_path, tools))
     words = [
         *prefix,
         tools / "initdb",

@@ -83,7 +83,7 @@ def test_parts_start_answer_come_back_when_killed_and_stop_without_a_trace(place
         assert channel.children("/tiers") == []
 
     again = place.run("up", "--only", PARTS)
-    assert again.stdout.count("ran already") == 2
+    assert again.stdout.count("already running") == 2
 
     pid = Supervisor(place.where).states()["postgres"]["pid"]
     psutil.Process(pid).kill()

@@ -102,7 +102,7 @@ def test_status_names_the_node_of_a_tier_that_cannot_be_read(
     monkeypatch.setattr(
         "sluice_ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"})
     )
-    said = "counts cannot be read: what runs of it goes on, and is not looked after; /tiers/counts/owner: "
+    said = "counts cannot be read: running units continue, and nothing is decided for them; /tiers/counts/owner: "
     assert said in runner.invoke(app, ["status"]).stdout
     assert said in json.loads(runner.invoke(app, ["status", "--json"]).stdout)["notes"][0]
 
@@ -248,7 +248,7 @@ def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) 
     unknown = runner.invoke(app, ["logs", "kafak"])
     assert (unknown.exit_code, unknown.stderr) == (
         WRONG_USAGE,
-        "there is no log of 'kafak'; there are kafka\n",
+        "there is no log of 'kafak'; logs: kafka\n",
     )
 
 

@@ -42,9 +42,9 @@ def test_it_comes_after_all_else_gives_way_and_is_done_once(where: Layout) -> No
 @pytest.mark.parametrize(
     ("state", "code", "said"),
     [
-        ("RUNNING", 0, (Verdict.OK, "is at it")),
+        ("RUNNING", 0, (Verdict.OK, "is running")),
         ("EXITED", 0, (Verdict.OK, "is done")),
-        ("EXITED", 3, (Verdict.NOTE, "has failed (exit code 3)")),
+        ("EXITED", 3, (Verdict.NOTE, "failed (exit code 3)")),
         ("STOPPED", 0, (Verdict.BAD, "is stopped")),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_look_that_fails_is_a_finding_and_the_others_are_told(
     monkeypatch.setattr(doctor, "_memory", _memory)
     findings = {finding.thing: finding for finding in doctor.examine(where)}
     assert findings["memory"].verdict is Verdict.BAD
-    assert findings["memory"].sentence.startswith("cannot be looked at: Command '['publish']' timed out")
+    assert findings["memory"].sentence.startswith("cannot be checked: Command '['publish']' timed out")
     assert "disk" in findings
 
 
@@ -82,9 +82,9 @@ def test_a_full_disk_is_bad_and_nothing_is_started_on_it(
 
 def test_a_second_start_at_the_same_time_is_refused(where: Layout) -> None:
     with (
-        lifecycle.alone(where),
-        pytest.raises(PlatformError, match="another `sluice up` or `down` is at work"),
-        lifecycle.alone(where),
+        lifecycle.locked(where),
+        pytest.raises(PlatformError, match="another `sluice up` or `sluice down` is running"),
+        lifecycle.locked(where),
     ):
         pytest.fail("both were let in")
 
@@ -130,7 +130,7 @@ def test_idle_instances_are_named_with_the_command_that_ends_them(
     assert (idle.verdict, total.verdict) == (Verdict.NOTE, Verdict.OK)
     assert (
         idle.sentence
-        == "i-0000000000000002 (ec2-00000002) is running, was launched by deleted, and no tier runs on it"
+        == "i-0000000000000002 (ec2-00000002) is running and runs no tier; it was launched by deleted"
     )
     assert "`sluice leave`" in idle.advice
-    assert total.sentence == "3 there, 1 with a tier"
+    assert total.sentence == "3 exist, 1 run a tier"

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from sluice_ops.channel.client import Channel
-from sluice_ops.local.first_record import expected, fills, missing_tiers
+from sluice_ops.local.first_record import expected_tiers, has_writer, missing_tiers
 from sluice_ops.model import paths
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
@@ -54,12 +54,12 @@ def test_a_tier_that_somebody_stopped_is_neither_started_nor_waited_for() -> Non
         entry=tier("entry", running=True, state=State.RUNNING),
         buys=tier("buys", running=False, state=State.STOPPED),
     )
-    assert expected(seen) == ["entry"]
+    assert expected_tiers(seen) == ["entry"]
     assert missing_tiers(seen) == []
 
 
 def test_one_that_nobody_has_spoken_of_yet_is_started() -> None:
-    assert expected(tree(entry={})) == ["entry"]
+    assert expected_tiers(tree(entry={})) == ["entry"]
     assert missing_tiers(tree(entry={})) == ["entry: not started"]
 
 
@@ -81,7 +81,7 @@ def test_a_start_waits_for_a_record_only_where_a_tier_delivers(
     shape = TierShape(inputs=(), sink=SinkShape(kind="Once", name=table, columns={}))
     release = Release(name="r1-0", module="shop", digest="0", published_at=0, tiers={TierName("out"): shape})
     nodes = tier("out", running=running) | {paths.tier("out"): spec, paths.release("r1-0"): release}
-    assert fills(tree(out=nodes), "delivered") is waits
+    assert has_writer(tree(out=nodes), "delivered") is waits
 
 
 def test_one_that_fails_is_told_with_its_error() -> None:

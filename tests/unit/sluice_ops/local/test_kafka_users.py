@@ -31,7 +31,7 @@ def test_each_has_a_password_that_stays_in_a_file_of_its_owners_alone(where: Lay
 def test_a_home_whose_passwords_clients_cannot_read_is_refused(
     where: Layout,
 ) -> None:
-    with pytest.raises(PlatformError, match="set SLUICE_HOME to one without"):
+    with pytest.raises(PlatformError, match="set SLUICE_HOME to a folder without"):
         kafka_users.address(replace(where, home=where.home / "{here}"))
 
 
@@ -52,6 +52,8 @@ def test_parts_alone_ask_for_no_user(where: Layout) -> None:
 @pytest.mark.parametrize("users", [True, False])
 def test_a_broker_that_runs_stays_as_it_was_started(where: Layout, *, users: bool) -> None:
     (where.conf / "kafka.properties").write_text(kafka.properties(where, users=users))
-    assert kafka.asks(where, RUNS, otherwise=not users) == users
-    assert kafka.asks(where, RUNS | {"kafka": {"statename": "EXITED"}}, otherwise=not users) != users
-    assert kafka.asks(where, {}, otherwise=not users) != users
+    assert kafka.asks_for_users(where, RUNS, otherwise=not users) == users
+    assert (
+        kafka.asks_for_users(where, RUNS | {"kafka": {"statename": "EXITED"}}, otherwise=not users) != users
+    )
+    assert kafka.asks_for_users(where, {}, otherwise=not users) != users

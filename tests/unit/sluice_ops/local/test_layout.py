@@ -37,7 +37,7 @@ def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(
     where.home.mkdir(parents=True, exist_ok=True)
     (where.home / "port-base").write_text("")
     with pytest.raises(
-        PlatformError, match="port-base holds no number: write there what SLUICE_PORT_BASE was"
+        PlatformError, match="port-base does not contain a number: write the last SLUICE_PORT_BASE"
     ):
         layout()
 
@@ -62,7 +62,7 @@ def test_the_socket_of_supervisord_is_short_enough_wherever_the_home_is(where: L
 def test_damaged_secrets_are_named_and_not_made_anew(where: Layout) -> None:
     where.home.mkdir(parents=True, exist_ok=True)
     (where.home / "secrets.json").write_bytes(b'{"postgres": \xff')
-    with pytest.raises(PlatformError, match=r"secrets\.json is damaged: put a copy of it back"):
+    with pytest.raises(PlatformError, match=r"secrets\.json is damaged: restore it from a backup"):
         where.secrets()
 
 

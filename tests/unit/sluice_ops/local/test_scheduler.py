@@ -45,7 +45,7 @@ def test_workers_of_this_home_are_ended_with_what_they_started(tmp_path: Path) -
             check=True,
         )
         assert done.stdout == "scheduling\n"
-        assert "ended 2 processes of a scheduler that was killed" in done.stderr
+        assert "killed 2 processes of an earlier scheduler" in done.stderr
         assert mine.wait(5) == -9
         assert gone(task)
         assert all(process.poll() is None and not gone(child) for process, child in others)

@@ -64,5 +64,5 @@ def test_a_folder_with_spaces_and_percent_signs_stays_one_word(where: Layout) ->
 
 @pytest.mark.parametrize("value", ['a"b', "'", "'a", "a'"])
 def test_a_quotation_mark_is_refused_by_the_name_of_the_setting(where: Layout, value: str) -> None:
-    with pytest.raises(PlatformError, match="thing: KEY holds a quotation mark"):
+    with pytest.raises(PlatformError, match="thing: KEY contains a quotation mark"):
         render(where, [service(Program(("/bin/true",), {"KEY": value}))])

@@ -3,12 +3,12 @@
 import subprocess
 from pathlib import Path
 
-from sluice_ops.local.trust import trusting
+from sluice_ops.local.trust import truststore_options
 from sluice_ops.site.java import JAVA
 
 
 def test_it_trusts_whom_the_machine_trusts(tmp_path: Path) -> None:
-    options = trusting(tmp_path / "trusted.p12")
+    options = truststore_options(tmp_path / "trusted.p12")
     password = options[1].partition("=")[2]
     words = [
         JAVA.with_name("keytool"),

@@ -1,4 +1,4 @@
-"""EC2 as the cloud has it, on this machine: moto's server."""
+"""EC2 on this machine: the server of moto."""
 
 import urllib.request
 
@@ -7,7 +7,7 @@ from sluice_ops.local.start.service import Program, Service
 
 
 def service(where: Layout) -> Service:
-    """Describe the server."""
+    """Return the service."""
     port = where.ports.ec2
 
     def ready() -> None:
