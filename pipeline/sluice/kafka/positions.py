@@ -28,10 +28,10 @@ RENAME_STREAM = (
     "stream comes from outside, also empty the tables that its records reach, and delete the rows of these "
     "tables' tiers from the table `marks`, because new records have the origins of old ones"
 )
-"""The next step if a stream was made anew and its reader keeps its position in its own output."""
+"""The next step if a stream was recreated and its reader keeps its position in its own output."""
 WAIT_OR_RENAME_STREAM = (
     "the tier continues by itself when the stream is as long again; "
-    f"if the stream was made anew, {RENAME_STREAM}"
+    f"if the stream was recreated, {RENAME_STREAM}"
 )
 """The next step if a stream is shorter than the part that was read."""
 
@@ -103,7 +103,7 @@ def refuse_shorter(done: Mapping[str, int], ends: Mapping[str, int], way_out: st
         if end < done.get(partition, 0):
             message = (
                 f"{partition} ends at {end}, and was read up to {done[partition]}: the stream was cut "
-                f"back or made anew, so the tier has stopped; {way_out}"
+                f"back or recreated, so the tier has stopped; {way_out}"
             )
             raise RecordsGoneError(message)
 

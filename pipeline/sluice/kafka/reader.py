@@ -256,7 +256,7 @@ class Streams:
     def _through(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Message]:
         """Yield all existing records from `starts` to before `ends`.
 
-        If a stream is made anew meanwhile, the consumer reads its beginning; those records are left
+        If a stream is recreated meanwhile, the consumer reads its beginning; those records are left
         out. StreamError if Kafka fails.
         """
         left = {key for key, offset in starts.items() if offset < ends[partition_name(*key)]}

@@ -1,6 +1,6 @@
 """Checks whether a stream is still the stream to which a tier's positions belong.
 
-Kafka gives each topic a unique id (KIP-516). A topic that was deleted and made anew, or is in
+Kafka gives each topic a unique id (KIP-516). A topic that was deleted and recreated, or is in
 another cluster, has another id, whatever its length (decision record 0043). A partition that was
 cut back keeps the topic's id; the epoch of its leader reveals the cut (`sluice.kafka.truncation`).
 """
@@ -49,7 +49,7 @@ def refuse_changed(known: Mapping[str, Collection[str]], now: Mapping[str, str],
             for stream in streams
         )
         message = (
-            f"{', '.join(streams)}: the stream was deleted and made anew, or belongs to another cluster "
+            f"{', '.join(streams)}: the stream was deleted and recreated, or belongs to another cluster "
             f"({ids}); the tier has stopped, because the old offsets mean other records now; {way_out}"
         )
         raise RecordsGoneError(message)
@@ -368,7 +368,7 @@ class SameStreams:
     def look(self) -> bool | None:
         """Compare the streams while the tier runs, without waiting.
 
-        RecordsGoneError if a stream was made anew, because the tier would read the new stream from
+        RecordsGoneError if a stream was recreated, because the tier would read the new stream from
         the offset of the old one. Return whether leaders were elected since the start of the run;
         None if no answer came.
         """

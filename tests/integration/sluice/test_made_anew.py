@@ -1,4 +1,4 @@
-"""A stream that is deleted and made anew, and has more records than were read of the one before: nothing of it is skipped in silence."""
+"""A stream that is deleted and recreated, and has more records than were read of the one before: nothing of it is skipped in silence."""
 
 import time
 from contextlib import closing
@@ -35,12 +35,12 @@ def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
         put(lab, BEFORE, AFTER)
         for tier in ("copy", "load"):
             lab.own(tier, 1)
-            assert "raw: the stream was deleted and made anew" in str(lab.wait(tier, 1, State.FAILED).error)
+            assert "raw: the stream was deleted and recreated" in str(lab.wait(tier, 1, State.FAILED).error)
             lab.retire(tier, 1)
         assert (loaded(lab), copied(streams)) == (BEFORE, BEFORE), "nothing was read from the old offsets"
         told = {missing.sentence for missing in auditor.look()}
         assert len(told) == 2, told
-        assert all("raw was deleted and made anew" in each for each in told), told
+        assert all("raw was deleted and recreated" in each for each in told), told
 
         # the way out that the error names; then it happens while the tier runs
         lab.ask("update ledger set ends = '{}' where tier = 'load' returning 1")
@@ -51,6 +51,6 @@ def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
         make_anew(lab, "raw")
         put(lab, 1000, 2 * AFTER)
         error = str(lab.wait("load", 2, State.FAILED).error)
-        assert "made anew" in error or "is not in Kafka" in error, error
+        assert "recreated" in error or "is not in Kafka" in error, error
         time.sleep(1)
         assert loaded(lab) == AFTER, "nothing was written of the third stream"

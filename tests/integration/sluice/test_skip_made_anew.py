@@ -1,4 +1,4 @@
-"""`sluice skip` where a stream between tiers was deleted and made anew: the tier behind it goes on with the oldest that there are."""
+"""`sluice skip` where a stream between tiers was deleted and recreated: the tier behind it goes on with the oldest that there are."""
 
 import json
 from contextlib import closing
@@ -73,5 +73,5 @@ def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: L
     make_anew(lab, "hits")
     done = skip(lab, "enrich")
     assert done.returncode == 1
-    assert "hits: the stream was deleted and made anew" in done.stderr
+    assert "hits: the stream was deleted and recreated" in done.stderr
     assert "give the stream another name" in done.stderr

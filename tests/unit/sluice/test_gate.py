@@ -338,7 +338,7 @@ def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, g
     gate._own = [{RAW: 70}]
     with pytest.raises(
         RecordsGoneError,
-        match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or made anew, so the tier has stopped; the tier continues",
+        match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or recreated, so the tier has stopped; the tier continues",
     ):
         gate.run()
     given.end = 71
@@ -353,7 +353,7 @@ def test_it_does_not_go_on_in_a_stream_that_was_made_anew(gate, given):
     assert gate.run().streams == {"raw": "first"}
     assert gate.hold().streams == {"raw": "first"}
     ids.id, given.end = "second", 500
-    with pytest.raises(RecordsGoneError, match="raw: the stream was deleted and made anew"):
+    with pytest.raises(RecordsGoneError, match="raw: the stream was deleted and recreated"):
         gate.run()
 
 
@@ -363,7 +363,7 @@ def test_a_stream_that_is_made_anew_under_it_stops_its_query(gate, given):
     gate.run()
     query, ids.id = gate._query, "second"
     gate.check()
-    with pytest.raises(RecordsGoneError, match="raw: the stream was deleted and made anew"):
+    with pytest.raises(RecordsGoneError, match="raw: the stream was deleted and recreated"):
         gate.check()
     assert not query.isActive
 

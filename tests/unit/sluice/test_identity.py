@@ -77,7 +77,7 @@ def test_a_changed_stream_is_refused_with_both_ids_and_the_way_out() -> None:
     refuse_changed({"raw": ["a"]}, {"raw": "a", "hits": "x"}, "")
     with pytest.raises(
         RecordsGoneError,
-        match=r"raw: the stream was deleted and made anew.*id b, and a was read.*call somebody",
+        match=r"raw: the stream was deleted and recreated.*id b, and a was read.*call somebody",
     ):
         refuse_changed({"raw": ["a"]}, {"raw": "b"}, "call somebody")
 

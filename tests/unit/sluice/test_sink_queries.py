@@ -174,7 +174,7 @@ def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
     made._watch = Watch(Answers("second"))
     made.last = replace(LAST, streams={"hits": "first"})
     with pytest.raises(
-        RecordsGoneError, match=r"hits: the stream was deleted and made anew.*`sluice skip counts`"
+        RecordsGoneError, match=r"hits: the stream was deleted and recreated.*`sluice skip counts`"
     ):
         made.run()
     made.last = LastBatch(8, {}, 0.0, 0.0, {"hits": "first"})
@@ -238,7 +238,7 @@ def test_a_batch_is_not_written_when_its_stream_was_made_anew_meanwhile(
     monkeypatch.setattr(made, "_write", lambda _rows, batch: written.append(batch))
     made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     ids.id = "second"
-    with pytest.raises(RecordsGoneError, match="made anew"):
+    with pytest.raises(RecordsGoneError, match="recreated"):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     assert len(written) == 1
 
