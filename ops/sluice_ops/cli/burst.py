@@ -54,14 +54,14 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
         missing = _not_registered(hosts, end)
         if missing:
-            error = (
+            reason = (
                 f"{', '.join(missing)} did not register within {deadline:g} s; "
                 "read the console log of the instance in EC2"
             )
-            typer.echo(error, err=True)
+            typer.echo(reason, err=True)
             if as_json:
                 print_json(
-                    {"change": change, "kind": spec.kind, "dry_run": False, "ok": False, "error": error}
+                    {"change": change, "kind": spec.kind, "dry_run": False, "ok": False, "error": reason}
                 )
         else:
             carried = carried_out(
