@@ -1,4 +1,4 @@
-"""Certificates of a test's own, for servers and clients at 127.0.0.1."""
+"""A test's own certificate authority, for servers and clients at 127.0.0.1."""
 
 import datetime as dt
 from ipaddress import ip_address
@@ -17,10 +17,10 @@ class Authority:
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(
-            pem(self.made(self.name, self.key, x509.BasicConstraints(ca=True, path_length=None)))
+            pem(self.certificate(self.name, self.key, x509.BasicConstraints(ca=True, path_length=None)))
         )
 
-    def made(self, subject, key, basic):
+    def certificate(self, subject, key, constraints):
         now = dt.datetime.now(dt.UTC)
         builder = (
             x509.CertificateBuilder()
@@ -31,23 +31,25 @@ class Authority:
         builder = builder.serial_number(x509.random_serial_number()).not_valid_before(
             now - dt.timedelta(hours=1)
         )
-        builder = builder.not_valid_after(now + dt.timedelta(hours=1)).add_extension(basic, critical=True)
+        builder = builder.not_valid_after(now + dt.timedelta(hours=1)).add_extension(
+            constraints, critical=True
+        )
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
         return builder.add_extension(names, critical=False).sign(self.key, hashes.SHA256())
 
     def sign(self, name):
-        """Write a certificate with its key, and the key alone."""
+        """Write a certificate with its key, and the key alone; return both file names."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self.made(
+        certificate = self.certificate(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
             key,
             x509.BasicConstraints(ca=False, path_length=None),
         )
-        kept = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        file, own = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        own.write_bytes(key.private_bytes(*kept))
-        file.write_bytes(own.read_bytes() + pem(made))
-        return str(file), str(own)
+        encoding = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        file, key_file = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        key_file.write_bytes(key.private_bytes(*encoding))
+        file.write_bytes(key_file.read_bytes() + pem(certificate))
+        return str(file), str(key_file)
 
 
 def pem(certificate):

@@ -1,6 +1,6 @@
-"""`python -m tests.burn KIND`: take all there is of one thing, until killed.
+"""`python -m tests.burn KIND`: use all there is of one resource, until killed.
 
-`work SECONDS [PROCESSOR]` counts what one core does meanwhile.
+`work SECONDS [PROCESSOR]` prints how many units of work one core does in that time.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def cpu() -> None:
 
 
 def memory() -> None:
-    """Have children that take ever more; the kernel kills one after the other."""
+    """Fork children that take more and more memory; the kernel kills one after the other."""
     while True:
         child = os.fork()
         if child == 0:

@@ -1,7 +1,7 @@
-"""What all tests share: profiles of the property tests, and the rotation of the long tests.
+"""For all tests: profiles of the property tests, and the rotation of the long tests.
 
-In continuous integration the property tests take the same examples each time; elsewhere they explore.
-None has a deadline: how long an example takes depends on what else the machine does.
+In continuous integration the property tests take the same examples each time; elsewhere they
+explore. They have no deadline, because an example's time depends on the machine's load.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own, without the other services of a lab."""
+"""A PostgreSQL server of a test, without the other services of a lab."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.lab import ROOT, free_base, kill_services
 
 @contextmanager
 def database(home: Path) -> Iterator[str]:
-    """Start it in `home`; yield its address."""
+    """Start PostgreSQL in `home`; yield its address."""
     env = {
         **os.environ,
         "SLUICE_HOME": str(home),

@@ -1,4 +1,4 @@
-"""Three ZooKeeper servers that vote, and links to them that a test can cut."""
+"""A ZooKeeper ensemble of three servers, and links to them that a test can cut."""
 
 import socket
 import subprocess
@@ -30,7 +30,7 @@ admin.enableServer=false
 
 
 def free_ports(count):
-    """Return ports that nobody listens on."""
+    """Return ports that are free now."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -42,12 +42,14 @@ def free_ports(count):
 
 
 class Ensemble:
-    """Three servers, by number; `linked`, the third can be cut off from the others.
+    """Three servers, by number; with `linked`, the third can be cut off from the others.
 
-    Each then reaches the others by links. A server is called back by those of a higher number at the address that it has told, beside
-    the links: so the last one starts when the others need nobody any more, and it calls them. One is dropped after `sync` silent seconds.
+    A linked server reaches the others through links. A server is called back by servers with a
+    higher number at its announced address, past the links. So the last server starts after the
+    others have a leader, and calls them. A follower that is silent for `sync` ticks of a second is
+    dropped.
 
-    With a `network` (tests/network.py) each server runs on the host of its number there.
+    With a `network` (tests/network.py), each server runs on the host of its number.
     """
 
     def __init__(self, folder, *, linked=False, sync=5, network=None):
@@ -75,27 +77,32 @@ class Ensemble:
         return CONFIG.format(data=data, client=self.clients[number], address=self.hosts[number], sync=sync)
 
     def _peer(self, number, other, ports, *, linked):
-        """Say where a server finds another one: for the leader's word, and for elections."""
+        """Return the line that tells a server where to find another: ports for the leader and for
+        elections.
+        """
         if linked and number != other:
-            self.links[number, other] = made = [Link(port) for port in ports]
-            ports = [link.port for link in made]
+            self.links[number, other] = links = [Link(port) for port in ports]
+            ports = [link.port for link in links]
         return f"server.{other}={self.hosts[other]}:{ports[0]}:{ports[1]}\n"
 
     def hold(self, number, *, both_ways):
-        """Hold up what the others say to a server; `both_ways`, also what it says to them. Nobody is told."""
-        for (caller, called), made in self.links.items():
-            for link in made:
+        """Hold messages to a server back; with `both_ways`, also messages from it.
+
+        No side gets an error.
+        """
+        for (caller, called), links in self.links.items():
+            for link in links:
                 if called == number or (both_ways and caller == number):
-                    link.there.clear()
+                    link.forward.clear()
                 if caller == number or (both_ways and called == number):
-                    link.back.clear()
+                    link.backward.clear()
 
     def release(self):
-        """Let everything through."""
-        for made in self.links.values():
-            for link in made:
-                link.there.set()
-                link.back.set()
+        """Forward all held messages."""
+        for links in self.links.values():
+            for link in links:
+                link.forward.set()
+                link.backward.set()
 
     @property
     def address(self):
@@ -126,35 +133,35 @@ class Ensemble:
             self.running[number].send_signal(which)
 
     def mode(self, number):
-        """Return `leader`, `follower`, or None for one that does not serve."""
+        """Return `leader`, `follower`, or None if the server does not serve."""
         with (
             suppress(OSError),
             socket.create_connection((self.hosts[number], self.clients[number]), timeout=1) as link,
         ):
             link.sendall(b"srvr")
-            said = b"".join(iter(lambda: link.recv(65536), b"")).decode()
-            return next((line.split()[1] for line in said.splitlines() if line.startswith("Mode:")), None)
+            answer = b"".join(iter(lambda: link.recv(65536), b"")).decode()
+            return next((line.split()[1] for line in answer.splitlines() if line.startswith("Mode:")), None)
         return None
 
     def leader(self, seconds=60):
-        """Return which one leads, once one does."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            found = [number for number in self.running if self.mode(number) == "leader"]
-            if found:
-                return found[0]
+        """Wait for a leader; return its number."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            leaders = [number for number in self.running if self.mode(number) == "leader"]
+            if leaders:
+                return leaders[0]
             time.sleep(0.1)
         message = "no server leads: " + "; ".join(log.read_text()[-500:] for log in self.folder.glob("*.log"))
         raise AssertionError(message)
 
-    def whole(self, seconds=60):
-        """Wait until all three serve."""
-        until = time.monotonic() + seconds
+    def wait_until_serving(self, seconds=60):
+        """Wait until all three servers serve."""
+        deadline = time.monotonic() + seconds
         while not all(self.mode(number) for number in SERVERS):
-            assert time.monotonic() < until, "not all servers serve"
+            assert time.monotonic() < deadline, "not all servers serve"
             time.sleep(0.1)
 
-    def make(self, chroot):
+    def make_path(self, chroot):
         client = KazooClient(hosts=self.address)
         client.start(timeout=30)
         client.ensure_path(chroot)
@@ -163,62 +170,70 @@ class Ensemble:
 
     def stop(self):
         self.kill(*self.running)
-        for made in self.links.values():
-            for link in made:
+        for links in self.links.values():
+            for link in links:
                 link.close()
 
 
 class Link:
-    """A way to one server that can be cut, with all connections that go over it; or what they carry is held up, each way by itself."""
+    """A proxy to one server.
+
+    `cut` ends it with all its connections. `forward` and `backward`, when cleared, hold the data of
+    one direction back.
+    """
 
     def __init__(self, target):
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self._open = set()
+        self._connections = set()
         self._lock = threading.Lock()
-        self.whole = True
-        self.there, self.back = threading.Event(), threading.Event()
-        self.there.set()
-        self.back.set()
+        self.is_open = True
+        self.forward, self.backward = threading.Event(), threading.Event()
+        self.forward.set()
+        self.backward.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
         with self._lock:
-            self.whole = False
-            left, self._open = self._open, set()
-        for each in left:
+            self.is_open = False
+            connections, self._connections = self._connections, set()
+        for each in connections:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def mend(self):
-        self.whole = True
+        self.is_open = True
 
     def close(self):
         self.cut()
-        self.there.set()
-        self.back.set()
+        self.forward.set()
+        self.backward.set()
         self._listener.close()
 
     def _accept(self):
         with suppress(OSError):
             while True:
-                near, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _serve(self, near):
-        with near, suppress(OSError), socket.create_connection(("127.0.0.1", self._target), timeout=5) as far:
-            far.settimeout(None)
+    def _serve(self, client):
+        with (
+            client,
+            suppress(OSError),
+            socket.create_connection(("127.0.0.1", self._target), timeout=5) as server,
+        ):
+            server.settimeout(None)
             with self._lock:
-                if not self.whole:
+                if not self.is_open:
                     return
-                self._open |= {near, far}
-            back = threading.Thread(target=self._carry, args=(far, near, self.back))
+                self._connections |= {client, server}
+            back = threading.Thread(target=self._carry, args=(server, client, self.backward))
             back.start()
-            self._carry(near, far, self.there)
+            self._carry(client, server, self.forward)
             back.join()
             with self._lock:
-                self._open -= {near, far}
+                self._connections -= {client, server}
 
     @staticmethod
     def _carry(source, sink, flows):
@@ -233,20 +248,23 @@ class Link:
 
 @contextmanager
 def writing(address) -> Iterator[list[float]]:
-    """Write below an address again and again; yield when each write was taken, by the monotonic clock."""
-    taken, over = [], threading.Event()
+    """Write below an address again and again.
+
+    Yield the times of successful writes, by the monotonic clock.
+    """
+    write_times, stopped = [], threading.Event()
 
     def write():
         with Channel(address) as channel:
-            while not over.wait(0.02):
+            while not stopped.wait(0.02):
                 with suppress(ChannelAwayError):
-                    channel.put("/probe", EpochRecord(epoch=len(taken), leader="nobody"))
-                    taken.append(time.monotonic())
+                    channel.put("/probe", EpochRecord(epoch=len(write_times), leader="nobody"))
+                    write_times.append(time.monotonic())
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        yield taken
+        yield write_times
     finally:
-        over.set()
+        stopped.set()
         thread.join()

@@ -1,4 +1,8 @@
-"""The real services, and the two parts that a test plays itself: the controller (owner records) and the agents (slots and drivers)."""
+"""Real services for a test that plays the controller and the agents itself.
+
+As the controller the test writes owner records; as the agents it starts slots and drivers. Start
+with `opened` and `Lab`.
+"""
 
 import itertools
 import json
@@ -40,72 +44,80 @@ from sluice_ops.site import endpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTS = {"h1": "127.0.1.1", "h2": "127.0.1.2", "h3": "127.0.1.3"}
-SECONDS = 240
-"""A driver is ready in 20 s on a machine of its own; one that does much else may take its time."""
-SEEN_SECONDS = 0.5
-"""So long after a kill another incarnation owns the tier: what its agent and the controller take."""
+DEADLINE_SECONDS = 240
+"""The deadline of a wait. A driver is ready in 20 s on an idle machine, and later on a busy one."""
+TAKEOVER_SECONDS = 0.5
+"""The time from a kill until another incarnation owns the tier, in place of agent and controller.
+"""
 T = TypeVar("T")
 
 
-def until(what: str, check: Callable[[], T], seconds: float = SECONDS) -> T:
+def until(condition: str, check: Callable[[], T], seconds: float = DEADLINE_SECONDS) -> T:
     end = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+    while not (result := check()):
+        assert time.monotonic() < end, f"after {seconds} s still not true: {condition}"
         time.sleep(0.1)
-    return found
+    return result
 
 
-STRETCHES = range(21600, 21990, 10)
+PORT_BASES = range(21600, 21990, 10)
 
 
 def free_base() -> int:
-    """Find a stretch of ten ports that are free; by chance, for others may look for one at the same time."""
-    for base in random.sample(STRETCHES, len(STRETCHES)):
+    """Return the first of ten ports that are free.
+
+    The choice is random, because another test may look for ports at the same time.
+    """
+    for base in random.sample(PORT_BASES, len(PORT_BASES)):
         sockets = [socket.socket() for _ in range(9)]
         try:
-            for number, each in enumerate(sockets, start=1):
-                each.bind(("127.0.0.1", base + number))
+            for number, sock in enumerate(sockets, start=1):
+                sock.bind(("127.0.0.1", base + number))
         except OSError:
             continue
         finally:
-            for each in sockets:
-                each.close()
+            for sock in sockets:
+                sock.close()
         return base
-    pytest.fail("no ten free ports between 21600 and 21990")
+    pytest.fail("no ten free ports in a row between 21600 and 21990")
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports that are free now."""
+    """Return ports that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()
 
 
 @dataclass
 class Lab:
-    """One home with real services, and what a test has started: incarnations, and a feed."""
+    """A home with real services, and the processes that a test has started: incarnations and a
+    feed.
+    """
 
     home: Path
     env: dict[str, str]
-    where: endpoints.Endpoints
+    endpoints: endpoints.Endpoints
     channel: Channel
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    of_slots: dict[str, str] = field(default_factory=dict)
-    """What the environment of slots has besides: a Worker hands it on to its executor."""
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    slot_env: dict[str, str] = field(default_factory=dict)
+    """More environment variables for slots; a Worker passes its environment on to its executor."""
     epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def keep_class_data(self) -> None:
-        """Have the JVMs of tiers start as on a platform, from the second start on."""
+    def write_class_data(self) -> None:
+        """Create the class data archive, so that the next starts of JVMs are as fast as on a
+        platform.
+        """
         subprocess.run(
             [sys.executable, "-m", "sluice.commands.class_data"], env=self.env, cwd=ROOT, check=True
         )
 
-    # -- the agent's part
+    # -- what the agent does
 
     def start(
         self,
@@ -120,7 +132,8 @@ class Lab:
     ) -> None:
         """Start an incarnation's slots and driver on a host.
 
-        It reaches ZooKeeper at an address of its own, and runs `code` of another version, where these are named.
+        `zookeeper` is another address for this incarnation alone; `code` is the checkout that the
+        incarnation runs.
         """
         place = Placement(driver=HostName(host), slots=(HostName(host),) * slots)
         spec = IncarnationSpec(
@@ -140,11 +153,11 @@ class Lab:
             self.home,
             self._endpoints(f"{tier}-{number}", zookeeper),
             Path(self.env["SLUICE_SITE"]),
-            self.where.spark,
-            self.where.spark_secret,
+            self.endpoints.spark,
+            self.endpoints.spark_secret,
             facts,
         )
-        units = [(UnitKind.SLOT, slot_id(tier, number, each), read.value.quantum) for each in range(slots)]
+        units = [(UnitKind.SLOT, slot_id(tier, number, index), read.value.quantum) for index in range(slots)]
         for kind, identity, quantum in (
             *units,
             (UnitKind.DRIVER, driver_id(tier, number), read.value.driver),
@@ -161,18 +174,19 @@ class Lab:
             scratch.mkdir(parents=True)
             (scratch / "resources.json").write_text(str(resources_file(unit)).replace("'", '"'))
             with (scratch / "log").open("wb") as log:
-                self.running[identity] = subprocess.Popen(
+                self.processes[identity] = subprocess.Popen(
                     command(unit, scratch, installation),
-                    env=environment(unit, scratch, installation, self.env) | self._around(kind, code),
+                    env=environment(unit, scratch, installation, self.env)
+                    | self._more_environment(kind, code),
                     cwd=code,
                     stdout=log,
                     stderr=log,
                 )
 
-    def _around(self, kind: UnitKind, code: Path) -> dict[str, str]:
+    def _more_environment(self, kind: UnitKind, code: Path) -> dict[str, str]:
         return {
             "PYTHONPATH": f"{code}/ops:{code}/pipeline:{ROOT}",
-            **(self.of_slots if kind is UnitKind.SLOT else {}),
+            **(self.slot_env if kind is UnitKind.SLOT else {}),
         }
 
     def _endpoints(self, name: str, zookeeper: str | None) -> Path:
@@ -184,23 +198,23 @@ class Lab:
         return own
 
     def driver(self, tier: str, number: int) -> subprocess.Popen[bytes]:
-        return self.running[driver_id(tier, number)]
+        return self.processes[driver_id(tier, number)]
 
     def log(self, tier: str, number: int) -> str:
         return (self.home / "units" / driver_id(tier, number) / "log").read_text()
 
     def kill_executor(self, tier: str, number: int) -> None:
-        """Kill the executor in the slot, once there is one."""
-        slot = psutil.Process(self.running[slot_id(tier, number, 0)].pid)
+        """Wait until the slot has an executor, and kill it."""
+        slot = psutil.Process(self.processes[slot_id(tier, number, 0)].pid)
         for child in until(f"{tier}/{number} has an executor", slot.children):
             with suppress(psutil.NoSuchProcess):
                 child.kill()
 
-    def retire(self, tier: str, number: int) -> None:
-        """End what is left of an incarnation."""
-        slots = [identity for identity in self.running if identity.startswith(f"slot-{tier}-{number}-")]
+    def stop(self, tier: str, number: int) -> None:
+        """End the remaining processes of an incarnation."""
+        slots = [identity for identity in self.processes if identity.startswith(f"slot-{tier}-{number}-")]
         for identity in (driver_id(tier, number), *slots):
-            process = self.running.pop(identity, None)
+            process = self.processes.pop(identity, None)
             if process is None:
                 continue
             process.terminate()
@@ -210,101 +224,114 @@ class Lab:
                 process.kill()
                 process.wait()
 
-    def end(self) -> None:
-        """End every incarnation."""
-        for process in self.running.values():
+    def stop_all(self) -> None:
+        """End the processes of all incarnations."""
+        for process in self.processes.values():
             process.terminate()
-        for process in self.running.values():
+        for process in self.processes.values():
             try:
                 process.wait(timeout=40)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
-    # -- the controller's part
+    # -- what the controller does
 
-    def own(
+    def set_owner(
         self, tier: str, owner: int, following: int | None = None, phase: Phase = Phase.STEADY, **more: Any
     ) -> None:
         record = OwnerRecord(owner=owner, next=following, phase=phase, epoch=next(self.epochs), **more)
         self.channel.put(paths.owner(tier), record)
 
     def prepare(self, tier: str, owner: int, following: int, host: str, **more: Any) -> None:
-        """Have the next incarnation ready on a host."""
-        self.own(tier, owner, following, Phase.PREPARE)
+        """Start the next incarnation on a host, and wait until it is ready."""
+        self.set_owner(tier, owner, following, Phase.PREPARE)
         self.start(tier, following, host, **more)
-        self.wait(tier, following, State.READY)
+        self.wait_for(tier, following, State.READY)
 
     def cut(self, tier: str, owner: int, following: int, host: str, **more: Any) -> None:
         """Prepare the next incarnation on a host, and let it take over."""
         self.prepare(tier, owner, following, host, **more)
-        self.own(tier, owner, following, Phase.CUT)
+        self.set_owner(tier, owner, following, Phase.CUT)
 
-    def stand_by(self, tier: str, owner: int, standby: int, host: str, *, hot: bool) -> None:
-        """Have a standby on a host that runs beside the owner, or is ready."""
-        self.own(tier, owner, standby=standby, standby_runs=hot)
+    def start_standby(self, tier: str, owner: int, standby: int, host: str, *, hot: bool) -> None:
+        """Start a standby on a host.
+
+        Wait until a hot standby has caught up, or a warm one is ready.
+        """
+        self.set_owner(tier, owner, standby=standby, standby_runs=hot)
         self.start(tier, standby, host)
         if hot:
-            self.caught_up(tier, standby)
+            self.wait_caught_up(tier, standby)
         else:
-            self.wait(tier, standby, State.READY)
+            self.wait_for(tier, standby, State.READY)
 
     def report(self, tier: str, number: int) -> IncarnationReport | None:
-        found = self.channel.read(paths.report(tier, number), IncarnationReport)
-        return None if found is None else found.value
+        versioned = self.channel.read(paths.report(tier, number), IncarnationReport)
+        return None if versioned is None else versioned.value
 
-    def wait(self, tier: str, number: int, state: State) -> IncarnationReport:
-        def there() -> IncarnationReport | None:
-            said = self.report(tier, number)
-            if said is not None and said.state in {State.FAILED, State.FENCED} and said.state is not state:
-                pytest.fail(f"{tier}/{number} {said.state}: {said.error}\n{self.log(tier, number)[-3000:]}")
-            return said if said is not None and said.state is state else None
+    def wait_for(self, tier: str, number: int, state: State) -> IncarnationReport:
+        def report_in_state() -> IncarnationReport | None:
+            report = self.report(tier, number)
+            if (
+                report is not None
+                and report.state in {State.FAILED, State.FENCED}
+                and report.state is not state
+            ):
+                pytest.fail(
+                    f"{tier}/{number} {report.state}: {report.error}\n{self.log(tier, number)[-3000:]}"
+                )
+            return report if report is not None and report.state is state else None
 
-        return until(f"{tier}/{number} is {state}", there)
+        return until(f"{tier}/{number} is {state}", report_in_state)
 
-    def caught_up(self, tier: str, number: int) -> None:
+    def wait_caught_up(self, tier: str, number: int) -> None:
         until(
             f"{tier}/{number} has caught up",
-            lambda: (said := self.report(tier, number)) is not None and said.caught_up,
+            lambda: (report := self.report(tier, number)) is not None and report.caught_up,
         )
 
-    def cold(self, tier: str, number: int, host: str, slots: int = 1, **more: Any) -> None:
-        """Start an incarnation that owns its tier from the start."""
-        self.own(tier, number)
+    def start_owner(self, tier: str, number: int, host: str, slots: int = 1, **more: Any) -> None:
+        """Start an incarnation as the owner of its tier."""
+        self.set_owner(tier, number)
         self.start(tier, number, host, slots, **more)
 
-    # -- what goes in, and what came of it
+    # -- input and output
 
-    def feed(self, rate: int) -> None:
-        """Feed hits from number 1 on, so many in a second, until `fed`; at the latest it ends with the lab."""
+    def start_feed(self, rate: int) -> None:
+        """Send `rate` hits a second, numbered from 1, until `stop_feed` or the end of the lab."""
         words = [sys.executable, "-m", "hits.feed", "--rate", str(rate), "--first", "1", "--json"]
-        self.running["feed"] = subprocess.Popen(words, env=self.env, cwd=ROOT, stdout=subprocess.PIPE)
+        self.processes["feed"] = subprocess.Popen(words, env=self.env, cwd=ROOT, stdout=subprocess.PIPE)
 
-    def fed(self) -> int:
-        """End the feed; return how many hits there were."""
-        feed = self.running.pop("feed")
+    def stop_feed(self) -> int:
+        """End the feed; return the number of hits that it sent."""
+        feed = self.processes.pop("feed")
         feed.send_signal(signal.SIGINT)
         return int(json.loads(feed.communicate(timeout=60)[0])["count"])
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.where.postgres) as connection:
+    def query(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.endpoints.postgres) as connection:
             return connection.execute(query.encode()).fetchall()
 
     def delivered(self) -> tuple[int, int]:
-        rows, ids = self.ask("select count(*), count(distinct id) from delivered")[0]
+        rows, ids = self.query("select count(*), count(distinct id) from delivered")[0]
         return int(rows), int(ids)
 
 
 VALIDATED: dict[str | None, str] = {}
-"""What was noted of each pipeline that was found valid: the next home of it need not try its transforms again."""
+"""The validation note of each valid pipeline: the next home skips the trial of its transforms."""
 
 
 def kill_services(home: Path) -> None:
-    """End a home's services at once: told to end, a JVM first keeps its class data for a next start, which these have not."""
+    """Kill a home's services.
+
+    A JVM that is terminated would first write its class data for the next start, which these
+    services do not have.
+    """
     with suppress(FileNotFoundError, psutil.NoSuchProcess):
         supervisord = psutil.Process(int((home / "run" / "supervisord.pid").read_text()))
         services = supervisord.children()
-        supervisord.kill()  # it first, or it would start them again
+        supervisord.kill()  # first, or supervisord would restart its children
         for process in services:
             with suppress(psutil.NoSuchProcess):
                 if process.name() == "java":
@@ -312,15 +339,18 @@ def kill_services(home: Path) -> None:
                 else:
                     process.send_signal(
                         signal.SIGINT
-                    )  # PostgreSQL's word for soon; killed, it would leave shared memory behind
+                    )  # PostgreSQL's fast shutdown; a killed server would leave shared memory behind
         psutil.wait_procs(services, timeout=20)
 
 
 def _make_tree(file: Path, servers: str) -> None:
-    """Have the endpoints file name these servers, and make the pipeline's tree there, as the platform does on its own."""
-    said = json.loads(file.read_text())
-    chroot = said["zookeeper"].partition("/")[2]
-    file.write_text(json.dumps({**said, "zookeeper": f"{servers}/{chroot}"}))
+    """Write the servers' addresses into the endpoints file, and create the pipeline's tree there.
+
+    The platform does the same for servers of its own.
+    """
+    settings = json.loads(file.read_text())
+    chroot = settings["zookeeper"].partition("/")[2]
+    file.write_text(json.dumps({**settings, "zookeeper": f"{servers}/{chroot}"}))
     where = endpoints.Endpoints.model_validate_json(file.read_text())
     make_chroot(servers, f"/{chroot}")
     with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:
@@ -337,14 +367,16 @@ def opened(
     kafka: str | None = None,
     zookeeper: str | None = None,
 ) -> Iterator[Lab]:
-    """Bring services up in `home` and publish the shipped pipeline, or the one that is named; everything is gone afterwards.
+    """Start services in `home` and publish a pipeline, by default the shipped one; remove both at
+    the end.
 
-    `more` is what else the site file says; `kafka` and `zookeeper` are the addresses of servers of the test's own, where it has some.
+    `more` is the rest of the site file. `kafka` and `zookeeper` are addresses of servers that the
+    test has started itself.
     """
     site = home / "site.yaml"
-    copies = "" if "replication:" in more else "replication: 1\n"
-    asked = f"pipeline: {pipeline}\n{copies}partitions: {partitions}\n{more}"
-    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else asked)
+    replication = "" if "replication:" in more else "replication: 1\n"
+    own_site = f"pipeline: {pipeline}\n{replication}partitions: {partitions}\n{more}"
+    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else own_site)
     env = {
         **os.environ,
         "SLUICE_HOME": str(home),
@@ -373,7 +405,7 @@ def opened(
             try:
                 yield lab
             finally:
-                lab.end()
+                lab.stop_all()
     finally:
         kill_services(home)
         subprocess.run([*services, "down"], env=env, cwd=ROOT, check=False)

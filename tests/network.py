@@ -1,6 +1,8 @@
-"""Hosts of a network of their own: each a network namespace with one interface on a common switch, whose link a test can cut.
+"""Hosts with a network of their own: network namespaces on a common switch, with links that a test
+can cut.
 
-This machine is on the switch too, by an interface that goes with the network. Only root makes one.
+This machine is on the switch too, through an interface that is removed with the network. Only root
+can make a network.
 """
 
 import os
@@ -12,10 +14,10 @@ import pytest
 
 PREFIX = "10.213.78"
 HERE = 254
-"""The last number of this machine's address."""
+"""The last byte of this machine's address."""
 
 needs_network = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root makes network namespaces"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make network namespaces"),
     pytest.mark.skipif(
         any(shutil.which(tool) is None for tool in ("ip", "iptables", "nsenter")),
         reason="needs iproute2 and iptables",
@@ -31,7 +33,7 @@ class Network:
     """Hosts by number; number `n` has the address PREFIX.n."""
 
     def __init__(self, *numbers: int) -> None:
-        """Make the switch and the hosts."""
+        """Create the switch and the hosts."""
         process = os.getpid()
         self._switch = f"sluice-switch-{process}"
         self._here = f"slh{process}"
@@ -84,11 +86,11 @@ class Network:
         return f"{PREFIX}.{number}"
 
     def inside(self, number: int) -> list[str]:
-        """Return the words that start a command on a host."""
+        """Return the command prefix that runs a program on a host."""
         return ["nsenter", f"--net=/run/netns/{self._spaces[number]}"]
 
     def cut(self, number: int) -> None:
-        """Have all packets of a host vanish, both ways; nobody is told."""
+        """Drop all packets of a host, both ways, without an error on either side."""
         for chain, way in (("INPUT", "-i"), ("OUTPUT", "-o")):
             _run(*self.inside(number), "iptables", "-I", chain, way, "eth0", "-j", "DROP")
 
@@ -97,17 +99,17 @@ class Network:
             _run(*self.inside(number), "iptables", "-F", chain)
 
     def unplug(self, number: int) -> None:
-        """Take the link down: the host itself sees that."""
+        """Take the host's link down; the host sees that."""
         _run("ip", "-n", self._switch, "link", "set", f"host{number}", "down")
 
     def plug(self, number: int) -> None:
         _run("ip", "-n", self._switch, "link", "set", f"host{number}", "up")
 
     def close(self) -> None:
-        """Remove all of it; what runs on the hosts has to be ended before."""
+        """Remove the network; end the processes on its hosts first."""
         with suppress(FileNotFoundError):
             subprocess.run(
                 ["ip", "link", "del", self._here], check=False, capture_output=True
-            )  # with its space it would go later
+            )  # its namespace would remove it later
         for space in (*self._spaces.values(), self._switch):
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)

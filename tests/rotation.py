@@ -1,8 +1,10 @@
-"""The rotation of the long tests: each commit runs one of 23 parts, so 23 commits in a row run them all.
+"""The rotation of the long tests.
 
-`tests/long_seconds.json` holds what each long test takes on two cores, in seconds; until a part has run alone, an
-estimate. A run prints both figures, so that the file can be corrected. A key is a file, or one
-test of a file (`file::test`, `file::test[case]`) where a file is too long for one part.
+Each commit runs one of 23 parts, so 23 commits in a row run all long tests.
+
+`tests/long_seconds.json` holds the seconds that each long test takes on two cores; until a part has
+run alone, an estimate. A run prints both numbers, so that the file can be corrected. A key is a
+file, or one test of a file (`file::test`, `file::test[case]`) if the file is too long for one part.
 """
 
 import json
@@ -11,18 +13,21 @@ from pathlib import Path
 
 PARTS = 23
 PART_SECONDS = 720
-"""A part takes no longer than this: continuous integration has to end within 45 minutes."""
+"""The longest time of a part: continuous integration has to end within 45 minutes."""
 SECONDS_FILE = Path(__file__).with_name("long_seconds.json")
 
 
 def recorded_seconds() -> dict[str, float]:
-    """Return the recorded duration of each key of the rotation."""
+    """Return the recorded seconds of each key."""
     seconds: dict[str, float] = json.loads(SECONDS_FILE.read_text())
     return seconds
 
 
 def divide(seconds: Mapping[str, float], parts: int = PARTS) -> list[list[str]]:
-    """Divide the keys into parts of about equal length: the longest first, each into the shortest part."""
+    """Divide the keys into parts of about equal length.
+
+    The longest key goes first, each into the part that is shortest so far.
+    """
     division: list[list[str]] = [[] for _ in range(parts)]
     totals = [0.0] * parts
     for key in sorted(seconds, key=lambda key: (-seconds[key], key)):
@@ -33,6 +38,6 @@ def divide(seconds: Mapping[str, float], parts: int = PARTS) -> list[list[str]]:
 
 
 def key_of(test_id: str, keys: Iterable[str]) -> str | None:
-    """Return the key that a test belongs to: the most specific one, or None where nothing is recorded for it."""
+    """Return the most specific key that a test belongs to, or None if no key matches."""
     matching = [key for key in keys if test_id == key or test_id.startswith((f"{key}::", f"{key}["))]
     return max(matching, key=len, default=None)

@@ -1,4 +1,7 @@
-"""A file system that takes as long for each change as a test says: the FUSE server of `tests/losing.py`, which loses nothing here."""
+"""A file system whose changes take as long as a test says.
+
+The FUSE server is that of `tests/power_loss.py`, but loses nothing.
+"""
 
 import sys
 import time
@@ -6,47 +9,47 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.losing import Mounted, Server, answer_all, mount, served
+from tests.power_loss import Mounted, Server, answer_all, mount, served
 
 
 class SlowServer(Server):
-    """Answers the kernel, one request after the other, and takes its time after each change."""
+    """Answers the kernel's requests one after the other, and sleeps after each change."""
 
     def __init__(self, device: int) -> None:
-        """Begin with an empty folder, and without delay."""
+        """Serve an empty folder without delay."""
         self.seconds = 0.0
         super().__init__(device)
 
     def changed(self) -> None:
-        """Sleep, so that all who have asked wait."""
+        """Sleep, so that all processes that use the file system wait."""
         time.sleep(self.seconds)
 
 
 class SlowDisk(Mounted):
-    """The file system, as a test has it."""
+    """The mounted file system, for a test."""
 
     def delay(self, seconds: float) -> None:
-        """Have each change take so long from now on."""
+        """Delay each change by `seconds` from now on."""
         assert self.tell(str(seconds)) == "slow\n"
 
 
 @contextmanager
 def slow_disk(folder: Path) -> Iterator[SlowDisk]:
-    """Mount one at an empty folder; it is quick at first."""
+    """Mount a slow disk, at first without delay, at an empty folder."""
     with served(folder, "tests.slow_disk") as process:
         yield SlowDisk(folder, process)
 
 
 def main(folder: Path) -> None:
-    """Serve a folder; each line that comes says how long a change takes."""
+    """Serve a folder; each line from stdin sets the delay of a change, in seconds."""
     device = mount(folder)
     server = SlowServer(device)
 
-    def told(line: str) -> str:
+    def set_delay(line: str) -> str:
         server.seconds = float(line)
         return "slow"
 
-    answer_all(device, server, told)
+    answer_all(device, server, set_delay)
 
 
 if __name__ == "__main__":

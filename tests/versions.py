@@ -1,6 +1,6 @@
 """The next version of the code, for tests that run two versions side by side.
 
-It is made of this one: it writes a field more into every record, and knows an operation more.
+It is this version with one more field in every record, and one more operation.
 """
 
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.lab import ROOT
 
 ADDED = '"of_next":1'
-"""What only a record of the next version has."""
+"""A field that only records of the next version have."""
 EDITS = {
     "ops/sluice_ops/model/resources.py": [
         (
@@ -33,7 +33,7 @@ EDITS = {
         ("import Failed, Outcome, Waiting", "import Done, Failed, Outcome, Waiting"),
     ],
 }
-"""What the next version has changed."""
+"""The next version's changes of files."""
 ADDED_FILES = {
     "ops/sluice_ops/planning/changes/kinds/survey.py": (
         "from sluice_ops.model.change import Step\n"
@@ -43,11 +43,11 @@ ADDED_FILES = {
         "KIND = Survey()\n"
     )
 }
-"""The kind of change that only the next version knows: one file."""
+"""A file of the next version alone: one more kind of change."""
 
 
 def make_next(code: Path) -> Path:
-    """Make the code of the next version in a folder."""
+    """Copy the code into a folder and apply the next version's changes."""
     for package in ("ops", "pipeline"):
         shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in EDITS:
@@ -60,6 +60,6 @@ def make_next(code: Path) -> Path:
 def edited(name: str) -> str:
     text = (ROOT / name).read_text()
     for before, after in EDITS[name]:
-        assert before in text, f"{name} has no {before!r} any more"
+        assert before in text, f"{name} no longer contains {before!r}: correct EDITS in tests/versions.py"
         text = text.replace(before, after)
     return text

@@ -15,10 +15,10 @@ RESULTS = ROOT / ".sluice" / "bench"
 @pytest.fixture(scope="module")
 def flowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with opened(tmp_path_factory.mktemp("bench")) as lab:
-        lab.keep_class_data()
+        lab.write_class_data()
         for host, tier in (("h1", "entry"), ("h3", "enrich"), ("h3", "counts"), ("h1", "outbound")):
-            lab.cold(tier, 1, host)
-            lab.wait(tier, 1, State.RUNNING)
+            lab.start_owner(tier, 1, host)
+            lab.wait_for(tier, 1, State.RUNNING)
         yield lab
 
 

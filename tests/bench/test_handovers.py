@@ -17,7 +17,7 @@ from sluice.driver.engine.settings import INTERVAL
 from sluice_ops.model.incarnation import Phase, State
 from tests.bench.conftest import keep
 from tests.bench.figures import PERCENTS, widest, within
-from tests.lab import SEEN_SECONDS, Lab, until
+from tests.lab import TAKEOVER_SECONDS, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -40,35 +40,35 @@ def move(lab: Lab, tier: str, number: int) -> tuple[float, float]:
     lab.prepare(tier, number, following, HOSTS[number % 2])
     time.sleep(3.0)
     begun = time.time()
-    lab.own(tier, number, following, Phase.CUT)
-    lab.caught_up(tier, following)
-    lab.own(tier, following)
-    lab.wait(tier, number, State.STOPPED)
+    lab.set_owner(tier, number, following, Phase.CUT)
+    lab.wait_caught_up(tier, following)
+    lab.set_owner(tier, following)
+    lab.wait_for(tier, number, State.STOPPED)
     time.sleep(3.0)
     over = time.time()
-    lab.retire(tier, number)
+    lab.stop(tier, number)
     return begun, over
 
 
 def kill(lab: Lab, tier: str, owner: int, *, hot: bool) -> tuple[float, float]:
     """Kill the driver of a tier that has the next incarnation as its standby, which then owns it."""
     standby = owner + 1
-    lab.stand_by(tier, owner, standby, HOSTS[owner % 2], hot=hot)
+    lab.start_standby(tier, owner, standby, HOSTS[owner % 2], hot=hot)
     time.sleep(3.0)
     begun = time.time()
     lab.driver(tier, owner).send_signal(signal.SIGKILL)
-    time.sleep(SEEN_SECONDS)
-    lab.own(tier, standby)
-    lab.caught_up(tier, standby)
+    time.sleep(TAKEOVER_SECONDS)
+    lab.set_owner(tier, standby)
+    lab.wait_caught_up(tier, standby)
     time.sleep(3.0)
     over = time.time()
-    lab.retire(tier, owner)
+    lab.stop(tier, owner)
     return begun, over
 
 
 def put_out(lab: Lab, stream: str) -> list[float]:
     """Return when each record was first put into a stream."""
-    consumer = Consumer({"bootstrap.servers": lab.where.kafka, "group.id": "bench"})
+    consumer = Consumer({"bootstrap.servers": lab.endpoints.kafka, "group.id": "bench"})
     ends = {number: consumer.get_watermark_offsets(TopicPartition(stream, number))[1] for number in range(4)}
     consumer.assign([TopicPartition(stream, number, 0) for number in ends])
     first: dict[str, float] = {}
@@ -91,7 +91,7 @@ def figures(gaps: list[float]) -> dict[str, float]:
 
 def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:
     lab = flowing
-    lab.feed(RATE)
+    lab.start_feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > RATE)
     windows = [move(lab, "entry", number) for number in range(1, MOVES + 1)]
     for number in range(1, MOVES + 1):
@@ -103,11 +103,11 @@ def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:
     killed_hot = [kill(lab, "entry", number, hot=True) for number in hot]
     killed_warm = [kill(lab, "entry", number, hot=False) for number in warm]
     killed_sink = [kill(lab, "outbound", number, hot=False) for number in hot]
-    fed = lab.fed()
+    fed = lab.stop_feed()
     until("everything is delivered", lambda: lab.delivered()[0] >= fed)
     assert lab.delivered() == (fed, fed)
 
-    times, commits = put_out(lab, "hits"), lab.ask(COMMITS)
+    times, commits = put_out(lab, "hits"), lab.query(COMMITS)
     committed = [at for at, _ in commits]
     pairs = [
         (after - before, other != number)

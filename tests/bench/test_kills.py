@@ -30,9 +30,9 @@ class Tiers:
     def mend(self) -> None:
         for tier, number in self.now.items():
             if self._lab.driver(tier, number).poll() is not None:
-                self._lab.retire(tier, number)
+                self._lab.stop(tier, number)
                 self.now[tier] = number + 1
-                self._lab.cold(tier, number + 1, self._dice.choice(list(HOSTS)))
+                self._lab.start_owner(tier, number + 1, self._dice.choice(list(HOSTS)))
 
     def kill(self) -> str:
         tier, what = self._dice.choice(list(self.now)), self._dice.choice(("driver", "executor"))
@@ -46,7 +46,7 @@ class Tiers:
 
 def archived(lab: Lab) -> tuple[int, int]:
     """Return how many rows the archive's files have, and how many different ones."""
-    files = (lab.where.home / "archive").rglob("*.parquet")
+    files = (lab.endpoints.home / "archive").rglob("*.parquet")
     found = [
         name for file in files for name in pq.ParquetFile(file).read(columns=["id"]).column("id").to_pylist()
     ]
@@ -57,7 +57,7 @@ def test_random_kills(flowing: Lab) -> None:
     lab, seed = flowing, int(os.environ.get("SLUICE_BENCH_SEED", str(time.time_ns() % 100_000)))
     dice = random.Random(seed)  # noqa: S311 — test data
     tiers = Tiers(lab, dice)
-    lab.feed(RATE)
+    lab.start_feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > RATE)
     begun = time.monotonic()
     killed = []
@@ -68,7 +68,7 @@ def test_random_kills(flowing: Lab) -> None:
             tiers.mend()
         killed.append(tiers.kill())
     seconds = time.monotonic() - begun
-    fed = lab.fed()
+    fed = lab.stop_feed()
 
     def all_there() -> bool:
         tiers.mend()
@@ -87,14 +87,16 @@ def test_random_kills(flowing: Lab) -> None:
         },
     )
     assert lab.delivered() == (fed, fed)
-    assert lab.ask(
+    assert lab.query(
         "select max(substring(id from 5)::bigint), min(substring(id from 5)::bigint) from delivered"
     ) == [(fed, 1)]
     until(
         "the counts agree",
-        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+        lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
     )
-    assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
-    assert lab.ask(DISORDER) == [(0,)]
+    assert lab.query("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [
+        (0,)
+    ]
+    assert lab.query(DISORDER) == [(0,)]
     until("the archive has all of it", lambda: archived(lab)[0] >= fed, 300)
     assert archived(lab) == (fed, fed)

@@ -29,10 +29,10 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_three_realtime_tiers(chain: Lab) -> None:
     system = Ours(chain)
     system.start()
-    with Flow(chain.where.kafka, RATE, 90) as flow:
+    with Flow(chain.endpoints.kafka, RATE, 90) as flow:
         flow.wait()  # what the JVMs compile, they have compiled
     before = processor_seconds(system)
-    with Flow(chain.where.kafka, RATE, SECONDS) as flow:
+    with Flow(chain.endpoints.kafka, RATE, SECONDS) as flow:
         sent = flow.wait()
     processor = processor_seconds(system) - before
     first = first_of_each(flow.arrivals)

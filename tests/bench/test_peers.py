@@ -45,11 +45,11 @@ def ours(lab: Lab, _folder: Path) -> System:
 
 
 def flink(lab: Lab, folder: Path) -> System:
-    return Flink(folder, lab.where.kafka, lab.where.zookeeper)
+    return Flink(folder, lab.endpoints.kafka, lab.endpoints.zookeeper)
 
 
 def storm(lab: Lab, folder: Path) -> System:
-    return Storm(folder, lab.where.kafka, lab.where.zookeeper)
+    return Storm(folder, lab.endpoints.kafka, lab.endpoints.zookeeper)
 
 
 MAKERS = {"sluice": ours, "flink": flink, "storm": storm}
@@ -80,7 +80,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         system = MAKERS[name](lab, tmp_path_factory.mktemp(name))
         try:
             system.start()
-            made = Bench(name, int(turn), system, lab.where.kafka)
+            made = Bench(name, int(turn), system, lab.endpoints.kafka)
             with made.flow(WARM_RATE, WARM_SECONDS) as flow:
                 sent = flow.wait()
             assert len(first_of_each(flow.arrivals)) == sent

@@ -12,7 +12,7 @@ import pytest
 from tests.bench.conftest import keep
 from tests.bench.figures import widest
 from tests.bench.test_handovers import COMMITS, HOSTS, figures, put_out
-from tests.lab import SEEN_SECONDS, Lab, until
+from tests.lab import TAKEOVER_SECONDS, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -29,10 +29,10 @@ def cold(lab: Lab, tier: str, number: int) -> tuple[float, float]:
     """Kill the owner, start the next incarnation cold on the other host; return when it was killed and when the window is over."""
     begun = time.time()
     lab.driver(tier, number).send_signal(signal.SIGKILL)
-    time.sleep(SEEN_SECONDS)
-    lab.cold(tier, number + 1, HOSTS[number % 2])
-    lab.retire(tier, number)
-    lab.caught_up(tier, number + 1)
+    time.sleep(TAKEOVER_SECONDS)
+    lab.start_owner(tier, number + 1, HOSTS[number % 2])
+    lab.stop(tier, number)
+    lab.wait_caught_up(tier, number + 1)
     time.sleep(5.0)
     return begun, time.time()
 
@@ -56,7 +56,7 @@ def seconds_of(lab: Lab, tier: str, number: int) -> float:
     """Return the processor time that an incarnation has taken."""
     taken = 0.0
     for identity in (f"driver-{tier}-{number}", f"slot-{tier}-{number}-0"):
-        process = psutil.Process(lab.running[identity].pid)
+        process = psutil.Process(lab.processes[identity].pid)
         for each in (process, *process.children(recursive=True)):
             times = each.cpu_times()
             taken += times.user + times.system
@@ -65,7 +65,7 @@ def seconds_of(lab: Lab, tier: str, number: int) -> float:
 
 def test_cold_starts_and_idleness(flowing: Lab) -> None:
     lab = flowing
-    lab.feed(RATE)
+    lab.start_feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > RATE)
     windows: dict[str, list[tuple[float, float]]] = {"entry": [], "outbound": []}
     told: dict[str, list[dict[str, float]]] = {"entry": [], "outbound": []}
@@ -73,14 +73,14 @@ def test_cold_starts_and_idleness(flowing: Lab) -> None:
         for tier, killed in windows.items():
             killed.append(cold(lab, tier, number))
             told[tier].append(parts(lab, tier, number + 1))
-    fed = lab.fed()
+    fed = lab.stop_feed()
     until("everything is delivered", lambda: lab.delivered()[0] >= fed)
     assert lab.delivered() == (fed, fed)
     time.sleep(20.0)
     before, begun = seconds_of(lab, "entry", STARTS + 1), time.monotonic()
     time.sleep(IDLE_SECONDS)
     idle = (seconds_of(lab, "entry", STARTS + 1) - before) / (time.monotonic() - begun)
-    times, commits = put_out(lab, "hits"), [at for at, _ in lab.ask(COMMITS)]
+    times, commits = put_out(lab, "hits"), [at for at, _ in lab.query(COMMITS)]
     results: dict[str, Any] = {
         "starts": STARTS,
         "rate": RATE,

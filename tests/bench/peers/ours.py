@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from sluice.api.marks import Marks, first_seen
 from sluice_ops.model.incarnation import Phase, State
 from tests.bench.peers.system import Deed
-from tests.lab import HOSTS, SEEN_SECONDS, Lab
+from tests.lab import HOSTS, TAKEOVER_SECONDS, Lab
 
 TIERS = ("first", "second", "third")
 PLACES = ("h1", "h2")
@@ -25,15 +25,15 @@ class Ours:
         """The incarnation that owns the tier in the middle."""
 
     def start(self) -> None:
-        self._lab.keep_class_data()
+        self._lab.write_class_data()
         for host, tier in zip(HOSTS, TIERS, strict=True):
-            self._lab.cold(tier, 1, host)
+            self._lab.start_owner(tier, 1, host)
         for tier in TIERS:
-            self._lab.wait(tier, 1, State.RUNNING)
+            self._lab.wait_for(tier, 1, State.RUNNING)
 
     def ready(self) -> None:
-        self._lab.wait("second", self._now, State.RUNNING)
-        self._lab.caught_up("second", self._now)
+        self._lab.wait_for("second", self._now, State.RUNNING)
+        self._lab.wait_caught_up("second", self._now)
 
     def moves(self) -> Mapping[str, Deed]:
         return {"overlap": self._move}
@@ -42,12 +42,12 @@ class Ours:
         old, new = self._now, self._now + 1
         self._lab.prepare("second", old, new, PLACES[old % 2])
         cut = time.time()
-        self._lab.own("second", old, new, Phase.CUT)
-        self._lab.caught_up("second", new)
-        self._lab.own("second", new)
-        self._lab.wait("second", old, State.STOPPED)
+        self._lab.set_owner("second", old, new, Phase.CUT)
+        self._lab.wait_caught_up("second", new)
+        self._lab.set_owner("second", new)
+        self._lab.wait_for("second", old, State.STOPPED)
         self._now = new
-        self._lab.retire("second", old)
+        self._lab.stop("second", old)
         return cut
 
     def kills(self) -> Mapping[str, Deed]:
@@ -61,23 +61,23 @@ class Ours:
     def _kill_driver(self) -> float:
         begun = time.time()
         self._die()
-        time.sleep(SEEN_SECONDS)
+        time.sleep(TAKEOVER_SECONDS)
         old, self._now = self._now, self._now + 1
-        self._lab.cold("second", self._now, PLACES[old % 2])
+        self._lab.start_owner("second", self._now, PLACES[old % 2])
         self.ready()
-        self._lab.retire("second", old)
+        self._lab.stop("second", old)
         return begun
 
     def _kill_standby(self, *, hot: bool) -> float:
         old, standby = self._now, self._now + 1
-        self._lab.stand_by("second", old, standby, PLACES[old % 2], hot=hot)
+        self._lab.start_standby("second", old, standby, PLACES[old % 2], hot=hot)
         begun = time.time()
         self._die()
-        time.sleep(SEEN_SECONDS)
+        time.sleep(TAKEOVER_SECONDS)
         self._now = standby
-        self._lab.own("second", standby)
+        self._lab.set_owner("second", standby)
         self.ready()
-        self._lab.retire("second", old)
+        self._lab.stop("second", old)
         return begun
 
     def _die(self) -> None:
@@ -101,7 +101,7 @@ class Ours:
 
     def processes(self) -> list[psutil.Process]:
         found = []
-        for unit in self._lab.running.values():
+        for unit in self._lab.processes.values():
             with suppress(psutil.NoSuchProcess):
                 main = psutil.Process(unit.pid)
                 found += [main, *main.children(recursive=True)]

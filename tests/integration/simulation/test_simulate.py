@@ -72,7 +72,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "Interrupted: the simulation is stopped, nothing of it is left." in said
+    assert "Interrupted: the simulation has stopped, and its processes and files are removed." in said
     assert not list(tmp_path.iterdir())
     assert not left_behind(tmp_path)
 
@@ -82,5 +82,5 @@ def test_wrong_numbers_are_refused_at_once(tmp_path):
     process = begin(tmp_path, "--hosts", "2", "--slots", "400")
     _, said = process.communicate()
     assert process.returncode == 2
-    assert said == "--hosts 2: from 4 to 20000 can be simulated\n"
+    assert said == "--hosts 2: choose a number from 4 to 20000\n"
     assert time.monotonic() - began < 20

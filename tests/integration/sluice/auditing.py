@@ -81,7 +81,7 @@ class Kafka:
 
 
 def lines(lab: Lab, tier: str) -> dict[str, tuple[int, int]]:
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         rows = connection.execute(
             "SELECT partition, once, again FROM audit WHERE tier = %s", (tier,)
         ).fetchall()
@@ -89,7 +89,7 @@ def lines(lab: Lab, tier: str) -> dict[str, tuple[int, int]]:
 
 
 def losses(lab: Lab, tier: str) -> list[tuple[str, int]]:
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         return connection.execute(
             "SELECT place, records FROM losses WHERE tier = %s ORDER BY number", (tier,)
         ).fetchall()
@@ -97,7 +97,7 @@ def losses(lab: Lab, tier: str) -> list[tuple[str, int]]:
 
 def begun(lab: Lab, *tiers: Tier) -> Auditor:
     """Return an audit that has looked once, so that what comes now is judged."""
-    auditor = Auditor(tiers, lab.where)
+    auditor = Auditor(tiers, lab.endpoints)
     assert auditor.look() == []
     return auditor
 

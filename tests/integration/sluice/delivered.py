@@ -30,11 +30,11 @@ def delivered_once_in_order(lab: Lab, fed: set[str]) -> None:
     """Wait until all hits that were fed are delivered, and hold them against what the tables say."""
     until(f"all of {len(fed)} hits are delivered", lambda: lab.delivered()[1] >= len(fed))
     assert lab.delivered() == (len(fed), len(fed)), "none is delivered twice"
-    assert {row[0] for row in lab.ask("select id from delivered")} == fed
-    assert lab.ask(DISORDER) == [(0,)], "the hits of each user and campaign are in order"
-    assert lab.ask(BALANCE) == [(0,)], "the ledger balances"
-    assert lab.ask(HOLES) == [], "each batch begins where the one before ended"
-    assert lab.ask(SHARED) == [], "nobody writes after a later owner"
+    assert {row[0] for row in lab.query("select id from delivered")} == fed
+    assert lab.query(DISORDER) == [(0,)], "the hits of each user and campaign are in order"
+    assert lab.query(BALANCE) == [(0,)], "the ledger balances"
+    assert lab.query(HOLES) == [], "each batch begins where the one before ended"
+    assert lab.query(SHARED) == [], "nobody writes after a later owner"
 
 
 def numbered(fed: int) -> set[str]:

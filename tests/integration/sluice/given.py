@@ -34,7 +34,7 @@ class Feed:
     _offsets: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
     def __post_init__(self) -> None:
-        self._producer = Producer({"bootstrap.servers": self.lab.where.kafka, "acks": "all"})
+        self._producer = Producer({"bootstrap.servers": self.lab.endpoints.kafka, "acks": "all"})
 
     def put(self, stream: str, rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:
@@ -132,7 +132,7 @@ def giving(feed: Feed, rate: int) -> Iterator[None]:
 
 def windows_are_right(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
     """All that was given is counted in windows, once; some code adds `mark` to the sums that it writes."""
-    looker = Streams(lab.where.kafka)
+    looker = Streams(lab.endpoints.kafka)
     there = looker.bounds(["hits"]).ends
     looker.close()
     until("all is counted", lambda: ends(lab, "by-window") == there)
@@ -143,12 +143,12 @@ def windows_are_right(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
 
 
 def table(lab: Lab, name: str, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    return {row[:keys]: row[keys:-1] for row in lab.ask(f"select * from {name}")}  # noqa: S608 — a name of this test's own
+    return {row[:keys]: row[keys:-1] for row in lab.query(f"select * from {name}")}  # noqa: S608 — a name of this test's own
 
 
 def equation(lab: Lab, tier: str) -> tuple[int, ...]:
     """Return what the ledger says of a tier: in, out, filtered, replays, late, holes."""
-    found = lab.ask(
+    found = lab.query(
         "select tier, sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(late), count(*) filter (where begins <> before) from"
         " (select *, lag(ends, 1, begins) over (partition by tier order by batch) as before from ledger) as each group by tier"
     )
@@ -157,6 +157,6 @@ def equation(lab: Lab, tier: str) -> tuple[int, ...]:
 
 def ends(lab: Lab, tier: str) -> dict[str, int] | None:
     """Return how far a tier is, by the ledger."""
-    return dict(lab.ask("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(
+    return dict(lab.query("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(
         tier
     )

@@ -82,7 +82,7 @@ class Epochs:
 def followed(lab: Lab, *tiers: str) -> Iterator[Epochs]:
     """Follow the epochs; they are checked at the end."""
     epochs = Epochs(tiers)
-    thread = threading.Thread(target=epochs.follow, args=(lab.where.zookeeper,))
+    thread = threading.Thread(target=epochs.follow, args=(lab.endpoints.zookeeper,))
     thread.start()
     try:
         yield epochs
@@ -93,7 +93,7 @@ def followed(lab: Lab, *tiers: str) -> Iterator[Epochs]:
 
 
 def stored(lab: Lab) -> int:
-    return int(lab.ask("select count(*) from stored")[0][0])
+    return int(lab.query("select count(*) from stored")[0][0])
 
 
 def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool = False) -> None:
@@ -103,11 +103,11 @@ def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool 
     (decision record 0040).
     """
     until(f"{count} records are stored", lambda: stored(lab) >= count, seconds)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (count, count, count * (count - 1) // 2)
     ]
     _no_holes(lab)
-    assert partitions_added or lab.ask(OUT_OF_ORDER) == [], "the sink has each key's records in order"
+    assert partitions_added or lab.query(OUT_OF_ORDER) == [], "the sink has each key's records in order"
     _keys_in_order(lab, count)
     _one_writer_at_a_time(lab)
     _one_owner_for_each_epoch(lab)
@@ -116,7 +116,7 @@ def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool 
 def _no_holes(lab: Lab) -> None:
     """Each batch begins where the one before ended, and at the beginning of a partition that was added."""
     before: dict[str, dict[str, int]] = {}
-    for tier, batch, begins, ends in lab.ask(
+    for tier, batch, begins, ends in lab.query(
         "select tier, batch, begins, ends from ledger order by tier, batch"
     ):
         expected = dict.fromkeys(begins, 0) | before.get(tier, begins)
@@ -145,7 +145,7 @@ def _keys_in_order(lab: Lab, count: int) -> None:
 def _one_writer_at_a_time(lab: Lab) -> None:
     """Once another incarnation has written to the sink, the one before it writes no more."""
     writers: dict[str, list[int]] = defaultdict(list)
-    for tier, incarnation in lab.ask(WRITERS):
+    for tier, incarnation in lab.query(WRITERS):
         writers[tier].append(incarnation)
     for tier, numbers in writers.items():
         assert numbers == sorted(numbers), f"{tier}: {numbers}"
@@ -154,7 +154,7 @@ def _one_writer_at_a_time(lab: Lab) -> None:
 def _one_owner_for_each_epoch(lab: Lab) -> None:
     """All that claimed the right to write a stream by the same owner record say the same of it."""
     consumer = Consumer(
-        {"bootstrap.servers": lab.where.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
+        {"bootstrap.servers": lab.endpoints.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
     )
     place = TopicPartition(CONTROL_TOPIC, 0, 0)
     end = consumer.get_watermark_offsets(place, timeout=10)[1]

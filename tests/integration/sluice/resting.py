@@ -17,7 +17,7 @@ TOLD_SECONDS = 6.0
 
 def done(lab: Lab, tier: str) -> dict[str, int]:
     """Return what each executor of a tier has done, as its driver counts it: records read, or tasks."""
-    return dict(lab.ask("select tier, slots from tier_progress")).get(tier, {})
+    return dict(lab.query("select tier, slots from tier_progress")).get(tier, {})
 
 
 def working(lab: Lab, tier: str, goes_on: Callable[[], bool]) -> int:
@@ -53,15 +53,15 @@ def each_rests(lab: Lab, tier: str, number: int, workers: int, out: Callable[[],
     for worker in (slot_id(tier, number, each) for each in range(workers)):
         begun = time.monotonic()
         at.append(time.time())
-        lab.own(tier, number, paused_workers=(worker,))
+        lab.set_owner(tier, number, paused_workers=(worker,))
         drained = receipt(worker, paused=True)
         told = time.monotonic() - begun
         assert drained.failed == 0
-        assert lab.running[worker].poll() is None, "its slot is kept"
+        assert lab.processes[worker].poll() is None, "its slot is kept"
         assert working(lab, tier, more()) == workers - 1
         before, begun = done(lab, tier), time.monotonic()
         at.append(time.time())
-        lab.own(tier, number)
+        lab.set_owner(tier, number)
         awake = receipt(worker, paused=False)
         until("all of them work again", lambda before=before: more_done(lab, tier, before) == workers, 60)
         took.append((round(told, 2), drained.seconds, awake.seconds, round(time.monotonic() - begun, 2)))
@@ -88,13 +88,13 @@ def last_is_let_go(lab: Lab, tier: str, number: int, workers: int, out: Callable
         before = out()
         until("the tier goes on", lambda: out() > before + 100, 60)
 
-    lab.own(tier, number, paused_workers=(worker,))
+    lab.set_owner(tier, number, paused_workers=(worker,))
     until(f"{worker} is paused", is_paused, 30)
-    lab.running[worker].terminate()
-    lab.running[worker].wait(30)
+    lab.processes[worker].terminate()
+    lab.processes[worker].wait(30)
     goes_on()
     for paused, state in ((True, State.PAUSED), (False, State.RUNNING)):
-        lab.own(tier, number, paused=paused, paused_workers=(worker,))
+        lab.set_owner(tier, number, paused=paused, paused_workers=(worker,))
         until(
             f"{tier} is {state}",
             lambda state=state: (said := lab.report(tier, number)) is not None and said.state is state,

@@ -88,7 +88,7 @@ class Runs:
     """Where each incarnation began."""
 
     def start(self, number: int, partitions: int = STATE_PARTITIONS) -> StatefulEngine:
-        tier, where = PIPELINE.tier(self.tier), self.lab.where
+        tier, where = PIPELINE.tier(self.tier), self.lab.endpoints
         tier = tier if self.max_offsets is None else replace(tier, max_offsets=self.max_offsets)
         config = EngineConfig(
             session=self.session,
@@ -126,7 +126,7 @@ class Runs:
         def done() -> bool:
             engine.check()
             engine.tick()
-            looker = Streams(self.lab.where.kafka)
+            looker = Streams(self.lab.endpoints.kafka)
             there = looker.bounds(streams).ends
             looker.close()
             return ends(self.lab, self.tier) == there

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 @contextmanager
 def fed(lab: Lab) -> Iterator[list[int]]:
     """Feed some twenty numbers a second; all of them are in what it yields."""
-    producer, stop = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"}), threading.Event()
+    producer, stop = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"}), threading.Event()
     numbers: list[int] = []
 
     def feed() -> None:
@@ -63,18 +63,18 @@ def new(found: list[Record]) -> list[str]:
 
 
 def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> None:
-    lab.cold("spread", 1, "h1")
-    lab.wait("spread", 1, State.RUNNING)
+    lab.start_owner("spread", 1, "h1")
+    lab.wait_for("spread", 1, State.RUNNING)
     with fed(lab) as numbers:
         until("much is out", lambda: len(records(lab, "by-who")) > 300)
-        admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+        admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
         for each in admin.create_partitions([NewPartitions(name, 5) for name in SPREAD]).values():
             each.result()
         lab.driver("spread", 1).send_signal(signal.SIGKILL)
-        lab.retire("spread", 1)
+        lab.stop("spread", 1)
         retired(lab, "spread", 1)
-        lab.cold("spread", 2, "h2")
-        lab.wait("spread", 2, State.RUNNING)
+        lab.start_owner("spread", 2, "h2")
+        lab.wait_for("spread", 2, State.RUNNING)
         said = until(
             "it says what it does not use",
             lambda: (report := lab.report("spread", 2)) is not None and report.narrow,
@@ -99,8 +99,8 @@ def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> Non
     assert report is not None
     assert report.ways is not None
     since = report.ways.since
-    lab.own("spread", None)
-    lab.retire("spread", 2)
+    lab.set_owner("spread", None)
+    lab.stop("spread", 2)
     for name in SPREAD:
         found = records(lab, name)
         assert len(found) > len(once(found)), "there were replays"

@@ -45,12 +45,12 @@ def running(lab: Lab) -> Iterator[Lab]:
 
 def counts(lab: Lab) -> dict[str, int]:
     """Return how many partitions each stream has now."""
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         return {stream: streams.partitions(stream) for stream in ("raw", "numbers")}
 
 
 def add(lab: Lab, **partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     for made in admin.create_partitions(
         [NewPartitions(stream, count) for stream, count in partitions.items()]
     ).values():
@@ -103,7 +103,7 @@ def test_the_move_goes_through_and_each_record_goes_one_way(running: Lab) -> Non
         assert move(lab, "store", Phase.PREPARE, lambda: added(numbers=7))["ok"]
 
         def used() -> bool:
-            with closing(Streams(lab.where.kafka)) as streams:
+            with closing(Streams(lab.endpoints.kafka)) as streams:
                 ends = streams.bounds(["numbers"]).ends
             return len(ends) == 7 and all(ends.values())
 

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def test_one_missing_record_in_ten_thousand_is_named_by_its_offset(lab: Lab) -> None:
-    entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time()
+    entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.endpoints), time.time()
     auditor = begun(lab, entry)
     kafka.fill("raw", COUNT)
     kafka.put(
@@ -61,7 +61,7 @@ def test_one_missing_record_in_ten_thousand_is_named_by_its_offset(lab: Lab) -> 
     assert auditor.look() == [], "nothing is claimed yet: the run may still put it out"
     auditor.close()
     auditor = Auditor(
-        (entry,), lab.where
+        (entry,), lab.endpoints
     )  # one that was restarted goes on from the book, and waits for a claim that it has seen itself
     kafka.put("hits", "entry/1", "raw/0", range(COUNT, COUNT + 2), now)
     kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now)
@@ -80,28 +80,31 @@ def test_one_missing_record_in_ten_thousand_is_named_by_its_offset(lab: Lab) -> 
 def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
     """A loss is in the channel, where its tier's supervision sees it, until somebody settles it; another one's stale word goes too."""
     with (
-        Channel(lab.where.zookeeper) as channel,
-        psycopg.connect(lab.where.postgres, autocommit=True) as connection,
+        Channel(lab.endpoints.zookeeper) as channel,
+        psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection,
     ):
-        auditor.tell()
+        auditor.report()
         found = channel.read(paths.loss("entry"), Loss)
         assert found is not None
         assert found.value.sentence == sentence
-        auditor.tell()
+        auditor.report()
         assert channel.exists(paths.loss("entry"))
         connection.execute("UPDATE losses SET settled_at = now(), settled_by = 'anna'")
-        with closing(Auditor((PIPELINE.tier("entry"),), lab.where)) as later:
-            later.tell()
+        with closing(Auditor((PIPELINE.tier("entry"),), lab.endpoints)) as later:
+            later.report()
         assert not channel.exists(paths.loss("entry"))
 
 
 def test_open_transactions_are_incomplete_and_markers_are_not_awaited(
     lab: Lab,
 ) -> None:
-    entry, kafka = PIPELINE.tier("entry"), Kafka(lab.where)
-    sender = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "sender"})
+    entry, kafka = PIPELINE.tier("entry"), Kafka(lab.endpoints)
+    sender = Producer({"bootstrap.servers": lab.endpoints.kafka, "transactional.id": "sender"})
     sender.init_transactions(30)
-    with closing(Auditor((entry,), lab.where)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+    with (
+        closing(Auditor((entry,), lab.endpoints)) as auditor,
+        closing(Streams(lab.endpoints.kafka)) as streams,
+    ):
 
         def complete(looks: int) -> float:
             for _ in range(looks):
@@ -126,24 +129,24 @@ def test_open_transactions_are_incomplete_and_markers_are_not_awaited(
 
 
 def test_a_removed_tier_is_forgotten_and_a_renamed_stream_begins_anew(lab: Lab) -> None:
-    enrich, kafka, now = PIPELINE.tier("enrich"), Kafka(lab.where), time.time()
+    enrich, kafka, now = PIPELINE.tier("enrich"), Kafka(lab.endpoints), time.time()
     auditor = begun(lab, enrich)
     kafka.put("enriched", "enrich/7", "hits/1", range(10), now)
     assert auditor.look() == []
     auditor.close()
     renamed = replace(enrich, outputs=(declarations.Stream("hits", "id string"),))
-    with closing(Auditor((renamed,), lab.where)) as other:
+    with closing(Auditor((renamed,), lab.endpoints)) as other:
         assert other.look() == []
         assert other.look() == []
         assert other._audits["enrich"].done() == {"hits/1": 10}, "what had come out has"
     assert lines(lab, "enrich")
-    with closing(Auditor((PIPELINE.tier("entry"),), lab.where)) as other:
-        other.tell()
+    with closing(Auditor((PIPELINE.tier("entry"),), lab.endpoints)) as other:
+        other.report()
     assert not lines(lab, "enrich")
 
 
 def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> None:
-    enrich, kafka, now = replace(PIPELINE.tier("enrich"), filters=True), Kafka(lab.where), time.time()
+    enrich, kafka, now = replace(PIPELINE.tier("enrich"), filters=True), Kafka(lab.endpoints), time.time()
     auditor = begun(lab, enrich)
     kafka.put("enriched", "enrich/1", "hits/0", range(0, 100, 2), now)
     kafka.put("enriched", "enrich/1", "hits/0", [100], now)
@@ -157,9 +160,9 @@ def transacted(lab: Lab) -> int:
 
     Of the 15 places from there on 5 and 9 have a mark, 6 to 8 what was taken back.
     """
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         first = streams.bounds(["raw"]).ends["raw/0"]
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "outside"})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "transactional.id": "outside"})
     producer.init_transactions(30)
     for count, taken_back in ((5, False), (3, True), (5, False)):
         producer.begin_transaction()
@@ -174,7 +177,7 @@ def transacted(lab: Lab) -> int:
 
 
 def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> None:
-    first, kafka, now = transacted(lab), Kafka(lab.where), time.time()
+    first, kafka, now = transacted(lab), Kafka(lab.endpoints), time.time()
     committed = {*range(first, first + 5), *range(first + 10, first + 15)}
     entry = PIPELINE.tier("entry")
     with closing(begun(lab, entry)) as auditor:
@@ -195,7 +198,7 @@ def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> N
     )
     with (
         closing(begun(lab, counts)) as auditor,
-        psycopg.connect(lab.where.postgres, autocommit=True) as connection,
+        psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection,
     ):
         connection.execute(
             insert, (0, json.dumps({"raw/0": first}), json.dumps({"raw/0": first + 9}), 9, 5, 4)
@@ -205,11 +208,15 @@ def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> N
             insert, (1, json.dumps({"raw/0": first + 9}), json.dumps({"raw/0": first + 15}), 6, 4, 2)
         )
         (missing,) = auditor.look()
-    assert "was given 6 records and 1 of them went nowhere" in missing.sentence
+    assert "read 6 records, and 1 of them went nowhere" in missing.sentence
 
 
 def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
-    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    admin, kafka, now = (
+        AdminClient({"bootstrap.servers": lab.endpoints.kafka}),
+        Kafka(lab.endpoints),
+        time.time(),
+    )
     for made in admin.create_topics([NewTopic("grown", num_partitions=1, replication_factor=-1)]).values():
         made.result()
     tier = replace(
@@ -232,7 +239,7 @@ def wanted(channel: Channel, tier: str) -> bool | None:
 def test_an_undeclared_tier_counts_as_stopped_until_it_is_declared_again(lab: Lab) -> None:
     specs = {spec.name: spec for spec in declarations.load("hits").specs()}
     names = {str(name) for name in specs}
-    with Channel(lab.where.zookeeper, lab.where.credential(Role.ADMIN)) as channel:
+    with Channel(lab.endpoints.zookeeper, lab.endpoints.credential(Role.ADMIN)) as channel:
         channel.put(paths.tier("gone"), specs[min(specs)])
         requests.want(channel, "gone", by="anna", running=True)
         requests.want(channel, min(names), by="anna", running=False)
@@ -249,7 +256,11 @@ def test_an_undeclared_tier_counts_as_stopped_until_it_is_declared_again(lab: La
 def test_output_missed_while_the_audit_was_down_is_read_later_in_steps(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    admin, kafka, now = (
+        AdminClient({"bootstrap.servers": lab.endpoints.kafka}),
+        Kafka(lab.endpoints),
+        time.time(),
+    )
     stamped = NewTopic(
         "stepped", num_partitions=4, replication_factor=-1, config={"message.timestamp.type": "CreateTime"}
     )
@@ -261,7 +272,7 @@ def test_output_missed_while_the_audit_was_down_is_read_later_in_steps(
     monkeypatch.setattr(stream_audit, "BACKLOG", 500)
     monkeypatch.setattr(stream_audit, "STEP_MS", 5_000)
     kafka.put("stepped", "stepping/5", "raw/2", [0], now - 1)
-    with closing(begun(lab, tier)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+    with closing(begun(lab, tier)) as auditor, closing(Streams(lab.endpoints.kafka)) as streams:
         kafka.fill("raw", 3000, partition=2)
         for first in range(1, 3000, 100):
             kafka.put(
@@ -282,24 +293,24 @@ def test_output_missed_while_the_audit_was_down_is_read_later_in_steps(
 
 def new_tier(lab: Lab, name: str) -> declarations.Tier:
     """Return a tier that reads `raw` and writes a new stream of its own name, with one partition."""
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     for made in admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=-1)]).values():
         made.result()
     return replace(PIPELINE.tier("entry"), name=name, outputs=(declarations.Stream(name, "id string"),))
 
 
 def since(lab: Lab, tier: str) -> list[tuple[int, bool]]:
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         return connection.execute("SELECT since, partial = '' FROM audit WHERE tier = %s", (tier,)).fetchall()
 
 
 def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
-    tier, kafka, an_hour_ago = new_tier(lab, "latecomer"), Kafka(lab.where), time.time() - 3600
+    tier, kafka, an_hour_ago = new_tier(lab, "latecomer"), Kafka(lab.endpoints), time.time() - 3600
     kafka.fill("raw", 110, partition=3)
     put_out = (offset for offset in range(100) if offset not in {0, 50})
     kafka.put("latecomer", "latecomer/1", "raw/3", put_out, an_hour_ago, partitions=1)
     kafka.put("latecomer", "latecomer/1", "raw/3", range(100, 104), an_hour_ago, partitions=1)
-    with closing(Auditor((tier,), lab.where)) as auditor:
+    with closing(Auditor((tier,), lab.endpoints)) as auditor:
         (missing,) = auditor.look()
     assert (
         "2 records of raw/3 were read by latecomer and have not come out: offsets 0, 50;" in missing.sentence
@@ -309,13 +320,13 @@ def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
 
 
 def test_where_old_output_is_gone_the_audit_notes_where_it_began(lab: Lab) -> None:
-    tier, kafka, now = new_tier(lab, "truncated"), Kafka(lab.where), time.time()
+    tier, kafka, now = new_tier(lab, "truncated"), Kafka(lab.endpoints), time.time()
     kafka.fill("raw", 110, partition=3)
     kafka.put("truncated", "truncated/1", "raw/3", range(100), now, partitions=1)
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     for deleted in admin.delete_records([TopicPartition("truncated", 0, 90)]).values():
         deleted.result()
-    with closing(Auditor((tier,), lab.where)) as auditor:
+    with closing(Auditor((tier,), lab.endpoints)) as auditor:
         assert auditor.look() == []
         kafka.put("truncated", "truncated/1", "raw/3", range(100, 104), now, partitions=1)
         assert auditor.look() == []
@@ -323,7 +334,11 @@ def test_where_old_output_is_gone_the_audit_notes_where_it_began(lab: Lab) -> No
 
 
 def test_output_expired_before_it_was_read_is_neither_balanced_nor_lost(lab: Lab) -> None:
-    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    admin, kafka, now = (
+        AdminClient({"bootstrap.servers": lab.endpoints.kafka}),
+        Kafka(lab.endpoints),
+        time.time(),
+    )
     for made in admin.create_topics([NewTopic("passing", num_partitions=1, replication_factor=-1)]).values():
         made.result()
     tier = replace(
@@ -339,20 +354,24 @@ def test_output_expired_before_it_was_read_is_neither_balanced_nor_lost(lab: Lab
         kafka.put("passing", "passing/1", "raw/1", range(100, 104), now, partitions=1)
         assert auditor.look() == []
         assert auditor._audits["passing"].done() == {"raw/1": 104}
-    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'passing'") == [(90,)]
+    assert lab.query("SELECT unseen FROM audit WHERE tier = 'passing'") == [(90,)]
 
 
 def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> None:
     """By the audit as it runs, where tiers' supervision sees it: of a stream, of a table's rows, of totals."""
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute(
             "TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, losses"
         )
-    kafka, tiers, told = Kafka(lab.where), ("enrich", "outbound", "counts"), dict[str, float]()
-    with closing(Streams(lab.where.kafka)) as streams, auditing(lab), Channel(lab.where.zookeeper) as channel:
+    kafka, tiers, told = Kafka(lab.endpoints), ("enrich", "outbound", "counts"), dict[str, float]()
+    with (
+        closing(Streams(lab.endpoints.kafka)) as streams,
+        auditing(lab),
+        Channel(lab.endpoints.zookeeper) as channel,
+    ):
         looked = "SELECT count(DISTINCT tier) FROM audit_read WHERE tier IN ('enrich', 'outbound', 'counts')"
-        until("the audit has looked at all three", lambda: lab.ask(looked) == [(3,)])
-        with psycopg.connect(lab.where.postgres) as connection:  # what other tests left in these streams
+        until("the audit has looked at all three", lambda: lab.query(looked) == [(3,)])
+        with psycopg.connect(lab.endpoints.postgres) as connection:  # what other tests left in these streams
             connection.execute("UPDATE losses SET settled_at = now(), settled_by = 'test'")
         until("no loss is told", lambda: not any(channel.exists(paths.loss(tier)) for tier in tiers))
         first = streams.bounds(["hits"]).ends["hits/3"]
@@ -372,9 +391,9 @@ def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> N
             DELIVERED.archive,
             drops=frozenset({f"0:{put[4321]}"}),
         )
-        with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as ledger:
+        with closing(Ledger(lab.endpoints.postgres, "outbound", 1, lossy)) as ledger:
             ledger.write(batch, rows(put), epoch=1)
-        with closing(Ledger(lab.where.postgres, "counts", 1, dropping(f"0:{put[99]}"))) as ledger:
+        with closing(Ledger(lab.endpoints.postgres, "counts", 1, dropping(f"0:{put[99]}"))) as ledger:
             ledger.write(batch, hits(put), epoch=1)
         while len(told) < len(tiers) and time.monotonic() < begun + 60:
             kafka.put(
@@ -394,7 +413,7 @@ def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> N
     structlog.get_logger().info("told after seconds", **told)
     assert told.keys() == set(tiers), f"told within a minute: {told}"
     assert f"offsets {put[7776] + 1};" in said["enrich"]
-    assert "1 records that outbound was given" in said["outbound"]
+    assert "1 records that outbound read" in said["outbound"]
     assert "wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999" in said["counts"]
 
 

@@ -40,11 +40,11 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None:
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
-    outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
+    outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.endpoints), time.time()
     fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
-    shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
+    shift = Streams(lab.endpoints.kafka).bounds(["enriched"]).ends
 
     def at(offset: int) -> dict[str, int]:
         return {name: shift[name] + end for name, end in ends(offset).items()}
@@ -52,7 +52,7 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     auditor = begun(lab, fresh)
     kafka.put("enriched", "enrich/9", "hits/0", range(20_000, 20_000 + 2 * COUNT), now)
     first, second = range(20_000, 20_000 + COUNT), range(20_000 + COUNT, 20_000 + 2 * COUNT)
-    good = Ledger(lab.where.postgres, "outbound", 1, DELIVERED)
+    good = Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)
     good.write(Batch(at(0), at(COUNT)), rows(first), epoch=1)
     good.close()
     assert auditor.look() == []
@@ -63,7 +63,7 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
         DELIVERED.archive,
         drops=frozenset({f"0:{second[1234]}"}),
     )
-    bad = Ledger(lab.where.postgres, "outbound", 1, lossy)
+    bad = Ledger(lab.endpoints.postgres, "outbound", 1, lossy)
     kafka.put(
         "enriched.quarantine", "outbound/1", "enriched/0", [second[9], second[9]], now
     )  # one twice, and another went nowhere
@@ -73,7 +73,7 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     bad.close()
     (missing,) = auditor.look()
     assert (
-        "2 records that outbound was given in batches 1 to 1 are not in delivered; the first may be enriched/2:"
+        "2 records that outbound read in batches 1 to 1 are not in delivered; the first may be enriched/2:"
         in missing.sentence
     )
     assert [count for _, count in losses(lab, "outbound")] == [2]
@@ -84,22 +84,22 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
 def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
     lab: Lab,
 ) -> None:
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
-        outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
+        outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.endpoints), time.time()
         fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
-        shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
+        shift = Streams(lab.endpoints.kafka).bounds(["enriched"]).ends
         places = [{name: shift[name] + end for name, end in ends(offset).items()} for offset in (0, 100, 200)]
         auditor = begun(lab, fresh)
         kafka.put("enriched", "enrich/9", "hits/0", range(60_000, 60_200), now)
         first, second = range(60_000, 60_100), range(60_100, 60_200)
-        with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as owner, closing(auditor):
+        with closing(Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)) as owner, closing(auditor):
             owner.write(Batch(places[0], places[1]), rows(first), epoch=5)
             connection.execute("DELETE FROM delivered WHERE origin = '0:60007'")
             (missing,) = auditor.look()
             assert missing.records == 1
             saved: list[Counts] = []
-            with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as replay:
+            with closing(Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)) as replay:
                 done = replay.replay(
                     100, rows(first), number=7, quarantined=0, save=lambda _, counts: saved.append(counts)
                 )
@@ -121,7 +121,7 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
                 DELIVERED.archive,
                 drops=frozenset({"0:60300"}),
             )
-            with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as replay:
+            with closing(Ledger(lab.endpoints.postgres, "outbound", 1, lossy)) as replay:
                 replay.replay(2, rows([60_300, 60_301]), number=8, quarantined=0, save=lambda *_: None)
             (missing,) = auditor.look()
             assert "batch 3 of outbound wrote 2 rows, and 1 are in the table" in missing.sentence
@@ -138,8 +138,8 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
 ) -> None:
     counts = PIPELINE.tier("counts")
     with (
-        psycopg.connect(lab.where.postgres, autocommit=True) as connection,
-        closing(Auditor((counts,), lab.where)) as auditor,
+        psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection,
+        closing(Auditor((counts,), lab.endpoints)) as auditor,
     ):
         connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, marks, audit, audit_read, losses")
         connection.execute(
@@ -152,7 +152,7 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         def write(sink: Totals, owner: int) -> list[str]:
             nonlocal at
             at = next(done)
-            with closing(Ledger(lab.where.postgres, "counts", owner, sink)) as ledger:
+            with closing(Ledger(lab.endpoints.postgres, "counts", owner, sink)) as ledger:
                 ledger.write(
                     Batch({"enriched/0": at}, {"enriched/0": at + COUNT}),
                     hits(range(at, at + COUNT)),
@@ -165,7 +165,7 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         (said,) = write(dropping("0:14321"), 2)
         assert said == (
             "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999: rows are missing, "
-            "or somebody has changed it by hand"
+            "or a person changed the table"
         )
         assert [count for _, count in losses(lab, "counts")] == [1]
         assert write(CAMPAIGN_COUNTS, 3) == [], "it is told once"
@@ -175,7 +175,7 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         connection.execute("DELETE FROM ledger WHERE batch < 2")  # as it is folded
         connection.execute("DELETE FROM campaign_counts")  # what is old is taken out
         assert write(CAMPAIGN_COUNTS, 4) == []
-        with closing(Auditor((counts,), lab.where)) as later:
+        with closing(Auditor((counts,), lab.endpoints)) as later:
             assert later.look() == [], "the book remembers"
         connection.execute("UPDATE campaign_counts SET buys = buys + 3")
         (missing,) = auditor.look()
@@ -188,14 +188,14 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
 def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -> None:
     tier = replace(PIPELINE.tier("counts"), name="busy", sink=replace(CAMPAIGN_COUNTS, name="busy_counts"))
     assert isinstance(tier.sink, Totals)
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in tier.sink.statements() * 2:  # published again
             connection.execute(statement)
     over, at = Event(), 0
 
     def write() -> None:
         nonlocal at
-        with closing(Ledger(lab.where.postgres, "busy", 1, tier.sink)) as ledger:  # type: ignore[arg-type]
+        with closing(Ledger(lab.endpoints.postgres, "busy", 1, tier.sink)) as ledger:  # type: ignore[arg-type]
             while not over.is_set():
                 ledger.write(
                     Batch({"enriched/0": at}, {"enriched/0": at + 7}), hits(range(at, at + 7)), epoch=1
@@ -213,8 +213,8 @@ def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -
 
 
 def test_gaps_between_batches_and_records_without_destination_are_reported(lab: Lab) -> None:
-    Kafka(lab.where).fill("enriched", 20)
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    Kafka(lab.endpoints).fill("enriched", 20)
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, audit, audit_read, losses")
         insert = (
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
@@ -227,14 +227,14 @@ def test_gaps_between_batches_and_records_without_destination_are_reported(lab: 
         connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 14, 0, 0)")
     said = [missing.sentence for missing in auditor.look()]
     assert (
-        "batch 1 of counts begins with offset 15 of enriched/0, the one before it ended at 10: 5 records were skipped"
+        "batch 1 of counts begins with offset 15 of enriched/0, the batch before it ended at 10: 5 records were skipped"
         in said[0]
     )
-    assert "was given 5 records and 1 of them went nowhere" in said[1]
+    assert "read 5 records, and 1 of them went nowhere" in said[1]
     assert lines(lab, "counts") == {"enriched/0": (15, 0)}
     assert losses(lab, "counts") == [("enriched/0:10", 5), ("enriched/0:15", 1)]
     auditor.close()
-    with closing(Auditor((counts,), lab.where)) as later:
+    with closing(Auditor((counts,), lab.endpoints)) as later:
         assert later.look() == [], "the book remembers"
 
 
@@ -244,7 +244,7 @@ def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
         "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
         " VALUES ('renewed', 1, %s, %s, %s, %s, %s, 0, 0, 0)"
     )
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for number in range(3):
             begins, ends = (
                 json.dumps({"enriched/0": 100 * number}),
@@ -260,7 +260,11 @@ def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
 
 def test_expired_records_never_read_are_neither_balanced_nor_lost(lab: Lab) -> None:
     """One record that has expired hid all others of a look."""
-    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    admin, kafka, now = (
+        AdminClient({"bootstrap.servers": lab.endpoints.kafka}),
+        Kafka(lab.endpoints),
+        time.time(),
+    )
     for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
         made.result()
     sink = Once("expired", {"id": "text"})
@@ -270,10 +274,13 @@ def test_expired_records_never_read_are_neither_balanced_nor_lost(lab: Lab) -> N
         inputs=(declarations.Stream("expiring", "id string"),),
         sink=sink,
     )
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in sink.statements():
             connection.execute(statement)
-    with closing(begun(lab, tier)) as auditor, closing(Ledger(lab.where.postgres, "late", 1, sink)) as ledger:
+    with (
+        closing(begun(lab, tier)) as auditor,
+        closing(Ledger(lab.endpoints.postgres, "late", 1, sink)) as ledger,
+    ):
         kafka.put("expiring", "enrich/9", "hits/0", range(100), now, partitions=1)
         left_out = rows(offset for offset in range(100) if offset not in {5, 70})
         ledger.write(
@@ -282,11 +289,11 @@ def test_expired_records_never_read_are_neither_balanced_nor_lost(lab: Lab) -> N
             epoch=1,
         )
         with psycopg.connect(
-            lab.where.postgres, autocommit=True
+            lab.endpoints.postgres, autocommit=True
         ) as connection:  # its writer counts what it has dropped
             connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
         for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
             deleted.result()
         (missing,) = auditor.look()
     assert (missing.records, missing.place) == (1, "expiring/0:70")
-    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]
+    assert lab.query("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]

@@ -50,15 +50,15 @@ def waits_for(lab: Lab, tier: str, what: str) -> None:
 
 def test_a_driver_that_starts_waits_for_what_is_away(lab: Lab) -> None:
     with standing_still(lab, "kafka.Kafka"):
-        lab.cold("entry", 1, "h1")
+        lab.start_owner("entry", 1, "h1")
         waits_for(lab, "entry", "Kafka")
-    lab.wait("entry", 1, State.RUNNING)
+    lab.wait_for("entry", 1, State.RUNNING)
     assert lab.report("entry", 1).away is None
     with standing_still(lab, "postgres"):
-        lab.cold("outbound", 1, "h2")
+        lab.start_owner("outbound", 1, "h2")
         waits_for(lab, "outbound", "PostgreSQL")
-    lab.wait("outbound", 1, State.RUNNING)
-    lab.cold("enrich", 1, "h3")
+    lab.wait_for("outbound", 1, State.RUNNING)
+    lab.start_owner("enrich", 1, "h3")
     subprocess.run(
         [sys.executable, "-m", "hits.feed", "--rate", "100", "--count", str(COUNT)],
         env=lab.env,

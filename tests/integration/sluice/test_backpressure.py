@@ -37,7 +37,7 @@ class Feed(threading.Thread):
     def __init__(self, lab: Lab, first: int) -> None:
         super().__init__(daemon=True)
         self._first = first
-        self._producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+        self._producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
         self._over = threading.Event()
         self.fed = 0
 
@@ -86,13 +86,13 @@ class Decider:
         assert read is not None
         if read.value.held_for != culprit:
             self.held += culprit is not None
-            self.lab.own("enter", 1, held_for=culprit)
+            self.lab.set_owner("enter", 1, held_for=culprit)
 
 
 @contextmanager
 def slowed(lab: Lab) -> Iterator[None]:
     """Have the table take its time over each row."""
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute(
             "create or replace function slowly() returns trigger language plpgsql as"
             f" $$ begin perform pg_sleep({SLEEP}); return new; end $$".encode()
@@ -111,14 +111,14 @@ def memory(lab: Lab) -> int:
     found = 0
     for tier in TIERS:
         for identity in (driver_id(tier, 1), slot_id(tier, 1, 0)):
-            process = psutil.Process(lab.running[identity].pid)
+            process = psutil.Process(lab.processes[identity].pid)
             found += sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
     return found >> 20
 
 
 def waits(lab: Lab, streams: Streams) -> int:
     """Return how many records are in the stream between the tiers, and not stored."""
-    done = dict(lab.ask("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(
+    done = dict(lab.query("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(
         "store", {}
     )
     return sum(end - done.get(place, 0) for place, end in streams.bounds(["numbers"]).ends.items())
@@ -132,13 +132,13 @@ def waits(lab: Lab, streams: Streams) -> int:
     ],
 )
 def test_entry_is_held_at_twice_the_sinks_rate_and_nothing_is_lost(lab: Lab, seconds: int) -> None:
-    before = int(lab.ask("select count(*) from stored")[0][0])
-    streams, decider, feed = Streams(lab.where.kafka), Decider(lab), Feed(lab, before)
+    before = int(lab.query("select count(*) from stored")[0][0])
+    streams, decider, feed = Streams(lab.endpoints.kafka), Decider(lab), Feed(lab, before)
     decider.stand()
     for tier, host in (("store", "h2"), ("enter", "h1")):
-        if driver_id(tier, 1) not in lab.running:
-            lab.cold(tier, 1, host)
-        lab.caught_up(tier, 1)
+        if driver_id(tier, 1) not in lab.processes:
+            lab.start_owner(tier, 1, host)
+        lab.wait_caught_up(tier, 1)
     inside: list[int] = []
     used: list[int] = []
     with slowed(lab):
@@ -150,7 +150,7 @@ def test_entry_is_held_at_twice_the_sinks_rate_and_nothing_is_lost(lab: Lab, sec
             used.append(memory(lab))
             time.sleep(0.5)
         feed.end()
-        stored = int(lab.ask("select count(*) from stored")[0][0]) - before
+        stored = int(lab.query("select count(*) from stored")[0][0]) - before
     half, last = used[len(used) // 4 : len(used) // 2], used[-len(used) // 4 :]
     figures = (
         f"fed {feed.fed}, stored {stored} while it was slow, held back {decider.held} times, most inside {max(inside)}, "
@@ -161,13 +161,13 @@ def test_entry_is_held_at_twice_the_sinks_rate_and_nothing_is_lost(lab: Lab, sec
 
     def everything() -> bool:
         decider.step()
-        return bool(lab.ask("select count(*) from stored")[0][0] >= before + feed.fed)
+        return bool(lab.query("select count(*) from stored")[0][0] >= before + feed.fed)
 
     until("all of it is stored", everything, seconds=300 + seconds)
     print(f"all is stored {time.monotonic() - begun:.0f} s after the sink was quick again")
     streams.close()
     total = before + feed.fed
-    assert lab.ask("select count(*), count(distinct n), min(n), max(n) from stored")[0] == (
+    assert lab.query("select count(*), count(distinct n), min(n), max(n) from stored")[0] == (
         total,
         total,
         0,

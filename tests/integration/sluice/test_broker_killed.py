@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.model.incarnation import State
-from tests.brokers import NODES, Three
 from tests.integration.sluice.delivered import delivered_once_in_order, numbered
 from tests.integration.sluice.test_holes import origins
 from tests.lab import Lab, opened, until
+from tests.three_brokers import NODES, ThreeBrokers
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 TIERS = {"entry": "h1", "enrich": "h2", "counts": "h3", "outbound": "h3"}
@@ -18,29 +18,33 @@ STREAMS = ("raw", "hits", "enriched")
 RATE = 100
 FLOWS_SECONDS = 30.0
 """So soon after a broker has ended what was fed since then is delivered."""
-ROUNDS: tuple[Callable[[Three, int], None], ...] = (Three.kill, Three.stop, Three.kill)
+ROUNDS: tuple[Callable[[ThreeBrokers, int], None], ...] = (
+    ThreeBrokers.kill,
+    ThreeBrokers.stop,
+    ThreeBrokers.kill,
+)
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    made = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeBrokers]:
+    made = ThreeBrokers(tmp_path)
     yield made
     made.end()
 
 
 @pytest.fixture
-def lab(three: Three, tmp_path: Path) -> Iterator[Lab]:
+def lab(three: ThreeBrokers, tmp_path: Path) -> Iterator[Lab]:
     home = tmp_path / "home"
     home.mkdir()
     with opened(home, "hits", "hosts: []\nreplication: 3\n", kafka=three.address) as made:
         yield made
 
 
-def test_records_flow_on_whichever_broker_ends(lab: Lab, three: Three) -> None:
+def test_records_flow_on_whichever_broker_ends(lab: Lab, three: ThreeBrokers) -> None:
     for tier, host in TIERS.items():
-        lab.cold(tier, 1, host)
-        lab.wait(tier, 1, State.RUNNING)
-    lab.feed(RATE)
+        lab.start_owner(tier, 1, host)
+        lab.wait_for(tier, 1, State.RUNNING)
+    lab.start_feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > 5 * RATE)
     for number, end in enumerate(ROUNDS):
         node = three.leader(STREAMS[number])
@@ -56,11 +60,11 @@ def test_records_flow_on_whichever_broker_ends(lab: Lab, three: Three) -> None:
         three.start(node)
         until("it is back", lambda: three.count() == len(NODES), 120)
         until("every replica is in sync", lambda: all(three.all_in_sync(stream) for stream in STREAMS), 120)
-    fed = lab.fed()
+    fed = lab.stop_feed()
     delivered_once_in_order(lab, numbered(fed))
     until(
         "the counts agree",
-        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+        lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
     )
     assert all(way == sorted(way) for way in origins(lab)), (
         "each partition's records came first in their order"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from sluice_ops.local import fetch_jars
 from sluice_ops.local.layout import LOWEST_BASE, Layout, Ports
 from sluice_ops.local.services import kafka
 from sluice_ops.model.incarnation import State
-from sluice_ops.site import jars
 from tests.integration.sluice.delivered import delivered_once_in_order, numbered
 from tests.lab import ROOT, Lab, free_ports, opened, until
-from tests.wire import AVAILABLE, NEEDS, Wire, wired
+from tests.lossy_link import AVAILABLE, NEEDS, Wire, wired
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long, pytest.mark.skipif(not AVAILABLE, reason=NEEDS)]
 
@@ -49,7 +49,7 @@ def broker(wire: Wire, tmp_path: Path) -> Iterator[str]:
         site=ROOT / "site.yaml",
     )
     where.make_folders()
-    jars.fetch(where, threading.Event())
+    fetch_jars.fetch(where, threading.Event())
     address = f"{wire.address}:{port}"
     own = f"listeners=PLAINTEXT://{address},CONTROLLER://127.0.0.1:{quorum}\nadvertised.listeners=PLAINTEXT://{address}\n"
     settings = kafka.properties(where, users=False) + own  # of a key that is said twice, the last one holds
@@ -80,7 +80,7 @@ def delivered(lab: Lab) -> int:
 
 def lag(lab: Lab) -> int:
     """Return the most records that wait for a tier."""
-    return int(lab.ask(LAG)[0][0])
+    return int(lab.query(LAG)[0][0])
 
 
 def waits_for(lab: Lab, tier: str) -> str:
@@ -91,10 +91,12 @@ def waits_for(lab: Lab, tier: str) -> str:
 
 def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -> None:
     for tier, host in TIERS.items():
-        lab.cold(tier, 1, host)
-        lab.wait(tier, 1, State.RUNNING)
+        lab.start_owner(tier, 1, host)
+        lab.wait_for(tier, 1, State.RUNNING)
     words = [sys.executable, "-m", "hits.feed", "--rate", str(RATE), "--first", "1", "--json"]
-    lab.running["feed"] = subprocess.Popen(wire.inside(*words), env=lab.env, cwd=ROOT, stdout=subprocess.PIPE)
+    lab.processes["feed"] = subprocess.Popen(
+        wire.inside(*words), env=lab.env, cwd=ROOT, stdout=subprocess.PIPE
+    )
     until("records are delivered", lambda: delivered(lab) > 5 * RATE)
 
     before = delivered(lab)
@@ -138,4 +140,4 @@ def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -
         report = lab.report(tier, 1)
         assert report is not None
         assert report.state is State.RUNNING, "the same driver all the while"
-    delivered_once_in_order(lab, numbered(lab.fed()))
+    delivered_once_in_order(lab, numbered(lab.stop_feed()))

@@ -105,13 +105,13 @@ def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(
 def test_moves_and_kills_with_a_bucket_lose_and_repeat_nothing(lab: Lab, feed: Feed) -> None:
     lab.epochs = itertools.count(10)
     with giving(feed, RATE):
-        lab.cold(TIER, 11, "h1")
+        lab.start_owner(TIER, 11, "h1")
         until("it counts", lambda: ends(lab, TIER))
         lab.cut(TIER, 11, 12, "h2", partitions=4)
-        lab.caught_up(TIER, 12)
-        lab.own(TIER, 12)
-        lab.wait(TIER, 11, State.STOPPED)
-        lab.retire(TIER, 11)
+        lab.wait_caught_up(TIER, 12)
+        lab.set_owner(TIER, 12)
+        lab.wait_for(TIER, 11, State.STOPPED)
+        lab.stop(TIER, 11)
         said = lab.report(TIER, 12)
         assert said is not None
         assert said.started_from is not None
@@ -120,10 +120,10 @@ def test_moves_and_kills_with_a_bucket_lose_and_repeat_nothing(lab: Lab, feed: F
         assert made.keys_before == made.keys_after > 0
 
         lab.driver(TIER, 12).kill()
-        lab.retire(TIER, 12)
-        lab.cold(TIER, 13, "h3", partitions=4)
-        lab.wait(TIER, 13, State.RUNNING)
-        lab.caught_up(TIER, 13)
+        lab.stop(TIER, 12)
+        lab.start_owner(TIER, 13, "h3", partitions=4)
+        lab.wait_for(TIER, 13, State.RUNNING)
+        lab.wait_caught_up(TIER, 13)
         assert "begins from a checkpoint" in lab.log(TIER, 13)
     windows_are_right(lab, feed)
     until(

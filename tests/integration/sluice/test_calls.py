@@ -112,35 +112,35 @@ def service() -> Iterator[Service]:
 
 def put(lab: Lab, until: int) -> None:
     """Put the numbers that are not there yet, so that each is at the offset `number // 4` of partition `number % 4`."""
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         first = sum(streams.bounds(["raw"]).ends.values())
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
     for number in range(first, until):
         producer.produce("raw", json.dumps({"n": number}), partition=number % 4)
     assert producer.flush(30) == 0
 
 
 def done(lab: Lab, tier: str) -> bool:
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         return ends(lab, tier) == streams.bounds(["raw"]).ends
 
 
 def sums(lab: Lab, tier: str) -> dict[str, int]:
     """Return what the ledger says of a tier."""
     names = ("rows_in", "rows_out", "filtered", "quarantined", "replays", "lost")
-    found = lab.ask(f"select tier, {', '.join(f'sum({name})' for name in names)} from ledger group by tier")  # noqa: S608
+    found = lab.query(f"select tier, {', '.join(f'sum({name})' for name in names)} from ledger group by tier")  # noqa: S608
     return next(dict(zip(names, map(int, row[1:]), strict=True)) for row in found if row[0] == tier)
 
 
 def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) -> None:
     put(lab, 300)
-    lab.cold("call", 1, "h1")
+    lab.start_owner("call", 1, "h1")
     until("the first are taken", lambda: len(service.numbers("/crm")) > 20)
     until("one is taken that was answered late", lambda: len(service.times("crm").get("crm:0:1", ())) > 1)
     lab.driver("call", 1).kill()
-    lab.retire("call", 1)
+    lab.stop("call", 1)
     put(lab, 400)
-    lab.cold("call", 2, "h1")
+    lab.start_owner("call", 2, "h1")
     until("all are done", lambda: done(lab, "call"))
     refused = {number for number in range(400) if number % 50 == 5}
     assert service.numbers("/crm") == Counter(set(range(400)) - refused), "each once, by its key"
@@ -148,7 +148,7 @@ def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) 
         "rows_in": 400, "rows_out": 400 - len(refused), "filtered": 0, "quarantined": len(refused), "replays": 0, "lost": 0,
     }  # fmt: skip
     assert {
-        row[0] for row in lab.ask("select (record->>'n')::int from crm_refused where status = 422")
+        row[0] for row in lab.query("select (record->>'n')::int from crm_refused where status = 422")
     } == refused
     times = service.times("crm")
     waits = [after - before for before, after in zip(times["crm:1:75"], times["crm:1:75"][1:], strict=False)]
@@ -156,8 +156,8 @@ def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) 
     assert [wait >= least for wait, least in zip(waits, (0.1, 0.2, 0.4, 0.8), strict=False)] == [True] * 4, (
         "each time it waits longer"
     )
-    lab.own("call", None)
-    lab.retire("call", 2)
+    lab.set_owner("call", None)
+    lab.stop("call", 2)
 
 
 def test_at_most_once_nothing_is_sent_twice_and_what_may_be_lost_is_told(
@@ -165,15 +165,15 @@ def test_at_most_once_nothing_is_sent_twice_and_what_may_be_lost_is_told(
 ) -> None:
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
     put(lab, 400)
-    with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("notify"),), lab.where)) as auditor:
+    with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("notify"),), lab.endpoints)) as auditor:
         assert auditor.look() == []
-        lab.cold("notify", 1, "h2")
+        lab.start_owner("notify", 1, "h2")
         until("it is in the middle of a batch", lambda: len(service.times("bell")) > AT_RISK + AT_RISK // 4)
         lab.driver("notify", 1).kill()
-        lab.retire("notify", 1)
-        assert lab.ask("select count(*) from intents") == [(1,)], "it was killed with a batch under way"
+        lab.stop("notify", 1)
+        assert lab.query("select count(*) from intents") == [(1,)], "it was killed with a batch under way"
         put(lab, 500)
-        lab.cold("notify", 2, "h3")
+        lab.start_owner("notify", 2, "h3")
         until("all are done", lambda: done(lab, "notify"))
         assert auditor.look() == [], "nobody is woken for what was agreed to"
     posts, taken, said = service.times("bell"), service.numbers("/bell"), sums(lab, "notify")
@@ -189,5 +189,5 @@ def test_at_most_once_nothing_is_sent_twice_and_what_may_be_lost_is_told(
     assert said["lost"] <= AT_RISK + alone
     (told,) = (line for line in figures.read_figures().audit if line.tier == "notify")
     assert told.unknown == said["lost"]
-    lab.own("notify", None)
-    lab.retire("notify", 2)
+    lab.set_owner("notify", None)
+    lab.stop("notify", 2)

@@ -15,7 +15,7 @@ from tests.integration.sluice.given import Feed, giving, windows_are_right
 from tests.integration.sluice.runs import PIPELINE_MODULE
 from tests.integration.sluice.test_disk_full import fill
 from tests.lab import Lab, until
-from tests.losing import AVAILABLE
+from tests.power_loss import AVAILABLE
 from tests.slow_disk import slow_disk
 
 __all__ = ["PIPELINE_MODULE"]
@@ -41,11 +41,11 @@ LAG = "select coalesce(max(lag), 0) from tier_progress where tier = 'by-window'"
 
 def lag(lab: Lab) -> int:
     """Return how many records wait for the tier in Kafka."""
-    return int(lab.ask(LAG)[0][0])
+    return int(lab.query(LAG)[0][0])
 
 
 def batches(lab: Lab) -> int:
-    return int(lab.ask("select count(*) from ledger where tier = 'by-window'")[0][0])
+    return int(lab.query("select count(*) from ledger where tier = 'by-window'")[0][0])
 
 
 def said(lab: Lab, number: int) -> str:
@@ -67,8 +67,8 @@ def small_disk(folder: Path, kept: Path) -> Iterator[Path]:
 
 
 def begin(lab: Lab, number: int) -> None:
-    lab.cold(TIER, number, "h1")
-    lab.wait(TIER, number, State.RUNNING)
+    lab.start_owner(TIER, number, "h1")
+    lab.wait_for(TIER, number, State.RUNNING)
 
 
 def waits(lab: Lab, number: int, reason: str) -> int:
@@ -97,9 +97,9 @@ def goes_on(lab: Lab, number: int, stood: int) -> None:
 
 
 def end(lab: Lab, number: int) -> None:
-    lab.own(TIER, number, stopped=True)
-    lab.wait(TIER, number, State.STOPPED)
-    lab.retire(TIER, number)
+    lab.set_owner(TIER, number, stopped=True)
+    lab.wait_for(TIER, number, State.STOPPED)
+    lab.stop(TIER, number)
 
 
 @pytest.fixture(scope="module")

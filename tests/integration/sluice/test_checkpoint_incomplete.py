@@ -49,7 +49,7 @@ def kill(lab: Lab, number: int) -> Path:
     for process in (driver, *driver.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
-    lab.retire(TIER, number)
+    lab.stop(TIER, number)
     return max(
         (lab.home / "checkpoints" / TIER).glob("[0-9]*"),
         key=lambda path: tuple(map(int, path.name.split("."))),
@@ -58,12 +58,12 @@ def kill(lab: Lab, number: int) -> Path:
 
 def commits(lab: Lab, number: int) -> int:
     """Return how many batches an incarnation has written."""
-    found = lab.ask(f"select count(*) from ledger where tier = '{TIER}' and incarnation = {number}")  # noqa: S608 - of this test's own
+    found = lab.query(f"select count(*) from ledger where tier = '{TIER}' and incarnation = {number}")  # noqa: S608 - of this test's own
     return int(found[0][0])
 
 
 def begin(lab: Lab, number: int) -> None:
-    lab.cold(TIER, number, "h1")
+    lab.start_owner(TIER, number, "h1")
     folder = lab.home / "checkpoints" / TIER
     until("it has batches of its own", lambda: commits(lab, number) > 3)
     until(
@@ -78,7 +78,7 @@ def cut_off(lab: Lab, before: dict[str, int]) -> None:
         TopicPartition(name.rpartition("/")[0], int(name.rpartition("/")[2]), offset)
         for name, offset in before.items()
     ]
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     for done in admin.delete_records(places).values():
         done.result(30)
 
@@ -105,18 +105,18 @@ def test_what_is_gone_is_said_and_nothing_is_counted_twice(lab: Lab, feed: Feed,
     shutil.rmtree(run / "commits")
     assert before[0] is not None
     cut_off(lab, {place: end - 1 for place, end in before[0].items()})
-    lab.cold(TIER, number + 1, "h1")
-    error = lab.wait(TIER, number + 1, State.FAILED).error or ""
+    lab.start_owner(TIER, number + 1, "h1")
+    error = lab.wait_for(TIER, number + 1, State.FAILED).error or ""
     assert "has no checkpoint of any of the last" in error
     assert "bring it back" in error
     assert (commits(lab, number), commits(lab, number + 1)) == (batches, 0)
     assert (ends(lab, TIER), table(lab, "windows", 2)) == before, "nothing was written over"
-    lab.retire(TIER, number + 1)
+    lab.stop(TIER, number + 1)
 
     # it is brought back
     shutil.rmtree(run)
     shutil.copytree(kept, run)
-    lab.cold(TIER, number + 2, "h1")
+    lab.start_owner(TIER, number + 2, "h1")
     feed.hits(500)
     windows_are_right(lab, feed)
     assert re.search(rf"begins from a checkpoint.* of={re.escape(run.name)}", lab.log(TIER, number + 2))

@@ -18,7 +18,7 @@ from tests.integration.sluice.test_handover import HOLES
 from tests.integration.sluice.test_streams import Record, records
 from tests.integration.sluice.test_workers import giving
 from tests.lab import Lab, until
-from tests.stepped import Clock, stepped
+from tests.stepped_clock import Clock, stepped
 
 PIPELINE_MODULE = "tests.integration.sluice.stepping"
 PIPELINE = declarations.load(PIPELINE_MODULE)
@@ -36,17 +36,17 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 @pytest.fixture
 def clock(lab: Lab, tmp_path: Path) -> Iterator[Clock]:
     with stepped(tmp_path, home_for_spark(lab.home) / "bin" / "java") as made:
-        lab.of_slots["JAVA_HOME"] = str(
+        lab.slot_env["JAVA_HOME"] = str(
             made.home
         )  # a Worker starts its executor from there; it is not itself started from there
         yield made
-        lab.end()
+        lab.stop_all()
 
 
 def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, clock: Clock) -> None:
     with closing(begun(lab, *(PIPELINE.tier(tier) for tier in TIERS))) as auditor:
         for tier, host in zip(TIERS, ("h1", "h2"), strict=True):
-            lab.cold(tier, 1, host)
+            lab.start_owner(tier, 1, host)
         with giving(lab) as given:
             for step in (0, *STEPS):
                 if step:
@@ -62,7 +62,7 @@ def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, 
                 lambda: not auditor.look() and _audited(lab) >= before,
                 120,
             )
-        until("all is stored", lambda: lab.ask("select count(*) from stored") == [(len(given),)], 60)
+        until("all is stored", lambda: lab.query("select count(*) from stored") == [(len(given),)], 60)
         assert auditor.look() == []
     for tier in TIERS:
         assert lab.driver(tier, 1).poll() is None
@@ -70,10 +70,10 @@ def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, 
         assert report is not None
         assert report.state is State.RUNNING
         assert losses(lab, tier) == []
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
-    assert lab.ask(HOLES) == []
+    assert lab.query(HOLES) == []
     out = records(lab, "numbers")
     assert {record.value["n"] for record in out} == set(given)
     assert all(way == sorted(way) for way in _in_order_of_keys(out))
@@ -84,7 +84,7 @@ def _goes_on(lab: Lab, given: list[int], step: int) -> None:
     first = len(given)
     query = f"select count(*) from stored where n >= {first} and abs(entered - {step}) < {CLOSE_SECONDS}"  # noqa: S608 — numbers of this test's
     query += f" and abs(stored - {step}) < {CLOSE_SECONDS}"
-    until(f"records go through both tiers at {step:+d} s", lambda: lab.ask(query)[0][0] > ENOUGH)
+    until(f"records go through both tiers at {step:+d} s", lambda: lab.query(query)[0][0] > ENOUGH)
 
 
 def _audited(lab: Lab) -> int:

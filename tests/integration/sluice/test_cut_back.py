@@ -19,9 +19,9 @@ from sluice.kafka.durability import IN_SYNC, UNCLEAN
 from sluice.kafka.reader import StreamError, Streams
 from sluice.kafka.stream_identity import Identities
 from sluice_ops.model.incarnation import State
-from tests.brokers import Three
 from tests.integration.sluice.topics import skip
 from tests.lab import ROOT, Lab, opened, until
+from tests.three_brokers import ThreeBrokers
 
 PIPELINE_MODULE = "tests.integration.sluice.copying"
 PIPELINE = declarations.load(PIPELINE_MODULE)
@@ -34,14 +34,14 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    made = Three(tmp_path_factory.mktemp("three"))
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
+    made = ThreeBrokers(tmp_path_factory.mktemp("three"))
     yield made
     made.end()
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, three: Three) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, three: ThreeBrokers) -> Iterator[Lab]:
     for name, settings in topics.wanted(PIPELINE).items():
         where = [BROKERS.get(name, [1])]
         wanted = NewTopic(
@@ -54,7 +54,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, three: Three) -> Iterator[Lab]
         yield made
 
 
-def put(three: Three, stream: str, first: int, count: int) -> None:
+def put(three: ThreeBrokers, stream: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": three.address, "log_level": 0})
     for number in range(first, first + count):
         producer.produce(stream, str(number), partition=0)
@@ -64,7 +64,7 @@ def put(three: Three, stream: str, first: int, count: int) -> None:
 class Load:
     """Puts numbers into a stream, each once, also while its leader changes."""
 
-    def __init__(self, three: Three, stream: str) -> None:
+    def __init__(self, three: ThreeBrokers, stream: str) -> None:
         self.put = 0
         self._producer = Producer(
             {"bootstrap.servers": three.address, "enable.idempotence": True, "log_level": 0}
@@ -94,7 +94,7 @@ def lines(streams: Streams, stream: str) -> set[int]:
 
 
 def loaded(lab: Lab) -> set[int]:
-    return {int(line) for (line,) in lab.ask("select line from loaded")}
+    return {int(line) for (line,) in lab.query("select line from loaded")}
 
 
 def said(lab: Lab, *words: str) -> Any:
@@ -113,7 +113,7 @@ def said(lab: Lab, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def lose(three: Three, stream: str) -> None:
+def lose(three: ThreeBrokers, stream: str) -> None:
     """Have the only broker of a stream lose its disk; its topic is the same."""
     identities = Identities(three.address)
     before = identities.of([stream])
@@ -121,7 +121,7 @@ def lose(three: Three, stream: str) -> None:
     assert identities.of([stream]) == before
 
 
-def test_elections_that_lose_nothing_stop_no_tier_under_load(three: Three, lab: Lab) -> None:
+def test_elections_that_lose_nothing_stop_no_tier_under_load(three: ThreeBrokers, lab: Lab) -> None:
     both = {2, 3}
 
     def settled_by(tier: str) -> int | None:
@@ -129,11 +129,14 @@ def test_elections_that_lose_nothing_stop_no_tier_under_load(three: Three, lab: 
         return None if report is None or report.settled is None else report.settled.epochs.get("steady/0")
 
     def kept() -> list[int]:
-        return [int(line) for (line,) in lab.ask("select line from kept")]
+        return [int(line) for (line,) in lab.query("select line from kept")]
 
-    with closing(Streams(three.address)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
-        lab.cold("pass", 1, "h1")
-        lab.cold("keep", 1, "h2")
+    with (
+        closing(Streams(three.address)) as streams,
+        closing(Auditor(PIPELINE.tiers, lab.endpoints)) as auditor,
+    ):
+        lab.start_owner("pass", 1, "h1")
+        lab.start_owner("keep", 1, "h2")
 
         def go_on(load: Load) -> None:
             wanted = set(range(load.put + 100))
@@ -159,15 +162,17 @@ def test_elections_that_lose_nothing_stop_no_tier_under_load(three: Three, lab: 
         (_, epoch) = identities.ends(identities.ask_ends(["steady/0"]))["steady/0"]
         assert epoch >= ELECTIONS
         known = "select (epochs->>'0')::int from tier_streams where tier = 'keep'"
-        until("the tier with a table knows the leader", lambda: lab.ask(known) == [(epoch,)], seconds=60)
+        until("the tier with a table knows the leader", lambda: lab.query(known) == [(epoch,)], seconds=60)
         until("the realtime tier knows it", lambda: settled_by("pass") == epoch, seconds=60)
         for tier in ("pass", "keep"):
-            lab.wait(tier, 1, State.RUNNING)
-            lab.retire(tier, 1)
+            lab.wait_for(tier, 1, State.RUNNING)
+            lab.stop(tier, 1)
         assert auditor.look() == []
 
 
-def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(three: Three, lab: Lab) -> None:
+def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(
+    three: ThreeBrokers, lab: Lab
+) -> None:
     place, identities = "live/0", Identities(three.address)
 
     def answer() -> tuple[int, int] | None:
@@ -183,7 +188,7 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(three: 
         return found
 
     with closing(Streams(three.address)) as streams:
-        lab.cold("follow", 1, "h1")
+        lab.start_owner("follow", 1, "h1")
         put(three, "live", 0, 100)
         until("all is out", lambda: lines(streams, "followed") == set(range(100)))
         end, first = leader(2)
@@ -208,7 +213,7 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(three: 
             "it knows the new leader",
             lambda: (report := lab.report("follow", 1)) and f'"live/0":{second}' in report.model_dump_json(),
         )
-        lab.wait("follow", 1, State.RUNNING)
+        lab.wait_for("follow", 1, State.RUNNING)
 
         three.kill(3)
         three.start(2)
@@ -218,16 +223,19 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(three: 
         end, third = leader(2)
         assert end == 160, "it is longer than what was read"
         assert identities.cut({place: 130}, {place: second}, {place: third}) == {place: 100}
-        error = str(lab.wait("follow", 1, State.FAILED).error)
+        error = str(lab.wait_for("follow", 1, State.FAILED).error)
         assert "live/0 was cut back to offset 100, and was read up to 130" in error
         assert lines(streams, "followed") == set(range(130)), "nothing was read from the old offset"
-        lab.retire("follow", 1)
+        lab.stop("follow", 1)
         three.start(3)
         until("three brokers are up", lambda: three.count() == 3, seconds=90)
 
 
-def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab: Lab) -> None:
-    with closing(Streams(three.address)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
+def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: ThreeBrokers, lab: Lab) -> None:
+    with (
+        closing(Streams(three.address)) as streams,
+        closing(Auditor(PIPELINE.tiers, lab.endpoints)) as auditor,
+    ):
 
         def copied() -> int:
             try:
@@ -235,12 +243,12 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab
             except StreamError:
                 return -1  # the client does not know the new leader yet
 
-        lab.cold("copy", 1, "h1")
-        lab.cold("load", 1, "h2")
+        lab.start_owner("copy", 1, "h1")
+        lab.start_owner("load", 1, "h2")
         put(three, "raw", 0, BEFORE)
         until("all is out", lambda: (len(loaded(lab)), copied()) == (BEFORE, BEFORE))
-        lab.own("load", 1, paused=True)
-        stopped = lab.wait("load", 1, State.PAUSED).stopped_at
+        lab.set_owner("load", 1, paused=True)
+        stopped = lab.wait_for("load", 1, State.PAUSED).stopped_at
         assert stopped is not None
         assert set(stopped.epochs) == {"copied/0"}
         put(three, "raw", BEFORE, UNREAD)
@@ -250,13 +258,13 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab
         lose(three, "copied")
         put(three, "raw", BEFORE + UNREAD, AFTER)
         until("the stream is longer than before", lambda: copied() >= AFTER)
-        lab.own("load", 1)
-        error = str(lab.wait("load", 1, State.FAILED).error)
+        lab.set_owner("load", 1)
+        error = str(lab.wait_for("load", 1, State.FAILED).error)
         assert "copied/0 was cut back to offset 0, and was read up to 100" in error
         assert "`sluice skip load`" in error
         (status,) = [tier for tier in said(lab, "status")["tiers"] if tier["name"] == "load"]
         assert "copied/0 was cut back to offset 0" in status["error"]
-        lab.retire("load", 1)
+        lab.stop("load", 1)
         assert len(loaded(lab)) == BEFORE, "nothing was read from the old offset"
 
         (told,) = auditor.look()
@@ -272,7 +280,7 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab
         done = skip(lab, "load")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["skipped"] == [{"place": "copied/0:100", "records": 0}]
-        lab.cold("load", 2, "h2")
+        lab.start_owner("load", 2, "h2")
         wanted = set(range(BEFORE + UNREAD + AFTER))
         until(
             "every record that is there is delivered",
@@ -282,26 +290,29 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab
 
         lose(three, "copied")  # while it runs
         put(three, "raw", BEFORE + UNREAD + AFTER, 2 * AFTER)
-        assert "was cut back" in str(lab.wait("load", 2, State.FAILED).error)
+        assert "was cut back" in str(lab.wait_for("load", 2, State.FAILED).error)
         assert loaded(lab) <= wanted, "nothing was read from the old offset"
-        lab.retire("load", 2)
-        lab.retire("copy", 1)
+        lab.stop("load", 2)
+        lab.stop("copy", 1)
 
 
-def test_an_output_that_was_cut_back_stops_its_tier_with_the_way_out(three: Three, lab: Lab) -> None:
-    with closing(Streams(three.address)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
+def test_an_output_that_was_cut_back_stops_its_tier_with_the_way_out(three: ThreeBrokers, lab: Lab) -> None:
+    with (
+        closing(Streams(three.address)) as streams,
+        closing(Auditor(PIPELINE.tiers, lab.endpoints)) as auditor,
+    ):
         before = streams.bounds(["raw"]).ends["raw/0"]
-        lab.cold("copy", 2, "h1")
+        lab.start_owner("copy", 2, "h1")
         put(three, "raw", before, BEFORE)
         until("all is out", lambda: before + BEFORE - 1 in lines(streams, "copied"))
         auditor.look()
-        lab.own("copy", 2, paused=True)
-        lab.wait("copy", 2, State.PAUSED)
+        lab.set_owner("copy", 2, paused=True)
+        lab.wait_for("copy", 2, State.PAUSED)
         out = streams.bounds(["copied"]).ends
         lose(three, "raw")
         put(three, "raw", 10_000, before + 2 * BEFORE)
-        lab.own("copy", 2)
-        error = str(lab.wait("copy", 2, State.FAILED).error)
+        lab.set_owner("copy", 2)
+        error = str(lab.wait_for("copy", 2, State.FAILED).error)
         assert "raw/0 was cut back to offset 0, and was read up to" in error
         assert "give the stream another name" in error
         assert streams.bounds(["copied"]).ends == out, "nothing was read from the old offset"
@@ -309,4 +320,4 @@ def test_an_output_that_was_cut_back_stops_its_tier_with_the_way_out(three: Thre
         refused = skip(lab, "copy")
         assert refused.returncode == 1
         assert "raw/0 was cut back to offset 0" in refused.stderr
-        lab.retire("copy", 2)
+        lab.stop("copy", 2)

@@ -35,21 +35,21 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture
 def link(lab: Lab) -> Iterator[Link]:
     """A way to ZooKeeper that only one driver takes."""
-    made = Link(int(lab.where.zookeeper.partition("/")[0].rpartition(":")[2]))
+    made = Link(int(lab.endpoints.zookeeper.partition("/")[0].rpartition(":")[2]))
     yield made
     made.close()
 
 
 def over(lab: Lab, link: Link) -> str:
     """Return ZooKeeper's address by that way."""
-    _, slash, root = lab.where.zookeeper.partition("/")
+    _, slash, root = lab.endpoints.zookeeper.partition("/")
     return f"127.0.0.1:{link.port}{slash}{root}"
 
 
 def claims(lab: Lab) -> list[tuple[float, Writers]]:
     """Return what the control topic says of the tier, and when the broker took it. Unit: epoch ms."""
     consumer = Consumer(
-        {"bootstrap.servers": lab.where.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
+        {"bootstrap.servers": lab.endpoints.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
     )
     with closing(consumer):
         place = TopicPartition(CONTROL_TOPIC, 0, 0)
@@ -79,11 +79,11 @@ def grows(streams: Streams) -> Callable[[], bool]:
 
 
 def test_it_stops_as_its_successor_begins_and_not_while_nobody_can(lab: Lab, link: Link) -> None:
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         with giving(lab) as given:
-            lab.own(TIER, 1)
+            lab.set_owner(TIER, 1)
             lab.start(TIER, 1, "h1", zookeeper=over(lab, link))
-            lab.wait(TIER, 1, State.RUNNING)
+            lab.wait_for(TIER, 1, State.RUNNING)
             until("records come out", grows(streams))
             with without_zookeeper(lab):
                 longer = int((time.time() + VALID_SECONDS + SOON) * 1000)
@@ -101,8 +101,8 @@ def test_it_stops_as_its_successor_begins_and_not_while_nobody_can(lab: Lab, lin
             link.cut()
             until("the driver is cut off", lambda: lab.log(TIER, 1).count(AWAY) > before)
             until("it writes on, for nobody has taken over", grows(streams), SOON)
-            lab.cold(TIER, 2, "h2")
-            lab.wait(TIER, 2, State.RUNNING)
+            lab.start_owner(TIER, 2, "h2")
+            lab.wait_for(TIER, 2, State.RUNNING)
             assert lab.driver(TIER, 1).wait(SOON + VALID_SECONDS) == FENCED, lab.log(TIER, 1)[-3000:]
             assert f'"{CONTROL_TOPIC}" names 2' in lab.log(TIER, 1)
         until(
@@ -116,29 +116,29 @@ def test_it_stops_as_its_successor_begins_and_not_while_nobody_can(lab: Lab, lin
         assert put_by(streams, 2)
     print(f"the last record of the one that was cut off: {late} ms after its successor's claim")
     assert late < SOON * 1000
-    lab.own(TIER, None, stopped=True)
-    lab.retire(TIER, 1)
-    lab.retire(TIER, 2)
+    lab.set_owner(TIER, None, stopped=True)
+    lab.stop(TIER, 1)
+    lab.stop(TIER, 2)
 
 
 @pytest.mark.long
 def test_one_that_stood_still_puts_nothing_by_old_partition_counts(lab: Lab, link: Link) -> None:
     """Its successor uses partitions that were added: whoever read no more for a minute must not go on (decision record 0040)."""
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         before = len({(each.out.partition, each.out.offset) for each in everything(streams)})
         with giving(lab, first=before) as given:
-            lab.own(TIER, 3)
+            lab.set_owner(TIER, 3)
             lab.start(TIER, 3, "h1", zookeeper=over(lab, link))
-            lab.wait(TIER, 3, State.RUNNING)
+            lab.wait_for(TIER, 3, State.RUNNING)
             until("it puts records", lambda: put_by(streams, 3))
             link.cut()
             frozen: list[psutil.Process] = processes(lab, TIER, 3)
             for each in frozen:
                 each.suspend()
             try:
-                lab.cold(TIER, 4, "h2")
-                lab.wait(TIER, 4, State.RUNNING)
-                admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+                lab.start_owner(TIER, 4, "h2")
+                lab.wait_for(TIER, 4, State.RUNNING)
+                admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
                 admin.create_partitions([NewPartitions("numbers", 5)])["numbers"].result()
                 until("it uses the one that was added", lambda: _turn(lab, 4) == 1)
                 streams.renew()
@@ -165,9 +165,9 @@ def test_one_that_stood_still_puts_nothing_by_old_partition_counts(lab: Lab, lin
     origins = [each.origin for each in seen]
     paths = [f"{each.out.partition}/{each.place.partition(':')[0]}" for each in seen]
     assert len(first_seen({}, paths, origins)) == before + len(given), "and each is new once"
-    lab.own(TIER, None, stopped=True)
-    lab.retire(TIER, 3)
-    lab.retire(TIER, 4)
+    lab.set_owner(TIER, None, stopped=True)
+    lab.stop(TIER, 3)
+    lab.stop(TIER, 4)
 
 
 def _turn(lab: Lab, number: int) -> int | None:

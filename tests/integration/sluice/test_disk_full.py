@@ -106,16 +106,18 @@ def fill(disk: Path) -> Path:
 
 def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) -> None:
     for tier, host in TIERS.items():
-        lab.cold(tier, 1, host)
-        lab.wait(tier, 1, State.RUNNING)
-    feed = Feed(lab.where.kafka)
+        lab.start_owner(tier, 1, host)
+        lab.wait_for(tier, 1, State.RUNNING)
+    feed = Feed(lab.endpoints.kafka)
     feed.start()
     until("records flow", lambda: lab.delivered()[0] > 5 * RATE)
 
     filler, full = fill(disk), time.monotonic()
     log = lab.home / "logs" / "kafka.log"
     until(
-        "the broker has stopped, and waits for room", lambda: "kafka waits for disk space" in log.read_text(), 120
+        "the broker has stopped, and waits for room",
+        lambda: "kafka waits for disk space" in log.read_text(),
+        120,
     )
     print(f"the broker stopped {time.monotonic() - full:.0f} s after its disk was full")
     time.sleep(OUTAGE_SECONDS)
@@ -132,8 +134,10 @@ def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) ->
     assert len(feed.taken) == feed.fed
     until("every hit is delivered", lambda: lab.delivered()[0] >= feed.fed)
     assert lab.delivered() == (feed.fed, feed.fed)
-    assert {row[0] for row in lab.ask("select id from delivered")} == feed.taken
-    assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
+    assert {row[0] for row in lab.query("select id from delivered")} == feed.taken
+    assert lab.query("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [
+        (0,)
+    ]
     for tier in TIERS:
         report = lab.report(tier, 1)
         assert report is not None

@@ -42,17 +42,17 @@ def is_newer(lab: Lab, tier: str, number: int) -> bool:
 
 def hand_over(lab: Lab, tier: str, owner: int, host: str, **more: Any) -> None:
     lab.cut(tier, owner, owner + 1, host, **more)
-    lab.caught_up(tier, owner + 1)
-    lab.own(tier, owner + 1)
-    lab.wait(tier, owner, State.STOPPED)
-    lab.retire(tier, owner)
+    lab.wait_caught_up(tier, owner + 1)
+    lab.set_owner(tier, owner + 1)
+    lab.wait_for(tier, owner, State.STOPPED)
+    lab.stop(tier, owner)
 
 
 def flowing(lab: Lab, streams: Streams) -> Callable[[], None]:
     """Return what tells that records come out of the tiers."""
 
     def out() -> list[int]:
-        tallied = lab.ask("select coalesce(sum(hits), 0) from tallied")[0][0]
+        tallied = lab.query("select coalesce(sum(hits), 0) from tallied")[0][0]
         return [sum(streams.bounds(["numbers"]).ends.values()), stored(lab), int(tallied)]
 
     def flows() -> None:
@@ -65,13 +65,13 @@ def flowing(lab: Lab, streams: Streams) -> Callable[[], None]:
 def test_tiers_upgrade_and_downgrade_and_newer_drivers_fence_older_ones(
     lab: Lab, newer: Path, link: Link
 ) -> None:
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         flows = flowing(lab, streams)
         with giving(lab) as given:
             for tier in TIERS:
-                lab.cold(tier, 1, "h1")
+                lab.start_owner(tier, 1, "h1")
             for tier in TIERS:
-                lab.wait(tier, 1, State.RUNNING)
+                lab.wait_for(tier, 1, State.RUNNING)
             flows()
             for tier in TIERS:  # beside each other in a hand-over, and one after the other along the stream
                 hand_over(lab, tier, 1, "h2", code=newer)
@@ -84,8 +84,8 @@ def test_tiers_upgrade_and_downgrade_and_newer_drivers_fence_older_ones(
                 assert not is_newer(lab, tier, 3)
                 flows()
             link.cut()
-            lab.cold("enter", 4, "h1", code=newer)
-            lab.wait("enter", 4, State.RUNNING)
+            lab.start_owner("enter", 4, "h1", code=newer)
+            lab.wait_for("enter", 4, State.RUNNING)
             assert lab.driver("enter", 3).wait(VALID_SECONDS + STOPS_SECONDS) == FENCED, lab.log("enter", 3)[
                 -3000:
             ]
@@ -94,7 +94,7 @@ def test_tiers_upgrade_and_downgrade_and_newer_drivers_fence_older_ones(
         check(lab, len(given))
     until(
         "all is counted",
-        lambda: lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))],
+        lambda: lab.query("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))],
     )
     for tier, number in (("enter", 3), ("enter", 4), ("store", 3), ("tally", 3)):
         assert "cannot be read" not in lab.log(tier, number)

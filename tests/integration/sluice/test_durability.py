@@ -16,8 +16,8 @@ from sluice.kafka.durability import IN_SYNC, WeakStreamError
 from sluice.kafka.producer import producer
 from sluice_ops.model.kafka_access import ONE_COPY, Durability
 from sluice_ops.model.tier import Kind
-from tests.brokers import NODES, Three
 from tests.lab import until
+from tests.three_brokers import NODES, ThreeBrokers
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -38,8 +38,8 @@ SAFE, UNSAFE = Durability(3, 2), ONE_COPY
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    made = Three(tmp_path_factory.mktemp("three"))
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
+    made = ThreeBrokers(tmp_path_factory.mktemp("three"))
     yield made
     made.end()
 
@@ -93,7 +93,7 @@ def read(address: str, stream: str) -> set[int]:
     return numbers
 
 
-def lost(three: Three, stream: str, node: int) -> tuple[set[int], int]:
+def lost(three: ThreeBrokers, stream: str, node: int) -> tuple[set[int], int]:
     """Destroy a broker's disk under load, give it an empty one; return what was acknowledged and is gone, and how many were put."""
     with Load(three.address, stream) as load:
         until("records are acknowledged", lambda: len(load.acknowledged) > 2000, seconds=60)
@@ -106,13 +106,13 @@ def lost(three: Three, stream: str, node: int) -> tuple[set[int], int]:
     return load.acknowledged - read(three.address, stream), len(load.acknowledged)
 
 
-def test_nothing_is_made_with_more_replicas_than_brokers(three: Three) -> None:
+def test_nothing_is_made_with_more_replicas_than_brokers(three: ThreeBrokers) -> None:
     with pytest.raises(WeakStreamError, match="the site wants each record on 4 brokers"):
         topics.create(three.address, HITS, PARTITIONS, Durability(4, 2))
     assert not three.admin.list_topics(timeout=5).topics.keys() & topics.wanted(HITS).keys()
 
 
-def test_only_streams_with_one_copy_lose_records_with_a_disk(three: Three) -> None:
+def test_only_streams_with_one_copy_lose_records_with_a_disk(three: ThreeBrokers) -> None:
     assert "raw" in topics.create(three.address, HITS, PARTITIONS, SAFE)
     gone, put = lost(three, "raw", 1)
     assert gone == set(), f"{len(gone)} of {put} acknowledged records are lost"
@@ -126,7 +126,7 @@ def test_only_streams_with_one_copy_lose_records_with_a_disk(three: Three) -> No
     assert "replication: 1" in str(refused.value)
 
 
-def test_a_stream_that_somebody_made_weak_is_refused_until_it_is_mended(three: Three) -> None:
+def test_a_stream_that_somebody_made_weak_is_refused_until_it_is_mended(three: ThreeBrokers) -> None:
     topics.create(three.address, HITS, PARTITIONS, SAFE)
     _acknowledge_with(three, "1")
     until("publishing is refused", lambda: _refused(three), seconds=30)
@@ -134,7 +134,7 @@ def test_a_stream_that_somebody_made_weak_is_refused_until_it_is_mended(three: T
     until("publishing is taken", lambda: not _refused(three), seconds=30)
 
 
-def _acknowledge_with(three: Three, in_sync: str) -> None:
+def _acknowledge_with(three: ThreeBrokers, in_sync: str) -> None:
     change = ConfigEntry(IN_SYNC, in_sync, incremental_operation=AlterConfigOpType.SET)
     altered = three.admin.incremental_alter_configs(
         [ConfigResource(ResourceType.TOPIC, "hits", incremental_configs=[change])]
@@ -143,7 +143,7 @@ def _acknowledge_with(three: Three, in_sync: str) -> None:
         done.result()
 
 
-def _refused(three: Three) -> bool:
+def _refused(three: ThreeBrokers) -> bool:
     try:
         topics.create(three.address, HITS, PARTITIONS, SAFE)
     except WeakStreamError as error:

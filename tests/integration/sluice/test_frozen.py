@@ -33,13 +33,14 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 def batches(lab: Lab, tier: str, number: int) -> int:
     """Return how many batches an incarnation has written."""
-    return {(name, writer): count for name, writer, count in lab.ask(WRITERS)}.get((tier, number), 0)
+    return {(name, writer): count for name, writer, count in lab.query(WRITERS)}.get((tier, number), 0)
 
 
 def processes(lab: Lab, tier: str, number: int) -> list[psutil.Process]:
     """Return all that an incarnation consists of: its driver with its JVM, its Worker and its executor."""
     heads = [
-        psutil.Process(lab.running[unit].pid) for unit in (driver_id(tier, number), slot_id(tier, number, 0))
+        psutil.Process(lab.processes[unit].pid)
+        for unit in (driver_id(tier, number), slot_id(tier, number, 0))
     ]
     return [each for head in heads for each in (head, *head.children(recursive=True))]
 
@@ -77,7 +78,7 @@ def without_zookeeper(lab: Lab) -> Iterator[None]:
 
 
 def test_what_they_do_late_is_refused_or_dropped_and_they_exit(lab: Lab) -> None:
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         with giving(lab) as given:
             _move(lab)
             with standing_still(lab) as frozen:
@@ -106,40 +107,40 @@ def test_what_they_do_late_is_refused_or_dropped_and_they_exit(lab: Lab) -> None
     print(f"given {len(given)}, put out {len(seen)}, late {len(late)} in {late_seconds:.1f} s")
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
     assert late_seconds < FEW_SECONDS, "it stopped by the control topic"
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
-    assert lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
-    assert lab.ask(HOLES) == []
+    assert lab.query("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
+    assert lab.query(HOLES) == []
 
 
 def _move(lab: Lab) -> None:
     """Have the tiers work, and the next incarnations of them ready on another host."""
     for tier in TIERS:
-        lab.cold(tier, 1, "h1")
+        lab.start_owner(tier, 1, "h1")
     until("all of them work", lambda: all(batches(lab, tier, 1) > 1 for tier in SINKS))
     for tier in TIERS:
-        lab.own(tier, 1, 2, Phase.PREPARE)
+        lab.set_owner(tier, 1, 2, Phase.PREPARE)
         lab.start(tier, 2, "h2")
     for tier in TIERS:
-        lab.wait(tier, 2, State.READY)
+        lab.wait_for(tier, 2, State.READY)
 
 
 def _hand_over(lab: Lab) -> None:
     for tier in TIERS:
-        lab.own(tier, 1, 2, Phase.CUT)
+        lab.set_owner(tier, 1, 2, Phase.CUT)
     for tier in TIERS:
-        lab.caught_up(tier, 2)
-        lab.own(tier, 2)
+        lab.wait_caught_up(tier, 2)
+        lab.set_owner(tier, 2)
     until("the new ones go on", lambda: all(batches(lab, tier, 2) > 1 for tier in SINKS))
 
 
 def _goes_on_from_the_owners_checkpoint(lab: Lab) -> None:
     """Whoever comes next begins from what the second one has left, and removes what the first one has written beside it."""
-    lab.own("tally", 2, stopped=True)
-    lab.wait("tally", 2, State.STOPPED)
-    lab.retire("tally", 2)
-    lab.cold("tally", 3, "h3")
+    lab.set_owner("tally", 2, stopped=True)
+    lab.wait_for("tally", 2, State.STOPPED)
+    lab.stop("tally", 2)
+    lab.start_owner("tally", 3, "h3")
     until("the next one counts", lambda: batches(lab, "tally", 3) > 1)
     assert re.search(r"begins from a checkpoint.* of=2\.\d", lab.log("tally", 3))
     folder = lab.home / "checkpoints" / "tally"

@@ -43,7 +43,7 @@ Ledger(postgres, name, 1, table).write(Batch({"in/0": 0}, {"in/0": 2}), rows, ep
 @pytest.fixture
 def frozen(lab: Lab, table: Once) -> Iterator[subprocess.Popen[bytes]]:
     """Have a writer stand still in its transaction, its process stopped."""
-    words = [sys.executable, "-c", FREEZES, lab.where.postgres, table.name]
+    words = [sys.executable, "-c", FREEZES, lab.endpoints.postgres, table.name]
     with subprocess.Popen(words, cwd=ROOT, env=lab.env, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"holds\n"
@@ -56,20 +56,20 @@ def test_who_owns_a_tier_ends_the_session_of_a_frozen_writer(
     lab: Lab, table: Once, frozen: subprocess.Popen[bytes]
 ) -> None:
     assert frozen.poll() is None
-    with closing(Ledger(lab.where.postgres, table.name, 2, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, table.name, 2, table)) as ledger:
         begun = time.monotonic()
         with pytest.raises(psycopg.errors.LockNotAvailable):
             ledger.write(batch(0, 3), rows(0, 3), epoch=2)
         assert ledger.write(batch(0, 3), rows(0, 3), epoch=2).written == 3
         assert time.monotonic() - begun < LOCK_SECONDS + 5
-    assert lab.ask(f"select count(*) from {table.name}") == [(3,)]  # noqa: S608
+    assert lab.query(f"select count(*) from {table.name}") == [(3,)]  # noqa: S608
 
 
 def test_who_has_the_lesser_right_ends_nobodys_session(
     lab: Lab, table: Once, frozen: subprocess.Popen[bytes]
 ) -> None:
     assert frozen.poll() is None
-    with closing(connect(lab.where.postgres)) as connection:
+    with closing(connect(lab.endpoints.postgres)) as connection:
         time.sleep(1.5)
         assert end_frozen(connection, Right(1, 1), table.name, 1.0) == 0, "its own right"
         assert end_frozen(connection, Right(2, 2), f"{table.name}-other", 1.0) == 0, "another tier's"

@@ -37,26 +37,26 @@ BAD = {
 def flowing(lab: Lab) -> Lab:
     """All four tiers, started cold, with what is fed from the first moment on."""
     for host, tier in (("h1", "entry"), ("h2", "enrich"), ("h3", "counts"), ("h3", "outbound")):
-        lab.cold(tier, 1, host)
-        lab.wait(tier, 1, State.RUNNING)
+        lab.start_owner(tier, 1, host)
+        lab.wait_for(tier, 1, State.RUNNING)
     return lab
 
 
 def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     lab = flowing
-    lab.feed(RATE)
+    lab.start_feed(RATE)
 
     # an overlap: the next incarnation runs beside the owner until it has passed it
     lab.cut("entry", 1, 2, "h2")
-    lab.caught_up("entry", 2)
-    lab.own("entry", 2)
-    before = lab.wait("entry", 1, State.STOPPED).stopped_at
+    lab.wait_caught_up("entry", 2)
+    lab.set_owner("entry", 2)
+    before = lab.wait_for("entry", 1, State.STOPPED).stopped_at
     after = lab.report("entry", 2)
     assert before is not None
     assert after is not None
     assert after.started_from is not None
     assert all(after.started_from.positions[name] <= end for name, end in before.positions.items())
-    lab.retire("entry", 1)
+    lab.stop("entry", 1)
 
     _take_turns(lab)
 
@@ -70,46 +70,48 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
 
     # a driver dies, and a cold one follows it
     lab.driver("enrich", 1).send_signal(signal.SIGKILL)
-    lab.retire("enrich", 1)
-    lab.cold("enrich", 2, "h3")
+    lab.stop("enrich", 1)
+    lab.start_owner("enrich", 2, "h3")
 
-    lab.wait("enrich", 2, State.RUNNING)
-    fed = lab.fed()
+    lab.wait_for("enrich", 2, State.RUNNING)
+    fed = lab.stop_feed()
     until("every hit is delivered", lambda: lab.delivered()[0] >= fed)
     assert lab.delivered() == (fed, fed)
-    assert {row[0] for row in lab.ask("select id from delivered")} == {
+    assert {row[0] for row in lab.query("select id from delivered")} == {
         f"hit-{number}" for number in range(1, fed + 1)
     }
     until(
         "the counts agree",
-        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+        lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
     )
-    assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
-    assert lab.ask(HOLES) == []
+    assert lab.query("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [
+        (0,)
+    ]
+    assert lab.query(HOLES) == []
     # the last batch's transaction may still be followed by replays only
-    assert lab.ask("select sum(replays) > 0 from ledger where tier = 'outbound'") == [(True,)]
+    assert lab.query("select sum(replays) > 0 from ledger where tier = 'outbound'") == [(True,)]
 
 
 def _take_turns(lab: Lab) -> None:
     """Hand a tier with a sink over: called off at first, and then through."""
     # the next incarnation writes from its turn on; the owner, refused before it has heard of it, holds
     lab.cut("outbound", 1, 2, "h1")
-    lab.caught_up("outbound", 2)
-    held = lab.wait("outbound", 1, State.PAUSED).stopped_at
+    lab.wait_caught_up("outbound", 2)
+    held = lab.wait_for("outbound", 1, State.PAUSED).stopped_at
     assert "another has taken over" in lab.log("outbound", 1)
 
     # it is called off: the owner has the better right again, though the other one has written
-    lab.own("outbound", 1)
-    lab.wait("outbound", 2, State.PAUSED)
-    lab.wait("outbound", 1, State.RUNNING)
-    until("the owner writes again", lambda: lab.ask(WRITER) == [(1,)])
-    lab.retire("outbound", 2)
+    lab.set_owner("outbound", 1)
+    lab.wait_for("outbound", 2, State.PAUSED)
+    lab.wait_for("outbound", 1, State.RUNNING)
+    until("the owner writes again", lambda: lab.query(WRITER) == [(1,)])
+    lab.stop("outbound", 2)
 
     # and through: hardly a moment without a batch
     lab.cut("outbound", 1, 3, "h1")
-    lab.caught_up("outbound", 3)
-    lab.own("outbound", 3)
-    stopped = lab.wait("outbound", 1, State.STOPPED).stopped_at
+    lab.wait_caught_up("outbound", 3)
+    lab.set_owner("outbound", 3)
+    stopped = lab.wait_for("outbound", 1, State.STOPPED).stopped_at
     resumed = lab.report("outbound", 3)
     assert held is not None
     assert stopped is not None
@@ -118,7 +120,7 @@ def _take_turns(lab: Lab) -> None:
     assert all(resumed.started_from.positions[name] <= end for name, end in stopped.positions.items())
     assert resumed.gap_seconds is not None
     assert resumed.gap_seconds < 2.0
-    lab.retire("outbound", 1)
+    lab.stop("outbound", 1)
 
 
 def test_figures_tell_of_all_that_came_through(flowing: Lab) -> None:
@@ -133,22 +135,22 @@ def test_figures_tell_of_all_that_came_through(flowing: Lab) -> None:
     assert counts["sluice_tier_latency_seconds_count"] == fed + counts["sluice_tier_records_replayed_total"]
     assert (
         counts["sluice_tier_records_replayed_total"]
-        == flowing.ask("select sum(replays) from ledger where tier = 'counts'")[0][0]
+        == flowing.query("select sum(replays) from ledger where tier = 'counts'")[0][0]
     )
     assert (
-        counts["sluice_tier_marks"] == flowing.ask("select count(*) from marks where tier = 'counts'")[0][0]
+        counts["sluice_tier_marks"] == flowing.query("select count(*) from marks where tier = 'counts'")[0][0]
     )
     assert scrape(found["counts"], phase="write")["sluice_tier_batch_phase_seconds_count"] >= 2
     assert scrape(found["entry"])["sluice_tier_query_restarts_total"] >= 1, "its executor was killed"
 
 
 def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
-    producer = Producer({"bootstrap.servers": flowing.where.kafka})
+    producer = Producer({"bootstrap.servers": flowing.endpoints.kafka})
     for value in BAD:
         producer.produce("raw", value=value)
     producer.flush(10)
     consumer = Consumer(
-        {"bootstrap.servers": flowing.where.kafka, "group.id": "look", "auto.offset.reset": "earliest"}
+        {"bootstrap.servers": flowing.endpoints.kafka, "group.id": "look", "auto.offset.reset": "earliest"}
     )
     consumer.assign([TopicPartition("raw.quarantine", number, 0) for number in range(4)])
     found: dict[bytes, str] = {}
@@ -170,7 +172,7 @@ def test_what_was_bad_is_taken_up_and_nothing_twice(flowing: Lab) -> None:
     lab = flowing
     before, _ = lab.delivered()
     soon = time.time() + 30  # until then it is read
-    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
     early = {"id": "hit-early", "user": "u", "ad": "ad-1", "kind": "buy", "at": int((soon + 3600) * 1000)}
     producer.produce("raw", value=json.dumps(early))
     producer.flush(10)
@@ -185,7 +187,7 @@ def test_what_was_bad_is_taken_up_and_nothing_twice(flowing: Lab) -> None:
     until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
     until(
         "and counted",
-        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
+        lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
     )
     until(
         "all others are bad again",
@@ -207,38 +209,38 @@ def _replay(lab: Lab, *words: str) -> dict[str, int]:
 
 def test_a_paused_tier_lets_nothing_through_and_goes_on(flowing: Lab) -> None:
     lab = flowing
-    lab.own("outbound", 3, paused=True)
-    lab.wait("outbound", 3, State.PAUSED)
+    lab.set_owner("outbound", 3, paused=True)
+    lab.wait_for("outbound", 3, State.PAUSED)
     before, _ = lab.delivered()
-    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
     producer.produce(
         "raw", value=json.dumps({"id": "hit-paused", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1})
     )
     producer.flush(10)
     until(
         "counts has it",
-        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
+        lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
     )
     assert lab.delivered()[0] == before
-    lab.own("outbound", 3)
-    lab.wait("outbound", 3, State.RUNNING)
+    lab.set_owner("outbound", 3)
+    lab.wait_for("outbound", 3, State.RUNNING)
     until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
 
 
 def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
     """Incarnation 9 believes that it owns the tier; the table knows better."""
     lab = flowing
-    lab.own("counts", 9)
-    lab.wait("counts", 1, State.STOPPED)
+    lab.set_owner("counts", 9)
+    lab.wait_for("counts", 1, State.STOPPED)
     with lab_connection(lab) as connection:
         connection.execute("update tier_epochs set epoch = 1000000, incarnation = 10 where tier = 'counts'")
-    lab.cold("counts", 9, "h2")
-    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    lab.start_owner("counts", 9, "h2")
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
     producer.produce(
         "raw", value=json.dumps({"id": "hit-fenced", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1})
     )
     producer.flush(10)
-    said = lab.wait("counts", 9, State.FENCED)
+    said = lab.wait_for("counts", 9, State.FENCED)
     assert (
         "incarnation 10 has written by the owner record of epoch 1000000; incarnation 9, which has read epoch"
         in str(said.error)
@@ -249,4 +251,4 @@ def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
 def lab_connection(lab: Lab):
     import psycopg  # noqa: PLC0415
 
-    return psycopg.connect(lab.where.postgres, autocommit=True)
+    return psycopg.connect(lab.endpoints.postgres, autocommit=True)

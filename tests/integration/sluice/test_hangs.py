@@ -77,8 +77,8 @@ def test_they_are_taken_away_and_nothing_is_lost_or_twice(lab: Lab) -> None:
     with operated(lab):
         with giving(lab) as given:
             handed = _drain(lab)
-        until("all is stored", lambda: lab.ask("select count(*) from stored")[0][0] >= len(given), 60)
-    with closing(Streams(lab.where.kafka)) as streams:
+        until("all is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(given), 60)
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         seen = everything(streams)
     print(f"given {len(given)}, put out {len(seen)}")
     late = (handed + HANGS_SECONDS / 2) * 1000
@@ -86,10 +86,10 @@ def test_they_are_taken_away_and_nothing_is_lost_or_twice(lab: Lab) -> None:
         "its executors have ended with its right"
     )
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
-    assert lab.ask(HOLES) == []
+    assert lab.query(HOLES) == []
 
 
 def _drain(lab: Lab) -> float:
@@ -98,7 +98,7 @@ def _drain(lab: Lab) -> float:
         sluice(lab, "start", tier)
     for tier in TIERS:
         until(f"{tier} runs", lambda tier=tier: tier_line(lab, tier)["state"] == "running")
-    until("records are stored", lambda: lab.ask("select count(*) from stored")[0][0])
+    until("records are stored", lambda: lab.query("select count(*) from stored")[0][0])
     old, enter = [driver(lab, tier) for tier in TIERS], driver(lab, "enter")
     (lab.home / SLEEPS).touch()
     with ThreadPoolExecutor(2) as pool:
@@ -122,7 +122,7 @@ def _drain(lab: Lab) -> float:
     assert GRACE_SECONDS - 2 < gone - retired < GRACE_SECONDS + BUSY
     verified = steps(done)["verify"]["sentence"]
     print(verified)
-    went_on = "); 2 went on from what was committed"
+    went_on = "); 2 went on from the last commit"
     assert re.search(
         rf"store: 1 left no receipt \(it ended on h1: .*hung since .* UTC: its driver's JVM .*{re.escape(went_on)}",
         verified,

@@ -57,7 +57,7 @@ def second_broker(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def given_to(lab: Lab, broker: int) -> None:
     """Make the stream anew, on that broker."""
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     until("the broker is there", lambda: broker in admin.list_topics(timeout=5).brokers)
     partitions = len(admin.list_topics(timeout=5).topics[STREAM].partitions)
     admin.delete_topics([STREAM])[STREAM].result()
@@ -71,7 +71,7 @@ def given_to(lab: Lab, broker: int) -> None:
 def origins(lab: Lab) -> list[list[int]]:
     """Return the offsets that the records of each partition of the stream were made of, by partition of the input, as they came first."""
     reader = Consumer(
-        {"bootstrap.servers": lab.where.kafka, "group.id": "test", "enable.partition.eof": False}
+        {"bootstrap.servers": lab.endpoints.kafka, "group.id": "test", "enable.partition.eof": False}
     )
     ways: dict[tuple[int, bytes], list[int]] = {}
     for partition in reader.list_topics(STREAM, timeout=10).topics[STREAM].partitions:
@@ -92,10 +92,10 @@ def test_it_leaves_no_hole(lab: Lab, tmp_path: Path) -> None:
     with second_broker(lab, tmp_path) as broker:
         given_to(lab, 2)
         for host, tier in (("h1", "entry"), ("h2", "enrich"), ("h3", "counts"), ("h3", "outbound")):
-            lab.cold(tier, 1, host)
+            lab.start_owner(tier, 1, host)
         for tier in ("entry", "enrich", "counts", "outbound"):
-            lab.wait(tier, 1, State.RUNNING)
-        lab.feed(RATE)
+            lab.wait_for(tier, 1, State.RUNNING)
+        lab.start_feed(RATE)
         until("records are delivered", lambda: lab.delivered()[0] > RATE)
         for seconds in STILL_SECONDS:
             broker.send_signal(signal.SIGSTOP)
@@ -105,12 +105,12 @@ def test_it_leaves_no_hole(lab: Lab, tmp_path: Path) -> None:
             broker.send_signal(signal.SIGCONT)
             before = lab.delivered()[0]
             until("records are delivered again", lambda before=before: lab.delivered()[0] > before + RATE)
-        fed = lab.fed()
+        fed = lab.stop_feed()
         until("everything is delivered", lambda: lab.delivered() == (fed, fed))
         assert all(way == sorted(way) for way in origins(lab))
         until(
             "the counts agree",
-            lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+            lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
             60,
         )
         log = lab.log("entry", 1)

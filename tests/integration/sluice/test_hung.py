@@ -71,8 +71,8 @@ def executor_of(lab: Lab, tier: str) -> psutil.Process:
 def out(lab: Lab, tier: str) -> int:
     """Return how far what a tier puts out goes."""
     if tier == "store":
-        return int(lab.ask("select count(*) from stored")[0][0])
-    with closing(Streams(lab.where.kafka)) as streams:
+        return int(lab.query("select count(*) from stored")[0][0])
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         return sum(streams.bounds(["numbers"]).ends.values())
 
 
@@ -91,14 +91,14 @@ def loop_of(lab: Lab, tier: str) -> psutil.Process:
 FOUND = {
     python_of: "its driver's Python was stopped; its agent ended it",
     jvm_of: "its driver's JVM was stopped; its agent ended it",
-    loop_of: "the working loop of the driver has made no turn for ",
+    loop_of: "the working loop of the driver has made no progress for ",
 }
 
 
 def test_what_hangs_is_found_and_output_flows_again(lab: Lab) -> None:
     stands_still = ((python_of, "enter"), (jvm_of, "store"), (executor_of, "store"), (executor_of, "enter"))
     hangs = (*stands_still, (loop_of, "enter"), (loop_of, "store"))
-    lab.keep_class_data()  # as on a platform that has run for minutes
+    lab.write_class_data()  # as on a platform that has run for minutes
     with operated(lab):
         with giving(lab) as given:
             for tier in TIERS:
@@ -109,13 +109,13 @@ def test_what_hangs_is_found_and_output_flows_again(lab: Lab) -> None:
             for part, tier in hangs:
                 _hang(lab, part, tier)
         until("all is stored", lambda: out(lab, "store") >= len(given), 120)
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         seen = everything(streams)
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
-    assert lab.ask(HOLES) == []
+    assert lab.query(HOLES) == []
 
 
 def _hang(lab: Lab, part: Callable[[Lab, str], psutil.Process], tier: str) -> None:

@@ -40,7 +40,7 @@ HELD = """
 @contextmanager
 def held_commits(lab: Lab) -> Iterator[dict[str, int]]:
     """Hold the next commit of each tier; yield the sessions of PostgreSQL in which they wait."""
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for tier in SINKS:
             connection.execute("SELECT pg_advisory_lock(hashtext(%s))", (tier,))
         yield {tier: until(f"{tier} commits", lambda tier=tier: session(lab, tier)) for tier in SINKS}
@@ -48,7 +48,7 @@ def held_commits(lab: Lab) -> Iterator[dict[str, int]]:
 
 def session(lab: Lab, tier: str) -> int | None:
     """Return the session whose commit of a tier's batch waits."""
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         row = connection.execute(HELD, (tier,)).fetchone()
     return None if row is None else int(row[0])
 
@@ -59,22 +59,22 @@ def kill(lab: Lab, number: int, sessions: dict[str, int]) -> None:
         lab.driver(tier, number).send_signal(signal.SIGKILL)
         lab.driver(tier, number).wait()
         assert session(lab, tier) == sessions[tier], "its commit was held until it was dead"
-        lab.retire(tier, number)
+        lab.stop(tier, number)
 
 
 def last_batch(lab: Lab, tier: str) -> int:
-    return int(lab.ask(f"select max(batch) from ledger where tier = '{tier}'")[0][0])  # noqa: S608 - a name of this test's own
+    return int(lab.query(f"select max(batch) from ledger where tier = '{tier}'")[0][0])  # noqa: S608 - a name of this test's own
 
 
 def writer(lab: Lab, tier: str, batch: int) -> int | None:
     """Return which incarnation has written a batch."""
-    found = lab.ask(f"select incarnation from ledger where tier = '{tier}' and batch = {batch}")  # noqa: S608 - likewise
+    found = lab.query(f"select incarnation from ledger where tier = '{tier}' and batch = {batch}")  # noqa: S608 - likewise
     return int(found[0][0]) if found else None
 
 
 def is_blocked(lab: Lab, tier: str, number: int) -> bool:
     """Tell whether an incarnation waits for the tier's row in PostgreSQL."""
-    names = lab.ask(
+    names = lab.query(
         "select application_name from pg_stat_activity where wait_event_type = 'Lock' and wait_event <> 'advisory'"
     )
     rights = [right_of(name, tier) for (name,) in names]
@@ -83,7 +83,7 @@ def is_blocked(lab: Lab, tier: str, number: int) -> bool:
 
 def go_on(lab: Lab, number: int) -> None:
     for tier in SINKS:
-        lab.cold(tier, number, "h2")
+        lab.start_owner(tier, number, "h2")
 
 
 def wait_for(lab: Lab, number: int) -> None:
@@ -92,11 +92,11 @@ def wait_for(lab: Lab, number: int) -> None:
 
 
 def test_each_record_is_in_its_table_once(lab: Lab) -> None:
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute(HOLD)
-    streams = Streams(lab.where.kafka)
+    streams = Streams(lab.endpoints.kafka)
     with giving(lab) as given:
-        lab.cold("enter", 1, "h1")
+        lab.start_owner("enter", 1, "h1")
         go_on(lab, 1)
         wait_for(lab, 1)
 
@@ -118,7 +118,7 @@ def test_each_record_is_in_its_table_once(lab: Lab) -> None:
             before = {tier: last_batch(lab, tier) for tier in SINKS}
             kill(lab, 2, sessions)
             for tier, pid in sessions.items():
-                assert lab.ask(f"select pg_terminate_backend({pid}, 5000)") == [(True,)]
+                assert lab.query(f"select pg_terminate_backend({pid}, 5000)") == [(True,)]
                 assert last_batch(lab, tier) == before[tier]
         go_on(lab, 3)
         wait_for(lab, 3)
@@ -144,11 +144,11 @@ def test_each_record_is_in_its_table_once(lab: Lab) -> None:
         lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS),
     )
     streams.close()
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
-    assert lab.ask("select sum(hits), sum(ns) from summed") == [(len(given), sum(given))]
-    assert lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
-    assert lab.ask(BALANCE) == [(0,)]
-    assert lab.ask(HOLES) == []
-    assert lab.ask(SHARED) == []
+    assert lab.query("select sum(hits), sum(ns) from summed") == [(len(given), sum(given))]
+    assert lab.query("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
+    assert lab.query(BALANCE) == [(0,)]
+    assert lab.query(HOLES) == []
+    assert lab.query(SHARED) == []

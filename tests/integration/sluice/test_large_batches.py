@@ -18,8 +18,8 @@ RECORDS = 2 * DRIVER.heap * 2**20 // AT_ONCE // SIZE
 
 def test_a_batch_that_does_not_fit_is_read_in_smaller_ones(lab: Lab) -> None:
     for host, tier in (("h1", "entry"), ("h2", "enrich")):
-        lab.cold(tier, 1, host)
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "message.max.bytes": 10 * SIZE})
+        lab.start_owner(tier, 1, host)
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "message.max.bytes": 10 * SIZE})
     now = int(time.time() * 1000)
     for number in range(RECORDS):
         hit = {
@@ -32,10 +32,10 @@ def test_a_batch_that_does_not_fit_is_read_in_smaller_ones(lab: Lab) -> None:
         producer.produce("raw", json.dumps(hit), partition=number % 4)
         producer.poll(0)
     assert producer.flush(60) == 0
-    streams = Streams(lab.where.kafka)
+    streams = Streams(lab.endpoints.kafka)
     until("all of it waits", lambda: sum(streams.bounds(["enriched"]).ends.values()) >= RECORDS)
     streams.close()
-    lab.cold("outbound", 1, "h3")
+    lab.start_owner("outbound", 1, "h3")
     until("every hit is delivered", lambda: lab.delivered() == (RECORDS, RECORDS), 200)
     assert "batches are smaller now" in lab.log("outbound", 1)
     assert lab.report("outbound", 1).state == "running"

@@ -20,37 +20,42 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
-    with closing(Streams(lab.where.kafka)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
-        lab.cold("copy", 1, "h1")
-        lab.cold("load", 1, "h2")
+    with (
+        closing(Streams(lab.endpoints.kafka)) as streams,
+        closing(Auditor(PIPELINE.tiers, lab.endpoints)) as auditor,
+    ):
+        lab.start_owner("copy", 1, "h1")
+        lab.start_owner("load", 1, "h2")
         put(lab, 0, BEFORE)
         until("all is out", lambda: (loaded(lab), copied(streams)) == (BEFORE, BEFORE))
         assert auditor.look() == []
         for tier in ("copy", "load"):
-            lab.own(tier, 1, paused=True)
-            report = lab.wait(tier, 1, State.PAUSED)
+            lab.set_owner(tier, 1, paused=True)
+            report = lab.wait_for(tier, 1, State.PAUSED)
             assert report.stopped_at is not None
             assert set(report.stopped_at.streams) == {"raw"}
         make_anew(lab, "raw")
         put(lab, BEFORE, AFTER)
         for tier in ("copy", "load"):
-            lab.own(tier, 1)
-            assert "raw: the stream was deleted and recreated" in str(lab.wait(tier, 1, State.FAILED).error)
-            lab.retire(tier, 1)
+            lab.set_owner(tier, 1)
+            assert "raw: the stream was deleted and recreated" in str(
+                lab.wait_for(tier, 1, State.FAILED).error
+            )
+            lab.stop(tier, 1)
         assert (loaded(lab), copied(streams)) == (BEFORE, BEFORE), "nothing was read from the old offsets"
         told = {missing.sentence for missing in auditor.look()}
         assert len(told) == 2, told
         assert all("raw was deleted and recreated" in each for each in told), told
 
         # the way out that the error names; then it happens while the tier runs
-        lab.ask("update ledger set ends = '{}' where tier = 'load' returning 1")
-        lab.ask("delete from loaded returning 1")
-        lab.ask("delete from marks where tier = 'load' returning 1")
-        lab.cold("load", 2, "h2")
+        lab.query("update ledger set ends = '{}' where tier = 'load' returning 1")
+        lab.query("delete from loaded returning 1")
+        lab.query("delete from marks where tier = 'load' returning 1")
+        lab.start_owner("load", 2, "h2")
         until("every record of the new stream is delivered", lambda: loaded(lab) == AFTER)
         make_anew(lab, "raw")
         put(lab, 1000, 2 * AFTER)
-        error = str(lab.wait("load", 2, State.FAILED).error)
+        error = str(lab.wait_for("load", 2, State.FAILED).error)
         assert "recreated" in error or "is not in Kafka" in error, error
         time.sleep(1)
         assert loaded(lab) == AFTER, "nothing was written of the third stream"

@@ -19,16 +19,16 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def put(lab: Lab, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
     for number in numbers:
         producer.produce("raw", json.dumps({"n": number, "who": f"user-{number % 7}"}), partition=number % 4)
     assert producer.flush(30) == 0
 
 
 def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
-    streams = Streams(lab.where.kafka)
-    lab.cold("spread", 1, "h1")
-    lab.cold("tell", 1, "h2")
+    streams = Streams(lab.endpoints.kafka)
+    lab.start_owner("spread", 1, "h1")
+    lab.start_owner("tell", 1, "h2")
     put(lab, range(FIRST))
     until("all are told", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
 
@@ -41,15 +41,15 @@ def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
 
     lab.cut("tell", 1, 2, "h3")
     put(lab, range(FIRST, 2 * FIRST))
-    lab.caught_up("tell", 2)
-    lab.own("tell", 2)
-    lab.wait("tell", 1, State.STOPPED)
-    lab.retire("tell", 1)
+    lab.wait_caught_up("tell", 2)
+    lab.set_owner("tell", 2)
+    lab.wait_for("tell", 1, State.STOPPED)
+    lab.stop("tell", 1)
 
     lab.driver("tell", 2).kill()
-    lab.retire("tell", 2)
+    lab.stop("tell", 2)
     put(lab, range(2 * FIRST, ALL))
-    lab.cold("tell", 3, "h1")
+    lab.start_owner("tell", 3, "h1")
     until("each is told", lambda: len(once(records(lab, "told"))) >= ALL)
     streams.close()
     found = once(records(lab, "told"))

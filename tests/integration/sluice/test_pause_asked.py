@@ -66,7 +66,7 @@ def test_a_set_of_workers_and_a_tier_rests_in_order_and_works_again(running: Lab
         assert states(running, "enter") == ["active", "paused"]
 
         refused = sluice(running, "pause", "--worker", slot_id("store", number(running, "store"), 1))
-        assert "that would leave it without a worker" in steps(refused)["preflight"]["sentence"]
+        assert "would have no worker left" in steps(refused)["preflight"]["sentence"]
         assert sluice(running, "resume")["ok"]
         assert states(running, "store") == ["active"] * 3
         assert states(running, "enter") == ["active"] * 2
@@ -79,5 +79,5 @@ def test_a_set_of_workers_and_a_tier_rests_in_order_and_works_again(running: Lab
         assert sluice(running, "resume")["ok"]
     until(
         "all is stored, once",
-        lambda: running.ask("select count(*), count(distinct n) from stored") == [(len(given), len(given))],
+        lambda: running.query("select count(*), count(distinct n) from stored") == [(len(given), len(given))],
     )

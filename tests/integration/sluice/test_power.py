@@ -22,27 +22,27 @@ from sluice.sinks.ledger import Ledger
 from sluice.sinks.table import Once
 from sluice_ops.model.tier import Kind
 from tests.database import database
-from tests.losing import AVAILABLE, NEEDS, WAYS, Losing, losing, restore
+from tests.power_loss import AVAILABLE, NEEDS, OUTCOMES, PowerLossDisk, power_loss_disk, restore
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(not AVAILABLE, reason=NEEDS)]
 ROWS = 50
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Losing]:
-    with losing(tmp_path / "disk") as made:
+def disk(tmp_path: Path) -> Iterator[PowerLossDisk]:
+    with power_loss_disk(tmp_path / "disk") as made:
         yield made
 
 
-def after_loss(disk: Losing, folder: Path) -> Iterator[Path]:
+def after_loss(disk: PowerLossDisk, folder: Path) -> Iterator[Path]:
     """Yield the homes that a loss of power now would leave."""
     now = disk.moments()[-1]
-    for way in WAYS:
-        restore(now[way], folder / way)
-        yield folder / way
+    for outcome in OUTCOMES:
+        restore(now[outcome], folder / outcome)
+        yield folder / outcome
 
 
-def test_the_file_system_loses_what_was_not_synced(disk: Losing, tmp_path: Path) -> None:
+def test_the_file_system_loses_what_was_not_synced(disk: PowerLossDisk, tmp_path: Path) -> None:
     (disk.folder / "file").write_text("not synced")
     assert (disk.folder / "file").read_text() == "not synced"
     names, nothing = after_loss(disk, tmp_path)
@@ -51,25 +51,27 @@ def test_the_file_system_loses_what_was_not_synced(disk: Losing, tmp_path: Path)
 
 
 def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(
-    disk: Losing, tmp_path: Path
+    disk: PowerLossDisk, tmp_path: Path
 ) -> None:
     kept, is_new = releases.store(disk.folder, "hits", 1.0, dict)
     assert is_new
     seen = set()
     for number, moment in enumerate(disk.moments()):
-        for way in WAYS:
-            home = tmp_path / f"{number}.{way}"
-            restore(moment[way], home)
+        for outcome in OUTCOMES:
+            home = tmp_path / f"{number}.{outcome}"
+            restore(moment[outcome], home)
             known = releases.all_stored(home)
             seen.add(len(known))
             for each in known:
                 (code,) = (releases.folder(home) / each.name / releases.CODE).iterdir()
-                assert (each, releases.digest(code)) == (kept, kept.digest), f"after change {number}, {way}"
+                assert (each, releases.digest(code)) == (kept, kept.digest), (
+                    f"after change {number}, {outcome}"
+                )
     assert seen == {0, 1}
     assert [releases.all_stored(home) for home in after_loss(disk, tmp_path / "at-last")] == [[kept], [kept]]
 
 
-def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: Losing, tmp_path: Path) -> None:
+def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: PowerLossDisk, tmp_path: Path) -> None:
     table = Once("power", {"n": "bigint"}, archive="power")
     names = [f"0:{number}" for number in range(ROWS)]
     with database(tmp_path / "home") as address:
@@ -92,14 +94,14 @@ def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: Losing, tmp
         assert sorted(pq.read_table(file).column("n").to_pylist()) == list(range(ROWS))
 
 
-def test_what_hooks_leave_stays_once_a_receipt_may_name_it(disk: Losing, tmp_path: Path) -> None:
+def test_what_hooks_leave_stays_once_a_receipt_may_name_it(disk: PowerLossDisk, tmp_path: Path) -> None:
     left = InternalStates(disk.folder / "internal" / "counts", Hooks()).leave(3, b"positions")
     assert left.sha256 == hashlib.sha256(b"positions").hexdigest()
     for home in after_loss(disk, tmp_path):
         assert InternalStates(home / "internal" / "counts", Hooks()).read(left) == b"positions"
 
 
-def test_a_checkpoint_stays_before_older_ones_are_removed(disk: Losing, tmp_path: Path) -> None:
+def test_a_checkpoint_stays_before_older_ones_are_removed(disk: PowerLossDisk, tmp_path: Path) -> None:
     depot = Folder(disk.folder / "checkpoints" / "by-user")
     depot.make("1.0")
     state = depot.path / "1.0" / "state" / "0" / "0"

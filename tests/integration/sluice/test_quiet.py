@@ -30,7 +30,7 @@ def give(producer: Producer, number: int, partition: int, *, keep: bool, swell: 
 @contextmanager
 def fed(lab: Lab) -> Iterator[Counter[int]]:
     """Give some twenty records a second, of which those in the first partition are kept; yield how many there are in each."""
-    producer, stop = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"}), threading.Event()
+    producer, stop = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"}), threading.Event()
     given = Counter[int]()
 
     def feed() -> None:
@@ -58,19 +58,19 @@ def settled(lab: Lab) -> dict[str, int]:
 
 
 def test_a_tier_without_output_resumes_from_what_it_has_read(lab: Lab) -> None:
-    lab.cold("choose", 1, "h1")
-    lab.wait("choose", 1, State.RUNNING)
+    lab.start_owner("choose", 1, "h1")
+    lab.wait_for("choose", 1, State.RUNNING)
     with fed(lab) as given:
         until(
             "much was read of the quiet partitions",
             lambda: all(settled(lab).get(name, 0) > most for name, most in QUIET.items()),
         )
         lab.driver("choose", 1).send_signal(signal.SIGKILL)
-        lab.retire("choose", 1)
+        lab.stop("choose", 1)
         before = settled(lab)
         assert all(before[f"raw/{partition}"] <= count for partition, count in given.items()), (before, given)
-        lab.cold("choose", 2, "h2")
-        lab.wait("choose", 2, State.RUNNING)
+        lab.start_owner("choose", 2, "h2")
+        lab.wait_for("choose", 2, State.RUNNING)
         said = lab.report("choose", 2)
         assert said is not None
         assert said.started_from is not None
@@ -82,14 +82,14 @@ def test_a_tier_without_output_resumes_from_what_it_has_read(lab: Lab) -> None:
         lambda: len({record.value["n"] for record in records(lab, "chosen")}) == given[0],
         60,
     )
-    lab.own("choose", None)
-    lab.retire("choose", 2)
+    lab.set_owner("choose", None)
+    lab.stop("choose", 2)
 
 
 def test_a_record_that_cannot_be_sent_ends_the_executor(lab: Lab) -> None:
-    lab.cold("choose", 3, "h1")
-    lab.wait("choose", 3, State.RUNNING)
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    lab.start_owner("choose", 3, "h1")
+    lab.wait_for("choose", 3, State.RUNNING)
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
     give(producer, -1, 1, keep=True, swell=True)
     for number in range(20):
         give(producer, -2 - number, 1, keep=False)

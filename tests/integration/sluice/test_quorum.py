@@ -130,7 +130,7 @@ class Quorum:
     def under_load(self) -> Iterator[Callable[[], None]]:
         """Give records all the while; yield what tells that they flow through both tiers. Everything is checked at the end."""
         given = list[int]()
-        with closing(Streams(self.lab.where.kafka)) as streams, followed(self.lab, *TIERS):
+        with closing(Streams(self.lab.endpoints.kafka)) as streams, followed(self.lab, *TIERS):
 
             def put() -> int:
                 return sum(streams.bounds(["numbers"]).ends.values())
@@ -161,7 +161,7 @@ def network() -> Iterator[Network]:
 def quorum(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterator[Quorum]:
     servers = Ensemble(tmp_path_factory.mktemp("ensemble"), network=network)
     try:
-        servers.whole()
+        servers.wait_until_serving()
         site = site_of(", ".join(f"{tier}: {{minimum: 1, target: 1, maximum: 1}}" for tier in TIERS))
         with opened(
             tmp_path_factory.mktemp("pipeline"), PIPELINE_MODULE, site, zookeeper=servers.address
@@ -188,7 +188,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterat
 @pytest.fixture(autouse=True)
 def ready(quorum: Quorum) -> Iterator[None]:
     """Each test begins, and ends, on a whole network with three servers; `c1` leads."""
-    quorum.servers.whole()
+    quorum.servers.wait_until_serving()
     quorum.lead_by_c1()
     until("the pipeline is whole", quorum.whole)
     yield
@@ -203,7 +203,7 @@ def test_a_killed_leading_server_pauses_control_two_seconds_and_data_not(
     quorum: Quorum,
 ) -> None:
     owners, epoch = quorum.owners(), quorum.epoch()
-    quorum.servers.make(BESIDE)
+    quorum.servers.make_path(BESIDE)
     with quorum.under_load() as flows, writing(quorum.servers.address + BESIDE) as taken:
         until("writes are taken", lambda: len(taken) > 10, 30)
         quorum.servers.kill(quorum.servers.leader())
@@ -252,7 +252,7 @@ def test_a_controller_on_the_small_side_of_a_partition_acts_on_nothing(quorum: Q
         time.sleep(SETTLE_SECONDS)
         quorum.network.mend(SMALL)
         until("c1 stands by again", lambda: quorum.queue() == 2, 90)
-        quorum.servers.whole()
+        quorum.servers.wait_until_serving()
         time.sleep(SETTLE_SECONDS)
         flows()
         assert (quorum.leader(), quorum.epoch()) == ("c2", epoch + 1)

@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 def aside(lab: Lab) -> list[tuple[bytes, str]]:
     """Return the records in quarantine, and why they are there."""
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         ends = streams.bounds(["raw.quarantine"]).ends
-    consumer = Consumer({"bootstrap.servers": lab.where.kafka, "group.id": "test"})
+    consumer = Consumer({"bootstrap.servers": lab.endpoints.kafka, "group.id": "test"})
     consumer.assign([TopicPartition("raw.quarantine", int(place.rpartition("/")[2]), 0) for place in ends])
     found = [message for _ in range(sum(ends.values())) if (message := consumer.poll(20)) is not None]
     consumer.close()
@@ -38,9 +38,9 @@ def aside(lab: Lab) -> list[tuple[bytes, str]]:
 
 
 def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> None:
-    with psycopg.connect(lab.where.postgres) as connection:
+    with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute("alter table loaded add constraint short check (length(doc::text) < 6)")
-    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
     for number in range(GOOD):
         producer.produce("raw", f"{number};{{}};{number}", partition=number % 4)
     for value in BAD:
@@ -48,15 +48,15 @@ def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> 
     for number in range(GOOD, 2 * GOOD):
         producer.produce("raw", f"{number};{{}};{number}", partition=number % 4)
     assert producer.flush(30) == 0
-    lab.cold("load", 1, "h1")
+    lab.start_owner("load", 1, "h1")
     until(
         "all good ones are loaded",
-        lambda: lab.ask("select count(*), sum(n) from loaded") == [(2 * GOOD, sum(range(2 * GOOD)))],
+        lambda: lab.query("select count(*), sum(n) from loaded") == [(2 * GOOD, sum(range(2 * GOOD)))],
     )
     assert dict(aside(lab)) == BAD
     assert len(aside(lab)) == len(BAD)
     counts = "select sum(rows_in), sum(rows_out), sum(filtered), sum(quarantined), sum(replays) from ledger"
-    assert lab.ask(counts) == [(2 * GOOD + len(BAD), 2 * GOOD, 0, len(BAD), 0)]
+    assert lab.query(counts) == [(2 * GOOD + len(BAD), 2 * GOOD, 0, len(BAD), 0)]
 
     command = [sys.executable, "-m", "sluice.replay", "load", "--quarantine", "--rate", "500", "--json"]
     done = subprocess.run(

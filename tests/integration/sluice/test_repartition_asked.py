@@ -36,7 +36,7 @@ def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab, feed: F
 
         asked = sluice(lab, "repartition", TIER, "5")
         assert asked["ok"], asked
-        assert "its state is in 5 partitions, and was in 2" in steps(asked)["verify"]["sentence"]
+        assert "its state moved from 2 to 5 partitions" in steps(asked)["verify"]["sentence"]
         assert spread(lab) == 5
 
         # its next incarnation is killed while it takes over: the owner goes on

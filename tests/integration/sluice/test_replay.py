@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from sluice.kafka.reader import Seen, Streams, topic_and_number
 from sluice.replay.pace import p99
 from tests.integration.sluice.again import BAD, MENDED
-from tests.lab import ROOT, SECONDS, Lab, until
+from tests.lab import DEADLINE_SECONDS, ROOT, Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.again"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -40,7 +40,7 @@ class Feed(threading.Thread):
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all", "linger.ms": 0})
+        self._producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all", "linger.ms": 0})
         self._over = threading.Event()
         self.fed = 0
 
@@ -90,14 +90,14 @@ class World:
         return dict(json.loads(out))
 
     def ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.lab.where.postgres) as connection:
+        with psycopg.connect(self.lab.endpoints.postgres) as connection:
             return connection.execute(query.encode(), values).fetchall()
 
     def killed(self, *words: str, after: int) -> int:
         """Start a replay, kill it in the middle, and return its number."""
         with self.begin(*words) as process:
             begun = "select max(number) from replays where rows_in > 0 and ended_at is null"
-            number = int(until("it has begun", lambda: self.lab.ask(begun)[0][0]))
+            number = int(until("it has begun", lambda: self.lab.query(begun)[0][0]))
             taken = "select rows_in from replays where number = %s"
             until("it is in the middle", lambda: self.ask(taken, number)[0][0] >= after, seconds=600)
             os.kill(process.pid, signal.SIGKILL)
@@ -117,10 +117,10 @@ class World:
         )
 
     def stored(self) -> tuple[int, int]:
-        return self.lab.ask("select count(*), count(distinct n) from stored")[0]
+        return self.lab.query("select count(*), count(distinct n) from stored")[0]
 
     def summed(self) -> tuple[int, int]:
-        numbers, total = self.lab.ask("select sum(numbers), sum(total) from sums")[0]
+        numbers, total = self.lab.query("select sum(numbers), sum(total) from sums")[0]
         return int(numbers), int(total)
 
     def stored_before(self, number: int) -> int:
@@ -128,16 +128,16 @@ class World:
 
     def judged(self, ends: dict[str, int]) -> bool:
         """Tell whether the audit has found what came out of all that was put in before these ends."""
-        found = dict(self.lab.ask("select partition, judged from audit where tier = 'enter'"))
+        found = dict(self.lab.query("select partition, judged from audit where tier = 'enter'"))
         return all(found.get(place, 0) >= end for place, end in ends.items())
 
     def audited(self) -> bool:
         """Tell whether the audit has looked at all that has come out, and at every batch; what it misses is among the losses then."""
         ends = self.streams.bounds(["numbers", "raw.quarantine"]).ends
         there = {("enter", *put) for put in ends.items()} | set(
-            self.lab.ask("select tier, 'ledger', max(batch) from ledger group by tier")
+            self.lab.query("select tier, 'ledger', max(batch) from ledger group by tier")
         )
-        return there <= set(self.lab.ask("select tier, source, position from audit_read"))
+        return there <= set(self.lab.query("select tier, source, position from audit_read"))
 
     def dropped(self, tier: str) -> int:
         return int(
@@ -165,12 +165,12 @@ def world(lab: Lab) -> Iterator[World]:
     with subprocess.Popen(
         [sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stderr=subprocess.DEVNULL
     ) as audit:
-        until("the audit looks", lambda: lab.ask("select count(*) from audit_read")[0][0])
+        until("the audit looks", lambda: lab.query("select count(*) from audit_read")[0][0])
         for tier, host in TIERS.items():
-            lab.cold(tier, 1, host)
+            lab.start_owner(tier, 1, host)
         for tier in TIERS:
-            lab.caught_up(tier, 1)
-        made = World(lab, Streams(lab.where.kafka), Feed(lab))
+            lab.wait_caught_up(tier, 1)
+        made = World(lab, Streams(lab.endpoints.kafka), Feed(lab))
         made.feed.start()
         yield made
         made.feed.end()
@@ -215,11 +215,11 @@ def test_a_replay_at_most_doubles_live_latency_and_survives_a_kill(world: World)
 
 def test_holes_of_a_table_are_filled_by_a_replay_of_its_own_tier(world: World) -> None:
     until("enough is stored", lambda: world.stored()[0] > 8000)
-    before, sums = int(world.lab.ask("select max(n) from stored")[0][0]), world.dropped("store")
+    before, sums = int(world.lab.query("select max(n) from stored")[0][0]), world.dropped("store")
     holes = good(before)[
         4000:6000:10
     ]  # none of what was put twice just now: the audit would look for it, and find it lost
-    with psycopg.connect(world.lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(world.lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute("delete from stored where n = any(%s)", (holes,))
     number = world.killed("store", "--rate", "2000", after=300)
     said = world.replay("--resume", str(number))
@@ -254,13 +254,13 @@ def test_what_was_bad_is_taken_up_once_however_often_it_is_asked_for(world: Worl
     assert world.stored() == (fed, fed)
     assert world.summed() == (fed, sum(range(fed)))
     assert (
-        world.lab.ask(
+        world.lab.query(
             "select tier, batch from ledger where rows_in <> rows_out + filtered + quarantined + replays + late + lost"
         )
         == []
     )
     until("the audit has seen all of it", world.audited)
-    assert world.lab.ask("select sentence from losses") == []
+    assert world.lab.query("select sentence from losses") == []
 
 
 def test_what_can_do_nothing_is_refused_and_what_is_cancelled_stays_so(world: World) -> None:
@@ -270,9 +270,9 @@ def test_what_can_do_nothing_is_refused_and_what_is_cancelled_stays_so(world: Wo
     with world.begin("store", "--rate", "1") as process:
         number = until(
             "it has begun",
-            lambda: world.lab.ask("select max(number) from replays where ended_at is null")[0][0],
+            lambda: world.lab.query("select max(number) from replays where ended_at is null")[0][0],
         )
         world.replay("--cancel", str(number))
-        assert "was cancelled" in process.communicate(timeout=SECONDS)[1]
+        assert "was cancelled" in process.communicate(timeout=DEADLINE_SECONDS)[1]
     with world.begin("--resume", str(number)) as process:
         assert f"replay {number} was cancelled" in process.communicate()[1]

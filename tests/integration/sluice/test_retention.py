@@ -8,7 +8,7 @@ import pytest
 from psycopg import sql
 
 from sluice.api import declarations
-from sluice.audit.retention import AGAIN_DAYS, REFUSED_DAYS, TRAIL_DAYS, forget
+from sluice.audit.retention import AGAIN_DAYS, REFUSED_DAYS, TRAIL_DAYS, delete_expired
 from sluice.commands import tables
 from tests.database import database
 
@@ -49,8 +49,8 @@ def fill(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 def test_what_is_old_goes_and_all_else_stays(address: str) -> None:
     with closing(psycopg.connect(address, autocommit=True)) as connection:
         fill(connection)
-        assert forget(connection) == 3
-        assert forget(connection) == 0
+        assert delete_expired(connection) == 3
+        assert delete_expired(connection) == 0
         assert connection.execute("SELECT name FROM trail").fetchall() == [("young",)]
         assert connection.execute("SELECT path FROM marks ORDER BY path").fetchall() == [
             ("0",),
@@ -70,4 +70,4 @@ def test_who_may_delete_nothing_may_have_what_is_old_deleted(address: str) -> No
         connection.execute("SET ROLE stranger")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("DELETE FROM trail")
-        assert forget(connection) == 3
+        assert delete_expired(connection) == 3

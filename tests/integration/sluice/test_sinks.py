@@ -1,8 +1,9 @@
 """What a sink is made of, on real Kafka and PostgreSQL: quarantine, ledger, archive, connections and tables."""
 
+import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from sluice.sinks.batches import Batch, LedgerMovedError
 from sluice.sinks.ledger import Ledger
 from sluice.sinks.quarantine import Quarantine, QuarantineError
 from sluice.sinks.table import Latest, Once, Table, Totals
+from sluice_ops.site.files import whole
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -38,7 +40,7 @@ def narrow(lab: Lab) -> str:
     made = NewTopic(
         "narrow.quarantine", num_partitions=1, replication_factor=-1, config={"max.message.bytes": "2000"}
     )
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     for each in admin.create_topics([made]).values():
         each.result()
     return "narrow"
@@ -50,7 +52,7 @@ def bad(stream: str, value: bytes, partition: int = 0) -> list[dict[str, Any]]:
 
 
 def test_a_bad_record_that_kafka_refuses_is_not_taken_for_set_aside(lab: Lab, narrow: str) -> None:
-    quarantine = Quarantine(lab.where.kafka, "mine", 1)
+    quarantine = Quarantine(lab.endpoints.kafka, "mine", 1)
     with pytest.raises(
         QuarantineError, match=r"did not accept 1 bad records: .*too large.*; their batch is not written"
     ):
@@ -59,9 +61,9 @@ def test_a_bad_record_that_kafka_refuses_is_not_taken_for_set_aside(lab: Lab, na
 
 
 def test_a_bad_record_of_a_partition_that_was_added_is_set_aside(lab: Lab, narrow: str) -> None:
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         before = streams.bounds([f"{narrow}.quarantine"]).ends
-        Quarantine(lab.where.kafka, "mine", 1).put(bad(narrow, b"x", partition=7))
+        Quarantine(lab.endpoints.kafka, "mine", 1).put(bad(narrow, b"x", partition=7))
         assert streams.bounds([f"{narrow}.quarantine"]).ends == {
             place: end + 1 for place, end in before.items()
         }
@@ -72,11 +74,11 @@ def test_a_quarantine_that_is_not_there_is_said(lab: Lab) -> None:
         QuarantineError,
         match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m sluice.commands.publish`',
     ):
-        Quarantine(lab.where.kafka, "mine", 1).put(bad("nowhere", b"x"))
+        Quarantine(lab.endpoints.kafka, "mine", 1).put(bad("nowhere", b"x"))
 
 
 def test_both_ends_of_a_connection_notice_that_the_other_is_gone(lab: Lab) -> None:
-    with closing(connect(lab.where.postgres)) as connection:
+    with closing(connect(lab.endpoints.postgres)) as connection:
         asked = {
             name: connection.execute(f"SHOW {name}".encode()).fetchone()
             for name in ("tcp_keepalives_idle", "lock_timeout")
@@ -88,7 +90,7 @@ def test_both_ends_of_a_connection_notice_that_the_other_is_gone(lab: Lab) -> No
 @pytest.fixture
 def table(lab: Lab, request: pytest.FixtureRequest) -> Once:
     made = Once(f"once_{request.node.name[5:25]}", {"n": "bigint", "note": "text"}, archive=request.node.name)
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in made.statements():
             connection.execute(statement)
     return made
@@ -105,7 +107,7 @@ def batch(first: int, last: int) -> Batch:
 
 def test_bad_records_are_quarantined_once_though_the_batch_is_refused(lab: Lab, table: Once) -> None:
     put: list[str] = []
-    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         ledger.write(
             batch(0, 3), rows(0, 2), epoch=1, quarantined=1, put_quarantined=lambda: put.append("once")
         )
@@ -127,29 +129,29 @@ def test_nothing_is_written_when_bad_records_cannot_be_set_aside(lab: Lab, table
     def refuse() -> None:
         raise QuarantineError
 
-    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         with pytest.raises(QuarantineError):
             ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, put_quarantined=refuse)
         assert ledger.last() is None
-    assert lab.ask(f"select count(*) from {table.name}") == [(0,)]  # noqa: S608
+    assert lab.query(f"select count(*) from {table.name}") == [(0,)]  # noqa: S608
 
 
 def test_null_adds_nothing(lab: Lab) -> None:
     sums = Totals("sums_of_null", {"who": "text", "n": "bigint"}, key=("who",))
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in sums.statements():
             connection.execute(statement)
-    with closing(Ledger(lab.where.postgres, "sums_of_null", 1, sums)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, "sums_of_null", 1, sums)) as ledger:
         ledger.write(
             batch(0, 3),
             Rows({"who": ["a", "a", "b"], "n": [1, None, None]}, ["0:0", "0:1", "0:2"], ["0"] * 3),
             epoch=1,
         )
-    assert lab.ask("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
+    assert lab.query("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
 
 
 def made(lab: Lab, table: Table) -> Table:
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in table.statements():
             connection.execute(statement)
     return table
@@ -173,13 +175,13 @@ def test_what_is_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
     given = [fits, *spoilt, fits]
     names = [f"0:{number}" for number in range(len(given))]
     rows = Rows({name: [row[name] for row in given] for name in kinds}, names, ["0"] * len(names))
-    with closing(Ledger(lab.where.postgres, "short", 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, "short", 1, table)) as ledger:
         refused = ledger.refused(rows)
         assert sorted(refused) == [1, 2, 3, 4, 5, 6]
         assert refused[1] == "value too long for type character varying(3)"
         assert refused[6] == "numeric field overflow"
         ledger.write(batch(0, 2), rows.only([0, 7]), epoch=1)
-    found = lab.ask("select a, b, c, d, e::text, f::text from short")
+    found = lab.query("select a, b, c, d, e::text, f::text from short")
     assert found == [("abc", "ab ", "abc", "a", "101", "1.3")] * 2, "a number is rounded, as PostgreSQL does"
 
 
@@ -187,15 +189,15 @@ def test_keys_that_are_one_in_postgresql_are_one_row(lab: Lab) -> None:
     """A `char(n)` knows no spaces at its end."""
     who = {"who": ["a", "a ", "b"], "n": [1, 2, 4]}
     sums = made(lab, Totals("sums_of_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
-    with closing(Ledger(lab.where.postgres, sums.name, 1, sums)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, sums.name, 1, sums)) as ledger:
         assert ledger.write(batch(0, 3), Rows(who, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1).rows_out == 3
-    assert lab.ask("select who, n from sums_of_short order by who") == [("a  ", 3), ("b  ", 4)]
+    assert lab.query("select who, n from sums_of_short order by who") == [("a  ", 3), ("b  ", 4)]
 
 
 def test_refused_rows_of_a_state_are_kept_aside_and_all_others_written(lab: Lab) -> None:
     kinds = {"who": "text", "n": "smallint", "doc": "jsonb", "at": "timestamptz"}
     table = made(lab, Latest("kept", kinds, key=("who",)))
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute("alter table kept add constraint short check (length(doc::text) < 6)")
     long, when = (
         "".join(chr(33 + each * each % 90) + chr(0x4E00 + each * 37 % 20000) for each in range(3000)),
@@ -218,15 +220,15 @@ def test_refused_rows_of_a_state_are_kept_aside_and_all_others_written(lab: Lab)
         counts = ledger.write(batch(begin, begin + 1), given, epoch=1, absorbed=Absorbed(1))
         return counts.rows_in, counts.rows_out, counts.written, counts.refused
 
-    with closing(Ledger(lab.where.postgres, "kept", 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, "kept", 1, table)) as ledger:
         assert write(("b", 7, "{}", when)) == (1, 1, 1, 0)
         assert write(*good[:10], *bad, *good[10:]) == (1, 1, 20, 7)
         assert write(*bad) == (1, 1, 0, 7)
-    assert lab.ask("select count(*), sum(n) filter (where who = 'b') from kept") == [(21, 7)], (
+    assert lab.query("select count(*), sum(n) filter (where who = 'b') from kept") == [(21, 7)], (
         "it has its older row"
     )
     found = dict(
-        lab.ask("select coalesce(record ->> 'who', 'none'), reason from kept_refused where batch = 2")
+        lab.query("select coalesce(record ->> 'who', 'none'), reason from kept_refused where batch = 2")
     )
     begins = {
         "none": 'null value in column "who"',
@@ -242,17 +244,17 @@ def test_refused_rows_of_a_state_are_kept_aside_and_all_others_written(lab: Lab)
 
 def test_keys_of_a_state_that_are_one_in_postgresql_are_counted_as_one_row(lab: Lab) -> None:
     table = made(lab, Latest("kept_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
-    with closing(Ledger(lab.where.postgres, "kept_short", 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, "kept_short", 1, table)) as ledger:
         counts = ledger.write(
             batch(0, 1), Rows({"who": ["a", "a "], "n": [1, 2]}, [], []), epoch=1, absorbed=Absorbed(1)
         )
     assert (counts.written, counts.refused) == (1, 0)
-    assert lab.ask("select who, n from kept_short") == [("a  ", 2)]
+    assert lab.query("select who, n from kept_short") == [("a  ", 2)]
 
 
 def test_marks_of_reprocessed_records_are_asked_for_and_not_kept(lab: Lab) -> None:
     sums = Totals("sums_again", {"who": "text", "n": "bigint"}, key=("who",))
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in sums.statements():
             connection.execute(statement)
 
@@ -264,15 +266,15 @@ def test_marks_of_reprocessed_records_are_asked_for_and_not_kept(lab: Lab) -> No
             [f"0/again:{origin}/1" for origin in origins],
         )
 
-    with closing(Ledger(lab.where.postgres, "sums_again", 1, sums)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, "sums_again", 1, sums)) as ledger:
         assert ledger.write(batch(0, 3), given(5, 3, 4), epoch=1).rows_out == 3
         assert ledger.write(batch(3, 6), given(3, 4, 6), epoch=1).replays == 2
         assert (
             ledger.write(batch(6, 7), Rows({"who": ["a"], "n": [1]}, ["0:9"], ["0/1"]), epoch=1).rows_out == 1
         )
         assert ledger.marks == 1
-    assert lab.ask("select n from sums_again") == [(5,)]
-    assert lab.ask("select count(*) from marks where tier = 'sums_again'") == [(5,)]
+    assert lab.query("select n from sums_again") == [(5,)]
+    assert lab.query("select count(*) from marks where tier = 'sums_again'") == [(5,)]
 
 
 def archived(home: Path, table: Once) -> list[int]:
@@ -284,28 +286,29 @@ def test_who_archives_too_late_takes_nothing_away(
     lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old one has read its rows when its connection breaks; the next one archives more, and then the old one's file comes."""
-    put = Archive._put
+    interrupted = threading.Event()
 
     def archive() -> Archive:
-        return Archive(lab.where.postgres, tmp_path, table.name, table)
+        return Archive(lab.endpoints.postgres, tmp_path, table.name, table)
 
     with (
-        closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger,
+        closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger,
         closing(archive()) as old,
         closing(archive()) as new,
     ):
         ledger.write(batch(0, 3), rows(0, 3), epoch=1)
 
-        def late(self: Archive, path: Path, table_: pa.Table) -> None:
-            if self is old:
+        def late(path: Path) -> AbstractContextManager[Path]:
+            if not interrupted.is_set():
+                interrupted.set()
                 assert old._connection is not None
                 old._connection.close()
                 ledger.write(batch(3, 5), rows(3, 5), epoch=1)
                 new.write()
                 new.write()
-            put(self, path, table_)
+            return whole(path)
 
-        monkeypatch.setattr(Archive, "_put", late)
+        monkeypatch.setattr(archives, "whole", late)
         old.write()
         assert archived(tmp_path, table) == [0, 1, 2, 3, 4]
         assert old.write() == 0
@@ -315,10 +318,10 @@ def test_a_backlog_is_archived_bit_by_bit(
     lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archives, "ROWS", 2)
-    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         for first in range(0, 8, 2):
             ledger.write(batch(first, first + 2), rows(first, first + 2), epoch=1)
-    with closing(Archive(lab.where.postgres, tmp_path, table.name, table)) as archive:
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
         assert [archive.write() for _ in range(3)] == [2, 2, 2]
         assert archive.due(), "the driver looks what it is told, and goes on at once"
         assert [archive.write() for _ in range(2)] == [2, 0]
@@ -327,9 +330,9 @@ def test_a_backlog_is_archived_bit_by_bit(
 
 
 def test_every_file_of_the_archive_has_the_same_types(lab: Lab, table: Once, tmp_path: Path) -> None:
-    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         ledger.write(batch(0, 2), rows(0, 2), epoch=1)
-    with closing(Archive(lab.where.postgres, tmp_path, table.name, table)) as archive:
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
         archive.write()
     (file,) = (tmp_path / "archive").rglob("*.parquet")
     assert pq.read_schema(file).field("note").type == pa.string(), "though all of it is null"
@@ -345,10 +348,10 @@ def test_the_archive_takes_whatever_values_a_table_takes(lab: Lab, tmp_path: Pat
         ['{"a": 1}', '{"a": "one"}', '[1, "two"]', "3.5", None],
         ["1.500000", "1000000000000000000.000001", None, "0", "0"],
     )
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in table.statements():
             connection.execute(statement)
-    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+    with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         values = {
             "what": whats,
             "price": prices,
@@ -356,7 +359,7 @@ def test_the_archive_takes_whatever_values_a_table_takes(lab: Lab, tmp_path: Pat
             "raw": [b"a", b"\x00", None, b"", b"c"],
         }
         ledger.write(batch(0, 5), Rows(values, [f"0:{number}" for number in range(5)], ["0"] * 5), epoch=1)
-    with closing(Archive(lab.where.postgres, tmp_path, table.name, table)) as archive:
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
         assert archive.write() == 5
     (file,) = (tmp_path / "archive").rglob("*.parquet")
     found = pq.read_table(file).sort_by("origin").to_pydict()
@@ -375,22 +378,22 @@ def within(seconds: float, act: Callable[[], object]) -> None:
 
 def test_publishing_does_not_wait_for_sessions_that_use_a_correct_table(lab: Lab) -> None:
     pipeline = declarations.load("hits")
-    with psycopg.connect(lab.where.postgres) as user:
+    with psycopg.connect(lab.endpoints.postgres) as user:
         user.execute(
             "LOCK delivered, campaign_counts, ledger, marks, tier_epochs, audit IN ROW EXCLUSIVE MODE"
         )  # as who writes
-        within(5, lambda: tables.create(lab.where.postgres, pipeline))
+        within(5, lambda: tables.create(lab.endpoints.postgres, pipeline))
 
 
 def test_publishing_holds_nobody_up_for_long(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LOCK_SECONDS", 1)
     sinks = declarations.load("hits").tier("outbound")
     more = replace(sinks, sink=Once("delivered", {"id": "text", "new": "text"}))
-    with psycopg.connect(lab.where.postgres) as reader:
+    with psycopg.connect(lab.endpoints.postgres) as reader:
         reader.execute("SELECT FROM delivered LIMIT 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             tables.create(
-                lab.where.postgres,
+                lab.endpoints.postgres,
                 declarations.Pipeline((replace(more, inputs=(declarations.Stream("raw"),)),)),
             )
 
@@ -408,7 +411,7 @@ def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "NEWEST", 100)
-    with closing(connect(lab.where.postgres)) as connection:
+    with closing(connect(lab.endpoints.postgres)) as connection:
         connection.execute(
             "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays, at, written)"
             " select 'old', 1 + n / 400, n, jsonb_build_object('in/0', n * 10), jsonb_build_object('in/0', n * 10 + 10), 10, 7, 2, 0, 1,"

@@ -22,15 +22,15 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: Lab) -> None:
     tier = declarations.load("hits").tier("outbound")
     assert tier.sink is not None
-    ids, empty = Identities(lab.where.kafka), Rows({name: [] for name in tier.sink.columns}, [], [])
-    with closing(Ledger(lab.where.postgres, "outbound", 1, tier.sink)) as ledger:
+    ids, empty = Identities(lab.endpoints.kafka), Rows({name: [] for name in tier.sink.columns}, [], [])
+    with closing(Ledger(lab.endpoints.postgres, "outbound", 1, tier.sink)) as ledger:
         known = ids.of(["enriched"])
         leaders = {"enriched/0": 0, "enriched/1": 4}
         ledger.write(Batch({"enriched/0": 0}, {"enriched/0": 7}, known, leaders), empty, epoch=1)
         last = ledger.last()
         assert last is not None
         assert (last.streams, last.epochs) == (known, leaders)
-        lab.ask(
+        lab.query(
             "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
             " select tier, incarnation, batch + 1, ends, ends, 0, 0, 0, 0, 0 from ledger where tier = 'outbound' returning 1"
         )
@@ -54,7 +54,7 @@ def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: L
         assert last is not None
         assert last.streams == now != known
 
-        with closing(Intents(lab.where.postgres, "outbound")) as intents:
+        with closing(Intents(lab.endpoints.postgres, "outbound")) as intents:
             read = {"enriched/0": 2}, {"enriched/0": 3}
             intents.declare(Intent(1, *read, (1, 0, 0, 0, 0, 0, 1, 0), {}, now, {"enriched/0": 5}))
         with pytest.raises(GivenUpError):

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 def delete(lab: Lab, before: int) -> None:
     """Take records away as retention does."""
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     for done in admin.delete_records([TopicPartition("raw", 0, before)]).values():
         done.result(30)
 
@@ -37,39 +37,39 @@ def skipped(lab: Lab, *words: str) -> list[dict[str, Any]]:
 
 
 def losses(lab: Lab) -> list[tuple[Any, ...]]:
-    return lab.ask("select tier, place, records from losses order by tier")
+    return lab.query("select tier, place, records from losses order by tier")
 
 
 @pytest.mark.parametrize("tier", ["copy", "load"])
 def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> None:
     tiers = tuple(each for each in PIPELINE.tiers if each.name == tier)
-    with closing(Streams(lab.where.kafka)) as streams, closing(Auditor(tiers, lab.where)) as auditor:
+    with closing(Streams(lab.endpoints.kafka)) as streams, closing(Auditor(tiers, lab.endpoints)) as auditor:
         at = streams.bounds(["raw"]).ends["raw/0"]
 
         def out() -> int:
             auditor.look()
             return loaded(lab) if tier == "load" else copied(streams)
 
-        lab.cold(tier, 1, "h1")
+        lab.start_owner(tier, 1, "h1")
         put(lab, at, FIRST)
         until("the first are out", lambda: out() >= FIRST)
         before = out()
         put(lab, at + FIRST, 1)  # by this one it is known that those before it are out
         there = until("one more is out", lambda: out() - before == 1) + before
         assert skipped(lab, tier) == [], "nothing is gone"
-        lab.own(tier, 2)
-        lab.wait(tier, 1, State.STOPPED)
-        lab.retire(tier, 1)
+        lab.set_owner(tier, 2)
+        lab.wait_for(tier, 1, State.STOPPED)
+        lab.stop(tier, 1)
         put(lab, at + FIRST + 1, GONE + LAST)
         delete(lab, at + FIRST + 1 + GONE)
 
         lab.start(tier, 2, "h2")
-        report = lab.wait(tier, 2, State.FAILED)
+        report = lab.wait_for(tier, 2, State.FAILED)
         assert (
             "were never processed and are no longer there, so the tier has stopped; `sluice skip` lets the tier"
             in str(report.error)
         )
-        lab.retire(tier, 2)
+        lab.stop(tier, 2)
         found = skipped(lab, tier, "--dry-run")
         ((_, gone),) = [each.values() for each in found]
         assert GONE <= gone <= GONE + 1, "of the last one it may not be known that it is out"
@@ -78,10 +78,10 @@ def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> N
         assert wanted is not None
         assert wanted.value.attempt == 1
 
-        lab.own(tier, 3)
-        lab.cold(tier, 3, "h2")
+        lab.set_owner(tier, 3)
+        lab.start_owner(tier, 3, "h2")
         until("what was there comes out", lambda: out() >= there + LAST)
         assert out() == there + LAST
         until("the loss is told", lambda: auditor.look() or losses(lab))
         assert [(name, records) for name, _, records in losses(lab) if name == tier] == [(tier, gone)]
-        lab.retire(tier, 3)
+        lab.stop(tier, 3)

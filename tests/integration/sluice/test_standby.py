@@ -16,29 +16,29 @@ RATE = 100
 
 def test_a_warm_standby_takes_over(lab: Lab) -> None:
     for host, tier in (("h1", "entry"), ("h2", "enrich"), ("h3", "outbound")):
-        lab.cold(tier, 1, host)
-        lab.wait(tier, 1, State.RUNNING)
+        lab.start_owner(tier, 1, host)
+        lab.wait_for(tier, 1, State.RUNNING)
     words = [sys.executable, "-m", "hits.feed", "--rate", str(RATE), "--count", str(COUNT), "--first", "1"]
     feed = subprocess.Popen(words, env=lab.env, cwd=ROOT)
 
     # an executor takes longer to come back than the standby takes to begin: its owner leaves it the tier
-    lab.stand_by("entry", 1, 2, "h2", hot=False)
+    lab.start_standby("entry", 1, 2, "h2", hot=False)
     lab.kill_executor("entry", 1)
-    assert "executor" in (lab.wait("entry", 1, State.FAILED).error or "")
-    lab.own("entry", 2)
-    lab.caught_up("entry", 2)
-    lab.retire("entry", 1)
+    assert "executor" in (lab.wait_for("entry", 1, State.FAILED).error or "")
+    lab.set_owner("entry", 2)
+    lab.wait_caught_up("entry", 2)
+    lab.stop("entry", 1)
 
-    lab.stand_by("outbound", 1, 2, "h1", hot=False)
+    lab.start_standby("outbound", 1, 2, "h1", hot=False)
     lab.driver("outbound", 1).send_signal(signal.SIGKILL)
-    lab.own("outbound", 2)
-    lab.caught_up("outbound", 2)
-    lab.retire("outbound", 1)
+    lab.set_owner("outbound", 2)
+    lab.wait_caught_up("outbound", 2)
+    lab.stop("outbound", 1)
 
     # one that is still warming is no relief
-    lab.own("entry", 2, standby=3, standby_runs=False)
+    lab.set_owner("entry", 2, standby=3, standby_runs=False)
     lab.start("entry", 3, "h3")
-    lab.wait("entry", 3, State.WARMING)
+    lab.wait_for("entry", 3, State.WARMING)
     lab.kill_executor("entry", 2)
     until("entry runs again in place", lambda: "by=entry/2.1" in lab.log("entry", 2))
 

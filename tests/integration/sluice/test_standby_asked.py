@@ -56,21 +56,21 @@ def killed(lab: Lab, tier: str) -> float:
 
 
 def test_a_killed_driver_is_relieved_in_two_seconds(lab: Lab) -> None:
-    lab.keep_class_data()  # the next standby is started beside the one that takes over
+    lab.write_class_data()  # the next standby is started beside the one that takes over
     with operated(lab):
         with giving(lab) as given:
             for tier in TIERS:
                 sluice(lab, "start", tier)
             at = {tier: [killed(lab, tier) for _ in range(KILLS)] for tier in TIERS}
-        until("all is stored", lambda: lab.ask("select count(*) from stored") == [(len(given),)], 120)
-    with closing(Streams(lab.where.kafka)) as streams:
+        until("all is stored", lambda: lab.query("select count(*) from stored") == [(len(given),)], 120)
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         seen = everything(streams)
-    commits = [found for (found,) in lab.ask(COMMITS)]
+    commits = [found for (found,) in lab.query(COMMITS)]
     without = gaps(seen, at["enter"])
     between = [min(later for later in commits if later > killed_at) - killed_at for killed_at in at["store"]]
     print(f"without output after each kill: enter {without}, to the next commit of store {between}")
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
     assert max(without) < RELIEVED_SECONDS

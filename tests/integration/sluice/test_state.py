@@ -97,7 +97,7 @@ def test_the_audit_finds_it_balanced_and_misses_a_row(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
 ) -> None:
     runs, tier = begin("by-window", 10), PIPELINE.tier("by-window")
-    with closing(Auditor((tier,), lab.where)) as auditor:
+    with closing(Auditor((tier,), lab.endpoints)) as auditor:
         assert auditor.look() == []
         engine = runs.start(10)
         feed.hits(100)
@@ -106,7 +106,7 @@ def test_the_audit_finds_it_balanced_and_misses_a_row(
         feed.hits(100)
         runs.level(engine)
         engine.hold()
-        with psycopg.connect(lab.where.postgres) as connection:
+        with psycopg.connect(lab.endpoints.postgres) as connection:
             connection.execute(
                 "DELETE FROM windows WHERE batch = (SELECT max(batch) FROM windows) AND who = 'user-1'"
             )
@@ -173,7 +173,7 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
         "right": {(None, buy) for buy in orphans},
     }[how]
     left_out = {"inner": len(unsold) + len(orphans), "left": len(orphans), "right": len(unsold)}[how]
-    assert set(lab.ask(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 — a name of this test's own
+    assert set(lab.query(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 — a name of this test's own
     assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
 
 
@@ -181,7 +181,7 @@ def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
 ) -> None:
     runs, tier = begin("summed", 20), PIPELINE.tier("summed")
-    with closing(Auditor((tier,), lab.where)) as auditor:
+    with closing(Auditor((tier,), lab.endpoints)) as auditor:
         engine = runs.start(20)
         feed.put("hits", [{"id": feed.number, "who": "nobody\0", "at": feed.begun + feed.number * 10}])
         feed.number += 1
@@ -192,7 +192,9 @@ def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(
     said = sums(feed.given["hits"])
     refused = said.pop(("nobody\0",))
     assert table(lab, "sums", 1) == said
-    (kept,) = lab.ask("select record ->> 'who', record -> 'hits', record -> 'ids', reason from sums_refused")
+    (kept,) = lab.query(
+        "select record ->> 'who', record -> 'hits', record -> 'ids', reason from sums_refused"
+    )
     assert kept == ("nobody", *refused, "PostgreSQL text fields cannot contain NUL (0x00) bytes")
     assert engine._config.flow.quarantined == 1
     assert equation(lab, "summed") == feed.equation("hits")

@@ -27,35 +27,35 @@ def test_moves_and_kills_lose_nothing_and_count_nothing_twice(lab: Lab) -> None:
 
 
 def _batches(lab: Lab) -> int:
-    return int(lab.ask("select count(*) from ledger")[0][0])
+    return int(lab.query("select count(*) from ledger")[0][0])
 
 
 def _move_and_kill(lab: Lab) -> None:
-    lab.cold(TIER, 1, "h1")
+    lab.start_owner(TIER, 1, "h1")
     until("it counts", lambda: ends(lab, TIER))
 
     # it moves, hardly a moment without a batch, and takes along what its own hooks have left
     lab.cut(TIER, 1, 2, "h2")
-    lab.caught_up(TIER, 2)
-    lab.own(TIER, 2)
-    stopped = lab.wait(TIER, 1, State.STOPPED).stopped_at
+    lab.wait_caught_up(TIER, 2)
+    lab.set_owner(TIER, 2)
+    stopped = lab.wait_for(TIER, 1, State.STOPPED).stopped_at
     assert stopped is not None
     assert stopped.internal is not None
     assert "hook: pause" in lab.log(TIER, 1)
     left = f"left by {lab.driver(TIER, 1).pid}"
     until("it was told what the one before has left", lambda: left in lab.log(TIER, 2))
-    ((gap,),) = lab.ask(
+    ((gap,),) = lab.query(
         "select extract(epoch from min(at) filter (where incarnation = 2) - max(at) filter (where incarnation = 1)) from ledger"
     )
     assert 0 < gap < LARGEST_GAP
-    lab.retire(TIER, 1)
+    lab.stop(TIER, 1)
 
     # its driver is killed, and a cold one goes on from its checkpoint
     lab.driver(TIER, 2).kill()
-    lab.retire(TIER, 2)
-    lab.cold(TIER, 3, "h3")
-    lab.wait(TIER, 3, State.RUNNING)
-    lab.caught_up(TIER, 3)
+    lab.stop(TIER, 2)
+    lab.start_owner(TIER, 3, "h3")
+    lab.wait_for(TIER, 3, State.RUNNING)
+    lab.wait_caught_up(TIER, 3)
     assert "begins from a checkpoint" in lab.log(TIER, 3)
 
     # its executor is killed: it goes on with the one that its slot starts again
@@ -65,10 +65,10 @@ def _move_and_kill(lab: Lab) -> None:
     until("it counts again", lambda: _batches(lab) > batch + 1)
 
     # it is held, and goes on as another incarnation
-    lab.own(TIER, 3, paused=True)
-    lab.wait(TIER, 3, State.PAUSED)
-    lab.own(TIER, 3, stopped=True)
-    lab.wait(TIER, 3, State.STOPPED)
-    lab.retire(TIER, 3)
-    lab.cold(TIER, 4, "h1")
-    lab.wait(TIER, 4, State.RUNNING)
+    lab.set_owner(TIER, 3, paused=True)
+    lab.wait_for(TIER, 3, State.PAUSED)
+    lab.set_owner(TIER, 3, stopped=True)
+    lab.wait_for(TIER, 3, State.STOPPED)
+    lab.stop(TIER, 3)
+    lab.start_owner(TIER, 4, "h1")
+    lab.wait_for(TIER, 4, State.RUNNING)

@@ -36,11 +36,11 @@ class Record:
 
 def records(lab: Lab, stream: str) -> list[Record]:
     """Return all that is in a stream, each partition in its order."""
-    streams = Streams(lab.where.kafka)
+    streams = Streams(lab.endpoints.kafka)
     ends = streams.bounds([stream]).ends
     streams.close()
     settings = {
-        "bootstrap.servers": lab.where.kafka,
+        "bootstrap.servers": lab.endpoints.kafka,
         "group.id": "test",
         "enable.partition.eof": True,
         "log_level": 2,
@@ -66,15 +66,15 @@ def records(lab: Lab, stream: str) -> list[Record]:
 @pytest.fixture(scope="module")
 def spread(lab: Lab) -> Iterator[Callable[[str], list[Record]]]:
     """Run both tiers over the numbers, and return what reads a stream when all is through."""
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
     for number in NUMBERS:
         producer.produce(
             "raw", json.dumps({"n": number, "who": f"user-{number % 7}"}), partition=number % len(PARTITIONS)
         )
     assert producer.flush(30) == 0
-    lab.cold("spread", 1, "h1")
-    lab.cold("halve", 1, "h2")
-    streams = Streams(lab.where.kafka)
+    lab.start_owner("spread", 1, "h1")
+    lab.start_owner("halve", 1, "h2")
+    streams = Streams(lab.endpoints.kafka)
 
     def count(*names: str) -> int:
         return sum(streams.bounds(names).ends.values())
@@ -86,8 +86,8 @@ def spread(lab: Lab) -> Iterator[Callable[[str], list[Record]]]:
     streams.close()
     yield lambda stream: records(lab, stream)
     for tier in ("spread", "halve"):
-        lab.own(tier, None)
-        lab.retire(tier, 1)
+        lab.set_owner(tier, None)
+        lab.stop(tier, 1)
 
 
 def once(found: list[Record]) -> list[Record]:

@@ -110,7 +110,7 @@ def lose_target(lab: Lab, phase: Phase, agents: ExitStack, out: Callable[[], int
 
 
 def test_the_tier_goes_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
-    with operated(lab), closing(Streams(lab.where.kafka)) as streams:
+    with operated(lab), closing(Streams(lab.endpoints.kafka)) as streams:
 
         def out() -> int:
             return sum(streams.bounds(["numbers"]).ends.values())
@@ -121,13 +121,13 @@ def test_the_tier_goes_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
             until("both run", lambda: both_run(lab))
             for phase in (Phase.PREPARE, Phase.CUT):
                 lose_target(lab, phase, agents, out)
-        until("all is stored", lambda: lab.ask("select count(*) from stored")[0][0] >= len(given))
+        until("all is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(given))
         seen = everything(streams)
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
     assert put_out_in_order(seen)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+    assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
-    assert lab.ask(BALANCE) == [(0,)]
-    assert lab.ask(HOLES) == []
-    assert lab.ask(SHARED) == []
+    assert lab.query(BALANCE) == [(0,)]
+    assert lab.query(HOLES) == []
+    assert lab.query(SHARED) == []

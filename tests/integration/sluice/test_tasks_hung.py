@@ -42,14 +42,14 @@ def log_of(lab: Lab, tier: str) -> str:
 
 def hang(lab: Lab, until_ms: int) -> None:
     """Have a task of each tier never return: that of a partition in realtime, and one that calls Python."""
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
     producer.produce("raw", json.dumps({"n": -1, "who": "nobody", "until": until_ms}), partition=0)
     assert producer.flush(30) == 0
     (lab.home / STALL).touch()
 
 
 def count(lab: Lab, table: str) -> int:
-    return int(lab.ask(f"select count(*) from {table}")[0][0])  # noqa: S608 — a name of this test's own
+    return int(lab.query(f"select count(*) from {table}")[0][0])  # noqa: S608 — a name of this test's own
 
 
 def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> None:
@@ -79,7 +79,7 @@ def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> N
             until("it stores again", lambda: count(lab, "stored") > stood)
             until(
                 "the record that kept its task is out",
-                lambda: lab.ask("select count(*) from stored where n = -1") == [(1,)],
+                lambda: lab.query("select count(*) from stored where n = -1") == [(1,)],
             )
             for tier in ("enter", "store"):
                 until(f"nothing is told of {tier}", lambda tier=tier: tier_line(lab, tier)["hung"] is None)
@@ -87,8 +87,8 @@ def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> N
         whole = (len(given) + 1, len(given) + 1, sum(given) - 1)
         for table in ("stored", "slowed"):
             until(f"all is {table}", lambda table=table: count(lab, table) == len(given) + 1)
-            assert lab.ask(f"select count(*), count(distinct n), sum(n) from {table}") == [whole]  # noqa: S608
-        assert lab.ask(HOLES) == []
+            assert lab.query(f"select count(*), count(distinct n), sum(n) from {table}") == [whole]  # noqa: S608
+        assert lab.query(HOLES) == []
         assert [log_of(lab, tier).count(ENDS) for tier in TIERS] == [1, 1, 0]
         assert HANGS not in log_of(lab, "slow")
         assert [owner(lab, tier).incarnation for tier in TIERS] == [1, 1, 1], "no driver was replaced"

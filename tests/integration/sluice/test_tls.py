@@ -16,8 +16,8 @@ from sluice.kafka.topics import TopicError
 from sluice_ops.model.kafka_access import ONE_COPY
 from sluice_ops.site.brokers import brokers
 from tests.authority import Authority
-from tests.broker import answer, serving
 from tests.lab import ROOT, until
+from tests.tls_broker import produce_error, tls_broker
 
 pytestmark = pytest.mark.timeout(300)
 SPARK = """
@@ -43,7 +43,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     """Start a broker that takes TLS only, and clients with a certificate only; return its address."""
     authority = Authority(tmp_path, "ca")
     certificate, _ = authority.sign("client")
-    with serving(tmp_path, authority, "SSL", "ssl.client.auth=required\n") as servers:
+    with tls_broker(tmp_path, authority, "SSL", "ssl.client.auth=required\n") as servers:
         yield f"ssl://{servers}?ca={authority.file}&certificate={certificate}"
 
 
@@ -77,7 +77,7 @@ def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: 
     without = address.partition("&")[0]
     stranger = Authority(tmp_path, "stranger")
     for wrong in (without, address.replace("/ca.pem", f"/{stranger.file.name}"), brokers(address).servers):
-        assert answer(brokers(wrong).client, b"forged")
+        assert produce_error(brokers(wrong).client, b"forged")
     streams = Streams(address)
     assert sum(streams.bounds(["raw"]).ends.values()) == 10
     streams.close()

@@ -39,12 +39,12 @@ def transact(producer: Producer, first: int) -> int:
 
 def test_what_was_committed_arrives_and_what_was_taken_back_does_not(lab: Lab) -> None:
     for tier, host in (("entry", "h1"), ("enrich", "h2"), ("outbound", "h3")):
-        lab.cold(tier, 1, host)
-        lab.wait(tier, 1, State.RUNNING)
-    producer = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "sender"})
+        lab.start_owner(tier, 1, host)
+        lab.wait_for(tier, 1, State.RUNNING)
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "transactional.id": "sender"})
     producer.init_transactions(30)
     tiers = tuple(each for each in declarations.load("hits").tiers if each.name != "counts")
-    with closing(Auditor(tiers, lab.where)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+    with closing(Auditor(tiers, lab.endpoints)) as auditor, closing(Streams(lab.endpoints.kafka)) as streams:
         missing, sent = auditor.look(), 0
 
         def judged(tier: str, there: dict[str, int]) -> bool:
@@ -66,6 +66,6 @@ def test_what_was_committed_arrives_and_what_was_taken_back_does_not(lab: Lab) -
         until("all that was committed is delivered", lambda: lab.delivered()[0] >= sent)
         until("nothing waits", lambda: ends(lab, "outbound") == streams.bounds(["enriched"]).ends)
         until("the audit has seen every batch", lambda: judged("outbound", streams.bounds(["enriched"]).ends))
-    rows = lab.ask("select id from delivered order by id")
+    rows = lab.query("select id from delivered order by id")
     assert sorted(row[0] for row in rows) == sorted(f"good-{number}" for number in range(sent))
     assert [each.sentence for each in missing] == []

@@ -23,8 +23,8 @@ from sluice_ops.model.kafka_access import ONE_COPY, User
 from sluice_ops.site.brokers import brokers, with_user
 from sluice_ops.site.files import write_private
 from tests.authority import Authority
-from tests.broker import serving
 from tests.lab import ROOT, Lab, opened, until
+from tests.tls_broker import tls_broker
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 SECRET = "s3cret-of"
@@ -75,7 +75,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     """Start a broker with a user for each that there is, of whom only the publisher has rights; return its address."""
     authority, users = Authority(tmp_path, "ca"), tmp_path / "users"
     users.mkdir()
-    with serving(tmp_path, authority, "SASL_SSL", SETTINGS) as servers:
+    with tls_broker(tmp_path, authority, "SASL_SSL", SETTINGS) as servers:
         admin = {
             **brokers(f"ssl://{servers}?ca={authority.file}").client,
             "security.protocol": "SASL_SSL",
@@ -168,16 +168,16 @@ def test_a_pipeline_runs_with_each_process_as_its_own_kafka_user(address: str, t
     home.mkdir()
     with opened(home, kafka=address) as lab, auditing(lab):
         for tier, host in HOSTS_OF.items():
-            lab.cold(tier, 1, host)
+            lab.start_owner(tier, 1, host)
         fed = ran(lab, "hits.feed", "--rate", "100", "--count", "500", "--first", "1")
         assert fed.returncode == 0, fed.stderr
         until("what was fed is delivered", lambda: lab.delivered()[0] > DELIVERED)
 
         lab.cut("entry", 1, 2, "h2")
-        lab.caught_up("entry", 2)
-        lab.own("entry", 2)
-        lab.wait("entry", 1, State.STOPPED)
-        assert put(brokers(lab.where.kafka_as(User.OUTSIDE)).client, "raw") == "", (
+        lab.wait_caught_up("entry", 2)
+        lab.set_owner("entry", 2)
+        lab.wait_for("entry", 1, State.STOPPED)
+        assert put(brokers(lab.endpoints.kafka_as(User.OUTSIDE)).client, "raw") == "", (
             "and no transform can take it"
         )
         again = until(
@@ -185,7 +185,7 @@ def test_a_pipeline_runs_with_each_process_as_its_own_kafka_user(address: str, t
             lambda: replayed(lab, "entry", "--quarantine")["quarantined"],
         )
         assert again == 1
-        until("the audit has seen all tiers", lambda: {row[0] for row in lab.ask(AUDITED)} >= set(HOSTS_OF))
+        until("the audit has seen all tiers", lambda: {row[0] for row in lab.query(AUDITED)} >= set(HOSTS_OF))
         assert replayed(lab, "entry", "--rate", "1000")["put"] > 0
 
         lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]

@@ -74,5 +74,5 @@ def test_a_join_of_uneven_partitions_loses_no_pair(
     runs.level(runs.start(1))
     *_, replays, late, _ = equation(lab, "bought")
     assert (replays, late) == (sum(backlog.again.values()), 0)
-    paired = {row for row in lab.ask("select id, buy from bought") if row[1] is not None}
+    paired = {row for row in lab.query("select id, buy from bought") if row[1] is not None}
     assert paired == {(buy["hit"], buy["id"]) for buy in backlog.given["buys"]}

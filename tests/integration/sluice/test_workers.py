@@ -35,7 +35,7 @@ def numbered(number: int) -> dict[str, Any]:
 def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
     """Give 200 numbers a second all the while, from the first on, to as many partitions as there are; return those that were given."""
     settings = {
-        "bootstrap.servers": lab.where.kafka,
+        "bootstrap.servers": lab.endpoints.kafka,
         "acks": "all",
         "topic.metadata.refresh.interval.ms": int(KNOWN_SECONDS * 500),
     }
@@ -59,13 +59,13 @@ def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) 
 
 
 def test_paused_realtime_workers_hand_their_partitions_to_the_others(lab: Lab) -> None:
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
 
         def out() -> int:
             return sum(streams.bounds(["numbers"]).ends.values())
 
         with giving(lab) as given:
-            lab.cold("enter", 1, "h1", slots=2)
+            lab.start_owner("enter", 1, "h1", slots=2)
             until("records come out", out)
             at = each_rests(lab, "enter", 1, 2, out)
             last_is_let_go(lab, "enter", 1, 2, out)
@@ -83,12 +83,12 @@ def test_paused_realtime_workers_hand_their_partitions_to_the_others(lab: Lab) -
 
 def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: Lab) -> None:
     def stored() -> int:
-        return int(lab.ask("select count(*) from stored")[0][0])
+        return int(lab.query("select count(*) from stored")[0][0])
 
-    with closing(Streams(lab.where.kafka)) as streams:
+    with closing(Streams(lab.endpoints.kafka)) as streams:
         before = sum(streams.bounds(["raw"]).ends.values())
         with giving(lab, first=before) as given:
-            lab.cold("store", 1, "h2", slots=2)
+            lab.start_owner("store", 1, "h2", slots=2)
             until("records are stored", stored)
             each_rests(lab, "store", 1, 2, stored)
             last_is_let_go(lab, "store", 1, 2, stored)
@@ -98,8 +98,8 @@ def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: La
                 stored() == before + len(given) and ends(lab, "store") == streams.bounds(["numbers"]).ends
             ),
         )
-    assert lab.ask("select count(distinct n) from stored") == [(before + len(given),)]
-    ((rows_in, replays),) = lab.ask("select sum(rows_in), sum(replays) from ledger")
+    assert lab.query("select count(distinct n) from stored") == [(before + len(given),)]
+    ((rows_in, replays),) = lab.query("select sum(rows_in), sum(replays) from ledger")
     assert rows_in == before + len(given) + replays
 
 

@@ -12,7 +12,7 @@ from tests.lab import ROOT, Lab, until
 
 def put(lab: Lab, first: int, count: int) -> None:
     """Bring records with the numbers from `first` on, in order."""
-    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
     for number in range(first, first + count):
         producer.produce("raw", f"{number};{{}};{number}", partition=0)
     assert producer.flush(30) == 0
@@ -20,7 +20,7 @@ def put(lab: Lab, first: int, count: int) -> None:
 
 def loaded(lab: Lab) -> int:
     """Return how many records are in the table."""
-    return int(lab.ask("select count(*) from loaded")[0][0])
+    return int(lab.query("select count(*) from loaded")[0][0])
 
 
 def copied(streams: Streams) -> int:
@@ -38,7 +38,7 @@ def skip(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
 
 def make_anew(lab: Lab, topic: str) -> None:
     """Delete a topic, and make one of the same name with as many partitions."""
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
     admin.delete_topics([topic])[topic].result(30)
 

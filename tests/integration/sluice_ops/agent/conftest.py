@@ -169,8 +169,8 @@ class Lab:
     ) -> subprocess.Popen[bytes]:
         """Start one, under a wall clock that is as many seconds ahead as the file `clock` says; its loop hangs once `hangs` is there."""
         environment = self.environment if home is None else {**self.environment, "SLUICE_HOME": str(home)}
-        shifted = [] if clock is None else ["tests.shifted", str(clock)]
-        deadlocked = [] if hangs is None else ["tests.deadlocked", str(hangs)]
+        shifted = [] if clock is None else ["tests.shifted_clock", str(clock)]
+        deadlocked = [] if hangs is None else ["tests.hang_on_file", str(hangs)]
         process = self.run(
             f"agent-{host}",
             *shifted,

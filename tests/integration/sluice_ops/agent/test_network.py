@@ -98,7 +98,7 @@ class Lab:
         )
         joins = " ".join(str(file) for file in containers.admit(unit))
         script = f'for procs in {joins}; do echo $$ > "$procs"; done; exec "$@"'
-        command = ["sh", "-c", script, "sh", sys.executable, "-m", "tests.sending", *words]
+        command = ["sh", "-c", script, "sh", sys.executable, "-m", "tests.traffic", *words]
         return subprocess.Popen(command, cwd=REPOSITORY, stdout=out, text=True, start_new_session=True)
 
     def round_trip(self, containers: Containers, unit: Unit) -> tuple[float, float]:
@@ -128,7 +128,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
             f"--net=/run/netns/{space}",
             sys.executable,
             "-m",
-            "tests.sending",
+            "tests.traffic",
             "sink",
             *map(str, WEIGHTS),
         ]

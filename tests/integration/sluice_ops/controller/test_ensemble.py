@@ -52,8 +52,8 @@ class PatientWorld(LiveWorld):
 def servers(tmp_path_factory):
     made = Ensemble(tmp_path_factory.mktemp("ensemble"))
     try:
-        made.whole()
-        made.make(CHROOT)
+        made.wait_until_serving()
+        made.make_path(CHROOT)
         yield made
     finally:
         made.stop()
@@ -61,7 +61,7 @@ def servers(tmp_path_factory):
 
 @pytest.fixture
 def ensemble(servers):
-    servers.whole()
+    servers.wait_until_serving()
     yield servers
     for number in (1, 2, 3):
         if number in servers.running:
@@ -73,7 +73,7 @@ def ensemble(servers):
 @pytest.fixture
 def world(ensemble, request):
     chroot = f"{CHROOT}/{request.node.name[:40]}"
-    ensemble.make(chroot)
+    ensemble.make_path(chroot)
     with Channel(ensemble.address + chroot) as channel:
         made = PatientWorld(channel=channel)
         made.chroot = chroot

@@ -22,7 +22,7 @@ def pipeline(zookeeper, tmp_path):
     with opened(f"{zookeeper}/{uuid.uuid4().hex}", tmp_path) as (world, controllers):
         clock = tmp_path / "ahead"
         clock.write_text("0")
-        controllers.start("c1", "tests.shifted", clock)
+        controllers.start("c1", "tests.shifted_clock", clock)
         world.want()
         world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
         yield world, controllers, clock
@@ -112,7 +112,7 @@ def test_of_two_people_who_set_numbers_at_once_one_is_told_of_the_other(pipeline
         [runbook for runbook in asked if not runbook.ok],
     )
     assert (
-        f"change {done.change} (scale counts k={done.spec.k}, by test) has had the maintenance lock since"
+        f"change {done.change} (scale counts k={done.spec.k}, by test) holds the maintenance lock since"
         in refused.results[Step.PREFLIGHT].sentence
     )
     assert len(world.placement("counts").slots) == done.spec.k

@@ -214,7 +214,8 @@ def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline)
 
     world.until_true(
         lambda: (
-            f"counts cannot be read: what runs of it goes on, and is not looked after; {fence}" in sentence()
+            f"counts cannot be read: running units continue, and nothing is decided for them; {fence}"
+            in sentence()
         ),
         30,
     )
@@ -421,7 +422,7 @@ def test_a_leader_that_was_frozen_finds_another_one_leading_and_stands_by(pipeli
 def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     world, controllers = pipeline
     hangs = controllers.folder / "hangs"
-    controllers.start("c1", "tests.deadlocked", str(hangs))
+    controllers.start("c1", "tests.hang_on_file", str(hangs))
     world.until_true(lambda: leader(world) == "c1", 120)
     controllers.start("c2")
     world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
@@ -434,14 +435,15 @@ def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     assert took < TAKES_OVER_SECONDS + 2
     world.until_true(lambda: controllers.running["c1"].poll() == HUNG, 20)
     assert (
-        ": the working loop of the controller has made no turn" in (controllers.folder / "c1.log").read_text()
+        ": the working loop of the controller has made no progress"
+        in (controllers.folder / "c1.log").read_text()
     )
     world.until_true(world.all_well, 120)
 
 
 def test_writes_of_a_leader_that_was_frozen_before_them_are_refused(pipeline):
     world, controllers = pipeline
-    controllers.start("c1", "tests.frozen", paths.change("k1"))
+    controllers.start("c1", "tests.freeze_before_write", paths.change("k1"))
     world.want()
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
     first = world.channel.read(paths.EPOCH, EpochRecord).value.epoch

@@ -26,9 +26,9 @@ ELSEWHERE = "locality: {counts: h3}\n"
 def servers(tmp_path_factory):
     made = Ensemble(tmp_path_factory.mktemp("ensemble"), linked=True, sync=40)
     try:
-        made.whole()
+        made.wait_until_serving()
         assert made.leader() != APART
-        made.make("/hits")
+        made.make_path("/hits")
         yield made
     finally:
         made.stop()
@@ -37,7 +37,7 @@ def servers(tmp_path_factory):
 @pytest.fixture
 def chroot(servers, request):
     made = f"/hits/{request.node.name[:30]}"
-    servers.make(made)
+    servers.make_path(made)
     yield made
     servers.release()
 

@@ -22,8 +22,8 @@ from sluice_ops.model.kafka_access import ONE_COPY, User
 from sluice_ops.site.brokers import brokers
 from sluice_ops.site.endpoints import Endpoints
 from sluice_ops.site.installation import CHECKOUT
-from tests.broker import answer
 from tests.lab import free_base, until
+from tests.tls_broker import produce_error
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 HITS = declarations.load("hits")
@@ -63,25 +63,25 @@ def test_a_broker_from_an_older_version_keeps_records_and_gains_users(where: Lay
     parts(where, "up", "--only", "kafka")
     plain = known(where).kafka
     topics.create(plain, HITS, 2, ONE_COPY)
-    assert answer(brokers(plain).client, b"x") == ""
+    assert produce_error(brokers(plain).client, b"x") == ""
 
     assert up_with_users(where) == "already running"
     assert known(where).kafka == plain, "who speaks to it goes on"
-    assert answer(brokers(plain).client, b"x") == ""
+    assert produce_error(brokers(plain).client, b"x") == ""
     parts(where, "down")
 
     assert up_with_users(where) == "started"
     mine = {user: known(where).kafka_as(user) for user in User}
-    assert answer(brokers(plain).client, b"x") == "_MSG_TIMED_OUT"
-    assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == "TOPIC_AUTHORIZATION_FAILED"
+    assert produce_error(brokers(plain).client, b"x") == "_MSG_TIMED_OUT"
+    assert produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == "TOPIC_AUTHORIZATION_FAILED"
     assert topics.create(mine[User.PUBLISHER], HITS, 2, ONE_COPY) == []
     assert grants.grant(mine[User.PUBLISHER], HITS) == grants.DONE
-    until("the lists hold", lambda: answer(brokers(mine[User.OUTSIDE]).client, b"x") == "", seconds=30)
+    until("the lists hold", lambda: produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == "", seconds=30)
     with closing(Streams(mine[User.AUDIT])) as streams:
         assert sum(streams.bounds(["raw"]).ends.values()) == 3
 
     parts(where, "up", "--only", "kafka")
     assert known(where).kafka_as(User.OUTSIDE) == mine[User.OUTSIDE], "it runs, and goes on as it was started"
-    assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == ""
+    assert produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == ""
     assert up_with_users(where) == "already running"
-    assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == ""
+    assert produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == ""

@@ -1,4 +1,4 @@
-"""A Kafka broker of a test's own that serves with TLS, with what else the test wants of it."""
+"""A Kafka broker that serves with TLS and further settings of the test."""
 
 import subprocess
 import threading
@@ -18,38 +18,38 @@ from tests.authority import Authority
 from tests.lab import ROOT, free_ports
 
 
-def answer(settings: dict[str, Any], value: bytes) -> str:
-    """Put a record into `raw`; return what came of it: nothing, or the error's name."""
-    said: list[str] = []
+def produce_error(settings: dict[str, Any], value: bytes) -> str:
+    """Write a record to `raw`; return the error's name, or an empty string."""
+    errors: list[str] = []
     producer = Producer({**settings, "message.timeout.ms": 5000, "log_level": 0})
     producer.produce(
-        "raw", value, on_delivery=lambda error, _message: said.append("" if error is None else error.name())
+        "raw", value, on_delivery=lambda error, _message: errors.append("" if error is None else error.name())
     )
     producer.flush(20)
-    return said[0]
+    return errors[0]
 
 
 @contextmanager
-def serving(folder: Path, authority: Authority, protocol: str, more: str) -> Iterator[str]:
-    """Start one in `folder` whose clients have to speak `protocol`; yield `host:port`."""
+def tls_broker(folder: Path, authority: Authority, protocol: str, more: str) -> Iterator[str]:
+    """Start a broker in `folder` for clients that speak `protocol`; yield `host:port`."""
     ports = dict(zip(("kafka", "kafka_controller"), free_ports(2), strict=True))
-    where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), **ports), site=ROOT / "site.yaml")
-    where.make_folders()
-    fetch_jars.fetch(where, threading.Event())
+    layout = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), **ports), site=ROOT / "site.yaml")
+    layout.make_folders()
+    fetch_jars.fetch(layout, threading.Event())
     server, _ = authority.sign("server")
     settings = (
-        kafka.properties(where, users=False).replace("PLAINTEXT", protocol)
+        kafka.properties(layout, users=False).replace("PLAINTEXT", protocol)
         + f"ssl.keystore.type=PEM\nssl.keystore.location={server}\nssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
         + f"listener.security.protocol.map={protocol}:{protocol},CONTROLLER:PLAINTEXT\n{more}"
     )
-    service = kafka.service(where, users=False)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kafka, "properties", lambda _where, **_how: settings)
+    service = kafka.service(layout, users=False)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(kafka, "properties", lambda _where, **_how: settings)
         service.prepare()
     with (folder / "kafka.log").open("w") as log:
         broker = subprocess.Popen(service.program.command, stdout=log, stderr=log)
     try:
-        yield f"127.0.0.1:{where.ports.kafka}"
+        yield f"127.0.0.1:{layout.ports.kafka}"
     finally:
         broker.terminate()
         broker.wait(60)

@@ -1,11 +1,13 @@
-"""A file system that loses what was not synced, as a machine does with its power: a small FUSE server, in a process of its own.
+"""A file system that loses unsynced data, as a machine does that loses its power.
 
-It notes after each change what a loss of power at that moment would leave, in the two ways between which real file systems lie:
+The file system is a small FUSE server in a process of its own. It needs root and /dev/fuse, and
+speaks the kernel's protocol itself (linux/fuse.h), so nothing has to be installed.
 
-- `names`: a name is there at once, a content only once it was synced (a journal that has names alone: a file comes back empty).
-- `nothing`: a name too is there only once its folder was synced.
+After each change it records what a power loss at that moment would leave. Real file systems lie
+between two outcomes:
 
-It needs root and /dev/fuse, and speaks the kernel's protocol itself (linux/fuse.h): nothing has to be installed.
+- `names`: a name is kept at once, content only after it was synced. A file comes back empty.
+- `nothing`: a name too is kept only after its folder was synced.
 """
 
 import ctypes
@@ -24,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Way = Literal["names", "nothing"]
-WAYS: tuple[Way, ...] = ("names", "nothing")
-NEEDS = "the file system that loses what was not synced needs root and /dev/fuse"
+Outcome = Literal["names", "nothing"]
+OUTCOMES: tuple[Outcome, ...] = ("names", "nothing")
+NEEDS = "the file system that loses unsynced data needs root and /dev/fuse"
 AVAILABLE = os.geteuid() == 0 and os.access("/dev/fuse", os.W_OK)
 LARGEST = 1 << 20
 DETACH = 2
@@ -38,18 +40,21 @@ class Node:
     """A file, or a folder."""
 
     content: bytearray | None = None
-    """None: a folder."""
+    """None for a folder."""
     names: dict[str, "Node"] = field(default_factory=dict)
     synced: bytes = b""
     synced_names: dict[str, "Node"] = field(default_factory=dict)
     mode: int = 0o755
 
-    def left(self, way: Way) -> Any:
-        """Return what a loss of power leaves of it: of a folder its names with what each has, of a file its content."""
+    def left(self, outcome: Outcome) -> Any:
+        """Return what a power loss leaves.
+
+        A folder returns its names with their contents, a file its content.
+        """
         if self.content is not None:
             return self.synced.decode("latin-1")
-        names = self.names if way == "names" else self.synced_names
-        return {name: node.left(way) for name, node in names.items()}
+        names = self.names if outcome == "names" else self.synced_names
+        return {name: node.left(outcome) for name, node in names.items()}
 
     def sync(self) -> None:
         if self.content is None:
@@ -59,44 +64,44 @@ class Node:
 
 
 class Server:
-    """Answers the kernel."""
+    """Answers the kernel's requests for one mounted file system."""
 
     def __init__(self, device: int) -> None:
-        """Begin with an empty folder."""
+        """Serve an empty folder."""
         self._device = device
         self._nodes = {1: Node()}
         self._numbers = {id(self._nodes[1]): 1}
-        self.moments: list[dict[Way, Any]] = []
-        """What a loss of power would leave, after each change."""
+        self.moments: list[dict[Outcome, Any]] = []
+        """What a power loss would leave after each change."""
         self.changed()
 
     def changed(self) -> None:
-        """Note what is left after a change."""
-        self.moments.append({way: self._nodes[1].left(way) for way in WAYS})
+        """Record what a power loss after this change would leave."""
+        self.moments.append({outcome: self._nodes[1].left(outcome) for outcome in OUTCOMES})
 
     def serve(self) -> None:
-        """Answer one request."""
+        """Answer one request of the kernel."""
         request = os.read(self._device, LARGEST + 4096)
-        _, operation, unique, at = struct.unpack_from("<IIQQ", request)
+        _, operation, unique, node_number = struct.unpack_from("<IIQQ", request)
         body = request[40:]
-        answer = self._answers.get(operation)
-        if operation in {2, 42}:  # forget: nothing is to be said
+        operate = self._answers.get(operation)
+        if operation in {2, 42}:  # forget: expects no reply
             return
         try:
-            said = self._refused() if answer is None else answer(self, at, body)
+            reply = self._not_implemented() if operate is None else operate(self, node_number, body)
             code = 0
         except OSError as error:
-            said, code = b"", -int(error.errno or errno.EIO)
-        with suppress(FileNotFoundError):  # whoever asked has been interrupted
-            os.write(self._device, struct.pack("<IiQ", 16 + len(said), code, unique) + said)
-        if answer in self._changes and code == 0:
+            reply, code = b"", -int(error.errno or errno.EIO)
+        with suppress(FileNotFoundError):  # the calling process was interrupted
+            os.write(self._device, struct.pack("<IiQ", 16 + len(reply), code, unique) + reply)
+        if operate in self._changes and code == 0:
             self.changed()
 
     @staticmethod
-    def _refused() -> bytes:
-        raise OSError(errno.ENOSYS, "not here")
+    def _not_implemented() -> bytes:
+        raise OSError(errno.ENOSYS, "operation not implemented")
 
-    # -- what is said of a node
+    # -- replies about a node
 
     def _attributes(self, node: Node) -> bytes:
         kind = stat.S_IFDIR if node.content is None else stat.S_IFREG
@@ -130,95 +135,97 @@ class Server:
             self._nodes[number] = node
         return struct.pack("<4Q2I", self._number(node), 0, 0, 0, 0, 0) + self._attributes(node)
 
-    def _names(self, at: int) -> dict[str, Node]:
-        return self._nodes[at].names
+    def _names(self, node_number: int) -> dict[str, Node]:
+        return self._nodes[node_number].names
 
     # -- operations
 
     def _init(self, _at: int, _body: bytes) -> bytes:
         return struct.pack("<4IHHII HHI7I", 7, 31, 0, 0, 12, 9, LARGEST, 1, 0, 0, *(0,) * 8)
 
-    def _look_up(self, at: int, body: bytes) -> bytes:
-        node = self._names(at).get(_name(body))
+    def _look_up(self, node_number: int, body: bytes) -> bytes:
+        node = self._names(node_number).get(_name(body))
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such name")
         return self._entry(node)
 
-    def _get(self, at: int, _body: bytes) -> bytes:
-        return struct.pack("<QII", 0, 0, 0) + self._attributes(self._nodes[at])
+    def _get(self, node_number: int, _body: bytes) -> bytes:
+        return struct.pack("<QII", 0, 0, 0) + self._attributes(self._nodes[node_number])
 
-    def _set(self, at: int, body: bytes) -> bytes:
-        node, (valid, _, _, size) = self._nodes[at], struct.unpack_from("<IIQQ", body)
+    def _set(self, node_number: int, body: bytes) -> bytes:
+        node, (valid, _, _, size) = self._nodes[node_number], struct.unpack_from("<IIQQ", body)
         if valid & 1:
             node.mode = stat.S_IMODE(struct.unpack_from("<I", body, 68)[0])
         if valid & 8 and node.content is not None:
             del node.content[size:]
             node.content.extend(bytes(size - len(node.content)))
-        return self._get(at, b"")
+        return self._get(node_number, b"")
 
-    def _make_folder(self, at: int, body: bytes) -> bytes:
-        node = self._names(at)[_name(body[8:])] = Node(mode=stat.S_IMODE(struct.unpack_from("<I", body)[0]))
+    def _make_folder(self, node_number: int, body: bytes) -> bytes:
+        node = self._names(node_number)[_name(body[8:])] = Node(
+            mode=stat.S_IMODE(struct.unpack_from("<I", body)[0])
+        )
         return self._entry(node)
 
-    def _create(self, at: int, body: bytes) -> bytes:
+    def _create(self, node_number: int, body: bytes) -> bytes:
         mode = stat.S_IMODE(struct.unpack_from("<II", body)[1])
-        node = self._names(at)[_name(body[16:])] = Node(bytearray(), mode=mode)
-        return self._entry(node) + self._open(at, b"")
+        node = self._names(node_number)[_name(body[16:])] = Node(bytearray(), mode=mode)
+        return self._entry(node) + self._open(node_number, b"")
 
-    def _remove(self, at: int, body: bytes) -> bytes:
-        del self._names(at)[_name(body)]
+    def _remove(self, node_number: int, body: bytes) -> bytes:
+        del self._names(node_number)[_name(body)]
         return b""
 
-    def _remove_folder(self, at: int, body: bytes) -> bytes:
-        if self._names(at)[_name(body)].names:
+    def _remove_folder(self, node_number: int, body: bytes) -> bytes:
+        if self._names(node_number)[_name(body)].names:
             raise OSError(errno.ENOTEMPTY, "not empty")
-        return self._remove(at, body)
+        return self._remove(node_number, body)
 
-    def _rename_with_flags(self, at: int, body: bytes) -> bytes:
-        return self._rename(at, body[:8] + body[16:])
+    def _rename_with_flags(self, node_number: int, body: bytes) -> bytes:
+        return self._rename(node_number, body[:8] + body[16:])
 
-    def _rename(self, at: int, body: bytes) -> bytes:
-        (to,) = struct.unpack_from("<Q", body)
-        before, after = body[8:].split(b"\0")[:2]
-        old = self._names(to).get(after.decode())
-        if old is not None and old.names:
+    def _rename(self, node_number: int, body: bytes) -> bytes:
+        (target_folder,) = struct.unpack_from("<Q", body)
+        old_name, new_name = body[8:].split(b"\0")[:2]
+        replaced = self._names(target_folder).get(new_name.decode())
+        if replaced is not None and replaced.names:
             raise OSError(errno.ENOTEMPTY, "not empty")
-        self._names(to)[after.decode()] = self._names(at).pop(before.decode())
+        self._names(target_folder)[new_name.decode()] = self._names(node_number).pop(old_name.decode())
         return b""
 
-    def _link(self, at: int, body: bytes) -> bytes:
-        node = self._names(at)[_name(body[8:])] = self._nodes[struct.unpack_from("<Q", body)[0]]
+    def _link(self, node_number: int, body: bytes) -> bytes:
+        node = self._names(node_number)[_name(body[8:])] = self._nodes[struct.unpack_from("<Q", body)[0]]
         return self._entry(node)
 
     def _open(self, _at: int, _body: bytes) -> bytes:
         return struct.pack("<QII", 0, 0, 0)
 
-    def _read(self, at: int, body: bytes) -> bytes:
+    def _read(self, node_number: int, body: bytes) -> bytes:
         _, offset, size = struct.unpack_from("<QQI", body)
-        return bytes((self._nodes[at].content or b"")[offset : offset + size])
+        return bytes((self._nodes[node_number].content or b"")[offset : offset + size])
 
-    def _write(self, at: int, body: bytes) -> bytes:
+    def _write(self, node_number: int, body: bytes) -> bytes:
         _, offset, size = struct.unpack_from("<QQI", body)
-        content = self._nodes[at].content
+        content = self._nodes[node_number].content
         assert content is not None
         content.extend(bytes(max(0, offset - len(content))))
         content[offset : offset + size] = body[40 : 40 + size]
         return struct.pack("<II", size, 0)
 
-    def _read_folder(self, at: int, body: bytes) -> bytes:
+    def _read_folder(self, node_number: int, body: bytes) -> bytes:
         _, offset, size = struct.unpack_from("<QQI", body)
-        said = b""
-        for place, (name, node) in list(enumerate(self._names(at).items(), start=1))[offset:]:
+        entries = b""
+        for index, (name, node) in list(enumerate(self._names(node_number).items(), start=1))[offset:]:
             kind = (stat.S_IFDIR if node.content is None else stat.S_IFREG) >> 12
-            each = struct.pack("<QQII", 1, place, len(name.encode()), kind) + name.encode()
-            each += bytes(-len(each) % LONG)
-            if len(said) + len(each) > size:
+            entry = struct.pack("<QQII", 1, index, len(name.encode()), kind) + name.encode()
+            entry += bytes(-len(entry) % LONG)
+            if len(entries) + len(entry) > size:
                 break
-            said += each
-        return said
+            entries += entry
+        return entries
 
-    def _sync(self, at: int, _body: bytes) -> bytes:
-        self._nodes[at].sync()
+    def _sync(self, node_number: int, _body: bytes) -> bytes:
+        self._nodes[node_number].sync()
         return b""
 
     def _statistics(self, _at: int, _body: bytes) -> bytes:
@@ -254,7 +261,7 @@ def _name(body: bytes) -> str:
 
 
 def mount(folder: Path) -> int:
-    """Mount at a folder; return the device on which the kernel asks."""
+    """Mount the file system at a folder; return the device for the kernel's requests."""
     device = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0".encode()
@@ -263,20 +270,23 @@ def mount(folder: Path) -> int:
     return device
 
 
-def answer_all(device: int, server: Server, told: Callable[[str], str]) -> None:
-    """Answer the kernel until nothing is mounted any more, and each line of the test with what `told` returns for it."""
+def answer_all(device: int, server: Server, answer_line: Callable[[str], str]) -> None:
+    """Answer the kernel's requests until the folder is unmounted.
+
+    Answer each line of the test with the result of `answer_line`.
+    """
     _say("mounted")
     while True:
         ready, _, _ = select.select([device, sys.stdin], [], [])
         if sys.stdin in ready:
             if not (line := sys.stdin.readline()):
                 return
-            _say(told(line))
+            _say(answer_line(line))
         elif device in ready:
             try:
                 server.serve()
             except OSError:
-                return  # it is mounted no more
+                return  # the folder is unmounted
 
 
 def _say(what: str) -> None:
@@ -285,21 +295,21 @@ def _say(what: str) -> None:
 
 
 def main(folder: Path) -> None:
-    """Serve a folder; for each line that comes say all moments so far."""
+    """Serve a folder; answer each line from stdin with all moments so far."""
     device = mount(folder)
     server = Server(device)
     answer_all(device, server, lambda _line: json.dumps(server.moments))
 
 
 class Mounted:
-    """A file system that a process of its own serves, as a test has it."""
+    """A file system that another process serves, for a test."""
 
     def __init__(self, folder: Path, process: "subprocess.Popen[str]") -> None:
-        """Know where it is mounted, and who serves it."""
+        """Keep the folder and the serving process."""
         self.folder, self._process = folder, process
 
     def tell(self, line: str) -> str:
-        """Tell the process something, and return its answer."""
+        """Send a line to the process; return its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{line}\n")
@@ -307,17 +317,19 @@ class Mounted:
         return self._process.stdout.readline()
 
 
-class Losing(Mounted):
-    """The file system that loses what was not synced."""
+class PowerLossDisk(Mounted):
+    """The file system that loses unsynced data."""
 
-    def moments(self) -> list[dict[Way, Any]]:
-        """Return what a loss of power after each change would have left, in each way; the last one is now."""
-        moments: list[dict[Way, Any]] = json.loads(self.tell("?"))
+    def moments(self) -> list[dict[Outcome, Any]]:
+        """Return, after each change, what a power loss would leave in each outcome; the last is
+        now.
+        """
+        moments: list[dict[Outcome, Any]] = json.loads(self.tell("?"))
         return moments
 
 
 def restore(left: Any, folder: Path) -> None:
-    """Write what a loss of power has left into a folder of a file system that loses nothing."""
+    """Write the remains of a power loss to a folder of an ordinary file system."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, each in left.items():
         if isinstance(each, dict):
@@ -328,7 +340,7 @@ def restore(left: Any, folder: Path) -> None:
 
 @contextmanager
 def served(folder: Path, module: str) -> "Iterator[subprocess.Popen[str]]":
-    """Mount what a module serves at an empty folder."""
+    """Mount the file system that a module serves at an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", module, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -344,10 +356,10 @@ def served(folder: Path, module: str) -> "Iterator[subprocess.Popen[str]]":
 
 
 @contextmanager
-def losing(folder: Path) -> Iterator[Losing]:
-    """Mount one at an empty folder."""
-    with served(folder, "tests.losing") as process:
-        yield Losing(folder, process)
+def power_loss_disk(folder: Path) -> Iterator[PowerLossDisk]:
+    """Mount a file system that loses unsynced data at an empty folder."""
+    with served(folder, "tests.power_loss") as process:
+        yield PowerLossDisk(folder, process)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""`python -m tests.shifted FILE MODULE …`: run a module under a wall clock that is always as many seconds ahead as the file says.
+"""`python -m tests.shifted_clock FILE MODULE …`: run a module whose wall clock is FILE's seconds
+ahead.
 
-Only wall time is shifted, and only for this one process: its monotonic clock, and all other processes, go on as they do.
+Only the wall clock of this process is shifted, not its monotonic clock.
 """
 
 import runpy
@@ -9,24 +10,24 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-TRUE = time.time
+REAL_TIME = time.time
 
 
 class Clock:
-    """A wall clock that goes by a file."""
+    """A wall clock that is as many seconds ahead as a file says."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._ahead = 0.0
 
     def time(self) -> float:
-        with suppress(ValueError):  # it is being written
+        with suppress(ValueError):  # the test is writing the file
             self._ahead = float(self._file.read_text())
-        return TRUE() + self._ahead
+        return REAL_TIME() + self._ahead
 
 
 def main() -> None:
-    """Run the module as if it had been started by itself."""
+    """Run the module as its own program."""
     clock = Clock(Path(sys.argv[1]))
     time.time = clock.time
     time.time_ns = lambda: int(clock.time() * 1e9)

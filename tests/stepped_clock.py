@@ -1,6 +1,7 @@
-"""JVMs under a wall clock that a test steps while they run: by libfaketime, which the Debian package `libfaketime` has.
+"""JVMs whose wall clock a test steps while they run.
 
-Only wall time is stepped. Monotonic clocks, and all other processes, go on as they do.
+libfaketime steps the clock; the Debian package is `libfaketime`. Only the wall clock is stepped.
+Monotonic clocks and all other processes are unaffected.
 """
 
 import os
@@ -14,50 +15,57 @@ import pytest
 
 PACKAGE = "libfaketime"
 NAME = "*/faketime/libfaketimeMT.so.1"
-SEEN_SECONDS = 1
-"""So often a process reads how far its clock is stepped."""
-SHARED = Path("/dev/shm")  # noqa: S108 — where libfaketime leaves what a killed process had
+CACHE_SECONDS = 1
+"""How long a process keeps the step that it has read."""
+SHARED = Path("/dev/shm")  # noqa: S108 - libfaketime leaves files of killed processes here
 
 
 def library() -> Path:
-    """Return the library; as root on a machine with apt it is installed when it is missing, elsewhere the test fails and says so."""
+    """Return libfaketime's library.
+
+    A missing library is installed if the test runs as root on a machine with apt; otherwise the
+    test fails.
+    """
     found = next(Path("/usr/lib").glob(NAME), None)
     if found is None and os.geteuid() == 0 and (apt := shutil.which("apt-get")) is not None:
         for words in (("update",), ("install", "--yes", "--no-install-recommends", PACKAGE)):
             subprocess.run([apt, *words], check=False, timeout=300)
-        found = next(Path("/usr/lib").glob(NAME), None)
-    if found is None:
+        library_file = next(Path("/usr/lib").glob(NAME), None)
+    if library_file is None:
         pytest.fail(f"executors under stepped clocks need libfaketime: apt install {PACKAGE}")
-    return found
+    return library_file
 
 
 class Clock:
-    """The wall clock of the JVMs that are started with `environment`."""
+    """The wall clock of JVMs that are started with this JAVA_HOME."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep a JAVA_HOME, and how far the clock is stepped, in a folder."""
+        """Create a JAVA_HOME, and the file with the clock's step, in a folder."""
         self.home = folder / "java"
         self._ahead = folder / "ahead"
         self.pids = folder / "pids"
         self._settings = {
             "LD_PRELOAD": str(library()),
             "FAKETIME_TIMESTAMP_FILE": str(self._ahead),
-            "FAKETIME_CACHE_DURATION": str(SEEN_SECONDS),  # without, each look at the clock opens the file
+            "FAKETIME_CACHE_DURATION": str(CACHE_SECONDS),  # without a cache, each call opens the file
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with it, no wait of a JVM waits: its threads spin
+            # with 1, the JVM's waits return at once and its threads spin
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
 
     def wrap(self, java: Path) -> None:
-        """Have a JAVA_HOME whose programs do as this script says, under the clock."""
+        """Make `java` of this JAVA_HOME run the given script under the stepped clock."""
         program = self.home / "bin" / "java"
         program.parent.mkdir(parents=True)
-        under = " ".join(f'{key}="{value}"' for key, value in self._settings.items())
-        program.write_text(java.read_text().replace("exec ", f'echo $$ >> "{self.pids}"\nexec env {under} '))
+        faketime_settings = " ".join(f'{key}="{value}"' for key, value in self._settings.items())
+        program.write_text(
+            java.read_text().replace("exec ", f'echo $$ >> "{self.pids}"\nexec env {faketime_settings} ')
+        )
         program.chmod(0o755)
         self.step(0)
 
     def step(self, seconds: int) -> None:
-        """Step the clock so far from the true time; who runs under it sees that within a second."""
+        """Set the clock to `seconds` from the true time; running processes follow within a second."""
         new = self._ahead.with_suffix(".new")
         new.write_text(f"{seconds:+d}\n")
         new.replace(self._ahead)
@@ -65,7 +73,10 @@ class Clock:
 
 @contextmanager
 def stepped(folder: Path, java: Path) -> Iterator[Clock]:
-    """Yield a clock for JVMs that `java`, a script, starts; afterwards nothing is left of those that were killed."""
+    """Yield a clock for JVMs that the script `java` starts.
+
+    At the end, delete what libfaketime keeps for killed JVMs.
+    """
     clock = Clock(folder)
     clock.wrap(java)
     try:

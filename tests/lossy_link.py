@@ -1,6 +1,7 @@
-"""A network between this machine and a namespace of a test's own, with a router in between that loses packets when it is told to.
+"""A network to a namespace, over a router that drops packets on request.
 
-The router is a namespace too. It drops what it forwards, so neither end learns of a loss: no error of a socket, no RST.
+The router is a namespace too. It drops packets that it forwards, so neither end learns of the loss:
+no socket error, no RST.
 """
 
 import os
@@ -12,41 +13,41 @@ from contextlib import contextmanager
 NEEDS = "this test needs root and iproute2, iptables and nsenter"
 AVAILABLE = os.geteuid() == 0 and all(shutil.which(tool) for tool in ("ip", "iptables", "nsenter"))
 HERE, NEAR, FAR, THERE = "10.213.80.1", "10.213.80.2", "10.213.81.1", "10.213.81.2"
-"""This machine, the two sides of the router, and the far end."""
+"""The addresses of this machine, of the router's two sides, and of the far end."""
 
 
 class Wire:
-    """The two namespaces, and what the router drops."""
+    """The namespaces of the router and of the far end, and the router's rules."""
 
     address = THERE
 
     def __init__(self) -> None:
-        """Name them by this process."""
+        """Choose names that contain this process's id."""
         number = os.getpid()
         self._router, self._end, self._here = f"wire-{number}", f"end-{number}", f"wire{number}"
 
     def inside(self, *words: str) -> list[str]:
-        """Return a command that runs another one at the far end."""
+        """Return a command that runs another command at the far end."""
         return ["nsenter", f"--net=/run/netns/{self._end}", *words]
 
     def lose(self, part: float) -> None:
-        """Drop so much of all packets, either way, by chance."""
+        """Drop packets at random in both directions; `part` is the probability, 0 to 1."""
         self._firewall(
             "-A", "FORWARD", "-m", "statistic", "--mode", "random", "--probability", str(part), "-j", "DROP"
         )
 
     def cut(self) -> None:
-        """Drop every packet, either way."""
+        """Drop every packet in both directions."""
         self._firewall("-A", "FORWARD", "-j", "DROP")
 
     def mend(self) -> int:
-        """Drop nothing any more; return how many packets were dropped."""
+        """Drop no more packets; return how many were dropped."""
         rules = self._firewall("-nvxL", "FORWARD").splitlines()[2:]
         self._firewall("-F", "FORWARD")
         return sum(int(rule.split()[0]) for rule in rules)
 
     def make(self) -> None:
-        """Make both namespaces, and what joins them."""
+        """Create both namespaces, their links and routes."""
         for space in (self._router, self._end):
             _ip("netns", "add", space)
         _ip("link", "add", self._here, "type", "veth", "peer", "name", "near", "netns", self._router)
@@ -86,8 +87,8 @@ class Wire:
         subprocess.run(forwards, check=True)
 
     def remove(self) -> None:
-        """Remove what is there of it."""
-        subprocess.run(["ip", "link", "del", self._here], check=False)  # the route goes along
+        """Remove the namespaces and links that exist."""
+        subprocess.run(["ip", "link", "del", self._here], check=False)  # removes the route too
         for space in (self._router, self._end):
             subprocess.run(["ip", "netns", "del", space], check=False)
 
@@ -102,7 +103,7 @@ def _ip(*words: str) -> None:
 
 @contextmanager
 def wired() -> Iterator[Wire]:
-    """Make one; it is gone afterwards."""
+    """Create a link; remove it at the end."""
     wire = Wire()
     try:
         wire.make()

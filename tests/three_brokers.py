@@ -1,4 +1,4 @@
-"""Three Kafka brokers of a test's own, each with a disk that the test may destroy."""
+"""Three Kafka brokers, each with a disk that a test may destroy."""
 
 import shutil
 import subprocess
@@ -21,11 +21,13 @@ NODES = (1, 2, 3)
 CLUSTER = urlsafe_b64encode(b"sluice-three-dis").decode().rstrip("=")
 
 
-class Three:
-    """The brokers; each is a controller too, so that the loss of any one leaves a quorum."""
+class ThreeBrokers:
+    """The brokers, each also a controller, so that after the loss of one the other two are a
+    quorum.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Start them, on empty disks."""
+        """Start the brokers with empty disks, and wait until all three are up."""
         ports = free_ports(2 * len(NODES))
         self._clients = dict(zip(NODES, ports, strict=False))
         self._quorum = dict(zip(NODES, ports[len(NODES) :], strict=True))
@@ -39,22 +41,23 @@ class Three:
         self.admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         for node in NODES:
             self.start(node)
-        until("three brokers are there", lambda: self.count() == len(NODES), seconds=120)
+        until("three brokers are up", lambda: self.count() == len(NODES), seconds=120)
 
     def count(self) -> int:
-        """Return how many brokers the cluster knows to be up."""
+        """Return how many brokers the cluster reports as up."""
         try:
             return len(self.admin.list_topics(timeout=2).brokers)
-        except Exception:  # noqa: BLE001 - not yet
+        except Exception:  # noqa: BLE001 - the brokers are not up yet
             return 0
 
     def start(self, node: int) -> None:
-        """Start a broker, on an empty disk where it has none."""
+        """Start a broker, with an empty disk if it has none."""
         ports = replace(self._where.ports, kafka=self._clients[node], kafka_controller=self._quorum[node])
         where = replace(self._where, ports=ports)
-        voters = ",".join(f"{each}@127.0.0.1:{port}" for each, port in self._quorum.items())
+        voters = ",".join(f"{voter}@127.0.0.1:{port}" for voter, port in self._quorum.items())
         config, disk = self._folder / f"{node}.properties", self.disk(node)
-        own = f"node.id={node}\ncontroller.quorum.voters={voters}\nlog.dirs={disk}\n"  # of a key that is said twice, the last one holds
+        # if a key is set twice, Kafka uses the last value
+        own = f"node.id={node}\ncontroller.quorum.voters={voters}\nlog.dirs={disk}\n"
         config.write_text(kafka.properties(where, users=False) + own)
         program = [str(JAVA), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{where.broker_jars}/*"]
         if not disk.exists():
@@ -64,7 +67,7 @@ class Three:
         self._running[node] = subprocess.Popen([*program, "kafka.Kafka", str(config)], stdout=log, stderr=log)
 
     def disk(self, node: int) -> Path:
-        """Return the folder of a broker's log."""
+        """Return the folder of a broker's logs."""
         return self._folder / f"disk-{node}"
 
     def kill(self, node: int) -> None:
@@ -74,25 +77,30 @@ class Three:
         broker.wait()
 
     def stop(self, node: int) -> None:
-        """Have a broker hand its partitions over, and end."""
+        """Stop a broker in order: it hands its partitions over first."""
         broker = self._running.pop(node)
         broker.terminate()
         broker.wait(60)
 
     def destroy(self, node: int) -> None:
-        """Kill a broker, and remove all that it had."""
+        """Kill a broker, and delete its disk."""
         self.kill(node)
         shutil.rmtree(self.disk(node))
 
     def replace_disk(self, node: int, stream: str) -> None:
-        """Destroy a broker's disk and start it on an empty one; have it lead again what it alone had, as a person has to."""
+        """Destroy a broker's disk, start it with an empty one, and elect it leader of `stream`.
+
+        An operator has to do the same for a stream that only this broker had.
+        """
         self.destroy(node)
         self.start(node)
         until(f"broker {node} is back", lambda: self.count() == len(NODES), seconds=120)
         self.force_leader(node, stream)
 
     def force_leader(self, node: int, stream: str) -> None:
-        """Have a broker lead a stream that has no leader, whatever the broker lacks of it."""
+        """Elect a broker leader of a stream without a leader, even if the broker lacks records
+        (unclean).
+        """
         until(f"{stream} has no leader", lambda: self.leader(stream) not in NODES, seconds=60)
 
         def elected() -> bool:
@@ -104,20 +112,23 @@ class Three:
         until(f"broker {node} leads {stream}", elected, seconds=90)
 
     def leader(self, stream: str, partition: int = 0) -> int:
-        """Return which broker leads a partition of a stream; no broker's number where none does."""
+        """Return the in-sync replicas of a stream's first partition."""
         return int(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[partition].leader)
 
     def in_sync(self, stream: str) -> set[int]:
-        """Return which brokers have all of the first partition of a stream."""
+        """Return the in-sync replicas of a stream's first partition."""
         return set(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[0].isrs)
 
     def all_in_sync(self, stream: str) -> bool:
-        """Tell whether each partition of a stream has a leader, and all of its replicas are in sync."""
+        """Tell whether each partition has a leader and all its replicas are in sync."""
         partitions = self.admin.list_topics(stream, timeout=5).topics[stream].partitions.values()
-        return all(each.leader in NODES and set(each.isrs) == set(each.replicas) for each in partitions)
+        return all(
+            partition.leader in NODES and set(partition.isrs) == set(partition.replicas)
+            for partition in partitions
+        )
 
     def end(self) -> None:
-        """Kill all."""
+        """Kill all brokers."""
         for broker in self._running.values():
             broker.kill()
             broker.wait()

@@ -1,6 +1,8 @@
-"""`python -m tests.deadlocked FILE MODULE …`: run a module whose working loop hangs for ever once the file is there.
+"""`python -m tests.hang_on_file FILE MODULE …`: run a module whose working loop hangs after FILE
+exists.
 
-A controller hangs as it decides, an agent as it looks at its units; their other threads, kazoo's among them, go on.
+A controller hangs in its decisions, an agent in its look at its units. Their other threads, such as
+kazoo's, continue.
 """
 
 import runpy
@@ -15,21 +17,21 @@ from sluice_ops.controller import leader
 
 
 def hanging(act: Callable[..., Any], file: Path) -> Callable[..., Any]:
-    """Return what does the same, until the file is there."""
+    """Return a function that calls `act`, and hangs for ever after the file exists."""
 
-    def either(*words: Any, **more: Any) -> Any:
+    def call_or_hang(*words: Any, **more: Any) -> Any:
         if file.exists():
             threading.Event().wait()
         return act(*words, **more)
 
-    return either
+    return call_or_hang
 
 
 def main() -> None:
-    """Run the module as if it had been started by itself."""
+    """Run the module as its own program."""
     file = Path(sys.argv[1])
     leader.decide = hanging(leader.decide, file)
-    ProcessControl.find = hanging(ProcessControl.find, file)  # type: ignore[method-assign]  # this process is here for it
+    ProcessControl.find = hanging(ProcessControl.find, file)  # type: ignore[method-assign]  # this process exists for the patch
     sys.argv = sys.argv[2:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
