@@ -1,5 +1,7 @@
-"""The running audit: is everything that a tier was given put out, set aside or left out on purpose? Decision record 0009.
+"""The audit: a process that finds lost records while the pipeline runs (decision record 0009).
 
-`python -m sluice.audit` looks every few seconds, beside the tiers and without asking them: it reads what they wrote. `stream` audits
-tiers that write a stream, `table` those that fill a table; `coverage` is the arithmetic, `book` what is remembered.
+Each input record of a tier must have come out, be in quarantine, or be left out on purpose. The
+audit, `python -m sluice.audit`, reads what the tiers wrote every few seconds, and does not ask the
+tiers. Start with `__main__`. `stream_audit` checks tiers that write streams, `table_audit` checks
+tiers that write a sink; `coverage` has the arithmetic, and `book` the saved results.
 """

@@ -1,4 +1,4 @@
-"""The audit's figures for Prometheus; docs/metrics.md explains them."""
+"""The audit's metrics for Prometheus; docs/metrics.md explains them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,23 +9,28 @@ from prometheus_client.metrics_core import Metric
 
 @dataclass(eq=False)
 class AuditMetrics:
-    """What the audit knows of each tier. Each field is set whole, so that another thread may read it."""
+    """The results of the audit by tier.
+
+    The audit replaces a field as a whole, so another thread may read it.
+    """
 
     lost: Mapping[str, bool] = field(default_factory=dict)
-    """Whether records are lost, and nobody has settled it."""
+    """Whether a tier has losses that are not settled."""
     complete: Mapping[str, float] = field(default_factory=dict)
-    """Everything that arrived before this moment has gone through. Unit: epoch seconds."""
+    """All records that arrived before this time have gone through. Unit: epoch seconds."""
     looked: Mapping[str, float] = field(default_factory=dict)
-    """When it was last looked at with success. Unit: epoch seconds."""
+    """The time of the last successful check. Unit: epoch seconds."""
 
     def collect(self) -> Iterable[Metric]:
-        """Yield everything."""
-        yield _by_tier("sluice_audit_lost", "Whether records are lost, and nobody has settled it.", self.lost)
-        text = "Everything that arrived before this moment has gone through the tier."
+        """Yield all metrics."""
+        yield _by_tier(
+            "sluice_audit_lost", "Whether the tier has losses that nobody has settled yet.", self.lost
+        )
+        text = "All records that arrived before this time have gone through the tier."
         yield _by_tier("sluice_audit_complete_timestamp_seconds", text, self.complete)
         yield _by_tier(
             "sluice_audit_last_look_timestamp_seconds",
-            "When the audit last looked at the tier with success.",
+            "The time of the audit's last successful check of the tier.",
             self.looked,
         )
 

@@ -1,8 +1,9 @@
-"""What of a tier's input has come out of it. Pure: records in, verdicts out.
+"""The input offsets of a tier that have come out of it. Pure.
 
-An offset is *judged* once a run of the tier claims that it is out: a record says that Kafka has acknowledged everything before a later
-offset. It is the claim from which the tier's next run computes its start (`sluice.kafka.positions`), held against what is really there.
-What is judged and has not come out is lost.
+The audit judges an offset when a run claims that the offset is out. A record carries this claim:
+Kafka has acknowledged everything before a later offset. The tier's next run computes its start from
+the same claim (`sluice.kafka.positions`). The audit compares the claim with the records that exist:
+an offset that is judged and has no record is lost.
 """
 
 from collections.abc import Iterable
@@ -11,30 +12,31 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Coverage:
-    """One partition of a tier's input."""
+    """The coverage of one input partition of a tier."""
 
     judged: int
-    """Every offset before this one has come out, or was told as lost."""
+    """Every offset before this one has come out, or is reported as lost."""
     ahead: set[int] = field(default_factory=set)
     """Later offsets that have come out."""
     once: int = 0
-    """How many offsets have come out."""
+    """The number of offsets that have come out."""
     again: int = 0
-    """How many records came out of an offset that had one already: replays, or one record that was made several."""
+    """The number of further records of an offset: replays, or several records made of one."""
     unseen: int = 0
-    """How many offsets were passed over, for what came out of them was gone before anybody looked."""
+    """The number of offsets that are not judged, because their output was deleted unread."""
 
     def begin(self, offset: int) -> None:
-        """Judge nothing before an offset; what was found stays."""
+        """Continue at an offset, and judge nothing before it; the counts stay."""
         self.judged, self.ahead = offset, set()
 
     def pass_over(self, offset: int) -> None:
-        """Judge nothing from here to an offset: what came out in between can no longer be read."""
-        self.unseen += max(0, offset - self.judged) - sum(self.judged <= each < offset for each in self.ahead)
+        """Continue at an offset, and count the offsets before it whose output cannot be read."""
+        ahead = sum(self.judged <= later < offset for later in self.ahead)
+        self.unseen += max(0, offset - self.judged) - ahead
         self.begin(offset)
 
     def add(self, offset: int) -> None:
-        """Note a record that was made of an offset."""
+        """Count an output record of an offset."""
         if offset < self.judged or offset in self.ahead:
             self.again += 1
             return
@@ -42,19 +44,19 @@ class Coverage:
         self.ahead.add(offset)
         self._close_up()
 
-    def leave(self, offsets: set[int]) -> None:
-        """Wait no longer for offsets that hold no record."""
+    def add_empty(self, offsets: set[int]) -> None:
+        """Treat offsets without a record as come out."""
         self.ahead |= offsets
         self._close_up()
 
     def judge(self, safe: int) -> list[int]:
-        """Return what has not come out up to offset `safe`: it is lost, and told once."""
+        """Return the lost offsets up to and including `safe`, each only once."""
         missing = [offset for offset in range(self.judged, safe + 1) if offset not in self.ahead]
         self.skip(safe)
         return missing
 
     def skip(self, safe: int) -> None:
-        """Go on after offset `safe`, and call nothing before it lost."""
+        """Continue after offset `safe` without judging the offsets before."""
         if safe >= self.judged:
             self.judged = safe + 1
             self.ahead = {offset for offset in self.ahead if offset > safe}
@@ -67,7 +69,7 @@ class Coverage:
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Write offsets as ranges, first and last, in order."""
+    """Return offsets as sorted ranges (first, last)."""
     joined: list[tuple[int, int]] = []
     for offset in sorted(offsets):
         if joined and joined[-1][1] == offset - 1:

@@ -1,7 +1,8 @@
-"""For how long the platform's tables keep what nothing else bounds: one function in PostgreSQL, which the audit calls once an hour.
+"""The retention of Sluice's tables that nothing else bounds: one function in PostgreSQL, which the
+audit calls once an hour.
 
-The function deletes as the owner of the tables, and only what is old, so whoever calls it needs no right to delete. The trail refuses to
-lose anything younger, whoever asks.
+The function deletes old rows only, with the rights of the tables' owner, so its callers need no
+right to delete. The trail refuses to delete younger rows, whichever role asks.
 """
 
 from typing import Any
@@ -10,19 +11,22 @@ import psycopg
 from psycopg import sql
 
 TRAIL_DAYS = 731
-"""Of `trail`: two years."""
+"""The retention of the table `trail`: two years."""
 REFUSED_DAYS = 90
-"""Of each `<name>_refused`: three times as long as a quarantine stream keeps a bad record."""
+"""The retention of each table `<name>_refused`: three times that of a quarantine stream."""
 AGAIN_DAYS = 90
-"""Of marks of records that were taken up from quarantine: such a record is no longer in its stream by then, so nobody can replay it. All
-other marks are one for each path, and as many as there are partitions: they stay."""
+"""The retention of marks of records that were reprocessed from quarantine.
+
+Such a record is no longer in its stream by then, so no replay can read it. All other marks stay:
+there is one for each path, and no more paths than partitions.
+"""
 EVERY_SECONDS = 3600.0
 
 STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
-    sql.SQL(  # marks of before count from here
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
-        " AND table_name = 'marks' AND column_name = 'at') THEN"
-        " ALTER TABLE marks ADD COLUMN at timestamptz NOT NULL DEFAULT now(); END IF; END $$"
+    sql.SQL(  # the age of older marks counts from this migration
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = "
+        "current_schema() AND table_name = 'marks' AND column_name = 'at') THEN ALTER TABLE marks ADD "
+        "COLUMN at timestamptz NOT NULL DEFAULT now(); END IF; END $$"
     ),
     sql.SQL(
         "CREATE OR REPLACE FUNCTION refuse_to_delete_what_is_young() RETURNS trigger LANGUAGE plpgsql AS"
@@ -38,7 +42,8 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         " FOR EACH STATEMENT EXECUTE FUNCTION refuse_to_change()"
     ),
     sql.SQL(
-        "CREATE OR REPLACE FUNCTION forget_what_is_old(OUT entries bigint, OUT marks_again bigint, OUT refused bigint)"
+        "CREATE OR REPLACE FUNCTION forget_what_is_old("
+        "OUT entries bigint, OUT marks_again bigint, OUT refused bigint)"
         " LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$"
         " DECLARE name text; count bigint; BEGIN"
         " DELETE FROM trail WHERE at < now() - make_interval(days => {trail});"
@@ -53,10 +58,10 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         " END LOOP; END $$"
     ).format(trail=sql.Literal(TRAIL_DAYS), again=sql.Literal(AGAIN_DAYS), refused=sql.Literal(REFUSED_DAYS)),
 )
-"""`sluice.commands.publish` runs them, after those of the trail and of the ledger."""
+"""`sluice.commands.publish` runs each statement once, after those of trail and ledger."""
 
 
-def forget(connection: psycopg.Connection[Any]) -> int:
-    """Delete what is older than it is kept; return how many rows."""
+def delete_expired(connection: psycopg.Connection[Any]) -> int:
+    """Delete the rows that are older than their retention; return their number."""
     row = connection.execute("SELECT entries + marks_again + refused FROM forget_what_is_old()").fetchone()
     return 0 if row is None else int(row[0])

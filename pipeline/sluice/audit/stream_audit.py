@@ -1,4 +1,6 @@
-"""Audits a tier that writes a stream: every offset of its input has a record in its output or in the quarantine."""
+"""The audit of a tier that writes streams: every input offset needs a record in an output stream or
+in quarantine.
+"""
 
 import math
 import time
@@ -13,49 +15,52 @@ from sluice.kafka.reader import Seen, Streams, topic_and_number
 log = structlog.get_logger()
 
 BEFORE_MS = 30_000
-"""How far the first look goes back: far enough to meet every partition that something comes out of; nothing that it reads is judged."""
+"""How far back the first check reads, to find every active input partition.
+
+The first check judges none of these records.
+"""
 BACKLOG = 200_000
-"""When more was put out since the last look, it is read in steps: what was away for a day is not held in memory at once."""
+"""With more new output records than this, a check reads one step only, to limit its memory."""
 STEP_MS = 60_000
-"""A step; of all partitions the same time, for a run's records in one claim those in another. Its claims wait for the next look."""
-GONE = "what the tier put out before was no longer in its streams when the audit first looked"
-AT_ONCE = 1_000
-"""So many offsets that are waited for are looked at in one look, whether they hold a record at all."""
+"""The length of a step. All partitions are read up to the same time, because a record in one
+partition claims records in others. The claims of a step wait for the next check.
+"""
+GONE = "earlier output of the tier was already deleted from its streams at the audit's first check"
+MAX_EMPTY = 1_000
+"""The most waiting offsets of a partition that one check tests for records."""
 
 
 class StreamAudit:
-    """One tier."""
+    """The audit of one tier that writes streams."""
 
     def __init__(self, tier: Tier, streams: Streams, book: Book) -> None:
-        """Go on from what the book remembers; without a page, begin with the first record of the tier's output."""
+        """Continue from the book, or start at the first record of the tier's output."""
         self._tier = tier
         self._streams = streams
         self._book = book
         self._inputs = [stream.name for stream in tier.inputs]
         self._topics = tier.written
         self._claimed: dict[str, int] = {}
-        """By input partition, the last offset that is out by what was read, where what it was made of may not have been read yet."""
+        """The last claimed offset by input partition; some output before it may be unread."""
         page = book.load(tier.name)
         self._read = page.read
         self._coverages = {partition: _coverage(line) for partition, line in page.lines.items()}
         self._before: dict[str, Coverage] = {}
-        self._stood: dict[str, int] = {}
+        self._judged_before: dict[str, int] = {}
         self._since = {partition: (line.since, line.partial) for partition, line in page.lines.items()}
         self._first: dict[str, int] = {}
-        """Of a tier whose whole output is there to be read: the offsets that its input begins with."""
+        """The oldest input offsets, if the whole output of the tier still exists."""
 
     def look(self) -> list[Missing]:
-        """Read what has come out since the last look, judge it, and return what is newly lost."""
+        """Read new output records, judge the input offsets, and return the newly lost records."""
         sooner = self._streams.bounds(self._topics).ends
-        bounds = self._streams.bounds(
-            self._topics
-        )  # only now: what a record before `sooner` claims lies before these ends
-        if not self._read and not any(
-            bounds.oldest.values()
-        ):  # the first look, and all that the tier ever put out is there
+        # read the ends a second time: records before `sooner` claim records before these ends
+        bounds = self._streams.bounds(self._topics)
+        if not self._read and not any(bounds.oldest.values()):
+            # the first check, and the tier's whole output still exists
             self._first = self._streams.bounds(self._inputs).oldest
             self._read = dict(bounds.oldest)
-        # output that was to be read is gone, or the tier writes other streams now
+        # unread output was deleted, or the tier now writes other streams
         fresh = not self._read or any(
             bounds.oldest.get(place, math.inf) > position for place, position in self._read.items()
         )
@@ -73,14 +78,14 @@ class StreamAudit:
         out: dict[str, list[int]] = {}
         safe, self._claimed = self._claimed, {}
         for seen in records:
-            if self._mine(seen):
+            if seen.out.tier == self._tier.name:  # other readers of an input use the same quarantine
                 out.setdefault(seen.out.partition, []).append(seen.out.offset)
                 _claim(safe if ends == bounds.ends and seen.is_before(sooner) else self._claimed, seen)
         for partition, offsets in out.items():
             if partition not in self._coverages:
                 remembered = self._before.pop(partition, None)
                 coverage = self._coverages[partition] = remembered or Coverage(0)
-                # of what a first look reads, a part may lie before what was read
+                # a first check may miss output records of earlier offsets
                 first = max(offsets) + 1 if fresh else min(*offsets, self._first.get(partition, offsets[0]))
                 if remembered is None:
                     coverage.begin(first)
@@ -90,7 +95,7 @@ class StreamAudit:
             for offset in offsets:
                 self._coverages[partition].add(offset)
         lost = [missing for partition, offset in safe.items() for missing in self._judge(partition, offset)]
-        self._leave_empty()
+        self._add_empty_offsets()
         self._read = dict(ends)
         self._book.save(
             self._tier.name,
@@ -100,7 +105,10 @@ class StreamAudit:
         return lost
 
     def _step(self, starts: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
-        """Return up to where to read: everything, or where much waits, what was put out within a minute of the oldest of it."""
+        """Return the offsets to read up to: the ends, or with a backlog, one step.
+
+        A step ends one minute after the oldest unread record.
+        """
         if sum(ends.values()) - sum(starts.values()) <= BACKLOG:
             return ends
         stamps = self._streams.times_at(
@@ -108,29 +116,25 @@ class StreamAudit:
         )
         until = self._streams.at(self._topics, min(stamps.values(), default=0) + STEP_MS, ends)
         step = {place: max(starts[place], until[place]) for place in ends}
-        return step if step != starts else ends  # clocks that were wrong put later records before these
+        return step if step != starts else ends  # a wrong clock stamped later records with earlier times
 
     def done(self) -> dict[str, int]:
-        """Return the offset of each input partition before which everything has come out or is told as lost."""
+        """Return, by input partition, the offset before which all records came out or are lost."""
         return {
             partition: coverage.judged for partition, coverage in (self._before | self._coverages).items()
         }
 
-    def _mine(self, seen: Seen) -> bool:
-        """A quarantine belongs to the stream, whoever of its readers found the record bad."""
-        return seen.out.tier == self._tier.name
-
     def _pass_over(self, partition: str, first: int) -> None:
-        """Go on from an offset where what came out before it can no longer be read, and say how many are not judged."""
+        """Continue at offset `first`, and log how many offsets before it are not judged."""
         coverage, before = self._coverages[partition], self._coverages[partition].unseen
         coverage.pass_over(first)
-        if (gone := coverage.unseen - before) > 0:
+        if (unseen := coverage.unseen - before) > 0:
             log.warning(
-                "what came out was gone before it was looked at: nobody knows whether records are lost; "
+                "output was deleted before the audit read it, so lost records would not be found; "
                 "give the streams a longer retention",
                 tier=self._tier.name,
                 partition=partition,
-                records=gone,
+                records=unseen,
                 before=first,
             )
 
@@ -143,12 +147,12 @@ class StreamAudit:
             return []
         missing = coverage.judge(safe)
         if missing:
-            held = self._streams.offsets_with_records(partition, missing[0], missing[-1] + 1)
-            told_lost = self._book.told(self._tier.name, partition)  # who skips what is gone tells it as lost
+            existing = self._streams.offsets_with_records(partition, missing[0], missing[-1] + 1)
+            reported = self._book.reported(self._tier.name, partition)  # such as skipped records
             missing = [
                 offset
                 for offset in missing
-                if offset in held and not any(offset in each for each in told_lost)
+                if offset in existing and not any(offset in offsets for offsets in reported)
             ]
         if not missing:
             return []
@@ -156,24 +160,27 @@ class StreamAudit:
             f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5]
         )
         sentence = (
-            f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {named}; "
-            f"they are still in the stream"
+            f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: "
+            f"offsets {named}; they are still in the stream"
         )
         return [Missing(f"{partition}:{missing[0]}", len(missing), sentence)]
 
-    def _leave_empty(self) -> None:
-        """Where nothing moves, do not wait for offsets that hold no record, as marks of transactions."""
-        before, self._stood = (
-            self._stood,
-            {partition: coverage.judged for partition, coverage in self._coverages.items()},
-        )
-        waiting = [partition for partition, judged in self._stood.items() if before.get(partition) == judged]
+    def _add_empty_offsets(self) -> None:
+        """In partitions without progress, treat offsets without a record as come out.
+
+        Markers of transactions, for example, have offsets and are no records.
+        """
+        before = self._judged_before
+        self._judged_before = {partition: coverage.judged for partition, coverage in self._coverages.items()}
+        waiting = [
+            partition for partition, judged in self._judged_before.items() if before.get(partition) == judged
+        ]
         ends = self._streams.bounds(self._inputs).ends if waiting else {}
         for partition in waiting:
-            first = self._stood[partition]
-            end = min(ends.get(partition, first), first + AT_ONCE)
+            first = self._judged_before[partition]
+            end = min(ends.get(partition, first), first + MAX_EMPTY)
             if first < end:
-                self._coverages[partition].leave(
+                self._coverages[partition].add_empty(
                     set(range(first, end)) - self._streams.offsets_with_records(partition, first, end)
                 )
 
@@ -191,7 +198,7 @@ class StreamAudit:
 
 
 def _claim(claims: dict[str, int], seen: Seen) -> None:
-    """Note the last offset of the input that is out by what a record tells."""
+    """Keep the last input offset that a record claims to be out, by partition."""
     if seen.out.acked is not None:
         claims[seen.out.partition] = max(seen.out.acked - 1, claims.get(seen.out.partition, -1))
 

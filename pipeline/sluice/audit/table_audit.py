@@ -1,8 +1,11 @@
-"""Audits a tier that fills a table: its batches follow on each other, they add up, and what they were given is in the table.
+"""The audit of a tier that writes a sink, by the tier's ledger.
 
-Of a tier with state the table has no row of a record's own: its batches are held against each other, and the last one against the table.
+Each batch must begin where the previous one ended, its counts must add up, and its records must be
+in the table. The table of a tier with state has no row for a single record: the audit compares its
+batches with each other, and the last batch with the table.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -19,14 +22,17 @@ from sluice_ops.model.status import Check
 log = structlog.get_logger()
 
 BATCHES = 30
-"""The most of one look, so that a backlog does not become one huge look."""
+"""The most batches of one check; a backlog takes several checks."""
 LEDGER = "ledger"
 ADDED = "added up"
-"""How much had been added up in the table at the last look."""
+"""The source name of a table's sum at the last check."""
 BY = "added up by"
-"""The last batch that had added to it then."""
-ASIDE_MS = 5 * 60_000
-"""Bad records are put aside within this time before their batch is in the ledger, however the clocks of Kafka and PostgreSQL differ."""
+"""The source name of the last batch in that sum."""
+QUARANTINE_MS = 5 * 60_000
+"""Bad records go to quarantine at most this long before their batch is in the ledger.
+
+The limit allows for different clocks of Kafka and PostgreSQL.
+"""
 
 
 ADDED_UP = (
@@ -34,12 +40,15 @@ ADDED_UP = (
     " (SELECT coalesce(sum(rows_out), 0)::bigint FROM ledger WHERE tier = %(tier)s AND batch > %(before)s)"
     " FROM added_up WHERE name = %(table)s"
 )
-"""One statement, so that the table and the ledger are those of one commit. Rows that were folded lie before the last look."""
+"""One statement, so that the sum and the ledger belong to one commit.
+
+Folded rows lie before the last check.
+"""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One batch as the ledger has it."""
+    """One batch of the ledger."""
 
     batch: int
     begins: dict[str, int]
@@ -49,27 +58,30 @@ class Entry:
     filtered: int
     quarantined: int
     at: float
-    """When it was written. Unit: epoch seconds."""
+    """The time of the write. Unit: epoch seconds."""
     replay: int | None = None
-    """The replay whose records these are: it begins and ends where the one before it ended."""
+    """The number of the replay that wrote the batch.
+
+    Such a batch begins and ends where the batch before it ended.
+    """
 
     @property
     def read(self) -> int:
-        """How many records it was given."""
+        """The number of offsets in the batch."""
         return sum(end - self.begins.get(partition, 0) for partition, end in self.ends.items())
 
     @property
     def first(self) -> str:
-        """Name a place where it begins."""
+        """A place where the batch begins."""
         partition = next(iter(self.ends))
         return f"{partition}:{self.begins.get(partition, 0)}"
 
 
 class TableAudit:
-    """One tier."""
+    """The audit of one tier that writes a sink."""
 
     def __init__(self, tier: Tier, streams: Streams, book: Book) -> None:
-        """Go on from what the book remembers; without a page, begin with the first batch of the ledger."""
+        """Continue from the book, or start at the first batch of the ledger."""
         self._tier = tier
         self._streams = streams
         self._book = book
@@ -77,70 +89,72 @@ class TableAudit:
         self._page.checked = _checked(tier.sink)
 
     def look(self) -> list[Missing]:
-        """Judge the batches since the last look, and return what is newly lost."""
+        """Check the batches since the last check, and return the newly lost records."""
         newest = (
             self._book.open()
             .execute("SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %s", (self._tier.name,))
             .fetchone()
         )
         last = -1 if newest is None else int(newest[0])
-        if last < self._page.read.setdefault(
-            LEDGER, -1
-        ):  # a person has deleted its rows, and the numbers begin again
+        if last < self._page.read.setdefault(LEDGER, -1):
+            # a person deleted the tier's rows, and the numbers start again
             self._page.read[LEDGER] = -1
         rows = self._book.open().execute(
-            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8, replay FROM ledger"
+            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined,"
+            " extract(epoch from at)::float8, replay FROM ledger"
             " WHERE tier = %s AND batch > %s ORDER BY batch LIMIT %s",
             (self._tier.name, self._page.read[LEDGER], BATCHES),
         )
         entries = [Entry(*row) for row in rows.fetchall()]
         lost = [missing for entry in entries for missing in self._follow(entry)]
         if entries:
-            lost += self._look_up(entries)
+            lost += self._compare_with_table(entries)
             self._page.read[LEDGER] = entries[-1].batch
         if isinstance(self._tier.sink, Totals) and self._tier.sink.counted:
-            lost += self._add_up(self._tier.sink, entries)
+            lost += self._compare_sums(self._tier.sink, entries)
         self._book.save(self._tier.name, self._page, lost)
         return lost
 
     def done(self) -> dict[str, int]:
-        """Return where the last batch ended that was looked at."""
+        """Return, by input partition, the end of the last checked batch."""
         return {partition: line.judged for partition, line in self._page.lines.items()}
 
     def _follow(self, entry: Entry) -> list[Missing]:
-        """Hold a batch against the one before it, and against itself."""
+        """Compare a batch with the batch before it, and its counts with each other."""
         tier, lost = self._tier.name, []
         for partition, end in entry.ends.items():
             begin = entry.begins.get(partition, 0)
             line = self._page.lines.setdefault(partition, Line(begin, since=begin))
             if begin > line.judged:
                 sentence = (
-                    f"batch {entry.batch} of {tier} begins with offset {begin} of {partition}, the one before it ended at {line.judged}: "
-                    f"{begin - line.judged} records were skipped; {self._still_there(partition, line.judged)}"
+                    f"batch {entry.batch} of {tier} begins with offset {begin} of {partition}, "
+                    f"the batch before it ended at {line.judged}: {begin - line.judged} records were "
+                    f"skipped; {self._availability(partition, line.judged)}"
                 )
                 lost.append(Missing(f"{partition}:{line.judged}", begin - line.judged, sentence))
             line.again += max(0, line.judged - begin)
             line.once += max(0, end - max(begin, line.judged))
-            line.judged = end  # also where a person has had the tier begin anew, with less
-        if entry.filtered and not self._tier.filters and (nowhere := entry.filtered - self._empty(entry)) > 0:
+            line.judged = end  # may go back: a person restarted the tier at earlier offsets
+        if entry.filtered and not self._tier.filters and (count := entry.filtered - self._empty(entry)) > 0:
             sentence = (
-                f"batch {entry.batch} of {tier} was given {entry.rows_in} records and {nowhere} of them went nowhere, between "
-                f"{entry.begins} and {entry.ends}; if its transform leaves records out on purpose, say so with filters=True"
+                f"batch {entry.batch} of {tier} read {entry.rows_in} records, and {count} of them went "
+                f"nowhere, between {entry.begins} and {entry.ends}; "
+                "if the transform leaves records out on purpose, set filters=True"
             )
-            lost.append(Missing(entry.first, nowhere, sentence))
+            lost.append(Missing(entry.first, count, sentence))
         return lost
 
-    def _still_there(self, partition: str, first: int) -> str:
-        """Say whether what was skipped can be had again."""
+    def _availability(self, partition: str, first: int) -> str:
+        """Return which of the skipped records, from offset `first` on, the stream still has."""
         oldest = self._streams.bounds([topic_and_number(partition)[0]]).oldest.get(partition, 0)
         return (
             "they are still in the stream"
             if first >= oldest
-            else f"of those, the stream holds what is from offset {oldest} on"
+            else f"the stream still has those from offset {oldest} on"
         )
 
     def _empty(self, entry: Entry) -> int:
-        """Count the offsets of a batch that hold no record: the ledger knows offsets only."""
+        """Return how many offsets of a batch hold no record; the ledger counts offsets only."""
         spans = {partition: (entry.begins.get(partition, 0), end) for partition, end in entry.ends.items()}
         return sum(
             end - begin - len(self._streams.offsets_with_records(partition, begin, end))
@@ -148,84 +162,97 @@ class TableAudit:
             if begin < end
         )
 
-    def _look_up(self, entries: list[Entry]) -> list[Missing]:
-        """Look into the table itself: each record that was given is there."""
+    def _compare_with_table(self, entries: list[Entry]) -> list[Missing]:
+        """Compare batches with the rows of the table, and return the lost records."""
         table = self._tier.sink
         if isinstance(table, Latest):
-            return self._newest(sql.Identifier(table.name))
+            return self._check_last_batch(sql.Identifier(table.name))
         if not isinstance(table, Once):
             return []
         name = sql.Identifier(table.name)
         replays = [entry for entry in entries if entry.replay is not None]
-        lost = self._count(replays, name) if replays else []
+        lost = self._compare_counts(replays, name) if replays else []
         own = [entry for entry in entries if entry.replay is None]
-        return lost + (self._compare(own, table) if own else [])
+        return lost + (self._compare_records(own, table) if own else [])
 
-    def _compare(self, entries: list[Entry], table: Once) -> list[Missing]:
-        """Hold what these batches were given against the table."""
+    def _compare_records(self, entries: list[Entry], table: Once) -> list[Missing]:
+        """Return the records that these batches read and that are not in the table."""
         name = sql.Identifier(table.name)
         if any(entry.rows_in > entry.read for entry in entries):
-            return self._count(entries, name)
-        given = self._given(entries)
-        self._pass_over(entries)
-        missing = self._absent(given, name)
+            return self._compare_counts(entries, name)
+        places = self._origins(entries)
+        self._count_unseen(entries)
+        missing = self._absent(places, name)
         if missing and any(entry.quarantined for entry in entries):
-            missing -= self._aside(entries)
+            missing -= self._quarantined(entries)
         count = len(missing) - sum(entry.filtered for entry in entries)
         if count <= 0:
             return []
-        first = min((given[origin] for origin in missing), key=_place)
-        where = f"in batches {entries[0].batch} to {entries[-1].batch}"
-        sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
-        return [Missing(first, count, f"{sentence}; the first may be {first}; they are still in the stream")]
+        first = min((places[origin] for origin in missing), key=_place)
+        sentence = (
+            f"{count} records that {self._tier.name} read in batches {entries[0].batch} to "
+            f"{entries[-1].batch} are not in {table.name}; the first may be {first}; "
+            "they are still in the stream"
+        )
+        return [Missing(first, count, sentence)]
 
-    def _pass_over(self, entries: list[Entry]) -> None:
-        """Count and say what was no longer in the input when it was read here: of that nobody knows."""
+    def _count_unseen(self, entries: list[Entry]) -> None:
+        """Count and log input records that were deleted before the audit could read them."""
         if self._tier.inputs[0].columns is None:
-            return  # the names are made of places, and nothing was read
+            return  # origins follow from the offsets, so the audit reads no records
         oldest = self._streams.bounds([stream.name for stream in self._tier.inputs]).oldest
         for entry in entries:
             for partition, end in entry.ends.items():
                 first = entry.begins.get(partition, 0)
-                gone = min(end, oldest.get(partition, first)) - first
-                if gone <= 0:
+                unseen = min(end, oldest.get(partition, first)) - first
+                if unseen <= 0:
                     continue
-                self._page.lines[partition].unseen += gone
+                self._page.lines[partition].unseen += unseen
                 log.warning(
-                    "what a batch was given was gone before it was looked for in the table: nobody knows whether records are lost; "
-                    "give the stream a longer retention",
+                    "input of a batch was deleted before the audit read it, so lost records would not be "
+                    "found; give the stream a longer retention",
                     tier=self._tier.name,
                     batch=entry.batch,
                     partition=partition,
-                    records=gone,
-                    before=first + gone,
+                    records=unseen,
+                    before=first + unseen,
                 )
 
-    def _newest(self, table: sql.Identifier) -> list[Missing]:
-        """Of a tier with state, hold the last batch against itself and the table, where nothing has taken its rows' place yet."""
+    def _check_last_batch(self, table: sql.Identifier) -> list[Missing]:
+        """Check the last batch of a tier with state: its counts, and its rows in the table.
+
+        Later batches replace rows, so the audit cannot compare earlier batches with the table.
+        """
         query = sql.SQL(
-            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8, late, written,"
-            " (SELECT count(*) FROM {} AS rows WHERE rows.batch = ledger.batch) FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1"
+            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined,"
+            " extract(epoch from at)::float8, late, written,"
+            " (SELECT count(*) FROM {} AS rows WHERE rows.batch = ledger.batch)"
+            " FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1"
         ).format(table)
         newest = self._book.open().execute(query, (self._tier.name,)).fetchone()
         if newest is None:
             return []
-        *row, late, written, there = newest
+        *row, late, written, in_table = newest
         entry, lost = Entry(*row), list[Missing]()
-        if there < written:
+        if in_table < written:
             sentence = (
-                f"batch {entry.batch} of {self._tier.name} wrote {written} rows, and {there} are in the table"
+                f"batch {entry.batch} of {self._tier.name} wrote {written} rows, "
+                f"and {in_table} are in the table"
             )
-            lost.append(Missing(entry.first, written - there, sentence))
+            lost.append(Missing(entry.first, written - in_table, sentence))
         if late < 0:
-            sentence = f"the state of {self._tier.name} has taken in {-late} records more than batch {entry.batch} was given"
+            sentence = (
+                f"the state of {self._tier.name} has absorbed {-late} records more "
+                f"than batch {entry.batch} read"
+            )
             lost.append(Missing(entry.first, -late, sentence))
         return lost
 
-    def _add_up(self, table: Totals, entries: list[Entry]) -> list[Missing]:
-        """Hold what has been added up since the last look against the rows of the batches since then, both as of one moment.
+    def _compare_sums(self, table: Totals, entries: list[Entry]) -> list[Missing]:
+        """Compare the growth of a table's sum since the last check with the rows of later batches.
 
-        What was there before, was settled, or a person takes out with its key is not concerned.
+        Both numbers belong to one commit. Earlier sums, settled losses and keys that a person
+        deletes do not matter.
         """
         tier, read = self._tier.name, self._page.read
         before = read.get(BY, -1)
@@ -235,16 +262,18 @@ class TableAudit:
             .fetchone()
         )
         self._page.checked = Check.BATCHES if totals is None else Check.SUMS
-        if totals is None:  # it is not published yet that it is to be noted
+        if totals is None:  # publishing has not created the sum yet
             return []
         added, last, wrote = totals
         grown = added - read.get(ADDED, added)
-        is_comparable = (
-            BY in read and last >= before
-        )  # else a person has deleted its rows, and the numbers begin again
+        # with a smaller `last`, a person deleted the tier's rows, and the numbers start again
+        is_comparable = BY in read and last >= before
         if BY not in read and last >= 0:
             for line in self._page.lines.values():
-                line.partial = f"{' + '.join(table.counted)} is compared from batch {last + 1} on, which followed the first look"
+                line.partial = (
+                    f"{' + '.join(table.counted)} is compared from batch {last + 1} on, "
+                    "the first one after the first check"
+                )
         read[ADDED], read[BY] = added, last
         if not is_comparable or grown == wrote:
             return []
@@ -258,38 +287,47 @@ class TableAudit:
             if last > before
             else f"no batch of {tier} wrote rows"
         )
-        what = f"{batches}, and {' + '.join(table.counted)} of {table.name} grew by {grown}"
-        why = "rows are missing" if grown < wrote else "rows were counted twice"
-        return [Missing(place, abs(wrote - grown), f"{what}: {why}, or somebody has changed it by hand")]
+        sums = f"{' + '.join(table.counted)} of {table.name} grew by {grown}"
+        cause = "rows are missing" if grown < wrote else "rows were counted twice"
+        sentence = f"{batches}, and {sums}: {cause}, or a person changed the table"
+        return [Missing(place, abs(wrote - grown), sentence)]
 
-    def _absent(self, given: dict[str, str], table: sql.Identifier) -> set[str]:
+    def _absent(self, origins_read: Iterable[str], table: sql.Identifier) -> set[str]:
+        """Return the origins that are not in the table."""
         query = sql.SQL(
-            "SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)"
+            "SELECT expected FROM unnest(%s::text[]) AS expected"
+            " WHERE NOT EXISTS (SELECT FROM {} WHERE origin = expected)"
         ).format(table)
-        return {row[0] for row in self._book.open().execute(query, (list(given),)).fetchall()}
+        return {row[0] for row in self._book.open().execute(query, (list(origins_read),)).fetchall()}
 
-    def _aside(self, entries: list[Entry]) -> set[str]:
-        """Return the origins of the records that the tier has put into quarantine around these batches."""
+    def _quarantined(self, entries: list[Entry]) -> set[str]:
+        """Return the origins of records that the tier put into quarantine around these batches."""
         topics = [stream.quarantine for stream in self._tier.inputs]
-        since = int(entries[0].at * 1000) - ASIDE_MS
-        put = self._streams.since(topics, self._streams.bounds(topics).ends, since)
-        return {seen.origin for seen in put if seen.out.tier == self._tier.name}
+        since = int(entries[0].at * 1000) - QUARANTINE_MS
+        records = self._streams.since(topics, self._streams.bounds(topics).ends, since)
+        return {seen.origin for seen in records if seen.out.tier == self._tier.name}
 
-    def _count(self, entries: list[Entry], name: sql.Identifier) -> list[Missing]:
-        """Where one record becomes several rows, the table has no row of the record's own name: count the rows of each batch."""
+    def _compare_counts(self, entries: list[Entry], name: sql.Identifier) -> list[Missing]:
+        """Compare the number of rows of each batch with the table.
+
+        If one record becomes several rows, no row has the record's own origin.
+        """
         counts = sql.SQL(
             "SELECT batch, count(*) FROM {} WHERE batch BETWEEN %s AND %s GROUP BY batch"
         ).format(name)
         counted = dict(self._book.open().execute(counts, (entries[0].batch, entries[-1].batch)).fetchall())
         lost = []
         for entry in entries:
-            if (there := counted.get(entry.batch, 0)) < entry.rows_out:
-                sentence = f"batch {entry.batch} of {self._tier.name} wrote {entry.rows_out} rows, and {there} are in the table"
-                lost.append(Missing(entry.first, entry.rows_out - there, sentence))
+            if (in_table := counted.get(entry.batch, 0)) < entry.rows_out:
+                sentence = (
+                    f"batch {entry.batch} of {self._tier.name} wrote {entry.rows_out} rows, "
+                    f"and {in_table} are in the table"
+                )
+                lost.append(Missing(entry.first, entry.rows_out - in_table, sentence))
         return lost
 
-    def _given(self, entries: list[Entry]) -> dict[str, str]:
-        """Return the origin of each record that these batches were given, and where it was read."""
+    def _origins(self, entries: list[Entry]) -> dict[str, str]:
+        """Return the origin of each record that these batches read, with the record's place."""
         inputs = [stream.name for stream in self._tier.inputs]
         spans = [
             (partition, entry.begins.get(partition, 0), end)
@@ -313,7 +351,10 @@ class TableAudit:
 
 
 def _checked(sink: Sink | None) -> Check:
-    """Tell what can be looked at: a service's rows cannot be, nor those that were added up, but for how much that is."""
+    """Return what the audit can check in a sink.
+
+    The audit cannot read a service's rows, and knows only the sum of rows that were added up.
+    """
     if isinstance(sink, Once):
         return Check.RECORDS
     return Check.LAST if isinstance(sink, Latest) else Check.BATCHES

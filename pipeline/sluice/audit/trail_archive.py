@@ -1,6 +1,6 @@
-"""The trail in PostgreSQL: the audit moves entries there from the channel, and nothing of it is ever changed.
+"""The trail in PostgreSQL: the audit moves entries from the channel to the table.
 
-Entries are kept for two years (`sluice.audit.retention`).
+No row is ever changed. The table keeps entries for two years (`sluice.audit.retention`).
 """
 
 import psycopg
@@ -12,8 +12,9 @@ from sluice_ops.model import paths
 
 STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
     sql.SQL(
-        "CREATE TABLE IF NOT EXISTS trail (role text, name text, at timestamptz NOT NULL, by text NOT NULL, layer text, what text NOT NULL,"
-        " change text, outcome text NOT NULL, sentence text NOT NULL, PRIMARY KEY (role, name))"
+        "CREATE TABLE IF NOT EXISTS trail (role text, name text, at timestamptz NOT NULL, by text NOT "
+        "NULL, layer text, what text NOT NULL, change text, outcome text NOT NULL, sentence text NOT NULL, "
+        "PRIMARY KEY (role, name))"
     ),
     index("trail_at", "trail", "(at)"),
     sql.SQL(
@@ -33,7 +34,10 @@ _ADD = (
 
 
 def move(channel: Channel, connection: "psycopg.Connection[object]") -> int:
-    """Move what waits in the channel; return how many entries. A crash in between moves one again, which changes nothing."""
+    """Move the entries that wait in the channel; return their number.
+
+    After a crash, an entry may be inserted a second time, which has no effect.
+    """
     waiting = trail_queue.queued(channel)
     for role, name, entry in waiting:
         values = (

@@ -50,14 +50,14 @@ class Gap:
     place: str
     begin: int
     end: int
-    anew: bool = False
+    replaced: bool = False
     """True if the stream was recreated or cut back.
 
     An unknown number of records from offset `begin` on is then gone.
     """
 
     def __str__(self) -> str:
-        if self.anew:
+        if self.replaced:
             return (
                 f"{self.place} was recreated or cut back: the old records after offset "
                 f"{self.begin - 1} are gone, and their number is unknown"
@@ -142,18 +142,20 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                 last = ledger.last()
                 done = {} if last is None else last.ends
                 recreated = [] if last is None else changed(of_positions(last.ends, last.streams), ids)
-                anew = {place for place in done if topic_and_number(place)[0] in recreated}
+                replaced = {place for place in done if topic_and_number(place)[0] in recreated}
                 if last is not None:
-                    anew |= _cut(
-                        {place: end for place, end in done.items() if place not in anew},
+                    replaced |= _cut(
+                        {place: end for place, end in done.items() if place not in replaced},
                         last.epochs,
                         identities,
                     )
-                if anew and tier.inputs[0].columns is None:
-                    raise SkipError(_of_outside(sorted({topic_and_number(place)[0] for place in anew})))
-                skipped = [Gap(place, end, end, anew=True) for place, end in done.items() if place in anew]
+                if replaced and tier.inputs[0].columns is None:
+                    raise SkipError(_of_outside(sorted({topic_and_number(place)[0] for place in replaced})))
+                skipped = [
+                    Gap(place, end, end, replaced=True) for place, end in done.items() if place in replaced
+                ]
                 skipped += gaps(
-                    {place: end for place, end in done.items() if place not in anew}, inputs.oldest
+                    {place: end for place, end in done.items() if place not in replaced}, inputs.oldest
                 )
                 if skipped and not dry_run:
                     # the next batch shows the audit which offsets were left out

@@ -94,12 +94,12 @@ def audit(expired: Expired) -> TableAudit:
 @pytest.mark.parametrize("gone", [0, 1, 40])
 def test_remaining_records_are_audited_and_the_rest_is_declared_unread(expired: Expired, gone: int) -> None:
     looked, first = audit(expired), expired.oldest - gone
-    (missing,) = looked._look_up(
+    (missing,) = looked._compare_with_table(
         [Entry(1, {PLACE: first}, {PLACE: COUNT}, COUNT - first, COUNT - first, 0, 0, 0.0)]
     )
     assert (missing.records, missing.place) == (1, "out/0:250")
     assert looked._page.lines[PLACE].unseen == gone
-    assert looked._look_up([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], (
+    assert looked._compare_with_table([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], (
         "nobody knows of a loss"
     )
     assert looked._page.lines[PLACE].unseen == gone + 20

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sluice.api.declarations import Stream, Tier
 from sluice.audit.__main__ import Auditor
-from sluice.audit.frontier import MOST_MARKS, Frontier
+from sluice.audit.frontier import MAX_MARKS, Frontier
 from sluice_ops.model.tier import Kind
 
 PARTITIONS = ("in/0", "in/1")
@@ -45,13 +45,13 @@ def test_nothing_that_arrived_before_it_is_missing(steps: list[tuple[str, str]])
 
 def test_a_tier_that_is_behind_collects_no_end_of_marks() -> None:
     frontier = Frontier()
-    for moment in range(10 * MOST_MARKS):
+    for moment in range(10 * MAX_MARKS):
         frontier.mark(moment, {"in/0": moment})
-    frontier.passed({"in/0": 5 * MOST_MARKS})
-    assert frontier.complete == MOST_MARKS - 1
-    frontier.mark(20 * MOST_MARKS, {"in/0": 10 * MOST_MARKS})
-    frontier.passed({"in/0": 10 * MOST_MARKS})
-    assert frontier.complete == 20 * MOST_MARKS
+    frontier.passed({"in/0": 5 * MAX_MARKS})
+    assert frontier.complete == MAX_MARKS - 1
+    frontier.mark(20 * MAX_MARKS, {"in/0": 10 * MAX_MARKS})
+    frontier.passed({"in/0": 10 * MAX_MARKS})
+    assert frontier.complete == 20 * MAX_MARKS
 
 
 def complete(*tiers: Tier) -> dict[str, float | None]:
