@@ -128,7 +128,7 @@ def test_a_port_that_is_taken_is_said_and_the_process_goes_on(channel: Session) 
         taken = DRIVER.model_copy(update={"address": f"127.0.0.1:{other.getsockname()[1]}"})
         metrics_server.serve(cast("Any", channel), taken, driver_metrics())
         until(lambda: logs)
-    assert logs[0]["event"] == "figures are not served; everything else goes on"
+    assert logs[0]["event"] == "the metrics server cannot start; the process continues without metrics"
     assert logs[0]["address"] == taken.address
     assert channel.number == 0
 

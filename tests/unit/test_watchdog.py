@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_ops.process import watchdog as module
-from sluice_ops.process.watchdog import HUNG, Limits, LoopSample, Stall, Watchdog, is_in
+from sluice_ops.process.watchdog import HUNG, LoopLimits, LoopSample, Stall, Watchdog, is_in
 
-LIMITS = Limits(busy=60.0, idle=6.0)
+LIMITS = LoopLimits(busy=60.0, idle=6.0)
 PASSED = st.floats(0.0, 100_000.0)
 """From one look to the next: also a machine that was suspended for a day."""
 SIGHTS = st.builds(
@@ -75,9 +75,9 @@ def test_a_few_late_looks_end_nothing(passed: list[float]) -> None:
 WATCHED = """
 import sys, threading, time
 from sluice_ops.process import watchdog
-from sluice_ops.process.watchdog import Limits, Watchdog
+from sluice_ops.process.watchdog import LoopLimits, Watchdog
 watchdog.EVERY_SECONDS = 0.02
-dog = Watchdog("loop of a test", Limits(busy=2.0, idle=0.5), ("serving",), ("called",), lambda: print("gives up", flush=True))
+dog = Watchdog("loop of a test", LoopLimits(busy=2.0, idle=0.5), ("serving",), ("called",), lambda: print("gives up", flush=True))
 dog.start()
 lock = threading.Lock()
 lock.acquire()
@@ -137,7 +137,7 @@ def test_a_process_whose_loop_hangs_ends_itself(body: str, code: int) -> None:
         assert "gives up" in done.stdout
         last = done.stderr.splitlines()[-1]
         assert re.match(
-            r"hung since \d\d:\d\d:\d\d UTC: the working loop of the loop of a test has made no turn for ",
+            r"hung since \d\d:\d\d:\d\d UTC: the working loop of the loop of a test has made no progress for ",
             last,
         )
         assert "Thread" in done.stderr, "where each thread stood"
@@ -149,7 +149,7 @@ def test_a_thread_that_has_ended_waits_for_nothing() -> None:
 
 def test_a_stopped_watchdog_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVERY_SECONDS", 0.01)
-    dog = Watchdog("test", Limits(busy=0.2, idle=0.2))
+    dog = Watchdog("test", LoopLimits(busy=0.2, idle=0.2))
     loop = threading.Thread(target=dog.start)
     loop.start()
     dog.stop()

@@ -22,7 +22,7 @@ from sluice_ops.agent.watch.neighbours import Neighbours
 from sluice_ops.channel.client import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model.assignment import Assignment, Observed
 from sluice_ops.process.durations import TimestampAges
-from sluice_ops.process.watchdog import Limits, Watchdog
+from sluice_ops.process.watchdog import LoopLimits, Watchdog
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ AWAY_ROUND_SECONDS = 1.0
 """The longest sleep between two rounds of an agent that is not registered."""
 TROUBLE_SECONDS = 2.0
 """How long after a failed action the agent retries it."""
-HANGS = Limits(busy=60.0, idle=10.0)
+HANGS = LoopLimits(busy=60.0, idle=10.0)
 """How long a round may take before the watchdog ends the agent.
 
 A round may wait for disks and for commands that it runs. A thread that only sleeps for 10 s will

@@ -1,1 +1,4 @@
-"""Hosts that come and go: EC2, and the runner that plays its machines on one machine."""
+"""Burst hosts: EC2 instances that the CLI and runbooks launch and terminate.
+
+Start with `ec2`. `burst_hosts` tells how many instances a burst needs, and which tiers use them.
+"""

@@ -1,6 +1,7 @@
-"""Burst hosts on EC2: launch, list, terminate. Called by the CLI and by Airflow's runbooks; each call can be repeated.
+"""Launch, list and terminate burst hosts on EC2.
 
-`endpoints.ec2` says where EC2 is; None is the cloud's own. Instances of this installation are told apart by their tags.
+The CLI and Airflow's runbooks call this module. Each call can be repeated. `endpoints.ec2` is the
+address of EC2; None means the cloud's own endpoint. A tag marks the instances of this installation.
 """
 
 import hashlib
@@ -20,62 +21,70 @@ from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.site import endpoints, site_file
 
 TAG_HOST = "sluice-host"
-"""Marks an instance as ours; the value is the installation's chroot, so that two pipelines in one account do not meet."""
+"""The tag of this installation's instances.
+
+Its value is the installation's chroot, so that two pipelines in one account have different tags.
+"""
 TAG_TOKEN = "sluice-token"  # noqa: S105 - the name of a tag
-"""Which change launched it."""
+"""The tag with the change that launched the instance."""
 GONE = frozenset({"shutting-down", "terminated"})
+"""States of instances that end or have ended."""
 ID_DIGITS = 8
+"""How many digits of an instance's id are in its host's name."""
 MOST_SECONDS = 20
+"""How long EC2 may take to answer."""
 
 
 class CloudError(Exception):
-    """EC2 refused; the message says what and what to do."""
+    """EC2 refused a request; the message has EC2's reason."""
 
 
 class CloudAwayError(CloudError, ConnectionError):
-    """EC2 does not answer: try again later."""
+    """EC2 does not answer. Temporary: retry later."""
 
 
 class QuotaError(CloudError):
-    """More instances than the site allows."""
+    """The launch would exceed `ec2.max_instances`."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """One instance that is there."""
+    """One instance that runs, or will run."""
 
     id: str
     state: str
     token: str
-    """The change that launched it."""
+    """The change that launched the instance."""
     address: str
 
     @property
     def host(self) -> HostName:
-        """The host that its agent registers."""
+        """The name under which its agent registers."""
         return host_of(self.id)
 
 
 def host_of(instance: str) -> HostName:
-    """Name the host of an instance."""
+    """Return the host name of an instance, such as `ec2-0a1b2c3d`."""
     return HostName(f"{BURST_ZONE}-{instance[-ID_DIGITS:]}")
 
 
 def launch(token: str, count: int) -> list[str]:
-    """Have `count` instances for this token, and return their ids: a second call finds those of the first.
+    """Launch the missing ones of `count` instances for a token, and return the ids of all.
 
-    EC2 gives all that are missing or none, so nothing is left over when it has too few.
+    A second call finds the instances of the first call. EC2 launches all missing instances or none.
+    Raise QuotaError if the site's limit would be exceeded.
     """
     config = _config()
-    there = instances()
-    mine = [instance.id for instance in there if instance.token == token]
-    missing = count - len(mine)
+    existing = instances()
+    launched = [instance.id for instance in existing if instance.token == token]
+    missing = count - len(launched)
     if missing <= 0:
-        return mine[:count]
-    if len(there) + missing > config.max_instances:
+        return launched[:count]
+    if len(existing) + missing > config.max_instances:
         message = (
-            f"{missing} more instances make {len(there) + missing}, and ec2.max_instances is {config.max_instances}: "
-            "leave those that are there first, or raise it in the site file"
+            f"{missing} more instances would make {len(existing) + missing}, "
+            f"but ec2.max_instances is {config.max_instances}: "
+            "terminate instances first (sluice leave), or raise ec2.max_instances in the site file"
         )
         raise QuotaError(message)
     with _ec2() as client:
@@ -84,7 +93,7 @@ def launch(token: str, count: int) -> list[str]:
             InstanceType=config.instance_type,
             MinCount=missing,
             MaxCount=missing,
-            ClientToken=hashlib.sha256(f"{_installation()}/{token}/{len(mine)}".encode()).hexdigest(),
+            ClientToken=hashlib.sha256(f"{_installation()}/{token}/{len(launched)}".encode()).hexdigest(),
             UserData=user_data(config),
             TagSpecifications=[
                 {
@@ -93,35 +102,37 @@ def launch(token: str, count: int) -> list[str]:
                 }
             ],
         )
-    return mine + [each["InstanceId"] for each in answer["Instances"]]
+    return launched + [instance["InstanceId"] for instance in answer["Instances"]]
 
 
 def instances() -> list[Instance]:
-    """Return this installation's instances that are there or coming."""
-    ours = [{"Name": f"tag:{TAG_HOST}", "Values": [_installation()]}]
+    """Return this installation's instances, without those that end or have ended."""
+    tag_filter = [{"Name": f"tag:{TAG_HOST}", "Values": [_installation()]}]
     with _ec2() as client:
-        pages = client.get_paginator("describe_instances").paginate(Filters=ours)
-        found = [
-            each
+        pages = client.get_paginator("describe_instances").paginate(Filters=tag_filter)
+        descriptions = [
+            description
             for page in pages
             for reservation in page["Reservations"]
-            for each in reservation["Instances"]
+            for description in reservation["Instances"]
         ]
-    return [_instance(each) for each in found if each["State"]["Name"] not in GONE]
+    return [
+        _instance(description) for description in descriptions if description["State"]["Name"] not in GONE
+    ]
 
 
 def terminate(ids: Iterable[str]) -> None:
-    """Terminate; what is gone already is fine."""
-    wanted = set(ids) & {instance.id for instance in instances()}
-    if wanted:
+    """Terminate instances; ids of ended or foreign instances are ignored."""
+    existing = set(ids) & {instance.id for instance in instances()}
+    if existing:
         with _ec2() as client:
-            client.terminate_instances(InstanceIds=sorted(wanted))
+            client.terminate_instances(InstanceIds=sorted(existing))
 
 
 def user_data(config: site_file.Ec2Config) -> str:
-    """Return what an instance runs at its first boot: its agent, kept up by systemd.
+    """Return the script of an instance's first boot, which has systemd run the agent.
 
-    The image holds the project in /opt/sluice, and endpoints.json and site.yaml in /etc/sluice.
+    The image has the project in /opt/sluice, and endpoints.json and site.yaml in /etc/sluice.
     """
     return f"""#!/bin/bash -e
 token=$(curl -sfX PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)
@@ -129,18 +140,19 @@ about() {{ curl -sf -H "X-aws-ec2-metadata-token: $token" "http://169.254.169.25
 id=$(about instance-id)
 systemd-run --unit sluice-agent --property Restart=always --setenv SLUICE_HOME=/var/lib/sluice \\
   --setenv SLUICE_ENDPOINTS=/etc/sluice/endpoints.json --setenv SLUICE_SITE=/etc/sluice/site.yaml \\
-  /opt/sluice/.venv/bin/python -m sluice_ops.agent --host "{BURST_ZONE}-${{id: -{ID_DIGITS}}}" --address "$(about local-ipv4)" \\
+  /opt/sluice/.venv/bin/python -m sluice_ops.agent --host "{BURST_ZONE}-${{id: -{ID_DIGITS}}}" \\
+  --address "$(about local-ipv4)" \\
   --zone {BURST_ZONE} --cpu {config.capacity.cpu:g} --memory {config.capacity.memory}m
 """
 
 
-def _instance(found: dict[str, Any]) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+def _instance(description: dict[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in description.get("Tags", ())}
     return Instance(
-        found["InstanceId"],
-        found["State"]["Name"],
+        description["InstanceId"],
+        description["State"]["Name"],
         tags.get(TAG_TOKEN, ""),
-        found.get("PrivateIpAddress", ""),
+        description.get("PrivateIpAddress", ""),
     )
 
 
@@ -154,9 +166,9 @@ def _config() -> site_file.Ec2Config:
 
 @contextmanager
 def _ec2() -> Iterator[Any]:
-    """Give a client; what goes wrong becomes a message."""
+    """Yield a client of EC2; raise its errors as CloudError or CloudAwayError."""
     url = endpoints.load().ec2
-    where = url or "the cloud's own endpoint"
+    endpoint = url or "the cloud's own endpoint"
     embedded: dict[str, Any] = (
         {} if url is None else {"aws_access_key_id": "embedded", "aws_secret_access_key": "embedded"}
     )
@@ -166,12 +178,15 @@ def _ec2() -> Iterator[Any]:
     try:
         yield boto3.client("ec2", endpoint_url=url, region_name=_config().region, config=options, **embedded)
     except (EndpointConnectionError, HTTPClientError) as error:
-        message = f"EC2 at {where} does not answer: {error}"
+        message = f"EC2 at {endpoint} does not answer: {error}"
         raise CloudAwayError(message) from error
     except ClientError as error:
         reason = error.response.get("Error", {})
-        message = f"EC2 at {where} refused: {reason.get('Code')}: {reason.get('Message')}"
+        message = f"EC2 at {endpoint} refused the request: {reason.get('Code')}: {reason.get('Message')}"
         raise CloudError(message) from error
     except BotoCoreError as error:
-        message = f"EC2 at {where} cannot be asked: {error}. Check the `ec2` keys of the site file and the credentials"
+        message = (
+            f"no request can be sent to EC2 at {endpoint}: {error}. "
+            "Check the `ec2` keys of the site file, and the AWS credentials"
+        )
         raise CloudError(message) from error

@@ -40,7 +40,7 @@ from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.process.durations import TimestampAges
-from sluice_ops.process.watchdog import Limits, Watchdog
+from sluice_ops.process.watchdog import LoopLimits, Watchdog
 from sluice_ops.snapshot.mirror import Mirror
 from sluice_ops.snapshot.stamps import stamps
 from sluice_ops.snapshot.view import MENDED_BY, View, look, rests_on
@@ -75,7 +75,7 @@ Another controller, perhaps of another version, can become leader in this time.
 PRUNE_SECONDS = 60.0
 ERROR_CHARACTERS = 300
 """How much of an unexpected error the status shows, on one line. The log has the full error."""
-HANGS = Limits(busy=120.0, idle=6.0)
+HANGS = LoopLimits(busy=120.0, idle=6.0)
 """How long the main loop may make no turn before the watchdog ends the session.
 
 A pass over ten thousand hosts runs for seconds. A thread that only sleeps outside ZooKeeper's

@@ -1,1 +1,4 @@
-"""Parts of every long-running process: watchdog of the working loop, metrics server, durations."""
+"""Parts of every long-running process: a watchdog, a metrics server, and ages of timestamps.
+
+Start with `watchdog`, which ends a process whose loop hangs.
+"""

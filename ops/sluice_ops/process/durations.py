@@ -1,7 +1,8 @@
-"""For how long something has been known, counted on this process' own monotonic clock: whatever wall clocks do, nothing expires early.
+"""Ages of timestamps, counted on this process's monotonic clock (decision 31).
 
-A stamp is a moment that somebody wrote by a wall clock. Here it is only a name: its age counts from when this process first saw it.
-Used by the controller and by agents (decision record 0031).
+A timestamp is a wall clock time that some process wrote, and wall clocks may jump. So a timestamp
+is only an identity here: its age counts from the moment when this process first saw it. Nothing
+expires early. The controller and agents use this module.
 """
 
 import time
@@ -9,23 +10,24 @@ from collections.abc import Callable, Iterable, Mapping
 
 
 class TimestampAges:
-    """When each stamp was first seen; one that is gone is forgotten."""
+    """The time at which each timestamp was first seen."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Know nothing yet."""
         self._clock = clock
         self._first_seen: dict[float, float] = {}
 
-    def track(self, stamps: Iterable[float]) -> None:
-        """Take notice of all stamps that there are now."""
+    def track(self, timestamps: Iterable[float]) -> None:
+        """Set the current timestamps; forget all others."""
         now = self._clock()
-        self._first_seen = {stamp: self._first_seen.get(stamp, now) for stamp in stamps}
+        self._first_seen = {timestamp: self._first_seen.get(timestamp, now) for timestamp in timestamps}
 
-    def first_seen(self, stamp: float) -> float:
-        """Return when a stamp was first seen, on the monotonic clock: now, if it was not yet."""
-        return self._first_seen.get(stamp, self._clock())
+    def first_seen(self, timestamp: float) -> float:
+        """Return when the timestamp was first seen, on the monotonic clock; now if it is
+        unknown.
+        """
+        return self._first_seen.get(timestamp, self._clock())
 
     def ages(self) -> Mapping[float, float]:
-        """Return how old each stamp is. Unit: seconds."""
+        """Return the age of each timestamp. Unit: seconds."""
         now = self._clock()
-        return {stamp: now - seen for stamp, seen in self._first_seen.items()}
+        return {timestamp: now - first_seen for timestamp, first_seen in self._first_seen.items()}

@@ -1,7 +1,8 @@
-"""A process's figures for Prometheus: served at `/metrics`, and announced in the channel so that they are found.
+"""Serve a process's metrics to Prometheus at `/metrics`, and announce the address in the channel.
 
-Drivers, agents, controllers and the audit each bring a collector, which reads at a scrape what its process knows already. `/targets` names
-all that are announced, in the form of Prometheus' HTTP service discovery. What goes wrong here is said, and never stops the process.
+Drivers, agents, controllers and the audit each have a collector, which reads values that its
+process holds already. `/targets` lists all announced addresses for Prometheus' HTTP service
+discovery. An error here is logged, and never stops the process.
 """
 
 import json
@@ -27,25 +28,25 @@ log = structlog.get_logger()
 M = TypeVar("M", bound=BaseModel)
 
 LOOK_SECONDS = 1.0
-"""Between two looks whether the announcement is still there; it goes with the channel's session."""
+"""The time between two checks of the announcement, which disappears with the channel's session."""
 
 
 class Announcer(Protocol):
-    """What is asked of the channel."""
+    """The part of the channel that this module needs."""
 
     @property
     def connected(self) -> bool:
-        """Whether a request would be sent now."""
+        """Whether ZooKeeper is connected."""
 
     @property
     def session(self) -> int | None:
-        """The session that holds what is announced."""
+        """The id of the session that holds the announcement."""
 
     def exists(self, path: str) -> bool:
         """Tell whether there is a node at `path`."""
 
     def children(self, path: str) -> list[str]:
-        """Return the names below `path`."""
+        """Return the names of the nodes below `path`."""
 
     def read(self, path: str, model: type[M]) -> Read[M] | None:
         """Return the value at `path`."""
@@ -55,63 +56,70 @@ class Announcer(Protocol):
 
 
 def serve(channel: Announcer, exporter: Exporter, collector: Collector) -> None:
-    """Serve a process's figures at the exporter's address until the process ends; port 0 takes a free one."""
+    """Serve a process's metrics at the exporter's address until the process ends.
+
+    Port 0 means any free port.
+    """
     threading.Thread(target=_serve, args=(channel, exporter, collector), name="metrics", daemon=True).start()
 
 
 def exporters(channel: Announcer) -> list[Exporter]:
-    """Return where figures are served now."""
-    found = (
+    """Return the announced addresses of all processes, sorted by role, labels and address."""
+    nodes = (
         channel.read(f"{paths.EXPORTERS}/{name}", Exporter) for name in channel.children(paths.EXPORTERS)
     )
     return sorted(
-        {each.value for each in found if each is not None},
-        key=lambda each: (each.role, str(each.labels), each.address),
+        {node.value for node in nodes if node is not None},
+        key=lambda exporter: (exporter.role, str(exporter.labels), exporter.address),
     )
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each scrape in a thread of its own, and looks after the announcement in between."""
+    """Answers each scrape in a separate thread, and announces its address in between."""
 
     daemon_threads = True
 
     def __init__(self, channel: Announcer, exporter: Exporter) -> None:
         host, _, port = exporter.address.rpartition(":")
-        super().__init__((host, int(port)), _Quiet)
+        super().__init__((host, int(port)), _SilentHandler)
         self._channel = channel
         self._announced: int | None = None
+        """The session in which the address was announced."""
         self.exporter = exporter.model_copy(update={"address": f"{host}:{self.server_port}"})
 
     def service_actions(self) -> None:
-        """Announce it, once for each session."""
+        """Announce the address once per session."""
         channel, session = self._channel, self._channel.session
         if not channel.connected or session == self._announced:
             return
         try:
-            if channel.exists(paths.EXPORTERS):  # whoever starts the platform makes it
+            if channel.exists(paths.EXPORTERS):  # the start of the platform creates this node
                 channel.create(
                     paths.exporter(self.exporter.role), self.exporter, ephemeral=True, sequence=True
                 )
                 self._announced = session
         except (ChannelAwayError, ConflictError) as error:
-            log.info("where the figures are is announced later", error=str(error))
+            log.info(
+                "the metrics address cannot be announced in the channel; the process retries",
+                error=str(error),
+            )
 
 
-class _Quiet(WSGIRequestHandler):
-    """Logs no requests: they come every few seconds."""
+class _SilentHandler(WSGIRequestHandler):
+    """Logs no requests, because they come every few seconds."""
 
     def log_message(self, *_words: object) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
-class _Channel:
-    """What every process knows of its channel."""
+class _ChannelMetrics:
+    """The metrics of a process's channel."""
 
     def __init__(self, channel: Announcer) -> None:
         self._channel = channel
 
     def collect(self) -> Iterable[Metric]:
-        """Tell whether it is there."""
+        """Yield whether ZooKeeper is connected."""
         yield GaugeMetricFamily(
             "sluice_channel_connected",
             "Whether ZooKeeper answers this process.",
@@ -120,13 +128,16 @@ class _Channel:
 
 
 def registry(channel: Announcer, collector: Collector) -> CollectorRegistry:
-    """Return all figures of a process: its own, its channel's, and those that every Python process has."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # when a histogram was made tells nobody anything
-    made = CollectorRegistry()
-    ProcessCollector(registry=made)
-    made.register(_Channel(channel))
-    made.register(collector)
-    return made
+    """Return the metrics of a process: its own, its channel's, and those of every Python
+    process.
+    """
+    # The creation times of histograms are of no use.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    metrics = CollectorRegistry()
+    ProcessCollector(registry=metrics)
+    metrics.register(_ChannelMetrics(channel))
+    metrics.register(collector)
+    return metrics
 
 
 def _serve(channel: Announcer, exporter: Exporter, collector: Collector) -> None:
@@ -134,11 +145,13 @@ def _serve(channel: Announcer, exporter: Exporter, collector: Collector) -> None
         server = _Server(channel, exporter)
     except OSError as error:
         log.warning(
-            "figures are not served; everything else goes on", address=exporter.address, error=str(error)
+            "the metrics server cannot start; the process continues without metrics",
+            address=exporter.address,
+            error=str(error),
         )
         return
     server.set_app(_app(channel, make_wsgi_app(registry(channel, collector))))
-    log.info("figures are served", url=f"http://{server.exporter.address}/metrics")
+    log.info("metrics server started", url=f"http://{server.exporter.address}/metrics")
     server.serve_forever(LOOK_SECONDS)
 
 
@@ -147,13 +160,11 @@ def _app(channel: Announcer, metrics: Callable[..., Any]) -> Callable[..., Any]:
         if environ["PATH_INFO"] != "/targets":
             return metrics(environ, start_response)
         try:
-            status, found = "200 OK", json.dumps(targets(exporters(channel)))
+            status, body = "200 OK", json.dumps(targets(exporters(channel)))
         except (ChannelAwayError, ConflictError) as error:
-            status, found = (
-                "503 Service Unavailable",
-                json.dumps({"away": str(error)}),
-            )  # Prometheus keeps the list that it has
+            # After a 503, Prometheus keeps its last list.
+            status, body = "503 Service Unavailable", json.dumps({"away": str(error)})
         start_response(status, [("Content-Type", "application/json")])
-        return [found.encode()]
+        return [body.encode()]
 
     return answer

@@ -12,13 +12,13 @@ from pathlib import Path
 import structlog
 
 from sluice.failures import error_text
-from sluice_ops.process.watchdog import Limits, Watchdog
+from sluice_ops.process.watchdog import LoopLimits, Watchdog
 
 log = structlog.get_logger()
 
 EVERY_SECONDS = 0.25
 """Between two beats."""
-LIMITS = Limits(busy=60.0, idle=10.0)
+LIMITS = LoopLimits(busy=60.0, idle=10.0)
 """Of the working loop. One whose thread only sleeps, and for none of what is below, never goes on."""
 JVM = ("py4j",)
 """A loop in it waits for the JVM, which plans or stops a query."""

@@ -79,7 +79,7 @@ def test_an_agent_with_a_hung_loop_ends_itself_and_its_units_are_adopted(lab: La
     took = time.monotonic() - begun
     sys.stdout.write(f"the agent ended itself {took:.1f} s after its loop hung\n")
     assert took < HANGS.idle + ROUND_SECONDS
-    assert "the working loop of the agent has made no turn" in (lab.home / "agent-h1.log").read_text()
+    assert "the working loop of the agent has made no progress" in (lab.home / "agent-h1.log").read_text()
     assert lab.main(slot()).alive
     started = lab.observed().agent_started  # type: ignore[union-attr]
     lab.agent()
