@@ -1,1 +1,5 @@
-"""What users do and what breaks, on the whole platform, read aloud."""
+"""Tests of what users do and what fails, on the complete platform.
+
+Start with `test_runbooks`; `live` is the running platform, and `oracle` checks that no record is
+lost or duplicated.
+"""

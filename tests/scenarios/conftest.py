@@ -1,4 +1,6 @@
-"""One platform for all scenarios, with a home and ports of its own, so that a running one is not disturbed."""
+"""One platform for all scenarios, with its own home and ports, so that a running platform is not
+disturbed.
+"""
 
 import os
 from collections.abc import Iterator
@@ -8,14 +10,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.scenarios.live import PATIENCE, ROOT, Live, child_environment, until
+from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, child_environment, until
 
 HOME = Path(os.environ.get("SLUICE_TEST_HOME", ROOT / ".sluice" / "test"))
 PORT_BASE = int(os.environ.get("SLUICE_TEST_PORT_BASE", "29000"))
 
 
-def by_day() -> Path:
-    """Write a site file whose shifts are half a day away: a platform that is brought up soon after one's hour begins with it."""
+def write_site_without_shifts() -> Path:
+    """Write a site file whose shifts start half a day from now.
+
+    A platform that is started soon after a shift's hour would start in that shift.
+    """
     site = yaml.safe_load((ROOT / "site.yaml").read_text())
     for hours, shift in enumerate(site["shifts"].values(), start=11):
         shift |= {"schedule": f"0 {(datetime.now(UTC).hour + hours) % 24} * * *", "timezone": "UTC"}
@@ -27,20 +32,22 @@ def by_day() -> Path:
 
 @pytest.fixture(scope="session")
 def live() -> Iterator[Live]:
-    """Bring the platform up; take it down at the end, whatever happened."""
-    platform = Live(home=HOME, env=child_environment(HOME, PORT_BASE) | {"SLUICE_SITE": str(by_day())})
+    """Start the platform, and stop it at the end in any case."""
+    platform = Live(
+        home=HOME, env=child_environment(HOME, PORT_BASE) | {"SLUICE_SITE": str(write_site_without_shifts())}
+    )
     try:
         print(platform.sluice("up", seconds=900).stdout)
-        platform.endpoints = platform.ask("endpoints")
+        platform.endpoints = platform.sluice_json("endpoints")
         yield platform
     finally:
         platform.sluice("down", seconds=600, check=False)
 
 
 @pytest.fixture(autouse=True)
-def whole(live: Live) -> None:
-    """Each scenario starts on a whole pipeline and on hosts that are up."""
+def complete_pipeline(live: Live) -> None:
+    """Before each scenario, wait until the complete pipeline runs on hosts that are up."""
     for host in live.hosts().values():
         if host["state"] in {"cordoned", "drained"}:
             live.sluice("return", host["name"])
-    until("the pipeline is whole before the scenario", PATIENCE, live.whole, every=1.0)
+    until("the complete pipeline runs before the scenario", WAIT_SECONDS, live.all_running, every=1.0)

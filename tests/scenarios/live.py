@@ -1,4 +1,4 @@
-"""A running platform as the scenarios see it: through its CLI, Airflow's REST API, Kafka and PostgreSQL, and by nothing else."""
+"""A running platform, used only through its CLI, Airflow's REST API, Kafka and PostgreSQL."""
 
 import json
 import os
@@ -21,14 +21,19 @@ from sluice_ops.site import spark
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PATIENCE = 120
-"""Seconds that a scenario waits for what comes by itself, on a slow machine too: how soon it comes is for those to say who measure it."""
+WAIT_SECONDS = 120
+"""The deadline of a wait in seconds, long enough for a slow machine.
+
+Other tests measure the real times.
+"""
 RUN_SECONDS = 1050
-"""A run's deadline and its abort: by then it has ended by itself, however it goes."""
+"""A run's deadline and its abort, in seconds: by then each run has ended."""
 
 
-def until(what: str, seconds: float, check: Callable[[], Any], every: float = 0.5) -> Any:
-    """Ask `check` until it answers something true, and return that; fail naming `what` and the last answer when the time is over."""
+def until(condition: str, seconds: float, check: Callable[[], Any], every: float = 0.5) -> Any:
+    """Return the first true answer of `check`; after `seconds`, fail with the condition and the
+    last answer.
+    """
     end = time.monotonic() + seconds
     last: Any = None
     while time.monotonic() < end:
@@ -36,13 +41,13 @@ def until(what: str, seconds: float, check: Callable[[], Any], every: float = 0.
         if last:
             return last
         time.sleep(every)
-    message = f"not within {seconds:.0f} s: {what} (last answer: {last!r})"
+    message = f"after {seconds:.0f} s still not true: {condition} (last answer: {last!r})"
     raise AssertionError(message)
 
 
 @dataclass
 class Live:
-    """One platform, brought up below its own home and on its own ports."""
+    """One platform with its own home and ports."""
 
     home: Path
     env: dict[str, str]
@@ -57,13 +62,13 @@ class Live:
 
     @property
     def kafka(self) -> dict[str, Any]:
-        """What a client of Kafka's admin is told, who may do everything there."""
+        """Return the settings of a Kafka client that may do everything."""
         return kafka_users.admin(self.layout)
 
     # -- the CLI
 
     def sluice(
-        self, *words: str, seconds: float = PATIENCE, check: bool = True
+        self, *words: str, seconds: float = WAIT_SECONDS, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run `sluice WORDS` as a user would."""
         command = [str(Path(sys.executable).with_name("sluice")), *words]
@@ -71,21 +76,24 @@ class Live:
             command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
         )
         if check and done.returncode != 0:
-            message = f"{' '.join(words)} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            message = (
+                f"{' '.join(words)} ended with "
+                f"{done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            )
             raise AssertionError(message)
         return done
 
-    def ask(self, *words: str) -> Any:
+    def sluice_json(self, *words: str) -> Any:
         """Run `sluice WORDS --json` and return what it prints."""
         return json.loads(self.sluice(*words, "--json").stdout)
 
     def tiers(self) -> dict[str, dict[str, Any]]:
-        return {tier["name"]: tier for tier in self.ask("tiers")}
+        return {tier["name"]: tier for tier in self.sluice_json("tiers")}
 
     def hosts(self) -> dict[str, dict[str, Any]]:
-        return {host["name"]: host for host in self.ask("hosts")}
+        return {host["name"]: host for host in self.sluice_json("hosts")}
 
-    def whole(self) -> bool:
+    def all_running(self) -> bool:
         """Tell whether every tier runs with all its workers."""
         tiers = self.tiers()
         return bool(tiers) and all(
@@ -95,26 +103,26 @@ class Live:
             for tier in tiers.values()
         )
 
-    def keeps_class_data(self) -> bool:
-        """Tell whether drivers and Workers start from what earlier JVMs have left."""
+    def has_class_data(self) -> bool:
+        """Tell whether the class data of drivers and Workers has been written."""
         return spark.cache_of_tiers(self.home).exists() and spark.cache_of_workers(self.home).exists()
 
-    def placed(self, tier: str) -> set[str]:
-        found = self.tiers()[tier]
-        return {found["driver"]["host"], *(worker["host"] for worker in found["workers"])}
+    def hosts_of(self, tier: str) -> set[str]:
+        tier_status = self.tiers()[tier]
+        return {tier_status["driver"]["host"], *(worker["host"] for worker in tier_status["workers"])}
 
     # -- Airflow
 
-    def rest(self, method: str, path: str, body: Any = None) -> Any:
-        """Call Airflow's REST API with a token, as the docs say."""
+    def airflow_api(self, method: str, path: str, body: Any = None) -> Any:
+        """Call Airflow's REST API as the operator."""
         call, at = self._session
         if call is None or time.monotonic() - at > 600:
-            call = self.session("operator", self.layout.secrets().airflow_operator)
+            call = self.log_in("operator", self.layout.secrets().airflow_operator)
             self._session = (call, time.monotonic())
         return call(method, path, body)
 
-    def session(self, user: str, password: str) -> Callable[..., Any]:
-        """Log in; return what calls the API as that user."""
+    def log_in(self, user: str, password: str) -> Callable[..., Any]:
+        """Log in; return a function that calls the API as that user."""
         url = self.endpoints["airflow"]["url"]
         token = self._http("POST", f"{url}/auth/token", {"username": user, "password": password}, "")[
             "access_token"
@@ -135,29 +143,31 @@ class Live:
     def trigger(self, dag: str, **conf: Any) -> str:
         """Trigger a runbook and return its run's id."""
         run = f"scenario-{dag}-{time.time_ns()}"
-        self.rest("POST", f"/dags/{dag}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": conf})
+        self.airflow_api(
+            "POST", f"/dags/{dag}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": conf}
+        )
         return run
 
     def state(self, dag: str, run: str) -> str:
-        """Return a run's state; `unknown` while Airflow does not answer."""
+        """Return a run's state, or `unknown` if Airflow does not answer."""
         try:
-            return str(self.rest("GET", f"/dags/{dag}/dagRuns/{run}")["state"])
+            return str(self.airflow_api("GET", f"/dags/{dag}/dagRuns/{run}")["state"])
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return "unknown"
 
     def runs(self, dag: str) -> dict[str, str]:
-        """Return the states of a runbook's runs, by their ids."""
+        """Return the states of a runbook's runs, by run id."""
         return {
             run["dag_run_id"]: run["state"]
-            for run in self.rest("GET", f"/dags/{dag}/dagRuns?limit=1000")["dag_runs"]
+            for run in self.airflow_api("GET", f"/dags/{dag}/dagRuns?limit=1000")["dag_runs"]
         }
 
     def steps(self, dag: str, run: str) -> dict[str, str | None]:
-        answer = self.rest("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
+        answer = self.airflow_api("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
         return {task["task_id"]: task["state"] for task in answer["task_instances"]}
 
-    def finish(self, dag: str, run: str) -> str:
-        """Wait for a run's end and return how it ended."""
+    def wait_for_end(self, dag: str, run: str) -> str:
+        """Wait until a run ends; return its last state."""
         return str(
             until(
                 f"{dag} ends",
@@ -168,15 +178,15 @@ class Live:
         )
 
     def run(self, dag: str, **conf: Any) -> None:
-        """Trigger a runbook and see it succeed."""
+        """Trigger a runbook, and assert that it succeeds."""
         run = self.trigger(dag, **conf)
-        state = self.finish(dag, run)
+        state = self.wait_for_end(dag, run)
         assert state == "success", (
             f"{dag} {conf} ended {state}: {self.steps(dag, run)}\n{self.log_of_failed(dag, run)}"
         )
 
     def log_of_failed(self, dag: str, run: str) -> str:
-        """Return the last lines of the failed tasks' logs, for the test's message."""
+        """Return the last lines of the failed tasks' logs."""
         lines = []
         for task, state in self.steps(dag, run).items():
             if state in {"failed", "upstream_failed"}:
@@ -198,17 +208,19 @@ class Live:
     # -- processes
 
     def unit_pids(self, start: str) -> dict[str, int]:
-        """Return the main pid of each unit whose id starts with `start`, from the agents' files."""
-        found = {}
+        """Return the main pid of each unit whose id starts with `start`, read from the agents'
+        files.
+        """
+        pids = {}
         for path in self.home.glob(f"hosts/*/units/{start}*/pid"):
             pid = int(path.read_text().split()[0])
             if psutil.pid_exists(pid):
-                found[path.parent.name] = pid
-        return found
+                pids[path.parent.name] = pid
+        return pids
 
-    def left_on(self, host: str) -> list[str]:
-        """Return the command lines of all tier processes that a host still runs."""
-        left = []
+    def tier_processes_on(self, host: str) -> list[str]:
+        """Return the command lines of all tier processes that still run on a host."""
+        commands = []
         for process in psutil.process_iter():
             try:
                 environment = process.environ()
@@ -217,13 +229,16 @@ class Live:
                     and environment.get("SLUICE_HOST") == host
                     and "SLUICE_UNIT" in environment
                 ):
-                    left.append(" ".join(process.cmdline())[:120])
+                    commands.append(" ".join(process.cmdline())[:120])
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue
-        return left
+        return commands
 
     def service_pid(self, name: str) -> int:
-        """Return the pid of one of the platform's own processes; the platform tells them apart by a word in their environment."""
+        """Return the pid of one of the platform's services.
+
+        The environment of each service names the service and the platform's home.
+        """
         for process in psutil.process_iter():
             try:
                 environment = process.environ()
@@ -240,5 +255,5 @@ class Live:
 
 
 def child_environment(home: Path, port_base: int) -> dict[str, str]:
-    """Return the environment of a platform of its own."""
+    """Return the environment for a platform with its own home and ports."""
     return {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(port_base), "COLUMNS": "160"}

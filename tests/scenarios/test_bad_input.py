@@ -1,4 +1,4 @@
-"""What people and their programs get wrong: each a clear message, and nothing lost."""
+"""Wrong input of users and their programs: each gets a clear message, and no record is lost."""
 
 import json
 import time
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.scenarios.live import PATIENCE, ROOT, Live, until
+from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
 from tests.scenarios.oracle import Load
 
-pytestmark = [pytest.mark.timeout(900)]  # the first of all waits for the platform to come up
+pytestmark = [pytest.mark.timeout(900)]  # the first test waits until the platform is up
 
 
 def good(identity: str) -> dict[str, object]:
@@ -32,28 +32,30 @@ BAD: dict[str, bytes] = {
 
 
 def quarantined(live: Live, since: dict[int, int]) -> dict[str, str]:
-    """Return the reasons of everything quarantined since, by the origin of the record."""
+    """Return the reasons of all records quarantined since the given offsets, by the record's
+    origin.
+    """
     consumer = Consumer({**live.kafka, "group.id": f"bad-{time.time_ns()}"})
     consumer.assign([TopicPartition("raw.quarantine", number, offset) for number, offset in since.items()])
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     end = time.monotonic() + 3
     while time.monotonic() < end:
         for message in consumer.consume(100, 0.5):
             headers = dict(message.headers() or [])
-            found[headers["origin"].decode()] = headers["reason"].decode()
+            reasons[headers["origin"].decode()] = headers["reason"].decode()
     consumer.close()
-    return found
+    return reasons
 
 
 def ends(live: Live, topic: str) -> dict[int, int]:
     consumer = Consumer({**live.kafka, "group.id": "bad-ends"})
     numbers = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-    found = {
+    offsets = {
         number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1]
         for number in numbers
     }
     consumer.close()
-    return found
+    return offsets
 
 
 def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Live) -> None:
@@ -65,8 +67,8 @@ def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Li
         producer.flush(20)
         reasons = until(
             "every bad record is quarantined",
-            PATIENCE,
-            lambda: len(found := quarantined(live, since)) == len(BAD) and found,
+            WAIT_SECONDS,
+            lambda: len(reasons := quarantined(live, since)) == len(BAD) and reasons,
         )
         assert all(len(reason) > 5 for reason in reasons.values()), reasons
     load.check()
@@ -75,14 +77,14 @@ def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Li
 def test_an_unknown_host_in_the_form_is_refused_and_nothing_moves(live: Live) -> None:
     before = {name: tier["incarnation"] for name, tier in live.tiers().items()}
     run = live.trigger("drain_host", host="nowhere")
-    assert live.finish("drain_host", run) == "failed"
-    assert live.steps("drain_host", run)["preflight"] == "failed", "nothing is begun"
-    said = live.log_of_failed("drain_host", run)
-    assert 'there is no host "nowhere"; known hosts: h1, h2, h3' in said.replace('\\"', '"'), said
+    assert live.wait_for_end("drain_host", run) == "failed"
+    assert live.steps("drain_host", run)["preflight"] == "failed", "no step was started"
+    log = live.log_of_failed("drain_host", run)
+    assert 'there is no host "nowhere"; known hosts: h1, h2, h3' in log.replace('\\"', '"'), log
     assert {name: tier["incarnation"] for name, tier in live.tiers().items()} == before
 
 
-def test_what_is_no_name_of_a_host_is_refused_by_the_form_itself(live: Live) -> None:
+def test_the_form_refuses_an_invalid_host_name(live: Live) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         live.trigger("drain_host", host="h1 h2")
     assert refused.value.code == 400
@@ -103,7 +105,7 @@ def test_a_wrong_key_in_the_site_file_is_named(live: Live, tmp_path: Path) -> No
     assert "hosts.0.capacity.cpus" in done.stdout + done.stderr
 
 
-def test_a_taken_port_is_named_with_the_way_out(live: Live, tmp_path: Path) -> None:
+def test_a_taken_port_is_named_with_the_remedy(live: Live, tmp_path: Path) -> None:
     home, base = live.env["SLUICE_HOME"], live.env["SLUICE_PORT_BASE"]
     live.env["SLUICE_HOME"] = str(tmp_path / "other")
     try:
@@ -112,4 +114,4 @@ def test_a_taken_port_is_named_with_the_way_out(live: Live, tmp_path: Path) -> N
         live.env["SLUICE_HOME"], live.env["SLUICE_PORT_BASE"] = home, base
     assert done.returncode != 0
     assert "SLUICE_PORT_BASE" in done.stdout + done.stderr
-    assert live.whole(), "the platform that holds the ports is not touched"
+    assert live.all_running(), "the platform that uses the ports still runs"

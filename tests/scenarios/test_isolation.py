@@ -1,4 +1,6 @@
-"""A slot that takes all it can get, in the container of a tier that serves: what the other tiers put through stays what it was."""
+"""A process in one tier's slot uses all of one resource: the throughput of the other tiers stays
+the same.
+"""
 
 import os
 import signal
@@ -19,39 +21,41 @@ from tests.scenarios.oracle import Load
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.long,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make control groups"),
 ]
 
 RATE = 250
 WINDOW_SECONDS = 20.0
-LEFT = 0.95
+KEPT_FRACTION = 0.95
 VICTIM = "counts"
-"""A tier that nothing comes after."""
+"""The last tier of its branch, so no other tier depends on its output."""
 
 
-def joins(pid: int) -> list[Path]:
-    """Return the files that a process writes its pid to, to be where another one is."""
-    found = []
+def cgroup_procs(pid: int) -> list[Path]:
+    """Return the `cgroup.procs` files that move another process into the control groups of
+    `pid`.
+    """
+    procs_files = []
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         for mount in Path("/proc/mounts").read_text().splitlines():
-            _, where, kind, options, *_ = mount.split()
-            mine = (
+            _, folder, kind, options, *_ = mount.split()
+            matches = (
                 kind == "cgroup2"
                 if not controllers
                 else kind == "cgroup" and controllers in options.split(",")
             )
-            if mine and "sluice-" in group:
-                found.append(Path(where) / group.lstrip("/") / "cgroup.procs")
-    return found
+            if matches and "sluice-" in group:
+                procs_files.append(Path(folder) / group.lstrip("/") / "cgroup.procs")
+    return procs_files
 
 
 @contextmanager
 def burning(live: Live, kind: str) -> Iterator[None]:
     incarnation = live.tiers()[VICTIM]["incarnation"]
     slot = next(iter(live.unit_pids(f"slot-{VICTIM}-{incarnation}-").values()))
-    files = joins(slot)
-    assert files, "the slot has a container"
+    files = cgroup_procs(slot)
+    assert files, "the slot has a control group"
     script = (
         f'for procs in {" ".join(map(str, files))}; do echo $$ > "$procs"; done; cd {live.home}; exec "$@"'
     )
@@ -64,8 +68,10 @@ def burning(live: Live, kind: str) -> Iterator[None]:
         process.wait()
 
 
-def put_out(load: Load, begin: float) -> tuple[float, float]:
-    """Return how many hits came out in a second of the window that begins then, and the longest time without one."""
+def output(load: Load, begin: float) -> tuple[float, float]:
+    """Return the hits per second in the window from `begin` on, and the longest time
+    without a hit.
+    """
     times = sorted(
         at for at in list(load.enriched.first_seen.values()) if begin <= at < begin + WINDOW_SECONDS
     )
@@ -75,7 +81,7 @@ def put_out(load: Load, begin: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slot_that_takes_all_leaves_the_other_tiers_their_throughput(live: Live, kind: str) -> None:
+def test_a_greedy_slot_leaves_other_tiers_their_throughput(live: Live, kind: str) -> None:
     with Load(live, RATE) as load:
         time.sleep(5)
         alone = time.time()
@@ -85,9 +91,10 @@ def test_a_slot_that_takes_all_leaves_the_other_tiers_their_throughput(live: Liv
             beside = time.time()
             time.sleep(WINDOW_SECONDS)
         time.sleep(3)
-        (before, gap_before), (rate, gap) = put_out(load, alone), put_out(load, beside)
+        (before, gap_before), (rate, gap) = output(load, alone), output(load, beside)
         print(
-            f"beside {VICTIM} taking all {kind}: {rate:.1f}/s of {before:.1f}/s, gap {gap:.3f} s of {gap_before:.3f} s"
+            f"beside {VICTIM} using all {kind}: {rate:.1f}/s of {before:.1f}/s, gap {gap:.3f} s of "
+            f"{gap_before:.3f} s"
         )
     load.check()
-    assert rate >= LEFT * before
+    assert rate >= KEPT_FRACTION * before

@@ -1,19 +1,23 @@
-"""Every runbook, triggered in Airflow under load: nothing lost, nothing twice."""
+"""Every runbook, triggered in Airflow under load: no record is lost or duplicated."""
 
 import os
 
 import pytest
 
-from tests.scenarios.live import PATIENCE, Live, until
+from tests.scenarios.live import WAIT_SECONDS, Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
 pytestmark = [pytest.mark.timeout(6000)]
 LONG = pytest.mark.long
 
 GAP_SECONDS = 1.5
-"""The longest silence that a drain may cause in `enriched`."""
+"""The longest time without output in `enriched` that a drain may cause."""
 RATE = 125
-"""Records per second: enough to miss one, and few enough that a slow machine has time for the runbook. Ten drains show their rate, too."""
+"""Records per second.
+
+One lost record shows, and a slow machine has time left for the runbook. Ten drains measure the gap
+at a higher rate.
+"""
 DRAINS = int(os.environ.get("SLUICE_TEST_DRAINS", "10"))
 
 
@@ -21,7 +25,7 @@ def test_a_host_is_drained_and_returned_under_load(live: Live) -> None:
     host = live.tiers()["entry"]["driver"]["host"]
     with Load(live, RATE) as load:
         live.run("drain_host", host=host)
-        assert live.left_on(host) == []
+        assert live.tier_processes_on(host) == []
         assert live.hosts()[host]["state"] == "drained"
     load.check()
     load.gap()
@@ -35,7 +39,7 @@ def test_ten_drains_of_the_entry_drivers_host_leave_short_gaps(live: Live) -> No
         host = live.tiers()["entry"]["driver"]["host"]
         with Load(live, 500) as load:
             live.run("drain_host", host=host)
-            assert live.left_on(host) == []
+            assert live.tier_processes_on(host) == []
         load.check()
         assert load.gap() <= GAP_SECONDS
         live.run("return_host", host=host)
@@ -43,7 +47,7 @@ def test_ten_drains_of_the_entry_drivers_host_leave_short_gaps(live: Live) -> No
 
 @LONG
 def test_a_host_is_rebooted(live: Live) -> None:
-    host = live.placed("enrich").pop()
+    host = live.hosts_of("enrich").pop()
     before = live.service_pid(f"agent-{host}")
     with Load(live, RATE) as load:
         live.run("reboot_host", host=host)
@@ -54,11 +58,11 @@ def test_a_host_is_rebooted(live: Live) -> None:
 
 @LONG
 def test_a_tier_is_migrated_to_a_host(live: Live) -> None:
-    target = next(name for name in sorted(live.hosts()) if name not in live.placed("outbound"))
+    target = next(name for name in sorted(live.hosts()) if name not in live.hosts_of("outbound"))
     with Load(live, RATE) as load:
         live.run("migrate_tier", tier="outbound", to=target)
     load.check()
-    assert live.placed("outbound") == {target}
+    assert live.hosts_of("outbound") == {target}
 
 
 @LONG
@@ -72,7 +76,7 @@ def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
 
 
 @LONG
-def test_a_tier_in_micro_batches_lets_a_worker_go_where_it_runs(live: Live) -> None:
+def test_a_micro_batch_tier_releases_a_worker_in_place(live: Live) -> None:
     with Load(live, RATE) as load:
         live.run("scale_tier", tier="outbound", k=2)
         before = live.tiers()["outbound"]
@@ -88,18 +92,18 @@ def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
         burst = [host for host in live.hosts().values() if host["zone"] == "ec2"]
         assert len(burst) == 1
         name = burst[0]["name"]
-        assert name in live.placed("enrich")
+        assert name in live.hosts_of("enrich")
         until(
             "records are read on the burst host",
-            PATIENCE,
+            WAIT_SECONDS,
             lambda: any(
-                slot["host"] == name and (slot.get("records") or 0) > 0 for slot in live.ask("slots")
+                slot["host"] == name and (slot.get("records") or 0) > 0 for slot in live.sluice_json("slots")
             ),
         )
         live.run("leave_ec2")
         until(
             "no burst host is left",
-            PATIENCE,
+            WAIT_SECONDS,
             lambda: not [host for host in live.hosts().values() if host["zone"] == "ec2"],
         )
     load.check()
@@ -113,7 +117,7 @@ def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
         live.run("night_shift")
         assert len(live.tiers()["enrich"]["workers"]) < day
         until(
-            "the report that the shift starts has ended well",
+            "the report that the shift starts has succeeded",
             300,
             lambda: (
                 "success"
@@ -123,7 +127,7 @@ def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
         )
         live.run("day_shift")
         assert len(live.tiers()["enrich"]["workers"]) == day
-        assert not [slot for slot in live.ask("slots") if slot["tenant"] == "batch"]
+        assert not [slot for slot in live.sluice_json("slots") if slot["tenant"] == "batch"]
     load.check()
     reported = live.rows("select coalesce(sum(views + clicks + buys), 0) from campaign_daily")[0][0]
     assert int(reported) > 0
@@ -133,11 +137,11 @@ def test_the_pipeline_is_paused_and_resumed(live: Live) -> None:
     with Load(live, RATE) as load:
         live.run("pause_pipeline")
         assert {tier["state"] for tier in live.tiers().values()} == {"paused"}
-        still, fed = load.delivered(), len(load.raw.first_seen)
-        until("more is fed", PATIENCE, lambda: len(load.raw.first_seen) > fed + 5 * RATE)
-        assert load.delivered() == still, "nothing is delivered while paused"
+        delivered, fed = load.delivered(), len(load.raw.first_seen)
+        until("more hits are fed", WAIT_SECONDS, lambda: len(load.raw.first_seen) > fed + 5 * RATE)
+        assert load.delivered() == delivered, "nothing is delivered while paused"
         live.run("resume_pipeline")
-        until("the pipeline runs", PATIENCE, live.whole)
+        until("the pipeline runs", WAIT_SECONDS, live.all_running)
     load.check()
 
 
@@ -153,9 +157,9 @@ def test_an_unknown_host_in_the_form_is_refused_and_nothing_moves(live: Live) ->
     before = live.tiers()
     done = live.sluice("drain", "nowhere", check=False)
     assert done.returncode != 0
-    assert "h1" in done.stdout + done.stderr, "the message names the hosts that there are"
+    assert "h1" in done.stdout + done.stderr, "the message names the existing hosts"
     assert live.tiers().keys() == before.keys()
-    assert live.whole()
+    assert live.all_running()
 
 
 def test_the_counts_sum_to_the_deliveries(live: Live) -> None:

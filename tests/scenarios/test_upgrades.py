@@ -1,4 +1,4 @@
-"""New code of a tier, under load: taken on without a gap, refused, or left again by itself."""
+"""New code of a tier under load: upgraded without a gap, refused, or rolled back."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.live import PATIENCE, ROOT, Live, until
+from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
@@ -21,17 +21,19 @@ RATE = 100
 
 @pytest.fixture
 def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Publish the shipped pipeline with some words changed; afterwards every tier runs what is shipped again."""
+    """Publish the shipped pipeline with edits; at the end upgrade every tier to the shipped code
+    again.
+    """
 
-    def changed(*, refused: str | None = None, **files: dict[str, str]) -> str:
+    def publish_edited(*, refused: str | None = None, **files: dict[str, str]) -> str:
         checkout = tmp_path / "checkout"
         shutil.rmtree(checkout, ignore_errors=True)
         for name in ("ops", "pipeline"):
             shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "site.yaml", checkout)
-        for name, words in files.items():
+        for name, edits in files.items():
             path = checkout / "pipeline" / "hits" / f"{name}.py"
-            for before, after in words.items():
+            for before, after in edits.items():
                 assert path.read_text().count(before) == 1, before
                 path.write_text(path.read_text().replace(before, after))
         done = subprocess.run(
@@ -48,26 +50,24 @@ def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
             assert "nothing was published" in done.stderr
             return ""
         assert done.returncode == 0, done.stderr
-        found = re.search(r"release (r\d+-[0-9a-f]+)", done.stdout)
-        assert found is not None, done.stdout
-        return found[1]
+        release = re.search(r"release (r\d+-[0-9a-f]+)", done.stdout)
+        assert release is not None, done.stdout
+        return release[1]
 
-    yield changed
-    shipped = changed()
+    yield publish_edited
+    shipped = publish_edited()
     for name, tier in live.tiers().items():
         if tier["release"] != shipped:
             live.sluice("upgrade", name, seconds=600)
 
 
 def upgrade(live: Live, tier: str) -> dict[str, Any]:
-    """Upgrade a tier, and return what was said of each step, by its name."""
+    """Upgrade a tier; return the result of each step, by step."""
     done = live.sluice("upgrade", tier, "--json", seconds=600, check=False)
     return {step["step"]: step for step in json.loads(done.stdout)["steps"]}
 
 
-def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(
-    live: Live, publish: Callable[..., str]
-) -> None:
+def test_tiers_are_upgraded_without_loss_or_duplicates(live: Live, publish: Callable[..., str]) -> None:
     with Load(live, RATE) as load:
         new = publish(
             enrich={'select("id", "user"': 'select("id", F.upper("user").alias("user")'},
@@ -77,17 +77,17 @@ def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(
             },
         )
         assert {tier["release"] for tier in live.tiers().values()} != {new}, (
-            "publishing changes nothing that runs"
+            "publishing does not change running tiers"
         )
         live.run("upgrade_tier", tier="enrich")
         assert live.tiers()["enrich"]["release"] == new
-        # a function of the new code alone, called by Spark's Python workers
+        # a function that only the new code has, called by Spark's Python workers
         steps = upgrade(live, "outbound")
         assert steps["release"]["ok"], steps
         assert live.tiers()["outbound"]["release"] == new
         until(
-            "both have written",
-            PATIENCE,
+            "both new tiers have written",
+            WAIT_SECONDS,
             lambda: live.rows(
                 'select 1 from delivered where "user" = upper("user") and kind = upper(kind) limit 1'
             ),
@@ -97,14 +97,18 @@ def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(
     counts_agree(live)
 
 
-def test_code_that_fails_on_a_record_is_left_again(live: Live, publish: Callable[..., str]) -> None:
+def test_code_that_fails_on_a_record_is_rolled_back(live: Live, publish: Callable[..., str]) -> None:
     before = live.tiers()["outbound"]
-    words = "def careful(kind):\n    if kind == 'buy' and ARMED.exists():\n        raise ValueError(kind)\n    return kind\n\n\n"
+    careful = (
+        "def careful(kind):\n    if kind == 'buy' and ARMED.exists():\n        raise "
+        "ValueError(kind)\n    return kind\n\n\n"
+    )
     armed = live.home / "armed"
     with Load(live, RATE) as load:
         publish(
             outbound={
-                "def deliverable(": f"from pathlib import Path\n\nARMED = Path({str(armed)!r})\n\n\n{words}def deliverable(",
+                "def deliverable(": "from pathlib import Path\n\nARMED = "
+                f"Path({str(armed)!r})\n\n\n{careful}def deliverable(",
                 '"kind", F.time': 'F.udf(careful, "string")("kind").alias("kind"), F.time',
             }
         )
@@ -112,17 +116,17 @@ def test_code_that_fails_on_a_record_is_left_again(live: Live, publish: Callable
             steps = pool.submit(upgrade, live, "outbound")
             try:
                 until(
-                    "it is tried",
+                    "the new code is in its trial",
                     300,
-                    lambda: any(step["step"] == "trial" for step in live.ask("status")["doing"]),
+                    lambda: any(step["step"] == "trial" for step in live.sluice_json("status")["doing"]),
                 )
                 armed.touch()
-                told = steps.result()
+                results = steps.result()
             finally:
                 armed.unlink(missing_ok=True)
-        assert "does not do well" in told["trial"]["sentence"]
-        assert "ValueError" in told["trial"]["sentence"]
-        assert told["abort"]["ok"], told["abort"]
+        assert "does not do well" in results["trial"]["sentence"]
+        assert "ValueError" in results["trial"]["sentence"]
+        assert results["abort"]["ok"], results["abort"]
         after = live.tiers()["outbound"]
         assert after["release"] == before["release"]
         assert after["incarnation"] > before["incarnation"]
@@ -140,8 +144,11 @@ def test_code_that_fails_to_plan_or_breaks_readers_changes_nothing(
             refused='tier "enrich": the transform fails',
             enrich={'joined.select("id", ': 'joined.select("nothing", "id", '},
         )
-        # where it was published it could be planned, and where its driver runs it cannot
-        fails = f"    if files(__package__).joinpath({str(gone)!r}).is_file():\n        raise ValueError(UNKNOWN)\n"
+        # This code can be planned where it is published, but not where its driver runs.
+        fails = (
+            f"    if files(__package__).joinpath({str(gone)!r}).is_file():\n        raise "
+            "ValueError(UNKNOWN)\n"
+        )
         publish(enrich={"    booked =": f"{fails}    booked ="})
         gone.touch()
         try:
