@@ -338,7 +338,7 @@ table flow on.
 
 @LONG
 @pytest.mark.parametrize(
-    ("away", "minutes"), [(frozen, 1), (down, 1), pytest.param(down, 10, marks=ENDURANCE)]
+    ("outage", "minutes"), [(frozen, 1), (down, 1), pytest.param(down, 10, marks=ENDURANCE)]
 )
 def test_postgresql_is_frozen_or_down(
     live: Live, outage: Callable[[Live], AbstractContextManager[None]], minutes: int
