@@ -34,9 +34,9 @@ def test_one_decision_places_every_slot_and_no_host_holds_too_much(hosts, data):
 @pytest.mark.parametrize(
     ("hosts", "slots", "reason"),
     [
-        (3, 10, "--hosts 3: from 4 to 20000 can be simulated"),
-        (30_000, 10, "--hosts 30000: from 4 to 20000"),
-        (10, 0, r"--slots 0: 10 hosts are simulated with 4 to 640 slots \(64 on each\)"),
+        (3, 10, "--hosts 3: choose a number from 4 to 20000"),
+        (30_000, 10, "--hosts 30000: choose a number from 4 to 20000"),
+        (10, 0, r"--slots 0: with 10 hosts, choose a number from 4 to 640 \(64 on each host\)"),
         (10, 641, "--slots 641"),
     ],
 )
@@ -50,14 +50,14 @@ def test_a_machine_that_is_too_small_is_told_before_anything_starts(monkeypatch)
     monkeypatch.setattr(machine, "available", lambda: 300)
     with pytest.raises(
         machine.PlatformError,
-        match=r"1000 hosts take about \d+ MiB, 300 MiB are free: simulate fewer hosts or stop something",
+        match=r"1000 hosts need about \d+ MiB, but 300 MiB are free: simulate fewer hosts, or stop other programs",
     ):
         machine.check(size)
     monkeypatch.setattr(machine, "available", lambda: 1_000_000)
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 4096))
     with pytest.raises(
         machine.PlatformError,
-        match=r"200 sessions take 800 open files in one process, `ulimit -n` is 256: set it to 800 first",
+        match=r"200 sessions need 800 open files, but `ulimit -n` is 256: first run `ulimit -n 800`",
     ):
         machine.check(size)
 

@@ -4,9 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_ops.local.simulation.losses import Board, Held, Loss, Published, answered, percentile
+from sluice_ops.local.simulation.losses import AssignedUnit, Board, Loss, Published, answered_at, percentile
 
-A, B, DRIVER = Held("slot-t-1-0", "t", 1), Held("slot-t-1-1", "t", 1), Held("driver-t-1", "t", 1)
+A, B, DRIVER = (
+    AssignedUnit("slot-t-1-0", "t", 1),
+    AssignedUnit("slot-t-1-1", "t", 1),
+    AssignedUnit("driver-t-1", "t", 1),
+)
 
 
 def test_a_loss_is_answered_when_its_last_slot_is_published_elsewhere():
@@ -19,31 +23,34 @@ def test_a_loss_is_answered_when_its_last_slot_is_published_elsewhere():
         (22.0, "h3", {B}),
         (23.0, "h1", set()),
     ]:
-        board.take(Published(host, at, frozenset(units)))
+        board.add(Published(host, at, frozenset(units)))
     loss = Loss("h1", 10.0, frozenset({A, B}))
-    assert answered(loss, board.appeared) == 21.0
-    assert answered(loss, [seen for seen in board.appeared if seen[0] < 21]) is None
+    assert answered_at(loss, board.appeared) == 21.0
+    assert answered_at(loss, [seen for seen in board.appeared if seen[0] < 21]) is None
     assert board.slots() == 2
 
 
 def test_incarnations_before_the_loss_or_on_the_lost_host_do_not_count():
-    assert answered(Loss("h1", 10.0, frozenset({A})), [(9.0, "h2", A), (11.0, "h1", A)]) is None
+    assert answered_at(Loss("h1", 10.0, frozenset({A})), [(9.0, "h2", A), (11.0, "h1", A)]) is None
 
 
 def test_a_lost_driver_is_answered_when_all_its_tiers_are_published_again():
-    following = [(30.0 + number, "h2", Held(f"slot-t-2-{number}", "t", 2)) for number in range(3)]
-    later = [(50.0, "h3", Held("slot-t-3-0", "t", 3)), (51.0, "h3", Held("slot-t-2-0", "t", 2))]
-    assert answered(Loss("h1", 10.0, frozenset({DRIVER, A})), [*following, *later]) == 32.0
+    following = [(30.0 + number, "h2", AssignedUnit(f"slot-t-2-{number}", "t", 2)) for number in range(3)]
+    later = [
+        (50.0, "h3", AssignedUnit("slot-t-3-0", "t", 3)),
+        (51.0, "h3", AssignedUnit("slot-t-2-0", "t", 2)),
+    ]
+    assert answered_at(Loss("h1", 10.0, frozenset({DRIVER, A})), [*following, *later]) == 32.0
 
 
 def test_a_host_lost_while_its_tier_restarts_is_answered_by_that_restart():
     begun = [
-        (9.0, "h2", Held("slot-t-2-0", "t", 2)),
-        (11.0, "h3", Held("slot-t-2-1", "t", 2)),
-        (70.0, "h4", Held("slot-t-2-0", "t", 2)),
+        (9.0, "h2", AssignedUnit("slot-t-2-0", "t", 2)),
+        (11.0, "h3", AssignedUnit("slot-t-2-1", "t", 2)),
+        (70.0, "h4", AssignedUnit("slot-t-2-0", "t", 2)),
     ]
-    assert answered(Loss("h1", 10.0, frozenset({A})), begun) == 11.0
-    assert answered(Loss("h1", 12.0, frozenset({A})), begun) == 12.0
+    assert answered_at(Loss("h1", 10.0, frozenset({A})), begun) == 11.0
+    assert answered_at(Loss("h1", 12.0, frozenset({A})), begun) == 12.0
 
 
 def test_a_loss_is_one_of_a_driver_when_the_host_held_one():
@@ -53,7 +60,7 @@ def test_a_loss_is_one_of_a_driver_when_the_host_held_one():
 
 
 def test_a_host_that_held_nothing_needs_no_answer():
-    assert answered(Loss("h1", 10.0, frozenset()), []) == 10.0
+    assert answered_at(Loss("h1", 10.0, frozenset()), []) == 10.0
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.floats(0.01, 1))

@@ -1,4 +1,4 @@
-"""Write the embedded platform's `endpoints.json` at each start. Every process of Sluice reads it."""
+"""Write `endpoints.json` of the embedded platform, which every process of Sluice reads."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""A cluster of any size on one machine: real controllers on a real ZooKeeper, and agents that hold what real ones hold but do no work.
+"""Simulate a cluster of any size on one machine, to measure how many hosts Sluice can manage.
 
-Called by `sluice simulate`, which says how far the control plane carries before anybody buys the hosts.
+Controllers and ZooKeeper are real. The simulated agents register and report like real ones, but run
+no units. `sluice simulate` runs the simulation. Start with `run`.
 """

@@ -1,8 +1,9 @@
-"""`python -m sluice_ops.local.simulation.agents`: agents of many hosts in one process, holding in the channel what real ones hold.
+"""`python -m sluice_ops.local.simulation.agents`: the agents of many hosts in one process.
 
-Each session stands for several hosts, for a session costs a process of Python three threads. A host has its facts, its ephemeral node
-with a watch, a watch on its assignment, and what it observes; what is assigned to it counts as running at once. A driver says that
-it runs. Each assignment that arrives is told on standard output, one line of JSON, with the time at which ZooKeeper took it.
+A session serves several hosts, because each session costs three Python threads. A host has the
+same nodes and watches in ZooKeeper as a real one: its facts, its ephemeral node, its assignment and
+its observations. Assigned units count as running at once, and drivers report that they run. For
+each assignment, the process prints a line of JSON with the time at which ZooKeeper stored it.
 """
 
 import argparse
@@ -32,37 +33,40 @@ from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import IncarnationReport, State
 
 CONNECT_SECONDS = 60.0
-_telling = threading.Lock()
+_printing = threading.Lock()
 
 
-def tell(line: dict[str, object]) -> None:
-    """Say something to the process that measures."""
-    with _telling:
+def report(line: dict[str, object]) -> None:
+    """Print a line of JSON for the measuring process."""
+    with _printing:
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
 
-def _written(value: BaseModel) -> bytes:
+def _encoded(value: BaseModel) -> bytes:
     return value.model_dump_json(exclude_defaults=True).encode()
 
 
 class Session:
-    """One connection that stands for the agents of some hosts. Everything after `register` happens in kazoo's threads and never blocks."""
+    """One connection for the agents of several hosts.
+
+    After `register`, everything happens in kazoo's threads and never blocks.
+    """
 
     def __init__(self, address: str, size: Size, numbers: range) -> None:
-        """Connect."""
+        """Connect; `numbers` are the numbers of the hosts."""
         self._client = KazooClient(hosts=address, timeout=SESSION_SECONDS)
         self._client.start_async()
         self._facts = [facts(size, number) for number in numbers]
         self._started = time.time()
-        self._seen: dict[HostName, dict[str, UnitObserved]] = {}
+        self._units: dict[HostName, dict[str, UnitObserved]] = {}
 
     def register(self) -> None:
-        """Make the nodes of all hosts, the requests of all of them under way at once."""
+        """Create the nodes of all hosts; all requests are sent before the first response."""
         if not self._client.connected and not self._client.start(CONNECT_SECONDS):
-            message = "ZooKeeper takes no more sessions"
+            message = "ZooKeeper accepts no more sessions"
             raise ConnectionError(message)
-        made = []
+        requests = []
         for host in self._facts:
             live = Live(
                 address=host.address,
@@ -71,44 +75,44 @@ class Session:
                 home=Path("/simulated"),
                 since=self._started,
             )
-            made.append(self._client.create_async(paths.host(host.name), _written(host)))
-            made.append(self._client.create_async(paths.live(host.name), _written(live), ephemeral=True))
-            made.append(
+            requests.append(self._client.create_async(paths.host(host.name), _encoded(host)))
+            requests.append(self._client.create_async(paths.live(host.name), _encoded(live), ephemeral=True))
+            requests.append(
                 self._client.create_async(
-                    paths.observed(host.name), _written(self._observed(host.name, Assignment()))
+                    paths.observed(host.name), _encoded(self._observed(host.name, Assignment()))
                 )
             )
-        for each in made:
-            each.get(timeout=CONNECT_SECONDS)
+        for request in requests:
+            request.get(timeout=CONNECT_SECONDS)
         for host in self._facts:
-            self._seen[host.name] = {}
-            self._client.exists_async(paths.live(host.name), watch=partial(self._die, host.name))
-            self._look(host.name)
+            self._units[host.name] = {}
+            self._client.exists_async(paths.live(host.name), watch=partial(self._forget_lost, host.name))
+            self._read_assignment(host.name)
 
-    def _die(self, host: HostName, event: WatchedEvent) -> None:
-        """Do nothing more for a host whose ephemeral node was taken away: it is lost."""
+    def _forget_lost(self, host: HostName, event: WatchedEvent) -> None:
+        """Stop simulating a host whose ephemeral node was deleted: it is lost."""
         if event.type == EventType.DELETED:
-            self._seen.pop(host, None)
+            self._units.pop(host, None)
 
-    def _look(self, host: HostName, _event: WatchedEvent | None = None) -> None:
+    def _read_assignment(self, host: HostName, _event: WatchedEvent | None = None) -> None:
         path = paths.assignment(host)
-        self._client.get_async(path, watch=partial(self._look, host)).rawlink(partial(self._take, host))
+        request = self._client.get_async(path, watch=partial(self._read_assignment, host))
+        request.rawlink(partial(self._on_assignment, host))
 
-    def _take(self, host: HostName, answer: IAsyncResult) -> None:
-        if isinstance(answer.exception, NoNodeError):
+    def _on_assignment(self, host: HostName, result: IAsyncResult) -> None:
+        if isinstance(result.exception, NoNodeError):
             path = paths.assignment(host)
-            self._client.exists_async(path, watch=partial(self._look, host)).rawlink(
-                partial(self._made, host)
-            )
-        elif answer.exception is not None:
-            self._look(host)  # the connection was lost under it
+            request = self._client.exists_async(path, watch=partial(self._read_assignment, host))
+            request.rawlink(partial(self._on_existence, host))
+        elif result.exception is not None:
+            self._read_assignment(host)  # the connection was lost during the request
         else:
-            data, stat = answer.value
+            data, stat = result.value
             assignment, at = Assignment.model_validate_json(data), stat.mtime / 1000
-            if host in self._seen:
+            if host in self._units:
                 self._run(host, assignment, at)
-            # a host that was lost a moment ago does nothing with it, but it was published
-            tell(
+            # also report the assignment of a host that was lost a moment ago: it was published
+            report(
                 {
                     "host": host,
                     "at": at,
@@ -116,16 +120,19 @@ class Session:
                 }
             )
 
-    def _made(self, host: HostName, found: IAsyncResult) -> None:
-        """Look again when the assignment was made in between, for then no watch was set on its absence, or when the connection was lost."""
-        if found.exception is not None or found.value is not None:
-            self._look(host)
+    def _on_existence(self, host: HostName, result: IAsyncResult) -> None:
+        """Read the assignment again if it exists now, or if the connection was lost.
+
+        Otherwise, the watch for its creation is set.
+        """
+        if result.exception is not None or result.value is not None:
+            self._read_assignment(host)
 
     def _run(self, host: HostName, assignment: Assignment, at: float) -> None:
-        before = self._seen.get(host, {})
+        before = self._units.get(host, {})
         for unit in assignment.units:
             if unit.kind is UnitKind.DRIVER and unit.id not in before:
-                report = IncarnationReport(
+                running = IncarnationReport(
                     state=State.RUNNING,
                     since=at,
                     pid=1,
@@ -133,27 +140,27 @@ class Session:
                     measured=True,
                     history=((State.RUNNING, at),),
                 )
-                self._client.create_async(paths.report(unit.tenant, unit.incarnation), _written(report))
-        self._seen[host] = {
+                self._client.create_async(paths.report(unit.tenant, unit.incarnation), _encoded(running))
+        self._units[host] = {
             unit.id: before.get(unit.id) or UnitObserved(id=unit.id, state=UnitState.RUNNING, pid=1, since=at)
             for unit in assignment.units
         }
-        self._client.set_async(paths.observed(host), _written(self._observed(host, assignment)))
+        self._client.set_async(paths.observed(host), _encoded(self._observed(host, assignment)))
 
     def _observed(self, host: HostName, assignment: Assignment) -> Observed:
-        units = tuple(self._seen.get(host, {}).values())
+        units = tuple(self._units.get(host, {}).values())
         return Observed(epoch=assignment.epoch, units=units, agent_started=self._started, limits="simulated")
 
 
 def main() -> int:
-    """Register all hosts, then follow until SIGTERM."""
+    """Register all hosts, then follow their assignments until SIGTERM."""
     parser = argparse.ArgumentParser(prog="sluice_ops.local.simulation.agents", description=__doc__)
     parser.add_argument("--zookeeper", required=True, help="host:port/chroot")
     parser.add_argument("--hosts", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--sessions", type=int, required=True)
     options = parser.parse_args()
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # its process dies with the measurement
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # ZooKeeper is killed at the end
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -166,9 +173,9 @@ def main() -> int:
             ]
             for done, session in enumerate(sessions, start=1):
                 session.register()
-                tell({"registered": min(size.hosts, done * size.hosts // count)})
+                report({"registered": min(size.hosts, done * size.hosts // count)})
     except (KazooException, ConnectionError) as error:
-        sys.stderr.write(f"the simulated agents cannot register: {error!r}\n")
+        sys.stderr.write(f"the simulated agents could not register in ZooKeeper: {error!r}\n")
         return 1
     ended.wait()
     return 0
@@ -176,4 +183,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     status = main()
-    os._exit(status)  # hundreds of connections are not taken leave of one by one: their server ends too
+    os._exit(status)  # do not close hundreds of sessions one by one: ZooKeeper ends, too

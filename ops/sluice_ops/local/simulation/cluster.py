@@ -1,4 +1,4 @@
-"""The made-up cluster: so many hosts and slots, spread over tiers as large as a Spark application gets. Pure; called by `run`."""
+"""The simulated cluster: its hosts, and tiers as large as a Spark application gets. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.snapshot.view import HostView, TierView, View
 
 LARGEST_TIER = 1000
-"""Slots of one tier: one Spark application with as many executors."""
+"""The most slots of one tier: a Spark application with as many executors."""
 FEWEST_TIERS = 4
 SPARE = 1.25
-"""Room on the hosts, as a multiple of the slots: what is lost has to find a place."""
+"""The hosts' capacity as a multiple of all slots: lost slots need another place."""
 SLOT = Quantum(cpu=1, memory=1024, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=512, threads=1)
 MOST_HOSTS = 20_000
@@ -25,45 +25,51 @@ MOST_SLOTS_ON_A_HOST = 64
 
 
 class SizeError(Exception):
-    """No cluster can be made up from these numbers; the message says what can."""
+    """A cluster of this size cannot be simulated; the message gives the limits."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large it is."""
+    """The size of the cluster."""
 
     hosts: int
     slots: int
 
     @property
     def tiers(self) -> int:
-        """How many tiers share the slots."""
+        """The number of tiers."""
         return max(FEWEST_TIERS, math.ceil(self.slots / LARGEST_TIER))
 
     @property
     def losses(self) -> int:
-        """How many hosts are lost, one after the other: enough for a 99th percentile where there are enough, and never what is spare."""
+        """The number of hosts to lose, one after the other.
+
+        100 for a 99th percentile, if there are enough hosts; never more than the spare capacity.
+        """
         return min(100, max(2, self.hosts // 20))
 
 
 def check(size: Size) -> None:
-    """Refuse what cannot be simulated."""
+    """Raise SizeError if the size is outside the limits."""
     if not FEWEST_TIERS <= size.hosts <= MOST_HOSTS:
-        message = f"--hosts {size.hosts}: from {FEWEST_TIERS} to {MOST_HOSTS} can be simulated"
+        message = f"--hosts {size.hosts}: choose a number from {FEWEST_TIERS} to {MOST_HOSTS}"
         raise SizeError(message)
     if not FEWEST_TIERS <= size.slots <= size.hosts * MOST_SLOTS_ON_A_HOST:
         most = size.hosts * MOST_SLOTS_ON_A_HOST
-        message = f"--slots {size.slots}: {size.hosts} hosts are simulated with {FEWEST_TIERS} to {most} slots ({MOST_SLOTS_ON_A_HOST} on each)"
+        message = (
+            f"--slots {size.slots}: with {size.hosts} hosts, choose a number from {FEWEST_TIERS} to {most} "
+            f"({MOST_SLOTS_ON_A_HOST} on each host)"
+        )
         raise SizeError(message)
 
 
 def host_name(number: int) -> HostName:
-    """Name a host."""
+    """Return the name of a host."""
     return HostName(f"h{number:05d}")
 
 
 def facts(size: Size, number: int) -> HostFacts:
-    """Say what the agent of a host registers."""
+    """Return the facts that the agent of a host registers."""
     room = math.ceil(size.slots / size.hosts * SPARE) + 1
     return HostFacts(
         name=host_name(number),
@@ -75,7 +81,7 @@ def facts(size: Size, number: int) -> HostFacts:
 
 
 def tiers(size: Size) -> dict[TierName, tuple[TierSpec, int]]:
-    """Declare the tiers, each with its slots."""
+    """Return the tiers, each with its number of slots."""
     share, more = divmod(size.slots, size.tiers)
     declared = [
         TierSpec(
@@ -95,7 +101,7 @@ def tiers(size: Size) -> dict[TierName, tuple[TierSpec, int]]:
 
 
 def rules(size: Size) -> Rules:
-    """Entitle each tier to its slots."""
+    """Return rules in which the share of each tier is its number of slots."""
     return Rules(
         shares={
             name: Share(minimum=1, target=slots, maximum=slots) for name, (_, slots) in tiers(size).items()
@@ -104,17 +110,17 @@ def rules(size: Size) -> Rules:
 
 
 def wanted() -> TierWanted:
-    """Want a tier."""
+    """Return the request to run a tier."""
     return TierWanted(running=True, by="sluice simulate")
 
 
 def unplanned(size: Size) -> tuple[View, Moment]:
-    """Return what a controller sees when every host is there, every tier is wanted, and nothing runs yet."""
+    """Return a controller's view of all hosts up and all tiers wanted, before anything runs."""
     hosts = {
-        made.name: HostView(
-            made.name, made, live=True, record=HostRecord(), assignment=Assignment(), observed=None
+        host.name: HostView(
+            host.name, host, live=True, record=HostRecord(), assignment=Assignment(), observed=None
         )
-        for made in (facts(size, number) for number in range(size.hosts))
+        for host in (facts(size, number) for number in range(size.hosts))
     }
-    made = {name: TierView(spec, OwnerRecord(), wanted(), {}, {}) for name, (spec, _) in tiers(size).items()}
-    return View(tiers=made, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=rules(size))
+    views = {name: TierView(spec, OwnerRecord(), wanted(), {}, {}) for name, (spec, _) in tiers(size).items()}
+    return View(tiers=views, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=rules(size))

@@ -1,4 +1,4 @@
-"""`sluice simulate`: how far the control plane carries, as a table or as JSON."""
+"""`sluice simulate`: measure the control plane's limits, and print a table or JSON."""
 
 import logging
 import signal
@@ -20,7 +20,7 @@ MEBIBYTE = 2**20
 
 
 def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
-    """Measure, then print."""
+    """Run a simulation and print its figures."""
     began = time.monotonic()
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="No chroot path exists")
@@ -29,7 +29,7 @@ def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
     try:
         figures = run(
             Size(hosts, slots),
-            lambda said: typer.echo(f"{time.monotonic() - began:6.1f} s  {said}", err=True),
+            lambda event: typer.echo(f"{time.monotonic() - began:6.1f} s  {event}", err=True),
         )
     except SizeError as error:
         raise WrongUsageError(str(error)) from None
@@ -37,56 +37,60 @@ def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
         typer.echo(f"sluice: {error}", err=True)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
-        typer.echo("\nInterrupted: the simulation is stopped, nothing of it is left.", err=True)
+        typer.echo(
+            "\nInterrupted: the simulation has stopped, and its processes and files are removed.", err=True
+        )
         raise typer.Exit(INTERRUPTED) from None
-    held = targets(figures)
+    compared = targets(figures)
     if as_json:
         print_json(
             {
                 **asdict(figures),
-                "targets": {each.figure: {"target": each.target, "met": each.met} for each in held},
+                "targets": {
+                    target.figure: {"target": target.target, "met": target.met} for target in compared
+                },
             }
         )
         return
-    _print(figures, held)
+    _print(figures, compared)
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    """End it, and do not let a second Ctrl-C disturb the clearing up."""
+    """Raise KeyboardInterrupt; ignore a second Ctrl-C while the simulation cleans up."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def _print(figures: Figures, held: list[Target]) -> None:
-    print_table(("what", "measured", "target", ""), [_row(each) for each in held], "")
+def _print(figures: Figures, compared: list[Target]) -> None:
+    with_driver = _seconds(figures.loss_of_driver_max_seconds)
+    without_driver = _seconds(figures.loss_without_driver_max_seconds)
+    print_table(("figure", "measured", "target", ""), [_row(target) for target in compared], "")
     print_table(
-        ("also", "measured"),
+        ("other figure", "measured"),
         (
             ("cold start of all tiers (s)", f"{figures.cold_start_seconds:.2f}"),
             (
-                "a loss answered, median and longest (s)",
+                "time to answer a loss, median and longest (s)",
                 f"{figures.loss_to_assignment_p50_seconds:.2f}, {figures.loss_to_assignment_max_seconds:.2f}",
             ),
+            ("losses, and losses of a driver", f"{figures.losses}, {figures.losses_of_drivers}"),
             (
-                "losses, and those of them that took a driver along",
-                f"{figures.losses}, {figures.losses_of_drivers}",
+                "longest time to answer, with and without a lost driver (s)",
+                f"{with_driver}, {without_driver}",
             ),
-            (
-                "the longest answer where a driver was lost, and where none was (s)",
-                f"{_seconds(figures.loss_of_driver_max_seconds)}, {_seconds(figures.loss_without_driver_max_seconds)}",
-            ),
-            ("znodes, and ephemeral ones among them", f"{figures.znodes}, {figures.ephemerals}"),
-            ("data in the tree (MiB)", f"{figures.tree_bytes / MEBIBYTE:.1f}"),
+            ("znodes, and ephemeral znodes", f"{figures.znodes}, {figures.ephemerals}"),
+            ("data in ZooKeeper (MiB)", f"{figures.tree_bytes / MEBIBYTE:.1f}"),
             ("watches", figures.watches),
         ),
         "",
     )
     typer.echo(
-        f"{figures.hosts} hosts, {figures.slots} slots, {figures.tiers} tiers. The controllers and ZooKeeper were real; the agents did no\n"
-        f"work, but held in the channel what real ones hold, with {figures.sessions} sessions for all of them. A loss counts\n"
-        f"from when the host's node is gone ({figures.session_seconds:g} s after its last word), less the {figures.lost_seconds:g} s "
-        "that an agent is given."
+        f"{figures.hosts} hosts, {figures.slots} slots, {figures.tiers} tiers. "
+        "Controllers and ZooKeeper were real.\nAgents ran no units, but had the nodes and watches of real "
+        f"agents, in {figures.sessions} sessions.\nThe time to answer a loss begins when the host's node is "
+        f"deleted ({figures.session_seconds:g} s after its last heartbeat),\nand leaves out the "
+        f"{figures.lost_seconds:g} s that the controller waits for the agent."
     )
 
 
@@ -94,11 +98,11 @@ def _seconds(measured: float | None) -> str:
     return "none" if measured is None else f"{measured:.2f}"
 
 
-def _row(each: Target) -> tuple[str, str, str, str]:
-    scale, form = (MEBIBYTE, ".0f") if each.target == PEAK_BYTES else (1, ".3f")
+def _row(target: Target) -> tuple[str, str, str, str]:
+    scale, form = (MEBIBYTE, ".0f") if target.target == PEAK_BYTES else (1, ".3f")
     return (
-        each.what,
-        f"{each.measured / scale:{form}}",
-        f"{each.target / scale:{form}}",
-        "met" if each.met else "MISSED",
+        target.label,
+        f"{target.measured / scale:{form}}",
+        f"{target.target / scale:{form}}",
+        "met" if target.met else "MISSED",
     )

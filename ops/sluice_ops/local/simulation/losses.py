@@ -1,4 +1,7 @@
-"""From what was published to how soon each loss was answered. Pure; fed by `run` with what the simulated agents received."""
+"""Compute when each loss was answered, from the assignments that the agents received. Pure.
+
+A loss is answered when the lost units are assigned to other hosts.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,8 +11,8 @@ from sluice_ops.model.ids import HostName, UnitId
 
 
 @dataclass(frozen=True)
-class Held:
-    """A unit of some host's assignment."""
+class AssignedUnit:
+    """A unit in a host's assignment."""
 
     id: UnitId
     tenant: str
@@ -18,54 +21,56 @@ class Held:
 
 @dataclass(frozen=True)
 class Published:
-    """An assignment, and when ZooKeeper took it."""
+    """An assignment that ZooKeeper stored."""
 
     host: HostName
     at: float
-    units: frozenset[Held]
+    """The time at which ZooKeeper stored it, in seconds since 1970."""
+    units: frozenset[AssignedUnit]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A host that was lost, when, and what it held."""
+    """The loss of a host: its time in seconds since 1970, and the host's units."""
 
     host: HostName
     at: float
-    units: frozenset[Held]
+    units: frozenset[AssignedUnit]
 
     @property
     def of_driver(self) -> bool:
-        """Whether it took a driver along, so that a whole tier is started anew."""
+        """Whether the host ran a driver, so that the whole tier is started again."""
         return any(unit.id.startswith("driver-") for unit in self.units)
 
 
 @dataclass
 class Board:
-    """All assignments as they were received, and each unit's first appearances."""
+    """The current assignments, and the times at which each unit appeared on a host."""
 
-    now: dict[HostName, frozenset[Held]] = field(default_factory=dict)
-    appeared: list[tuple[float, HostName, Held]] = field(default_factory=list)
+    now: dict[HostName, frozenset[AssignedUnit]] = field(default_factory=dict)
+    appeared: list[tuple[float, HostName, AssignedUnit]] = field(default_factory=list)
 
-    def take(self, published: Published) -> None:
-        """Note one assignment."""
-        fresh = published.units - self.now.get(published.host, frozenset())
+    def add(self, published: Published) -> None:
+        """Record an assignment."""
+        new = published.units - self.now.get(published.host, frozenset())
         self.now[published.host] = published.units
-        self.appeared.extend((published.at, published.host, unit) for unit in fresh)
+        self.appeared.extend((published.at, published.host, unit) for unit in new)
 
-    def since(self, at: float) -> list[tuple[float, HostName, Held]]:
-        """Return what has appeared from then on."""
-        return [seen for seen in self.appeared if seen[0] >= at]
+    def since(self, at: float) -> list[tuple[float, HostName, AssignedUnit]]:
+        """Return the appearances at or after a time."""
+        return [appearance for appearance in self.appeared if appearance[0] >= at]
 
     def slots(self) -> int:
-        """Count what is assigned, without the drivers."""
+        """Return the number of assigned slots."""
         return sum(unit.id.startswith("slot-") for units in self.now.values() for unit in units)
 
 
-def answered(loss: Loss, appeared: Iterable[tuple[float, HostName, Held]]) -> float | None:
-    """Return when the last of a lost host's units was published elsewhere; None while one is missing.
+def answered_at(loss: Loss, appeared: Iterable[tuple[float, HostName, AssignedUnit]]) -> float | None:
+    """Return when the last unit of a lost host was assigned to another host; None if one is not.
 
-    A slot goes on under its own name. A driver takes its whole tier along: that is answered when all of the next incarnation is published,
-    which may have begun before this loss.
+    A slot keeps its name on another host. The loss of a driver starts the whole tier again: this is
+    answered when all units of the next incarnation are assigned, which may have begun before the
+    loss.
     """
     elsewhere = [(at, unit) for at, host, unit in appeared if host != loss.host]
     times: list[float] = []
@@ -91,6 +96,6 @@ def answered(loss: Loss, appeared: Iterable[tuple[float, HostName, Held]]) -> fl
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least this share of them does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,4 +1,4 @@
-"""The processes of a simulation: the controllers, as in production, and the simulated agents. Called by `run`."""
+"""The processes of a simulation: real controllers, and one process for all simulated agents."""
 
 import json
 import subprocess
@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import TypeVar
 
 from sluice_ops.local.simulation.cluster import Size
-from sluice_ops.local.simulation.losses import Board, Held, Published
+from sluice_ops.local.simulation.losses import AssignedUnit, Board, Published
 from sluice_ops.model.ids import HostName, UnitId
 
 T = TypeVar("T")
 
 
 class SimulationError(Exception):
-    """The simulation came to no result; the message says where it stood still, and what its processes said."""
+    """The simulation has no result; the message names the failed step and quotes the logs."""
 
 
 class Controllers:
-    """Controllers by name, and the most memory that any of them has taken."""
+    """The running controllers, and the peak memory of all controllers so far."""
 
     def __init__(self, site: Path, address: str, logs: Path) -> None:
-        """Run them on a ZooKeeper."""
+        """Use this site file, this ZooKeeper address, and this folder for logs."""
         self._site, self._address, self._logs = site, address, logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._peak = 0
 
     def start(self) -> str:
-        """Start one more; return its name."""
+        """Start another controller; return its name."""
         name = f"c{len(list(self._logs.glob('c*.log'))) + 1}"
         words = [
             sys.executable,
@@ -47,14 +47,14 @@ class Controllers:
         return name
 
     def kill(self, name: str) -> None:
-        """Kill one, as a crash would."""
+        """Kill a controller with SIGKILL, as a crash would."""
         self.peak()
         process = self._running.pop(name)
         process.kill()
         process.wait()
 
     def peak(self) -> int:
-        """Return the largest resident memory so far, in bytes."""
+        """Return the largest resident memory of a controller so far, in bytes."""
         for process in self._running.values():
             for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
@@ -62,21 +62,21 @@ class Controllers:
         return self._peak
 
     def ended(self) -> list[str]:
-        """Name those that have ended by themselves."""
+        """Return the names of controllers that ended by themselves."""
         return [name for name, process in self._running.items() if process.poll() is not None]
 
     def stop(self) -> None:
-        """Kill all."""
+        """Kill all controllers."""
         for process in self._running.values():
             process.kill()
             process.wait()
 
 
 class Agents:
-    """The process that plays the agents, and what it has received."""
+    """The process of the simulated agents, and the assignments that it received."""
 
     def __init__(self, size: Size, sessions: int, address: str, log: Path) -> None:
-        """Start it."""
+        """Start the process."""
         words = [sys.executable, "-m", "sluice_ops.local.simulation.agents", "--zookeeper", address]
         words += ["--hosts", str(size.hosts), "--slots", str(size.slots), "--sessions", str(sessions)]
         with log.open("w") as out:
@@ -91,32 +91,33 @@ class Agents:
 
     def _read(self) -> None:
         for line in self._process.stdout or ():
-            said = json.loads(line)
-            if "registered" in said:
-                self.registered = said["registered"]
+            report = json.loads(line)
+            if "registered" in report:
+                self.registered = report["registered"]
                 continue
             units = frozenset(
-                Held(UnitId(name), tenant, incarnation) for name, tenant, incarnation in said["units"]
+                AssignedUnit(UnitId(name), tenant, incarnation)
+                for name, tenant, incarnation in report["units"]
             )
             with self._lock:
-                self._board.take(Published(HostName(said["host"]), said["at"], units))
+                self._board.add(Published(HostName(report["host"]), report["at"], units))
 
-    def board(self, ask: Callable[[Board], T]) -> T:
-        """Ask the board something while nothing is being written on it."""
+    def board(self, read: Callable[[Board], T]) -> T:
+        """Return a value that `read` takes from the board, while the board does not change."""
         with self._lock:
-            return ask(self._board)
+            return read(self._board)
 
-    def holds(self, host: HostName) -> frozenset[Held]:
-        """Return what a host has been assigned."""
+    def assigned(self, host: HostName) -> frozenset[AssignedUnit]:
+        """Return the units that are assigned to a host."""
         return self.board(lambda board: board.now.get(host, frozenset()))
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Whether the process ended by itself."""
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         self._reader.join(5)

@@ -1,4 +1,4 @@
-"""One simulation from its begin to its end, whatever happens in between. Called by `sluice simulate`."""
+"""Run one simulation and clean up after it, also after an error. Called by `sluice simulate`."""
 
 import time
 from contextlib import ExitStack
@@ -19,20 +19,25 @@ from sluice_ops.local.simulation.stage import Say, Stage
 from sluice_ops.local.simulation.targets import Figures
 
 PLANS = 5
+"""How often planning is measured; the fastest counts."""
 FAILOVERS = 2
+"""How often the leader is killed; the slowest failover counts."""
 
 
 def simulate(size: Size, say: Say) -> Figures:
-    """Measure a cluster of this size; nothing of it is left afterwards, neither processes nor files."""
+    """Measure a cluster of this size, then remove all its processes and files.
+
+    `say` receives progress. SizeError, PlatformError or SimulationError if there is no result.
+    """
     cluster.check(size)
     machine.check(size)
     say(f"{size.hosts} hosts with {size.slots} slots in {size.tiers} tiers; planning them {PLANS} times")
-    collect_rarely()  # as the controller does, whose decisions these are
-    _plan(Size(cluster.FEWEST_TIERS, cluster.FEWEST_TIERS))  # the first one loads the solver
+    collect_rarely()  # as controllers do, whose planning is measured
+    _plan(Size(cluster.FEWEST_TIERS, cluster.FEWEST_TIERS))  # the first plan loads the solver
     planned = min(_plan(size) for _ in range(PLANS))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="sluice-simulate-")))
-        say("starting a ZooKeeper of its own")
+        say("starting ZooKeeper")
         server = Server(folder, machine.heap(size))
         stack.callback(server.stop)
         server.wait()
@@ -47,7 +52,7 @@ def simulate(size: Size, say: Say) -> Figures:
         stage.stand_by()
         lost = stage.lose()
         failovers = [stage.fail_over() for _ in range(FAILOVERS)]
-        say("counting what the tree holds")
+        say("counting nodes and watches in ZooKeeper")
         answers = sorted(seconds for _, seconds in lost)
         of_drivers = [seconds for loss, seconds in lost if loss.of_driver]
         of_workers = [seconds for loss, seconds in lost if not loss.of_driver]
@@ -82,7 +87,7 @@ def _plan(size: Size) -> float:
 
 
 def _site(size: Size, folder: Path) -> Path:
-    """Write the site file that the controllers read."""
+    """Write the controllers' site file; return its path."""
     shares = {name: share.model_dump() for name, share in cluster.rules(size).shares.items()}
     path = folder / "site.yaml"
     path.write_text(yaml.safe_dump({"pipeline": "simulated", "hosts": [], "shares": shares}))

@@ -1,7 +1,4 @@
-"""The throw-away ZooKeeper: the platform's own service, in a temporary folder and on a free port.
-
-Called by `run`.
-"""
+"""The simulation's ZooKeeper: the platform's service, in a temporary folder and on a free port."""
 
 import socket
 import subprocess
@@ -24,17 +21,17 @@ FIGURES = {
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         return int(probe.getsockname()[1])
 
 
 class Server:
-    """One ZooKeeper of its own."""
+    """The simulation's ZooKeeper."""
 
     def __init__(self, folder: Path, heap: int) -> None:
-        """Start it in `folder` with so many MiB."""
+        """Start ZooKeeper in `folder` with this heap in MiB."""
         self._port = free_port()
         where = Layout(
             home=folder,
@@ -51,7 +48,10 @@ class Server:
             )
 
     def wait(self) -> None:
-        """Wait until it answers, and make the chroot."""
+        """Wait until ZooKeeper answers, then create the chroot.
+
+        PlatformError if ZooKeeper does not start.
+        """
         end = time.monotonic() + self._service.ready_seconds
         while True:
             try:
@@ -61,7 +61,8 @@ class Server:
                 if self._process.poll() is not None or time.monotonic() > end:
                     message = (
                         f"the simulation's ZooKeeper does not start: {error}; "
-                        f"its log ends with\n{self._log.read_text()[-1000:]}"
+                        "correct the cause and try again. "
+                        f"The end of its log:\n{self._log.read_text()[-1000:]}"
                     )
                     raise PlatformError(message) from error
                 time.sleep(0.05)
@@ -69,19 +70,19 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where it is, with the chroot."""
+        """The address with the chroot."""
         return f"{ADDRESS}:{self._port}/sluice/{CHROOT}"
 
     def figures(self) -> dict[str, int]:
-        """Return what it holds."""
-        said = dict(
+        """Return the numbers of nodes and watches, and the size of the data in bytes."""
+        values = dict(
             line.split("\t", 1)
             for line in zookeeper.send_command(self._port, "mntr").splitlines()
             if "\t" in line
         )
-        return {name: int(said[key]) for name, key in FIGURES.items()}
+        return {name: int(values[key]) for name, key in FIGURES.items()}
 
     def stop(self) -> None:
-        """End it at once: nothing of it is kept."""
+        """Kill ZooKeeper; its data is not needed any more."""
         self._process.kill()
         self._process.wait()

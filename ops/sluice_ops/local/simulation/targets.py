@@ -1,45 +1,55 @@
-"""What the control plane has to reach, and whether it did. Pure; called by `sluice simulate`, which prints it."""
+"""The figures of a simulation, and their targets. Pure; `sluice simulate` prints them."""
 
 from dataclasses import dataclass
 
 from sluice_ops.channel.client import SESSION_SECONDS
 
 PLAN_SECONDS = {1_000: 0.150, 10_000: 2.0}
-"""By number of hosts; in between on the straight line."""
+"""Target for planning, by number of hosts; linear in between."""
 ANSWER_SECONDS = 1.0
-"""Beyond the session timeout and the time for which the controller waits for an agent on purpose."""
+"""Target for the answer to a loss.
+
+It leaves out the session timeout and the time for which the controller waits for the agent.
+"""
 FAILOVER_SECONDS = SESSION_SECONDS + 2.0
+"""Target for the failover to the standby controller."""
 PEAK_BYTES = 2**30
+"""Target for a controller's peak memory."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What one simulation measured."""
+    """The figures of one simulation."""
 
     hosts: int
     slots: int
     tiers: int
     sessions: int
-    """Connections of the simulated agents: each stands for several hosts when this is less than `hosts`."""
+    """Sessions of the simulated agents; a session serves several hosts if there are more hosts."""
     session_seconds: float
+    """The timeout of a ZooKeeper session."""
     lost_seconds: float
+    """The time for which the controller waits for a silent agent."""
     plan_seconds: float
-    """The pure decision that places every slot of every tier, the fastest of five: a pure function's time, not that of what else runs."""
+    """The time of the decision that places every slot, the fastest of five.
+
+    The fastest is the least disturbed by other processes.
+    """
     cold_start_seconds: float
-    """From the request to run all tiers until the last assignment was published."""
+    """From the request to run all tiers until the last assignment."""
     losses: int
     losses_of_drivers: int
-    """Those among them that took a driver along, so that its whole tier was started anew."""
+    """The losses of hosts with a driver, after which the whole tier was started again."""
     loss_to_assignment_p50_seconds: float
     loss_to_assignment_p99_seconds: float
     loss_to_assignment_max_seconds: float
     loss_of_driver_max_seconds: float | None
-    """The longest of the losses that took a driver along; None when no loss did."""
+    """The longest time to answer the loss of a driver; None if no driver was lost."""
     loss_without_driver_max_seconds: float | None
-    """The longest of the others; None when every loss took a driver along."""
+    """The longest time to answer another loss; None if every loss was one of a driver."""
     failovers: int
     failover_seconds: float
-    """From the kill of the leader to the first decision of the next one, the longest."""
+    """The longest time from the kill of a leader to the first decision of the next leader."""
     controller_peak_bytes: int
     znodes: int
     ephemerals: int
@@ -49,38 +59,37 @@ class Figures:
 
 @dataclass(frozen=True)
 class Target:
-    """One figure that has a target."""
+    """A figure and its target."""
 
     figure: str
-    what: str
+    """The field of `Figures`."""
+    label: str
     measured: float
     target: float
 
     @property
     def met(self) -> bool:
-        """Whether it was reached."""
+        """Whether the figure is at most its target."""
         return self.measured <= self.target
 
 
 def plan_seconds(hosts: int) -> float:
-    """Return how long planning so many hosts may take."""
+    """Return the target for planning this number of hosts, in seconds."""
     (few, least), (many, most) = PLAN_SECONDS.items()
     return max(least, least + (hosts - few) * (most - least) / (many - few))
 
 
 def targets(figures: Figures) -> list[Target]:
-    """Hold what was measured against what has to be reached."""
+    """Return the figures that have a target, with their targets."""
     return [
-        Target("plan_seconds", "every slot planned (s)", figures.plan_seconds, plan_seconds(figures.hosts)),
+        Target("plan_seconds", "plan of every slot (s)", figures.plan_seconds, plan_seconds(figures.hosts)),
         Target(
             "loss_to_assignment_p99_seconds",
-            "a loss answered, p99, beyond the waits (s)",
+            "time to answer a loss, p99, without the waits (s)",
             figures.loss_to_assignment_p99_seconds,
             ANSWER_SECONDS,
         ),
-        Target(
-            "failover_seconds", "fail-over to the standby (s)", figures.failover_seconds, FAILOVER_SECONDS
-        ),
+        Target("failover_seconds", "failover to the standby (s)", figures.failover_seconds, FAILOVER_SECONDS),
         Target(
             "controller_peak_bytes",
             "controller's peak memory (MiB)",
