@@ -33,7 +33,7 @@ class Answer(AsyncResult):  # type: ignore[misc]  # kazoo has no types
     def __init__(self, handler: "Handler") -> None:
         super().__init__(handler, threading.Condition, ConnectionLoss)
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001 - kazoo's signature
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001 - kazoo's API
         """Return the answer; raise ConnectionLoss after 10 s without one."""
         return super().get(block, CALL_SECONDS if timeout is None else timeout)
 

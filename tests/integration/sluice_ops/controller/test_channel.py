@@ -51,7 +51,7 @@ def channel(zookeeper, request):
 
 
 def test_a_missing_chroot_is_told_apart_from_a_server_that_is_away(zookeeper):
-    with pytest.raises(ChannelAwayError, match="ZooKeeper has no chroot .* yet"):
+    with pytest.raises(ChannelAwayError, match=r"ZooKeeper has no chroot .* yet"):
         Channel(f"{zookeeper}/nobody/made-it").start()
 
 

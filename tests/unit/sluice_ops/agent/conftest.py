@@ -1,4 +1,4 @@
-"""A host's folder, and the agent's hands in it: real processes, without control groups and without Spark."""
+"""A host's folder and its `ProcessControl`: real processes, without control groups and Spark."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The agent's hands on real processes, without control groups and without Spark: the launch script is the agent's own."""
+"""`ProcessControl` with real processes and the agent's launch script, without control groups and Spark."""
 
 import json
 import os
