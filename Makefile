@@ -1,5 +1,5 @@
-# Everything that a user or a developer of Sluice does from the shell. `make help` lists it.
-# Needs Python 3.11 or newer, git and make; everything else is made below .venv and .sluice.
+# The commands for users and developers of Sluice; `make help` lists them.
+# They need Python 3.11 or newer, git and make, and install everything else below .venv and .sluice.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -11,16 +11,16 @@ BIN := .venv/bin
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-install: ## make .venv from requirements.lock (does nothing when it is up to date)
+install: ## create .venv from requirements.lock; does nothing if it is up to date
 	@$(PYTHON) -I ops/sluice_ops/local/install.py
 
-up: install ## install and start everything; prints Airflow's address and password
+up: install ## install and start all services; prints Airflow's address and password
 	@$(BIN)/sluice up
 
-down: ## stop everything; the data stays
+down: ## stop all services; the data stays
 	@if [ -x $(BIN)/sluice ]; then $(BIN)/sluice down; fi
 
-clean: down ## stop everything and remove the data
+clean: down ## stop all services and delete all data
 	@if [ -x $(BIN)/sluice ]; then $(BIN)/sluice clean; fi
 
 check: install ## ruff, formatting, mypy, import contracts: under a minute
@@ -29,20 +29,20 @@ check: install ## ruff, formatting, mypy, import contracts: under a minute
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-format: install ## put the code into its format
+format: install ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: install ## unit and integration tests, then the short scenarios; LONG_PART=N adds a part of the long tests
+test: install ## unit tests, integration tests, short scenarios; LONG_PART=N adds part N of the long tests
 	@timeout --kill-after=1m 20m $(BIN)/python -m pytest --numprocesses 2 tests/unit
 	@timeout --kill-after=2m 70m $(BIN)/python -m pytest tests/integration tests/scenarios \
 		$(if $(LONG_PART),-m "not endurance" --long-part $(LONG_PART))
 
-scenarios: install ## the long ones too: each runbook and each fault under load, more than an hour on 2 cores
+scenarios: install ## integration tests and all scenarios: each runbook and fault; over an hour on 2 cores
 	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or endurance or not long"
 
-bench: install ## measure: hand-overs, kills, latency, Flink and Storm beside, for some hours; results go to .sluice/bench
+bench: install ## measure handovers, kills, latency; Flink and Storm, too; some hours; see .sluice/bench
 	@$(BIN)/python -m pytest tests/bench -s
 
-lock: ## choose newer versions within pyproject.toml and write requirements.lock
+lock: ## choose the newest versions within pyproject.toml, and write requirements.lock
 	@$(PYTHON) -I ops/sluice_ops/local/install.py lock

@@ -1,4 +1,4 @@
-# airflow.sh WORD...: Airflow with its secrets, which the job `keys` has made.
+# airflow.sh WORD...: run an Airflow command with the secrets that the job `keys` created.
 set -ae
 . /etc/sluice/airflow.env
 set +a

@@ -1,5 +1,5 @@
-# host.sh NAME: the first process of a container that is a host. It starts the agent again when the agent ends; slots and drivers go on.
-# At SIGTERM the host ends in order: the agent first, then all that the host runs.
+# host.sh NAME: the first process of a host's container. It restarts the agent when the agent ends;
+# slots and drivers continue. At SIGTERM, it ends the agent first, then the slots and drivers.
 stopped=
 trap 'stopped=yes; kill "$agent" 2> /dev/null' TERM INT
 while [ -z "$stopped" ]; do
