@@ -1,0 +1,234 @@
+"""Runs a tier's transform on given records in a local Spark session: for unit tests of a pipeline.
+
+    from sluice.testing import run
+
+    def test_a_buy_passes():
+        result = run(BUYS_TIER, [{"user": "anna", "kind": "buy", "at": 1}])
+        assert [row["user"] for row in result.rows] == ["anna"]
+
+`run` is for tiers without state, `run_batches` for tiers with state. Records pass the same steps as
+in a tier's driver: Sluice adds the lineage, parses the records and checks the result. A transform
+that publishing would refuse raises DeclarationError. No service is needed. The first call starts
+Spark, which takes some seconds; later calls use the same session.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
+
+from sluice.api.declarations import DeclarationError, Stream, Tier
+from sluice.checks.operators import KAFKA, check_tier
+from sluice.commands.validation import SETTINGS, STATE_STORE
+from sluice.driver.spark.jvm import Jvm, launch
+from sluice.driver.spark.session import open_session
+from sluice.records.lineage import REASON, TO, business, collected, transformed
+from sluice.records.state_inputs import UNMATCHED, output_mode, transformed_with_state
+from sluice_ops.site import endpoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Record", "Result", "run", "run_batches", "session"]
+
+Columns: TypeAlias = Mapping[str, Any]
+"""A record of a stream with columns. A missing column is null."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that arrives at a given time."""
+
+    value: Columns | str | bytes
+    """Columns; or text or bytes in a stream from outside, which has the one column `value`."""
+    arrived: datetime
+    """The time of arrival in the pipeline, with a time zone."""
+
+
+Records: TypeAlias = Sequence[Record | Columns | str | bytes]
+Inputs: TypeAlias = Records | Mapping[str, Records]
+"""The records of the tier's only input; with several inputs, the records by the stream's name."""
+
+HEAP = 512
+"""The heap of the local session's JVM. Unit: MiB."""
+_DRIVER_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+}
+"""Settings of a driver's session on which results depend; one shuffle partition is enough here."""
+_CHECKED: list[Tier] = []
+_JVMS: list[Jvm] = []
+"""The JVM of the local session: kept here, because a JVM ends with its object."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The rows that a tier without state makes of its records, in order and without lineage."""
+
+    rows: list[dict[str, Any]]
+    """Rows for the sink or the output streams; with several outputs, `to` names the stream."""
+    quarantined: list[dict[str, Any]]
+    """Rows for quarantine; the column `reason` says why."""
+
+
+@cache
+def session() -> SparkSession:
+    """Return the active Spark session, or start a local one that lasts as long as the process."""
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        jvm = launch(HEAP, endpoints.home())
+        _JVMS.append(jvm)
+        spark = open_session("local[1]", SETTINGS, jvm)
+        spark.sparkContext.setLogLevel("ERROR")
+    for name, value in _DRIVER_SETTINGS.items():
+        spark.conf.set(name, value)
+    return spark
+
+
+def run(tier: Tier, records: Inputs) -> Result:
+    """Return what a tier without state makes of `records`, all in one batch.
+
+    Raise DeclarationError if publishing would refuse the tier, or if a record has a column that its
+    stream lacks.
+    """
+    if tier.state is not None:
+        message = f'tier "{tier.name}" has state: use run_batches, which returns the rows of each batch'
+        raise DeclarationError(message)
+    _check(tier)
+    result = transformed(_frame(_kafka_records(tier, records, [0] * len(tier.inputs))), tier)
+    # a sink adds reasons of its own, such as a null in the key of its table
+    names = business(result, tier) + ([TO] if len(tier.outputs) > 1 else [])
+    rows = collected(result, tier) if tier.sink is not None else result
+    if REASON not in rows.columns:
+        rows = rows.withColumn(REASON, F.lit(None).cast("string"))
+    dicts = _rows(rows.select(*names, REASON))
+    return Result(
+        rows=[_without(row, REASON) for row in dicts if row[REASON] is None],
+        quarantined=[row for row in dicts if row[REASON] is not None],
+    )
+
+
+def run_batches(tier: Tier, *batches: Inputs) -> list[list[dict[str, Any]]]:
+    """Return, for each batch of records, the rows that a tier with state writes to its table.
+
+    The state lasts from batch to batch. A record arrives at its `State.time` (milliseconds) unless
+    it is a `Record`; an arrival without such a time is now. The watermark of a batch takes effect
+    in the next one. So does a join's row without a partner: give a later, perhaps empty, batch.
+    """
+    if tier.state is None or tier.sink is None:
+        message = f'tier "{tier.name}" has no state: use run'
+        raise DeclarationError(message)
+    _check(tier)
+    spark = session()
+    written: list[list[dict[str, Any]]] = []
+    with tempfile.TemporaryDirectory(prefix="sluice-testing-") as folder:
+        inputs = [Path(folder) / stream.name for stream in tier.inputs]
+        for path in inputs:
+            path.mkdir()
+        frames = [spark.readStream.schema(KAFKA).parquet(str(path)) for path in inputs]
+        result = transformed_with_state(frames, tier)
+        mode = output_mode(result)
+        offsets = [0] * len(tier.inputs)
+        for batch in batches:
+            records = _kafka_records(tier, batch, offsets)
+            for index, stream in enumerate(tier.inputs):
+                own = [record for record in records if record["topic"] == stream.name]
+                _frame(own).write.mode("append").parquet(str(inputs[index]))
+            rows: list[dict[str, Any]] = []
+
+            def take(frame: "DataFrame", _: int, rows: list[dict[str, Any]] = rows) -> None:
+                rows += _rows(frame)
+
+            query = (
+                result.writeStream.outputMode(mode)
+                .foreachBatch(take)
+                .option("checkpointLocation", f"{folder}/checkpoint")
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            written.append([_without(row, UNMATCHED) for row in rows if not row.get(UNMATCHED)])
+    return written
+
+
+def _without(row: dict[str, Any], column: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != column}
+
+
+def _check(tier: Tier) -> None:
+    """Refuse what publishing would refuse; each tier is checked once."""
+    if not any(checked is tier for checked in _CHECKED):
+        check_tier(session(), tier)
+        _CHECKED.append(tier)
+
+
+def _kafka_records(tier: Tier, inputs: Inputs, offsets: list[int]) -> list[dict[str, Any]]:
+    """Return the records as Kafka would store them. `offsets` are the next ones, by input."""
+    names = [stream.name for stream in tier.inputs]
+    if not isinstance(inputs, Mapping):
+        if len(names) > 1:
+            message = f'tier "{tier.name}" reads {", ".join(names)}: give a dict of records by stream'
+            raise DeclarationError(message)
+        inputs = {names[0]: inputs}
+    if unknown := sorted(inputs.keys() - set(names)):
+        message = f'tier "{tier.name}" does not read {", ".join(unknown)}, but {", ".join(names)}'
+        raise DeclarationError(message)
+    records = []
+    for index, stream in enumerate(tier.inputs):
+        for record in inputs.get(stream.name, ()):
+            value, arrived = _value_and_arrival(record, stream, tier)
+            records.append(
+                dict.fromkeys(("key", "headers"))
+                | {"value": value, "topic": stream.name, "partition": 0, "offset": offsets[index]}
+                | {"timestamp": arrived, "timestampType": 1}
+            )
+            offsets[index] += 1
+    return records
+
+
+def _value_and_arrival(
+    record: Record | Columns | str | bytes, stream: Stream, tier: Tier
+) -> tuple[bytes, datetime]:
+    value = record.value if isinstance(record, Record) else record
+    arrived = record.arrived if isinstance(record, Record) else datetime.now(UTC)
+    if isinstance(value, Mapping):
+        if stream.columns is not None:
+            known = session().createDataFrame([], stream.columns).columns
+            if unknown := sorted(value.keys() - set(known)):
+                message = f'"{stream.name}" has no column {", ".join(unknown)}; it has {", ".join(known)}'
+                raise DeclarationError(message)
+        time = tier.state.time if tier.state is not None else None
+        if time is not None and not isinstance(record, Record) and isinstance(value.get(time), int):
+            arrived = datetime.fromtimestamp(value[time] / 1000, UTC)
+        value = json.dumps(value, default=_json)
+    elif stream.columns is not None:
+        message = f'a record of "{stream.name}" is a dict of columns, not {type(value).__name__}'
+        raise DeclarationError(message)
+    return (value.encode() if isinstance(value, str) else value), arrived
+
+
+def _json(value: object) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    message = f"{type(value).__name__} has no place in a record: give text, numbers, lists or dicts"
+    raise TypeError(message)
+
+
+def _frame(records: Iterable[dict[str, Any]]) -> "DataFrame":
+    return session().createDataFrame(list(records), KAFKA).coalesce(1)
+
+
+def _rows(frame: "DataFrame") -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.collect()]

@@ -1,0 +1,104 @@
+"""`sluice.testing`: transforms run on given records in a local session."""
+
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
+
+import hits
+from sluice import DeclarationError, Fields, Kind, Latest, Mode, Quantum, State, Stream, Tier, joined
+from sluice.testing import Record, run, run_batches
+
+HITS = Stream("hits", "id string, user string, at bigint", Fields("user"))
+BUYS = Stream("buys", "hit string, price decimal(9,2), at bigint", Fields("hit"))
+SIZE = Quantum(cpu=1, memory=950, threads=4)
+MINUTE = 60_000
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def tier(name, inputs, transform, **more):
+    return Tier(name, Kind.PROCESSING, inputs, transform, quantum=SIZE, driver=SIZE, **more)
+
+
+def by_user(hits):
+    counted = hits.groupBy("user", F.window("time", "10 minutes")).count()
+    return counted.select("user", F.col("window.start").alias("since"), F.col("count").alias("hits"))
+
+
+COUNTS = tier(
+    "by-user",
+    (HITS,),
+    by_user,
+    sink=Latest("by_user", {"user": "text", "since": "timestamptz", "hits": "bigint"}, key=("user", "since")),
+    state=State(lateness=60, time="at"),
+)
+
+
+def priced(hits, buys):
+    pairs = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 600), how="inner")
+    return pairs.select(hits["id"], buys["price"], "unmatched")
+
+
+PRICES = tier(
+    "prices",
+    (HITS, BUYS),
+    priced,
+    sink=Latest("prices", {"id": "text", "price": "numeric"}, key=("id",)),
+    state=State(lateness=60, time="at"),
+    filters=True,
+)
+
+
+def test_the_example_checks_and_counts():
+    entry, _, counts, _ = hits.PIPELINE.tiers
+    good = '{"id": "a", "user": "u", "ad": "x", "kind": "BUY", "at": 12345}'
+    checked = run(entry, [good, b"{", Record(good, datetime(1970, 1, 1, tzinfo=UTC))])
+    assert [(row["id"], row["kind"], row["at"]) for row in checked.rows] == [("a", "buy", 12345)] * 2
+    assert [row["reason"] for row in checked.quarantined] == ["broken JSON"]
+    hit = {"id": "a", "user": "u", "ad": "x", "campaign": "c", "at": 12_345}
+    counted = run(counts, [hit | {"kind": "buy"}, hit | {"kind": "view", "campaign": None}])
+    window = datetime(1970, 1, 1, 0, 0, 10)  # noqa: DTZ001 - Spark returns the session's zone, UTC
+    assert counted.rows == [{"campaign": "c", "window_start": window, "views": 0, "clicks": 0, "buys": 1}]
+    assert [row["reason"] for row in counted.quarantined] == [
+        "campaign is null, but is part of the key of campaign_counts"
+    ]
+
+
+def test_state_lasts_from_batch_to_batch_and_late_records_are_dropped():
+    first = [{"id": "1", "user": "anna", "at": MINUTE}, {"id": "2", "user": "ben", "at": MINUTE}]
+    late = Record({"id": "3", "user": "ben", "at": MINUTE}, datetime(1970, 1, 1, 0, 3, tzinfo=UTC))
+    batches = run_batches(COUNTS, first, [{"id": "4", "user": "anna", "at": 2 * MINUTE}, late], [])
+    assert [{row["user"]: row["hits"] for row in rows} for rows in batches] == [
+        {"anna": 1, "ben": 1},
+        {"anna": 2},
+        {},
+    ]
+
+
+def test_inputs_are_joined_over_batches():
+    batches = run_batches(
+        PRICES,
+        {"hits": [{"id": "1", "user": "anna", "at": MINUTE}]},
+        {"buys": [{"hit": "1", "price": "9.50", "at": 2 * MINUTE}]},
+    )
+    assert [[(row["id"], str(row["price"])) for row in rows] for rows in batches] == [[], [("1", "9.50")]]
+
+
+def test_misuse_is_refused_with_the_correction():
+    with pytest.raises(DeclarationError, match="has state: use run_batches"):
+        run(COUNTS, [])
+    with pytest.raises(DeclarationError, match="has no state: use run"):
+        run_batches(hits.PIPELINE.tiers[0], [])
+    with pytest.raises(DeclarationError, match='"hits" has no column usr; it has id, user, at'):
+        run_batches(COUNTS, [{"usr": "anna"}])
+    with pytest.raises(DeclarationError, match="reads hits, buys: give a dict of records by stream"):
+        run_batches(PRICES, [])
+    with pytest.raises(DeclarationError, match="does not read clicks, but hits, buys"):
+        run_batches(PRICES, {"clicks": []})
+    with pytest.raises(DeclarationError, match='a record of "hits" is a dict of columns, not str'):
+        run_batches(COUNTS, ["{}"])
+    only_good = Stream("good", "id string")
+    drops = tier("drops", (HITS,), lambda hits: hits.where("id = '1'"), outputs=(only_good,), mode=Mode.BATCH)
+    with pytest.raises(DeclarationError, match="filters=True"):
+        run(drops, [{"id": "1"}])
