@@ -28,7 +28,7 @@ from sluice.sinks.batches import Batch, LedgerMovedError
 from sluice.sinks.ledger import Ledger
 from sluice.sinks.quarantine import Quarantine, QuarantineError
 from sluice.sinks.table import Latest, Once, Table, Totals
-from sluice_ops.site.files import whole
+from sluice_ops.site.files import atomic_file
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -306,9 +306,9 @@ def test_who_archives_too_late_takes_nothing_away(
                 ledger.write(batch(3, 5), rows(3, 5), epoch=1)
                 new.write()
                 new.write()
-            return whole(path)
+            return atomic_file(path)
 
-        monkeypatch.setattr(archives, "whole", late)
+        monkeypatch.setattr(archives, "atomic_file", late)
         old.write()
         assert archived(tmp_path, table) == [0, 1, 2, 3, 4]
         assert old.write() == 0
@@ -317,7 +317,7 @@ def test_who_archives_too_late_takes_nothing_away(
 def test_a_backlog_is_archived_bit_by_bit(
     lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "ROWS", 2)
+    monkeypatch.setattr(archives, "MAX_ROWS", 2)
     with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         for first in range(0, 8, 2):
             ledger.write(batch(first, first + 2), rows(first, first + 2), epoch=1)
@@ -366,7 +366,7 @@ def test_the_archive_takes_whatever_values_a_table_takes(lab: Lab, tmp_path: Pat
     assert found["what"] == whats
     assert found["price"] == [*prices[:3], "0.000000", "0.000000"]
     assert found["key"][1] == "00000000-0000-0000-0000-000000000001"
-    assert found["raw"] == ["\\x61", "\\x00", None, "\\x", "\\x63"]
+    assert found["raw"] == [b"a", b"\x00", None, b"", b"c"]
     assert found["batch"] == [0] * 5
 
 
