@@ -1,4 +1,6 @@
-"""`sluice simulate` on a small cluster: it measures what it says, and leaves nothing behind, also when it is interrupted."""
+"""`sluice simulate` on a small cluster: it measures what it reports, and leaves nothing behind,
+even if interrupted.
+"""
 
 import json
 import os
@@ -28,26 +30,31 @@ def begin(tmp_path, *words):
     )
 
 
-def left_behind(tmp_path):
+def leftover_pids(tmp_path):
     here = str(tmp_path)
     return [
-        each.pid
-        for each in psutil.process_iter(["cmdline"])
-        if any(here in word for word in each.info["cmdline"] or ())
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if any(here in word for word in process.info["cmdline"] or ())
     ]
 
 
 def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
     process = begin(tmp_path, "--hosts", "50", "--slots", "400", "--json")
-    out, said = process.communicate()
-    assert process.returncode == 0, said
+    out, log = process.communicate()
+    assert process.returncode == 0, log
     measured = json.loads(out)
     assert (measured["hosts"], measured["slots"], measured["sessions"]) == (50, 400, 50)
     assert 0 < measured["plan_seconds"] < 5
     assert measured["losses"] == 2
-    assert 0 <= measured["loss_to_assignment_p99_seconds"] < 8, "it used to wait for the next full pass"
+    assert 0 <= measured["loss_to_assignment_p99_seconds"] < 8, (
+        "the controller does not wait for its next full pass"
+    )
     longest = [measured["loss_of_driver_max_seconds"], measured["loss_without_driver_max_seconds"]]
-    assert max(each for each in longest if each is not None) == measured["loss_to_assignment_max_seconds"]
+    assert (
+        max(seconds for seconds in longest if seconds is not None)
+        == measured["loss_to_assignment_max_seconds"]
+    )
     assert (longest[0] is None) == (measured["losses_of_drivers"] == 0)
     assert 2 < measured["failover_seconds"] < 30
     assert 20 * 2**20 < measured["controller_peak_bytes"] < 2**30
@@ -60,9 +67,9 @@ def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
         "failover_seconds",
         "controller_peak_bytes",
     }
-    assert "all hosts are registered" in said
+    assert "all hosts are registered" in log
     assert not list(tmp_path.iterdir())
-    assert not left_behind(tmp_path)
+    assert not leftover_pids(tmp_path)
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
@@ -70,17 +77,17 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     while "starts and reads everything" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Interrupted: the simulation has stopped, and its processes and files are removed." in said
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 130, log
+    assert "Interrupted: the simulation has stopped, and its processes and files are removed." in log
     assert not list(tmp_path.iterdir())
-    assert not left_behind(tmp_path)
+    assert not leftover_pids(tmp_path)
 
 
 def test_wrong_numbers_are_refused_at_once(tmp_path):
     began = time.monotonic()
     process = begin(tmp_path, "--hosts", "2", "--slots", "400")
-    _, said = process.communicate()
+    _, message = process.communicate()
     assert process.returncode == 2
-    assert said == "--hosts 2: choose a number from 4 to 20000\n"
+    assert message == "--hosts 2: choose a number from 4 to 20000\n"
     assert time.monotonic() - began < 20

@@ -1,4 +1,6 @@
-"""A ZooKeeper of this test run's own, and an Airflow that is told where it lives before it is first imported."""
+"""A ZooKeeper server for this test run, and an Airflow home that is set before Airflow is first
+imported.
+"""
 
 import json
 import os
@@ -26,7 +28,7 @@ os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
 os.environ["SLUICE_HOME"] = os.environ["AIRFLOW_HOME"]
 os.environ["SLUICE_SITE"] = str(ROOT / "site.yaml")
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Airflow's and its libraries' own
+    warnings.simplefilter("ignore")  # warnings of Airflow and its libraries
     import airflow.api_fastapi.app
     import airflow.dag_processing.dagbag
     import airflow.providers.apache.spark.operators.spark_submit
@@ -46,7 +48,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def database() -> None:
-    """Make Airflow's tables, in a file."""
+    """Create Airflow's tables in a database file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         initdb()
@@ -59,7 +61,7 @@ def answers(port: int) -> bool:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start ZooKeeper, out of pyspark's jars, and give its address."""
+    """Start ZooKeeper from pyspark's jars; return its address."""
     data, port = tmp_path_factory.mktemp("zookeeper"), free_port()
     config = data / "zoo.cfg"
     config.write_text(
@@ -77,9 +79,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             str(config),
         ]
         process = subprocess.Popen(command, stdout=log, stderr=log)
-    until = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not answers(port):
-        if time.monotonic() > until or process.poll() is not None:
+        if time.monotonic() > deadline or process.poll() is not None:
             process.kill()
             process.wait()
             pytest.fail((data / "log").read_text()[-2000:])
@@ -91,14 +93,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def zookeeper(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Give a test a chroot and a home of its own, with the endpoints file that Airflow's side reads."""
+    """Give a test its own chroot and home, with the endpoints file that Airflow's side reads."""
     address = f"{server}/{tmp_path.name}"
     client = KazooClient(hosts=server)
     client.start()
     client.ensure_path(f"/{tmp_path.name}")
     client.stop()
     client.close()
-    found = {
+    endpoints = {
         "kafka": "127.0.0.1:1",
         "zookeeper": address,
         "postgres": "postgresql://nobody@127.0.0.1:1/none",
@@ -106,7 +108,7 @@ def zookeeper(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         "spark": "spark://127.0.0.1:1",
         "home": str(tmp_path),
     }
-    (tmp_path / "endpoints.json").write_text(json.dumps(found))
+    (tmp_path / "endpoints.json").write_text(json.dumps(endpoints))
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
     yield address

@@ -1,4 +1,6 @@
-"""A controller for tests: answers every posted operation as it is told to, and does nothing else."""
+"""A controller for tests that answers each posted operation as the test says, and does nothing
+else.
+"""
 
 import contextlib
 import threading
@@ -13,11 +15,13 @@ from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.change import JournalEntry, Operation, Result, Step
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 class AnsweringController:
-    """Ends each operation after `seconds` of its step, journalling twice; fails the steps that it is told to fail."""
+    """Ends each operation after its step's `seconds`, with two journal lines; steps in `fails`
+    fail.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,7 @@ class AnsweringController:
         self._channel.stop()
 
     def steps(self) -> list[str]:
-        """Return what was posted, in order, with how it was meant."""
+        """Return the posted steps in order, with a note for each dry run."""
         return [f"{operation.step}{' (dry run)' if operation.dry_run else ''}" for operation in self.posted]
 
     def journal(self, identity: str, sentence: str) -> None:
@@ -55,32 +59,32 @@ class AnsweringController:
         self._channel.create(f"{paths.journal(identity)}/line-", entry, sequence=True)
 
     def _loop(self) -> None:
-        begun: dict[str, tuple[Operation, float]] = {}
-        while not self._halt.wait(LOOK_SECONDS):
+        started: dict[str, tuple[Operation, float]] = {}
+        while not self._halt.wait(POLL_SECONDS):
             with contextlib.suppress(ChannelAwayError):
-                self._look(begun)
+                self._answer_operations(started)
 
-    def _look(self, begun: dict[str, tuple[Operation, float]]) -> None:
+    def _answer_operations(self, started: dict[str, tuple[Operation, float]]) -> None:
         for name in self._channel.children("/operations"):
-            found = self._channel.read(paths.operation(name), Operation)
-            if found is None or name in begun or self._channel.exists(paths.result(name)):
+            operation_node = self._channel.read(paths.operation(name), Operation)
+            if operation_node is None or name in started or self._channel.exists(paths.result(name)):
                 continue
-            begun[name] = (found.value, time.monotonic())
-            self.posted.append(found.value)
-            self.journal(name, f"{found.value.step} has begun")
-        for name, (operation, at) in list(begun.items()):
+            started[name] = (operation_node.value, time.monotonic())
+            self.posted.append(operation_node.value)
+            self.journal(name, f"{operation_node.value.step} has begun")
+        for name, (operation, since) in list(started.items()):
             if (
-                time.monotonic() - at >= self.seconds.get(operation.step, 0.0)
+                time.monotonic() - since >= self.seconds.get(operation.step, 0.0)
                 and not self.results_written[name]
             ):
                 self._end(name, operation)
 
     def _end(self, name: str, operation: Operation) -> None:
-        why = self.fails.get(operation.step)
+        failure = self.fails.get(operation.step)
         self.journal(name, f"{operation.step} has ended")
         result = Result(
-            ok=why is None,
-            sentence=why or f"{operation.step} is done",
+            ok=failure is None,
+            sentence=failure or f"{operation.step} is done",
             finished_at=time.time(),
             details={"moves": ["entry to h2"]} if operation.step is Step.PREFLIGHT else {},
         )

@@ -1,4 +1,6 @@
-"""Bursting and leaving against a real EC2 endpoint (moto's server): nothing is left over, whatever fails."""
+"""Burst to EC2 and leave again, against moto's EC2 server: no instance is left over, whatever
+fails.
+"""
 
 import contextlib
 import json
@@ -26,7 +28,7 @@ from tests.integration.sluice_airflow.conftest import ROOT, free_port
 from tests.integration.sluice_airflow.controller import AnsweringController
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
-"""Airflow's own machinery warns of itself."""
+"""Airflow itself emits warnings."""
 
 TIER = TierName("enrich")
 
@@ -41,7 +43,7 @@ def cloud():
 
 @pytest.fixture
 def site(cloud, zookeeper, tmp_path):
-    """Have the tier published, and an EC2 that this test's endpoints name."""
+    """Publish the tier, and name this test's EC2 server in the endpoints."""
     path = tmp_path / "endpoints.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "ec2": cloud}))
     with Channel(zookeeper) as channel:
@@ -90,7 +92,7 @@ def run(dag, **conf):
     return None
 
 
-def test_a_burst_launches_what_it_needs_and_leaving_terminates_it(site, agents, dags):  # noqa: ARG001
+def test_a_burst_launches_an_instance_and_leaving_terminates_it(site, agents, dags):  # noqa: ARG001
     with AnsweringController(site.zookeeper) as controller:
         done = run(dags["burst_to_ec2"], tier=TIER, k=1)
         assert done.state == DagRunState.SUCCESS
@@ -101,7 +103,7 @@ def test_a_burst_launches_what_it_needs_and_leaving_terminates_it(site, agents, 
     assert controller.steps() == ["preflight", "prepare", "cut", "verify", "release"] * 2
 
 
-def test_a_burst_whose_hand_over_fails_leaves_no_instance(site, agents, dags):  # noqa: ARG001
+def test_a_burst_whose_handover_fails_leaves_no_instance(site, agents, dags):  # noqa: ARG001
     with AnsweringController(
         site.zookeeper, fails={Step.PREPARE: "no worker registered within 60 s"}
     ) as controller:
@@ -120,27 +122,30 @@ def test_a_burst_beyond_the_sites_limit_launches_nothing(site, dags):
     assert "ec2.max_instances is 3" in alert.read_text()
 
 
-def ended_by_a_person(dag, step, controller):
-    """Mark the run failed as Airflow's API does, once `step` is at work; its task goes on for a moment, as a real one does."""
+def mark_failed(dag, step, controller):
+    """Mark the run failed, as Airflow's API does, while `step` is at work.
+
+    The task continues for a moment, as a real one does.
+    """
     while step not in controller.steps():
         time.sleep(0.05)
-    (found,) = DagRun.find(dag_id=dag.dag_id, state=DagRunState.RUNNING)
-    of_scheduler = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    set_dag_run_state_to_failed(dag=of_scheduler, run_id=found.run_id, commit=True)
+    (dag_run,) = DagRun.find(dag_id=dag.dag_id, state=DagRunState.RUNNING)
+    scheduler_dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    set_dag_run_state_to_failed(dag=scheduler_dag, run_id=dag_run.run_id, commit=True)
 
 
-@pytest.mark.parametrize("fails", [{}, {Step.PREPARE: "it was aborted"}])
+@pytest.mark.parametrize("fails", [{}, {Step.PREPARE: "the step was aborted"}])
 def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, dags, fails):  # noqa: ARG001
     dag = dags["burst_to_ec2"]
-    before = {found.run_id for found in DagRun.find(dag_id=dag.dag_id)}
+    before = {dag_run.run_id for dag_run in DagRun.find(dag_id=dag.dag_id)}
     with AnsweringController(site.zookeeper, seconds={Step.PREPARE: 5.0}, fails=fails) as controller:
-        person = threading.Thread(target=ended_by_a_person, args=(dag, "prepare", controller))
+        person = threading.Thread(target=mark_failed, args=(dag, "prepare", controller))
         person.start()
         run(dag, tier=TIER, k=1)
         person.join()
     assert controller.steps() == ["preflight", "prepare", "abort"]
     assert ec2.instances() == []
-    (ended,) = [found for found in DagRun.find(dag_id=dag.dag_id) if found.run_id not in before]
+    (ended,) = [dag_run for dag_run in DagRun.find(dag_id=dag.dag_id) if dag_run.run_id not in before]
     assert ended.state == DagRunState.FAILED
     alerts = site.home / "alerts"
     assert not alerts.exists() or [path.name.split(".")[-3] for path in alerts.iterdir()] == ["prepare"]

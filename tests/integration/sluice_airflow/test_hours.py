@@ -1,4 +1,4 @@
-"""The DAG that tells of complete hours, run by Airflow's own machinery."""
+"""The DAG that announces complete hours, run by Airflow itself."""
 
 import contextlib
 import time
@@ -19,7 +19,7 @@ from sluice_ops.queries.figures import Audited, Figures
 from tests.integration.sluice_airflow.conftest import ROOT
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
-"""Airflow's own machinery warns of itself."""
+"""Airflow itself emits warnings."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def dag(database, zookeeper):  # noqa: ARG001
     return DagBag(str(ROOT / "dags")).dags["hour_complete"]
 
 
-def told():
+def announced_hours():
     with create_session() as session:
         events = session.query(AssetEvent).order_by(AssetEvent.timestamp)
         return [(event.extra["from"], event.extra["until"]) for event in events if "until" in event.extra]
@@ -48,9 +48,9 @@ def test_each_hour_is_an_event_once_and_a_late_hour_alerts(dag, zookeeper, monke
     monkeypatch.setattr(hours, "POLL_SECONDS", 0.2)
     assert run(dag).state == DagRunState.SUCCESS
     until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    assert told() == [((until - timedelta(hours=1)).isoformat(), until.isoformat())]
+    assert announced_hours() == [((until - timedelta(hours=1)).isoformat(), until.isoformat())]
     assert run(dag).state == DagRunState.SUCCESS
-    assert told()[1:] == [], "the same hour is not told of again"
+    assert announced_hours()[1:] == [], "the same hour is not announced twice"
 
     complete[0] -= 7200
     monkeypatch.setattr(hours, "LATE_SECONDS", 1.0)
@@ -65,7 +65,7 @@ def test_each_hour_is_an_event_once_and_a_late_hour_alerts(dag, zookeeper, monke
         channel.put(paths.tier("counts"), spec)
         requests.want(channel, "counts", by="cli:anna", running=True, paused=True)
         assert run(dag).state == DagRunState.SUCCESS
-        assert not (tmp_path / "alerts").exists(), "a pause pages nobody"
+        assert not (tmp_path / "alerts").exists(), "a paused tier causes no alert"
         requests.want(channel, "counts", by="cli:anna", paused=False)
     run(dag)
     (alert,) = [path.read_text() for path in (tmp_path / "alerts").iterdir()]

@@ -1,4 +1,6 @@
-"""Alerts reach a real mail server and a real web server, once for each try, and say what a person needs."""
+"""Alerts reach a real mail server and a real web server, once for each try, and say what an
+operator needs.
+"""
 
 import asyncio
 import json
@@ -32,7 +34,7 @@ class Mailbox:
         self.mails.append((envelope.rcpt_tos, message_from_bytes(envelope.content)))
         return "250 OK"
 
-    def takes(self, _server, _session, _envelope, _mechanism, login):
+    def authenticate(self, _server, _session, _envelope, _mechanism, login):
         self.logins.append((login.login.decode(), login.password.decode()))
         return AuthResult(success=True)
 
@@ -48,8 +50,8 @@ def mailbox():
 
 
 @pytest.fixture
-def private(tmp_path):
-    """A mail server that takes mail over STARTTLS and with a login only."""
+def tls_mailbox(tmp_path):
+    """A mail server that accepts mail only over STARTTLS and with a login."""
     authority, box = Authority(tmp_path, "ca"), Mailbox()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.sign("mail")[0])
@@ -60,7 +62,7 @@ def private(tmp_path):
         tls_context=context,
         require_starttls=True,
         auth_required=True,
-        authenticator=box.takes,
+        authenticator=box.authenticate,
     )
     controller.start()
     box.port, box.ca = controller.port, str(authority.file)
@@ -68,13 +70,13 @@ def private(tmp_path):
     controller.stop()
 
 
-def connects(monkeypatch, name, **settings):
-    """Make an Airflow connection."""
+def set_connection(monkeypatch, name, **settings):
+    """Create an Airflow connection."""
     monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": "generic", **settings}))
 
 
-def test_mail_with_a_login_goes_to_the_right_server_only(private, alerts_to, monkeypatch, tmp_path):
-    login = {"login": "me", "password": "s3cret", "port": private.port}
+def test_mail_with_a_login_goes_to_the_right_server_only(tls_mailbox, alerts_to, monkeypatch, tmp_path):
+    login = {"login": "me", "password": "s3cret", "port": tls_mailbox.port}
     alerts_to(email_to=["ops@example.org"], smtp="conn:our_mail")
     refused = [
         ({"host": "127.0.0.1"}, "certificate verify failed: unable to get local issuer certificate"),
@@ -82,22 +84,22 @@ def test_mail_with_a_login_goes_to_the_right_server_only(private, alerts_to, mon
             {"host": "127.0.0.1", "extra": {"ca": str(Authority(tmp_path, "stranger").file)}},
             "certificate verify failed",
         ),
-        ({"host": "localhost", "extra": {"ca": private.ca}}, "Hostname mismatch"),
+        ({"host": "localhost", "extra": {"ca": tls_mailbox.ca}}, "Hostname mismatch"),
     ]
-    for number, (server, why) in enumerate(refused, start=1):
-        connects(monkeypatch, "our_mail", **login, **server)
-        with pytest.raises(ConnectionError, match=why):
+    for number, (server, reason) in enumerate(refused, start=1):
+        set_connection(monkeypatch, "our_mail", **login, **server)
+        with pytest.raises(ConnectionError, match=reason):
             NOTIFIER.notify(failed(number))
-    assert private.logins == [], "whoever answers in its place is told no password"
-    connects(monkeypatch, "our_mail", **login, host="127.0.0.1", extra={"ca": private.ca})
+    assert tls_mailbox.logins == [], "a server with a wrong certificate gets no password"
+    set_connection(monkeypatch, "our_mail", **login, host="127.0.0.1", extra={"ca": tls_mailbox.ca})
     NOTIFIER.notify(failed(9))
-    assert private.logins == [("me", "s3cret")]
-    assert [to for to, _ in private.mails] == [["ops@example.org"]]
+    assert tls_mailbox.logins == [("me", "s3cret")]
+    assert [to for to, _ in tls_mailbox.mails] == [["ops@example.org"]]
 
 
 def test_a_webhook_of_a_connection_gets_its_token(web, alerts_to, monkeypatch):
     alerts_to(webhook="conn:our_hook")
-    connects(monkeypatch, "our_hook", host=web.url, password="t0ken")
+    set_connection(monkeypatch, "our_hook", host=web.url, password="t0ken")
     NOTIFIER.notify(failed())
     asyncio.run(NOTIFIER.async_notify(failed(2)))
     assert web.tokens == ["Bearer t0ken"] * 2
@@ -198,29 +200,29 @@ def test_an_unsent_alert_names_its_file_and_the_next_callback_sends_it(web, mail
     alerts_to(webhook=f"http://127.0.0.1:{free_port()}/", email_to=["ops@example.org"], smtp=mailbox.address)
     with pytest.raises(ConnectionError, match=r"webhook.*`alerts:` in the site file"):
         NOTIFIER.notify(failed())
-    assert len(mailbox.mails) == 1, "one way that fails does not hold up the other"
+    assert len(mailbox.mails) == 1, "a failing webhook does not stop the mail"
     (path,) = (tmp_path / "alerts").iterdir()
-    assert json.loads(path.read_text())["unsent"] == ["webhook"], "what could not be sent is kept"
-    (found,) = check(tmp_path)
-    assert found.sentence.startswith("1 alerts could not be sent (webhook) since ")
-    assert "[sluice] drain_host: cut_over failed; webhook: <urlopen error" in found.sentence
+    assert json.loads(path.read_text())["unsent"] == ["webhook"], "the unsent alert is kept"
+    (finding,) = check(tmp_path)
+    assert finding.sentence.startswith("unsent alerts: 1 (webhook) since ")
+    assert "[sluice] drain_host: cut_over failed; webhook: <urlopen error" in finding.sentence
     alerts_to(webhook=web.url, email_to=["ops@example.org"], smtp=mailbox.address)
     for _ in range(2):
         NOTIFIER.notify(failed())
-    assert (len(web.posts), len(mailbox.mails)) == (1, 1), "only what was missing is sent, and once"
+    assert (len(web.posts), len(mailbox.mails)) == (1, 1), "only the unsent alert is sent, and once"
     assert json.loads(path.read_text())["unsent"] == []
-    assert [each.verdict for each in check(tmp_path)] == [Verdict.OK]
+    assert [finding.verdict for finding in check(tmp_path)] == [Verdict.OK]
 
 
-def test_a_server_that_is_just_starting_is_tried_again(mailbox, alerts_to, monkeypatch):
+def test_sending_is_retried_while_the_server_starts(mailbox, alerts_to, monkeypatch):
     alerts_to(email_to=["ops@example.org"], smtp=mailbox.address)
     send, tries = notifier.CHANNELS["e-mail"], []
 
-    def refused_once(*told):
-        tries.append(told)
+    def refused_once(*message):
+        tries.append(message)
         if len(tries) == 1:
             raise ConnectionRefusedError
-        send(*told)
+        send(*message)
 
     monkeypatch.setitem(notifier.CHANNELS, "e-mail", refused_once)
     NOTIFIER.notify(failed())
@@ -245,7 +247,7 @@ def test_a_callback_that_knows_little_still_alerts(tmp_path, alerts_to):
 
 def test_an_alert_that_cannot_be_kept_is_sent_all_the_same(web, tmp_path, alerts_to, monkeypatch):
     alerts_to(webhook=web.url)
-    (tmp_path / "home").write_text("a disk that takes no folder")
+    (tmp_path / "home").write_text("a file where the folder should be")
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path / "home"))
     NOTIFIER.notify(failed())
     assert len(web.posts) == 1

@@ -1,4 +1,4 @@
-"""The page: nothing without Airflow's own authentication, and the channel's state with it."""
+"""The page of Airflow's UI: 401 without Airflow's authentication, the channel's state with it."""
 
 import pytest
 from airflow.api_fastapi.app import create_auth_manager
@@ -17,7 +17,7 @@ from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(90)]
-"""Airflow's own machinery warns of itself."""
+"""Airflow itself emits warnings."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_there_are_no_routes_but_the_page_and_its_state():
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_without_a_token_every_route_answers_401(client, token, route):
-    del token  # Airflow's authentication is set up
+    del token  # Airflow's authentication is set up by the fixture
     assert client.get(route).status_code == 401
 
 
@@ -102,17 +102,17 @@ def test_the_state_is_the_channels(client, token, zookeeper):
             paths.live(host), HostFacts(name=host, address="", zone="", cpu=1, memory=1), ephemeral=True
         )
         state = client.get("/state", headers=headers).json()
-    assert lost["hosts"][0]["state"] == "lost", "no agent answers for it"
-    assert [(each["name"], each["state"]) for each in state["hosts"]] == [("h1", "draining")]
-    (shown,) = state["tiers"]
-    assert (shown["name"], shown["state"], shown["incarnation"], shown["driver"]) == (
+    assert lost["hosts"][0]["state"] == "lost", "no agent serves h1"
+    assert [(host_row["name"], host_row["state"]) for host_row in state["hosts"]] == [("h1", "draining")]
+    (tier_row,) = state["tiers"]
+    assert (tier_row["name"], tier_row["state"], tier_row["incarnation"], tier_row["driver"]) == (
         "enrich",
         "running",
         2,
         "h2",
     )
-    assert shown["workers"] == ["h2", "h3"]
-    assert [(each["what"], each["state"]) for each in state["changes"]] == [
+    assert tier_row["workers"] == ["h2", "h3"]
+    assert [(change_row["what"], change_row["state"]) for change_row in state["changes"]] == [
         ("upgrade enrich r7-3f9a2c1b", "done"),
         ("drain h1", "active"),
     ]

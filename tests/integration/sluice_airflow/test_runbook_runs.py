@@ -1,4 +1,6 @@
-"""Whole runs of the real DAGs, by Airflow's own machinery, against a controller that answers: how they go, end and alert."""
+"""Complete runs of the real DAGs, by Airflow itself, against a controller that answers: their
+steps, results and alerts.
+"""
 
 import contextlib
 import json
@@ -16,13 +18,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.timeout(240),
 ]
-"""Airflow's own machinery warns of itself."""
+"""Airflow itself emits warnings."""
 
 
 def run(name, **conf):
-    """Run a DAG in this process, its triggers included; a run that fails is a result here.
+    """Run a DAG and its triggers in this process; return its run, or None if the run failed.
 
-    It is read anew each time: a run leaves what its form said in the DAG's own parameters, which elsewhere end with the task's process.
+    The DAG is parsed again for each run, because a run leaves the form's values in the DAG's
+    parameters. Elsewhere they end with the task's process.
     """
     dag = DagBag(str(ROOT / "dags" / "changes.py")).dags[name]
     with contextlib.suppress(Exception):
@@ -70,9 +73,9 @@ def test_a_dry_run_shows_the_plan_and_posts_nothing_else(zookeeper):
         done = run("reboot_host", host="h3", dry_run=True)
     assert controller.steps() == ["preflight (dry run)"]
     assert done.state == DagRunState.SUCCESS
-    found = states(done)
-    assert found.pop("preflight") == found.pop("end") == "success"
-    assert set(found.values()) == {"skipped"}
+    task_states = states(done)
+    assert task_states.pop("preflight") == task_states.pop("end") == "success"
+    assert set(task_states.values()) == {"skipped"}
 
 
 def test_a_host_is_cordoned_and_drift_repaired_as_the_forms_say(zookeeper):

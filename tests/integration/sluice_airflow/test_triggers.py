@@ -1,4 +1,4 @@
-"""The triggers against a real ZooKeeper: they wait through everything and change nothing."""
+"""The triggers against a real ZooKeeper: they wait through interruptions and change nothing."""
 
 import asyncio
 import time
@@ -48,8 +48,8 @@ def fire(trigger):
     return asyncio.run(first(trigger))
 
 
-def again(trigger):
-    """Make the trigger as a triggerer does: of what it serialises."""
+def serialized_copy(trigger):
+    """Create the trigger from its serialized form, as a triggerer does."""
     path, arguments = trigger.serialize()
     assert path == f"sluice_airflow.triggers.operations.{type(trigger).__name__}"
     return type(trigger)(**arguments)
@@ -58,7 +58,7 @@ def again(trigger):
 def test_a_success_ends_the_task_with_the_journal_in_its_log(zookeeper, channel, capsys):
     identity = posted(channel)
     with AnsweringController(zookeeper, seconds={Step.PREPARE: 0.5}):
-        event = fire(again(OperationTrigger(identity, time.time() + 30)))
+        event = fire(serialized_copy(OperationTrigger(identity, time.time() + 30)))
     assert isinstance(event, TaskSuccessEvent)
     assert event.xcoms["return_value"]["sentence"] == "prepare is done"
     log = capsys.readouterr().out
@@ -76,7 +76,7 @@ def test_a_failure_goes_back_to_the_task(zookeeper, channel):
     assert event.payload["result"]["sentence"] == "no room on h2"
 
 
-def test_the_end_of_the_time_is_told_with_what_was_heard_last(channel):
+def test_a_timeout_reports_the_last_journal_entry(channel):
     identity = posted(channel)
     event = fire(OperationTrigger(identity, time.time() + 0.3))
     assert event.payload == {"result": None, "heard": "its journal is empty"}
@@ -119,7 +119,7 @@ def test_all_triggers_of_a_process_share_one_connection(zookeeper, channel, monk
     assert opened == [zookeeper]
 
 
-def test_a_tiers_failure_is_told_within_a_second_with_its_error(channel):
+def test_a_tiers_failure_is_reported_within_a_second_with_its_error(channel):
     tier = TierName("counts")
     requests.want(channel, tier, by="test", running=True)
     spec = IncarnationSpec(
@@ -133,17 +133,17 @@ def test_a_tiers_failure_is_told_within_a_second_with_its_error(channel):
     channel.put(paths.report(tier, 1), IncarnationReport(state=State.RUNNING, since=0, pid=1))
 
     async def fails_later():
-        wait = asyncio.create_task(first(again(TierTrigger(tier, 0, 0, time.time() + 60))))
+        wait = asyncio.create_task(first(serialized_copy(TierTrigger(tier, 0, 0, time.time() + 60))))
         await asyncio.sleep(1.0)
         failed = IncarnationReport(state=State.FAILED, since=0, pid=1, error="no such column: campain")
         await asyncio.to_thread(channel.put, paths.report(tier, 1), failed)
-        at = time.monotonic()
-        return await wait, time.monotonic() - at
+        failed_at = time.monotonic()
+        return await wait, time.monotonic() - failed_at
 
     event, seconds = asyncio.run(fails_later())
     assert event.payload["kind"] == "failed"
     assert event.payload["error"] == "no such column: campain"
-    assert seconds < 3.0, "a watch told, not the periodic look"
+    assert seconds < 3.0, "a watch reports the failure, not the periodic check"
 
 
 def test_a_stopped_tier_ends_its_supervision(channel):
@@ -151,10 +151,10 @@ def test_a_stopped_tier_ends_its_supervision(channel):
     assert fire(TierTrigger("counts", 0, 0, time.time() + 30)).payload["kind"] == "unwanted"
 
 
-def test_hosts_are_waited_for_and_missed_by_name(channel):
+def test_the_hosts_trigger_waits_and_names_missing_hosts(channel):
     facts = HostFacts(name="ec2-0a1b2c3d", address="127.0.2.1", zone="ec2", cpu=4, memory=4096)
     channel.put(paths.host("ec2-0a1b2c3d"), facts)
     channel.create(paths.live("ec2-0a1b2c3d"), facts, ephemeral=True)
     assert isinstance(fire(HostsTrigger(["ec2-0a1b2c3d"], time.time() + 5)), TaskSuccessEvent)
-    event = fire(again(HostsTrigger(["ec2-0a1b2c3d", "ec2-ffffffff"], time.time() + 0.3)))
+    event = fire(serialized_copy(HostsTrigger(["ec2-0a1b2c3d", "ec2-ffffffff"], time.time() + 0.3)))
     assert event.payload == {"missing": ["ec2-ffffffff"]}

@@ -1,4 +1,7 @@
-"""A Spark application for the tests: `application.py MASTER LABEL SECONDS` runs one task of so many seconds on a slot of that label."""
+"""A Spark application for tests.
+
+`application.py MASTER LABEL SECONDS` runs one task of SECONDS seconds in a slot with that label.
+"""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A ZooKeeper and a Spark master of the tests' own, and agents as separate processes that can be killed."""
+"""A ZooKeeper server and a Spark master for tests, and agents as processes that a test can kill."""
 
 import json
 import os
@@ -47,17 +47,17 @@ JARS = (
 SETTINGS = "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=20000\n"
 REPOSITORY = Path(__file__).resolve().parents[4]
 T = TypeVar("T")
-SECONDS = 180
-"""Everything here takes a second or two; a machine that does much else may take its time."""
+DEADLINE_SECONDS = 180
+"""The deadline of a wait: each wait takes a second or two on an idle machine."""
 
 
-def until(what: str, check: Callable[[], T], seconds: float = SECONDS) -> T:
+def until(condition: str, check: Callable[[], T], seconds: float = DEADLINE_SECONDS) -> T:
     end = time.monotonic() + seconds
     while True:
-        found = check()
-        if found:
-            return found
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        result = check()
+        if result:
+            return result
+        assert time.monotonic() < end, f"after {seconds} s still not true:{condition}"
         time.sleep(0.05)
 
 
@@ -74,7 +74,7 @@ def answers(port: int) -> bool:
 
 @dataclass
 class ZooKeeper:
-    """A server that can be stopped and started again with what it has kept."""
+    """A server that can be stopped, and started again with its data."""
 
     folder: Path
     port: int
@@ -141,7 +141,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(words, stdout=output, stderr=output)
-    until("the master is there", lambda: "New state: ALIVE" in log.read_text())
+    until("the Spark master is alive", lambda: "New state: ALIVE" in log.read_text())
     yield f"spark://127.0.0.1:{port}"
     process.terminate()
     process.wait()
@@ -149,7 +149,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @dataclass
 class Lab:
-    """One home with agents in it."""
+    """A home with agents."""
 
     home: Path
     zookeeper: ZooKeeper
@@ -158,7 +158,7 @@ class Lab:
     environment: dict[str, str]
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def agent(
+    def start_agent(
         self,
         host: str = "h1",
         *words: str,
@@ -167,14 +167,18 @@ class Lab:
         hangs: Path | None = None,
         code: Path = REPOSITORY,
     ) -> subprocess.Popen[bytes]:
-        """Start one, under a wall clock that is as many seconds ahead as the file `clock` says; its loop hangs once `hangs` is there."""
+        """Start an agent.
+
+        Its wall clock is as many seconds ahead as the file `clock` says; its loop hangs once the
+        file `hangs` exists.
+        """
         environment = self.environment if home is None else {**self.environment, "SLUICE_HOME": str(home)}
-        shifted = [] if clock is None else ["tests.shifted_clock", str(clock)]
-        deadlocked = [] if hangs is None else ["tests.hang_on_file", str(hangs)]
+        clock_module = [] if clock is None else ["tests.shifted_clock", str(clock)]
+        hang_module = [] if hangs is None else ["tests.hang_on_file", str(hangs)]
         process = self.run(
             f"agent-{host}",
-            *shifted,
-            *deadlocked,
+            *clock_module,
+            *hang_module,
             "sluice_ops.agent",
             "--host",
             host,
@@ -186,7 +190,7 @@ class Lab:
         return process
 
     def run(self, log: str, *words: str, environment: dict[str, str], code: Path) -> subprocess.Popen[bytes]:
-        """Run a module of the code in a folder."""
+        """Run a module of the given checkout."""
         with (self.home / f"{log}.log").open("ab") as file:
             return subprocess.Popen(
                 [sys.executable, "-m", *words],
@@ -204,20 +208,24 @@ class Lab:
         self.channel.put(paths.assignment(host), Assignment(epoch=1, units=units, reboot=reboot))
 
     def observed(self, host: str = "h1") -> Observed | None:
-        found = self.channel.read(paths.observed(host), Observed)
-        return None if found is None else found.value
+        versioned = self.channel.read(paths.observed(host), Observed)
+        return None if versioned is None else versioned.value
 
     def unit(self, unit: Unit, host: str = "h1") -> UnitObserved | None:
         seen = self.observed(host)
-        return None if seen is None else next((each for each in seen.units if each.id == unit.id), None)
+        return (
+            None
+            if seen is None
+            else next((observed_unit for observed_unit in seen.units if observed_unit.id == unit.id), None)
+        )
 
-    def running(self, unit: Unit, host: str = "h1") -> UnitObserved:
+    def wait_running(self, unit: Unit, host: str = "h1") -> UnitObserved:
         return until(
             f"{unit.id} runs",
             lambda: (seen := self.unit(unit, host)) and seen.state == "running" and seen.pid and seen,
         )
 
-    def gone(self, unit: Unit, host: str = "h1") -> None:
+    def wait_gone(self, unit: Unit, host: str = "h1") -> None:
         until(
             f"{unit.id} is gone",
             lambda: (seen := self.observed(host)) is not None and self.unit(unit, host) is None and seen,
@@ -227,22 +235,22 @@ class Lab:
         path = HostFolder(self.home, host).unit(unit.id).log
         return path.read_text() if path.exists() else ""
 
-    def inside(self, unit: Unit, host: str = "h1") -> dict[int, str]:
-        """Return what runs in a unit's container."""
+    def unit_processes(self, unit: Unit, host: str = "h1") -> dict[int, str]:
+        """Return the processes in a unit's control group, with their command lines."""
         session = HostFolder(self.home, host).unit(unit.id).session()
-        found = {}
+        command_lines = {}
         for pid in find_containers(self.home, host).processes(unit.id, session.pid if session else None):
             with suppress(OSError):
-                found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-        return found
+                command_lines[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return command_lines
 
     def main(self, unit: Unit, host: str = "h1") -> Process:
         return until(
             f"{unit.id} has a main process", lambda: HostFolder(self.home, host).unit(unit.id).main()
         )
 
-    def heard(self, words: str, host: str = "h1") -> bool:
-        """Tell whether the host's agents have said this."""
+    def has_logged(self, words: str, host: str = "h1") -> bool:
+        """Tell whether the log of the host's agents contains `words`."""
         return words in (self.home / f"agent-{host}.log").read_text()
 
 
@@ -268,9 +276,9 @@ def lab(tmp_path: Path, zookeeper: ZooKeeper, master: str) -> Iterator[Lab]:
     environment = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_SITE": str(REPOSITORY / "site.yaml")}
     environment.pop("SLUICE_ENDPOINTS", None)
     with Channel(endpoints["zookeeper"]) as channel:
-        made = Lab(home, zookeeper, master, channel, environment)
-        yield made
-        for process in made.agents:
+        agents_lab = Lab(home, zookeeper, master, channel, environment)
+        yield agents_lab
+        for process in agents_lab.agents:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 process.wait()
@@ -300,7 +308,7 @@ def driver(tenant: str = "no-such-tier") -> Unit:
 
 APPLICATION = Path(__file__).with_name("application.py")
 EXECUTOR = "CoarseGrainedExecutorBackend"
-limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
+limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make control groups")
 
 
 def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
@@ -316,4 +324,4 @@ def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
 
 
 def executors(lab: Lab, unit: Unit) -> list[int]:
-    return [pid for pid, words in lab.inside(unit).items() if EXECUTOR in words]
+    return [pid for pid, words in lab.unit_processes(unit).items() if EXECUTOR in words]

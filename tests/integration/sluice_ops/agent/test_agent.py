@@ -1,4 +1,4 @@
-"""The agent against a real ZooKeeper, a real Spark master and real Workers."""
+"""The agent with a real ZooKeeper, a real Spark master and real Workers."""
 
 import os
 import time
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.timeout(400)
 
 
 def test_a_slot_runs_the_executor_of_the_application_with_its_label(lab: Lab) -> None:
-    lab.agent()
+    lab.start_agent()
     lab.assign(slot())
-    lab.running(slot())
+    lab.wait_running(slot())
     work = application(lab, slot().label, 2)
-    (executor,) = until("an executor in the slot's container", lambda: executors(lab, slot()))
+    (executor,) = until("an executor in the slot's control group", lambda: executors(lab, slot()))
     environment = Path(f"/proc/{executor}/environ").read_text().split("\0")
     assert f"SLUICE_UNIT=h1/{slot().id}" in environment
     assert "SPARK_LOCAL_IP=127.0.1.1" in environment
@@ -29,19 +29,19 @@ def test_a_slot_runs_the_executor_of_the_application_with_its_label(lab: Lab) ->
     assert out.strip() == "result [7]"
     (exporter,) = exporters(lab.channel)
     assert (exporter.host, exporter.address.partition(":")[0]) == ("h1", "127.0.1.1")
-    seen = scrape(exporter, unit=slot().id) | scrape(exporter, kind="slot", state="running")
-    assert (seen["sluice_agent_units"], seen["sluice_unit_restarts_total"]) == (1, 0)
+    metrics = scrape(exporter, unit=slot().id) | scrape(exporter, kind="slot", state="running")
+    assert (metrics["sluice_agent_units"], metrics["sluice_unit_restarts_total"]) == (1, 0)
     if find_containers(lab.home, "h1").limits.startswith("cgroup") and os.geteuid() == 0:
-        assert seen["sluice_unit_cpu_seconds_total"] > 0.5, "a JVM has started"
-        assert 50e6 < seen["sluice_unit_memory_bytes"] < seen["sluice_unit_memory_limit_bytes"]
+        assert metrics["sluice_unit_cpu_seconds_total"] > 0.5, "a JVM has started"
+        assert 50e6 < metrics["sluice_unit_memory_bytes"] < metrics["sluice_unit_memory_limit_bytes"]
 
 
 def test_units_survive_their_agent_and_the_next_agent_adopts_them(
     lab: Lab,
 ) -> None:
-    first = lab.agent()
+    first = lab.start_agent()
     lab.assign(slot())
-    before = lab.running(slot())
+    before = lab.wait_running(slot())
     started = lab.observed().agent_started  # type: ignore[union-attr]
     gone: list[bytes | None] = []
     lab.channel.kazoo.DataWatch(
@@ -49,10 +49,10 @@ def test_units_survive_their_agent_and_the_next_agent_adopts_them(
     )
     killed = time.monotonic()
     lab.kill(first)
-    lab.agent()
+    lab.start_agent()
     until("the next agent reports", lambda: (seen := lab.observed()) and seen.agent_started > started)
-    after = lab.running(slot())
+    after = lab.wait_running(slot())
     assert (after.pid, after.restarts) == (before.pid, 0)
     assert lab.channel.exists(paths.live("h1"))
     if time.monotonic() - killed < SESSION_SECONDS:
-        assert gone == [], "the ephemeral node was replaced in one step: nobody saw the host lost"
+        assert gone == [], "the ephemeral node was replaced in one step: the host was never lost"

@@ -1,4 +1,7 @@
-"""A slot that takes all it can get leaves its neighbours what is theirs: measured, in the containers that agents make."""
+"""A slot that uses all of a resource leaves its neighbours their part.
+
+Measured in control groups that agents make.
+"""
 
 import os
 import signal
@@ -27,13 +30,17 @@ pytestmark = [limited, pytest.mark.long, pytest.mark.timeout(400)]
 
 MEASURE_SECONDS = 5.0
 ROUNDS = 3
-LEFT = 0.95
-"""The neighbour has at least this part of its throughput beside any other slot."""
-LEFT_BY_WEIGHTS = 0.90
-"""This part beside one that takes all cores, where the two share them: the kernel's load balancer now and then puts a process of the greedy
-one on the neighbour's (docs/benchmarks.md, Isolation). Cores of their own hold the bar."""
-LEFT_BESIDE_INTERRUPTS = 0.75
-"""This part on a processor that also handles the interrupts of a disk that another slot keeps busy."""
+KEPT = 0.95
+"""The smallest part of its throughput that a neighbour keeps beside any other slot."""
+KEPT_BY_WEIGHTS = 0.90
+"""The part beside a slot that uses all cores, if both share the cores.
+
+The kernel's load balancer sometimes puts a greedy process on the neighbour's core
+(docs/benchmarks.md, Isolation). With their own cores, slots keep `KEPT`.
+"""
+KEPT_BESIDE_INTERRUPTS = 0.75
+"""The part on a processor that also handles the interrupts of a disk which another slot keeps busy.
+"""
 FACTS = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="onprem", cpu=2, memory=4096)
 NEIGHBOUR, GREEDY = slot("enrich"), slot("counts", memory=200)
 
@@ -41,15 +48,15 @@ NEIGHBOUR, GREEDY = slot("enrich"), slot("counts", memory=200)
 @pytest.fixture
 def containers(tmp_path: Path) -> Iterator[Containers]:
     HostFolder(tmp_path, "h1").make()
-    made = open_containers(tmp_path, "h1", Capacity(cpu=os.cpu_count() or 1, memory=4096))
-    yield made
+    unit_containers = open_containers(tmp_path, "h1", Capacity(cpu=os.cpu_count() or 1, memory=4096))
+    yield unit_containers
     remove_groups(tmp_path)
 
 
 def started(containers: Containers, unit: Unit, *words: str, folder: Path) -> subprocess.Popen[str]:
-    """Start a process in a unit's container, as the agent's script does."""
-    joins = " ".join(str(file) for file in containers.admit(unit))
-    script = f'for procs in {joins}; do echo $$ > "$procs"; done; cd {folder}; exec "$@"'
+    """Start a process in a unit's control group, as the agent's script does."""
+    procs_files = " ".join(str(file) for file in containers.admit(unit))
+    script = f'for procs in {procs_files}; do echo $$ > "$procs"; done; cd {folder}; exec "$@"'
     command = ["sh", "-c", script, "sh", sys.executable, "-m", "tests.burn", *words]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(
@@ -66,7 +73,7 @@ def burning(containers: Containers, kind: str, folder: Path) -> Iterator[subproc
             for pid in containers.processes(GREEDY.id, None):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-    until("nothing is left of it", lambda: not containers.processes(GREEDY.id, None), 20)
+    until("no greedy process is left", lambda: not containers.processes(GREEDY.id, None), 20)
 
 
 def throughput(containers: Containers, folder: Path, *processor: str) -> int:
@@ -76,16 +83,18 @@ def throughput(containers: Containers, folder: Path, *processor: str) -> int:
     return int(out)
 
 
-def parts_left(containers: Containers, folder: Path, kind: str, *processor: str) -> list[float]:
-    """Return which part of its throughput alone the neighbour has beside one that takes all of something, in several rounds."""
+def kept_parts(containers: Containers, folder: Path, kind: str, *processor: str) -> list[float]:
+    """Return the neighbour's throughput beside a greedy slot as parts of its throughput alone, one
+    for each round.
+    """
     parts = []
     for _ in range(ROUNDS):
         alone = throughput(containers, folder, *processor)
         with burning(containers, kind, folder) as process:
             parts.append(throughput(containers, folder, *processor) / alone)
-            assert process.poll() is None, "it goes on burning"
-    said = ", ".join(f"{part:.3f}" for part in parts)
-    print(f"beside a slot that takes all {kind}: {said} of the throughput alone", *processor)
+            assert process.poll() is None, "the greedy slot still runs"
+    list_of_parts = ", ".join(f"{part:.3f}" for part in parts)
+    print(f"beside a slot that uses all {kind}: {list_of_parts} of the throughput alone", *processor)
     return parts
 
 
@@ -93,41 +102,46 @@ def parts_left(containers: Containers, folder: Path, kind: str, *processor: str)
 def test_a_greedy_slot_leaves_its_neighbour_its_throughput(
     containers: Containers, tmp_path: Path, kind: str
 ) -> None:
-    assert statistics.median(parts_left(containers, tmp_path, kind)) >= (
-        LEFT_BY_WEIGHTS if kind == "cpu" else LEFT
+    assert statistics.median(kept_parts(containers, tmp_path, kind)) >= (
+        KEPT_BY_WEIGHTS if kind == "cpu" else KEPT
     )
 
 
 def test_a_slot_that_fills_the_disk_costs_its_neighbour_interrupts_only(
     containers: Containers, tmp_path: Path
 ) -> None:
-    """The kernel handles a disk's interrupts on one processor, outside of all containers: another one shows what the slot takes."""
+    """The kernel handles a disk's interrupts on one processor, outside all control groups.
+
+    The other processor shows what the greedy slot alone takes.
+    """
     processors = [str(number) for number in sorted(os.sched_getaffinity(0))[:2]]
-    left = [
-        statistics.median(parts_left(containers, tmp_path, "disk", processor)) for processor in processors
+    kept = [
+        statistics.median(kept_parts(containers, tmp_path, "disk", processor)) for processor in processors
     ]
-    assert max(left) >= LEFT
-    assert min(left) >= LEFT_BESIDE_INTERRUPTS
+    assert max(kept) >= KEPT
+    assert min(kept) >= KEPT_BESIDE_INTERRUPTS
 
 
 @pytest.fixture
-def own(containers: Containers, tmp_path: Path) -> Containers:
-    """Two processors or more, of which each slot has one to itself."""
+def own_cores(containers: Containers, tmp_path: Path) -> Containers:
+    """Control groups in which each slot has one processor to itself; needs two processors."""
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("there are too few processors")
-    made, said = open_cores(tmp_path, FACTS, "own", containers)
-    assert said == "cores of their own"
-    return made
+        pytest.skip("needs two processors")
+    with_cores, description = open_cores(tmp_path, FACTS, "own", containers)
+    assert description == "cores of their own"
+    return with_cores
 
 
-def test_a_slot_that_takes_all_cores_takes_none_of_a_neighbours_own(own: Containers, tmp_path: Path) -> None:
-    assert statistics.median(parts_left(own, tmp_path, "cpu")) >= LEFT
+def test_a_slot_that_uses_all_cores_takes_none_of_a_neighbours_own(
+    own_cores: Containers, tmp_path: Path
+) -> None:
+    assert statistics.median(kept_parts(own_cores, tmp_path, "cpu")) >= KEPT
 
 
 def test_a_slot_has_its_own_processors_while_the_site_file_asks_for_them(
     containers: Containers, tmp_path: Path
 ) -> None:
-    everything = os.sched_getaffinity(0)
+    all_processors = os.sched_getaffinity(0)
     with ExitStack() as stack:
         runs = [
             stack.enter_context(started(containers, unit, "work", "60", folder=tmp_path))
@@ -135,7 +149,7 @@ def test_a_slot_has_its_own_processors_while_the_site_file_asks_for_them(
         ]
         for process, unit in zip(runs, (NEIGHBOUR, GREEDY), strict=True):
             stack.callback(process.kill)
-            until("it is in its container", partial(containers.processes, unit.id, None))
+            until("the process is in its control group", partial(containers.processes, unit.id, None))
             folder = HostFolder(tmp_path, "h1").unit(unit.id)
             folder.make()
             folder.write_record(UnitRecord(unit=unit, boot="", started_at=time.time()))
@@ -143,34 +157,36 @@ def test_a_slot_has_its_own_processors_while_the_site_file_asks_for_them(
         first, second = (os.sched_getaffinity(process.pid) for process in runs)
         assert (len(first), len(second), first & second) == (1, 1, set())
         open_cores(tmp_path, FACTS, "shared", containers)
-        assert [os.sched_getaffinity(process.pid) for process in runs] == [everything, everything]
+        assert [os.sched_getaffinity(process.pid) for process in runs] == [all_processors, all_processors]
 
 
-def test_a_slot_that_is_full_is_killed_alone(containers: Containers, tmp_path: Path) -> None:
+def test_a_slot_that_is_out_of_memory_is_killed_alone(containers: Containers, tmp_path: Path) -> None:
     neighbour = started(containers, NEIGHBOUR, "work", "10", folder=tmp_path)
     with burning(containers, "memory", tmp_path):
-        until("something in it was killed", lambda: containers.ran_out_of_memory(GREEDY.id), 60)
+        until("a greedy process was killed", lambda: containers.ran_out_of_memory(GREEDY.id), 60)
     out, _ = neighbour.communicate(timeout=60)
     assert neighbour.returncode == 0
     assert int(out) > 0
     assert not containers.ran_out_of_memory(NEIGHBOUR.id)
 
 
-def test_a_slot_that_starts_ever_more_threads_is_refused_alone(
+def test_only_the_slot_that_starts_too_many_threads_is_refused(
     containers: Containers, tmp_path: Path
 ) -> None:
     with burning(containers, "threads", tmp_path) as process:
-        counted = psutil.Process(process.pid)
-        until("it has as many as it may", lambda: counted.num_threads() >= THREADS - 10, 60)
-        assert counted.num_threads() <= THREADS
-        assert throughput(containers, tmp_path) > 0, "others start processes"
+        greedy = psutil.Process(process.pid)
+        until(
+            "the greedy slot has as many threads as allowed", lambda: greedy.num_threads() >= THREADS - 10, 60
+        )
+        assert greedy.num_threads() <= THREADS
+        assert throughput(containers, tmp_path) > 0, "other slots can start processes"
 
 
-def test_a_slot_goes_on_when_its_host_gives_less_than_it_was_promised(
+def test_a_slot_continues_when_its_host_has_less_than_promised(
     containers: Containers, tmp_path: Path
 ) -> None:
     runs = started(containers, NEIGHBOUR, "work", "3", folder=tmp_path)
-    until("it is in its container", lambda: containers.processes(NEIGHBOUR.id, None))
+    until("the process is in its control group", lambda: containers.processes(NEIGHBOUR.id, None))
     after = open_containers(tmp_path, "h1", Capacity(cpu=os.cpu_count() or 1, memory=1))
     assert f"{int(NEIGHBOUR.quantum.memory * 1.15)} MiB instead of 1" in after.limits
     out, _ = runs.communicate(timeout=60)

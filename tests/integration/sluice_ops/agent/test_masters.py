@@ -1,4 +1,7 @@
-"""Two Spark masters, set as `docker-compose.yaml` sets them: one leads, the other one stands by, and ZooKeeper keeps what they know."""
+"""Two Spark masters with the settings of `docker-compose.yaml`: one leads, the other stands by.
+
+ZooKeeper keeps their state.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 class Masters:
-    """Master processes by port."""
+    """Master processes, by port."""
 
     def __init__(self, folder: Path, zookeeper: str) -> None:
         services = yaml.safe_load((REPOSITORY / "docker-compose.yaml").read_text())["services"]
@@ -69,43 +72,46 @@ class Masters:
     def _log(self, port: int) -> Path:
         return self.folder / f"{port}.log"
 
-    def says(self, port: int, words: str) -> bool:
+    def log_has(self, port: int, words: str) -> bool:
         return words in self._log(port).read_text()
 
 
 @pytest.fixture
 def masters(tmp_path: Path, zookeeper: ZooKeeper) -> Iterator[Masters]:
-    made = Masters(tmp_path, f"127.0.0.1:{zookeeper.port}")
-    yield made
-    for port in list(made.running):
-        made.kill(port)
+    both_masters = Masters(tmp_path, f"127.0.0.1:{zookeeper.port}")
+    yield both_masters
+    for port in list(both_masters.running):
+        both_masters.kill(port)
 
 
 @pytest.fixture
 def master(masters: Masters) -> str:
-    """Start both; the first one leads."""
+    """Start both masters; the first leads."""
     first = masters.start()
-    until("the first master leads", lambda: masters.says(first, "New state: ALIVE"))
+    until("the first master leads", lambda: masters.log_has(first, "New state: ALIVE"))
     second = masters.start()
-    until("the second one is there", lambda: masters.says(second, "Starting ZooKeeper LeaderElection agent"))
+    until(
+        "the second master stands by",
+        lambda: masters.log_has(second, "Starting ZooKeeper LeaderElection agent"),
+    )
     return f"spark://127.0.0.1:{first},127.0.0.1:{second}"
 
 
 def test_the_second_master_takes_over_workers_when_the_first_is_killed(lab: Lab, masters: Masters) -> None:
     first, second = masters.running
-    lab.agent()
+    lab.start_agent()
     lab.assign(slot())
-    worker = lab.running(slot())
+    worker = lab.wait_running(slot())
     work = application(lab, slot().label, 40)
-    before = until("an executor in the slot's container", lambda: executors(lab, slot()))
-    assert not masters.says(second, "I have been elected leader!")
+    before = until("an executor in the slot's control group", lambda: executors(lab, slot()))
+    assert not masters.log_has(second, "I have been elected leader!")
     masters.kill(first)
-    until("the other one leads", lambda: masters.says(second, "- resuming operations!"))
-    assert work.poll() is None, "it was in the middle"
+    until("the second master leads", lambda: masters.log_has(second, "- resuming operations!"))
+    assert work.poll() is None, "the application still runs"
     assert executors(lab, slot()) == before
     out, _ = work.communicate(timeout=400)
     assert out.strip() == "result [7]"
     later, _ = application(lab, slot().label, 0).communicate(timeout=400)
-    assert later.strip() == "result [7]", "what comes later is given its worker by the other one"
-    seen = lab.running(slot())
+    assert later.strip() == "result [7]", "the second master gives later applications their worker"
+    seen = lab.wait_running(slot())
     assert (seen.pid, seen.restarts) == (worker.pid, worker.restarts)

@@ -1,6 +1,8 @@
-"""Units on one link send by their weights, one alone takes all of it, and a quiet one is not kept waiting: measured.
+"""Units on one link send by their weights, one unit alone uses all of it, and a quiet unit is not
+delayed: measured.
 
-The link is a pair of interfaces that the test makes, one of them in a namespace of its own; the machine's own are left alone.
+The link is a pair of interfaces that the test makes, one in its own namespace. The machine's
+interfaces are not touched.
 """
 
 import json
@@ -50,31 +52,31 @@ class Lab:
     sink: subprocess.Popen[str]
 
     def opened(self) -> Containers:
-        """Be an agent that starts."""
-        made = open_containers(self.home, "h1", Capacity(cpu=os.cpu_count() or 1, memory=4096))
-        containers, said = open_network(self.home, "h1", self.link, made)
-        assert said == f"{self.link.interface}, {MBIT} mbit, divided by quantum.network"
+        """Divide the link, as an agent does when it starts."""
+        unit_containers = open_containers(self.home, "h1", Capacity(cpu=os.cpu_count() or 1, memory=4096))
+        containers, description = open_network(self.home, "h1", self.link, unit_containers)
+        assert description == f"{self.link.interface}, {MBIT} mbit, divided by quantum.network"
         return containers
 
-    def taken(self) -> dict[str, int]:
-        """Return how many bytes have come to each port."""
+    def received(self) -> dict[str, int]:
+        """Return how many bytes have arrived at each port."""
         assert self.sink.stdin is not None
         assert self.sink.stdout is not None
         self.sink.stdin.write("\n")
         self.sink.stdin.flush()
-        found: dict[str, int] = json.loads(self.sink.stdout.readline())
-        return found
+        counts: dict[str, int] = json.loads(self.sink.stdout.readline())
+        return counts
 
     def rates(self, *units: Unit) -> list[float]:
-        """Measure what units send, once they do. Unit: 10⁶ bits a second."""
+        """Wait until all units send; return their rates. Unit: 10⁶ bits per second."""
         ports = [str(PORTS[unit.id]) for unit in units]
-        first = self.taken()
-        until("all send", lambda: all(self.taken()[port] > first[port] for port in ports), 30)
+        first = self.received()
+        until("all units send", lambda: all(self.received()[port] > first[port] for port in ports), 30)
         time.sleep(2.0)
-        before, began = self.taken(), time.monotonic()
+        before, began = self.received(), time.monotonic()
         time.sleep(SECONDS)
-        after, took = self.taken(), time.monotonic() - began
-        return [(after[port] - before[port]) * 8e-6 / took for port in ports]
+        after, seconds = self.received(), time.monotonic() - began
+        return [(after[port] - before[port]) * 8e-6 / seconds for port in ports]
 
     @contextmanager
     def flooding(self, containers: Containers, unit: Unit) -> Iterator[None]:
@@ -86,26 +88,26 @@ class Lab:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
-            until("nothing is left of it", lambda: not containers.processes(unit.id, None), 20)
+            until("no process of the unit is left", lambda: not containers.processes(unit.id, None), 20)
 
     def started(
         self, containers: Containers, unit: Unit, *words: str, out: int = subprocess.PIPE
     ) -> subprocess.Popen[str]:
-        """Start a process in a unit's container, as the agent's script does."""
+        """Start a process in a unit's control group, as the agent's script does."""
         HostFolder(self.home, "h1").unit(unit.id).path.mkdir(exist_ok=True)
         HostFolder(self.home, "h1").unit(unit.id).write_record(
             UnitRecord(unit=unit, boot="", started_at=time.time())
         )
-        joins = " ".join(str(file) for file in containers.admit(unit))
-        script = f'for procs in {joins}; do echo $$ > "$procs"; done; exec "$@"'
+        procs_files = " ".join(str(file) for file in containers.admit(unit))
+        script = f'for procs in {procs_files}; do echo $$ > "$procs"; done; exec "$@"'
         command = ["sh", "-c", script, "sh", sys.executable, "-m", "tests.traffic", *words]
         return subprocess.Popen(command, cwd=REPOSITORY, stdout=out, text=True, start_new_session=True)
 
     def round_trip(self, containers: Containers, unit: Unit) -> tuple[float, float]:
-        """Measure the median and the slowest but one in twenty. Unit: milliseconds."""
+        """Return the median round trip and the 95th percentile. Unit: milliseconds."""
         out, _ = self.started(containers, unit, "ask", THERE, str(SECONDS)).communicate(timeout=60)
-        took = sorted(json.loads(out))
-        return statistics.median(took), took[len(took) * 19 // 20]
+        round_trips = sorted(json.loads(out))
+        return statistics.median(round_trips), round_trips[len(round_trips) * 19 // 20]
 
 
 def ip(*words: str) -> None:
@@ -140,21 +142,21 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
             HostFolder(tmp_path, "h1").make()
             yield Lab(tmp_path, Link(interface=here, mbit=MBIT), sink)
             sink.kill()
-        found = find_network(tmp_path, "h1", open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100)))
+        network = find_network(tmp_path, "h1", open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100)))
         for unit in (LARGE, SMALL):
-            found.remove(unit.id)
-        found.close()
-        assert classes(here) is None, "the interface has its own queue again"
+            network.remove(unit.id)
+        network.close()
+        assert classes(here) is None, "the interface has its original queue again"
         assert not (HostFolder(tmp_path, "h1").path / "network.json").exists()
         remove_groups(tmp_path)
     finally:
         subprocess.run(
             ["ip", "link", "del", here], check=False
-        )  # with its space it would go too, but only some time later
+        )  # its namespace would remove it too, but later
         ip("netns", "del", space)
 
 
-def test_units_send_by_their_weights_and_one_alone_takes_what_there_is(lab: Lab) -> None:
+def test_units_send_by_their_weights_and_one_alone_uses_all(lab: Lab) -> None:
     containers = lab.opened()
     with lab.flooding(containers, LARGE):
         with lab.flooding(containers, SMALL):
@@ -163,8 +165,8 @@ def test_units_send_by_their_weights_and_one_alone_takes_what_there_is(lab: Lab)
             much_again, little_again = lab.rates(LARGE, SMALL)
         (alone,) = lab.rates(LARGE)
     print(
-        f"3:1 of {MBIT} mbit: {much:.1f} and {little:.1f}; after a restart of the agent {much_again:.1f} and {little_again:.1f}; "
-        f"alone {alone:.1f}"
+        f"3:1 of {MBIT} mbit: {much:.1f} and {little:.1f}; "
+        f"after a restart of the agent {much_again:.1f} and {little_again:.1f}; alone {alone:.1f}"
     )
     assert much / little == pytest.approx(3, rel=0.05)
     assert much_again / little_again == pytest.approx(3, rel=0.05)
@@ -172,27 +174,27 @@ def test_units_send_by_their_weights_and_one_alone_takes_what_there_is(lab: Lab)
     assert alone > 0.9 * MBIT
 
 
-def test_a_quiet_unit_is_not_kept_waiting_by_a_greedy_one(lab: Lab) -> None:
+def test_a_quiet_unit_is_not_delayed_by_a_greedy_one(lab: Lab) -> None:
     containers = lab.opened()
     idle = lab.round_trip(containers, SMALL)
     with lab.flooding(containers, LARGE):
         lab.rates(LARGE)
         beside, behind = lab.round_trip(containers, SMALL), lab.round_trip(containers, LARGE)
-    said = (f"{median:.2f} ({slow:.2f})" for median, slow in (idle, beside, behind))
+    texts = (f"{median:.2f} ({slow:.2f})" for median, slow in (idle, beside, behind))
     print(
         "round trips in ms, median and 95 %: idle {}, beside a greedy unit {}, in its own queue {}".format(
-            *said
+            *texts
         )
     )
     assert beside[0] < traffic_control.TURN_SECONDS * 1000
     assert 2 * beside[0] < behind[0]
 
 
-def test_what_runs_already_is_taken_in(lab: Lab) -> None:
+def test_running_units_are_included_when_the_link_is_divided(lab: Lab) -> None:
     containers = open_containers(lab.home, "h1", Capacity(cpu=os.cpu_count() or 1, memory=4096))
     with lab.flooding(containers, LARGE), lab.flooding(containers, SMALL):
-        until("both send", lambda: min(lab.taken().values()) > 0, 30)
+        until("both units send", lambda: min(lab.received().values()) > 0, 30)
         lab.opened()
         much, little = lab.rates(LARGE, SMALL)
-    print(f"3:1 of {MBIT} mbit, begun before the link was divided: {much:.1f} and {little:.1f}")
+    print(f"3:1 of {MBIT} mbit, started before the link was divided: {much:.1f} and {little:.1f}")
     assert much / little == pytest.approx(3, rel=0.05)

@@ -1,6 +1,7 @@
-"""A slot that goes out of memory again and again, in a control group of its own: it is started ever later, and its host is left.
+"""A slot that runs out of memory again and again: its restarts are delayed more and more, and its
+host is left.
 
-The agent, the Workers and the controller are real; drivers and two more hosts are simulated.
+Agent, Workers and controller are real; drivers and two more hosts are simulated.
 """
 
 import time
@@ -17,14 +18,16 @@ from tests.integration.sluice_ops.agent.test_quarantine import BAD, failing
 pytestmark = [limited, pytest.mark.timeout(400), pytest.mark.long]
 
 SMALL = 60
-"""In so much no JVM starts. Unit: MiB."""
+"""Too little memory for a JVM. Unit: MiB."""
 WAITS = [1, 2, 4, 8]
-"""Between the end of a slot and its next start, from its second end on; the first time it is started at once. Unit: seconds."""
+"""The waits between a slot's end and its next start, from the second end on; the first restart is
+immediate. Unit: seconds.
+"""
 FULL = f"its container was full: quantum.memory is {SMALL}m"
 
 
-def test_it_is_started_ever_later(lab: Lab) -> None:
-    lab.agent()
+def test_restarts_are_delayed_more_and_more(lab: Lab) -> None:
+    lab.start_agent()
     greedy = slot(memory=SMALL)
     lab.assign(greedy)
     ends: dict[int, UnitRecord] = {}
@@ -35,28 +38,28 @@ def test_it_is_started_ever_later(lab: Lab) -> None:
             ends[record.restarts] = record
         return record is not None and record.restarts > len(WAITS) and record.ended_at is not None
 
-    until("it has died often", has_died_often)
+    until("the slot has died often", has_died_often)
     assert all(FULL in (record.exit or "") for record in ends.values()), ends
     died = [ends[number] for number in range(1, len(WAITS) + 2)]
     waits = [after.started_at - (before.ended_at or 0) for before, after in pairwise(died)]
     print(f"waits: {[round(wait, 2) for wait in waits]}")
     assert all(wait <= took < wait + 3 for wait, took in zip(WAITS, waits, strict=True)), waits
     until(
-        "it is not given up",
+        "the slot is not given up",
         lambda: (seen := lab.unit(greedy)) and (seen.state, seen.restarts) == ("starting", len(WAITS) + 1),
     )
 
 
-def test_where_it_happens_to_several_tenants_their_host_is_left(lab: Lab, tmp_path: Path) -> None:
+def test_a_host_is_left_when_several_tenants_run_out_of_memory(lab: Lab, tmp_path: Path) -> None:
     with failing(lab, tmp_path, tmp_path / "none", quantum=Quantum(cpu=1, memory=SMALL, threads=4)) as site:
         began = time.time()
         seen: dict[str, int] = {}
 
         def has_died() -> bool:
             for unit in site.workers():
-                there = site.lab.unit(unit, BAD)
-                if there is not None and FULL in (there.exit or ""):
-                    seen[unit.tenant] = max(seen.get(unit.tenant, 0), there.restarts)
+                observed = site.lab.unit(unit, BAD)
+                if observed is not None and FULL in (observed.exit or ""):
+                    seen[unit.tenant] = max(seen.get(unit.tenant, 0), observed.restarts)
             return len(seen) > 1
 
         site.world.until_true(has_died, 180)
@@ -70,4 +73,6 @@ def test_where_it_happens_to_several_tenants_their_host_is_left(lab: Lab, tmp_pa
             "h3",
         }
         site.world.until_true(site.world.all_well, 60)
-        site.world.until_true(lambda: (said := site.lab.observed(BAD)) is not None and not said.units, 60)
+        site.world.until_true(
+            lambda: (observed := site.lab.observed(BAD)) is not None and not observed.units, 60
+        )

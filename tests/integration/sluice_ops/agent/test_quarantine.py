@@ -1,6 +1,7 @@
-"""A host on which everything dies: a real agent, a real controller and real Workers. The drivers, and two more hosts, are simulated.
+"""A host on which every unit dies.
 
-No Java starts there, as on a disk that has gone bad; a person mends it, or only says so.
+Agent, controller and Workers are real; drivers and two more hosts are simulated. No JVM starts on
+the host, as with a damaged disk. A person repairs it, or only returns it.
 """
 
 import subprocess
@@ -18,7 +19,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, Unit, UnitKind
 from sluice_ops.model.change import CONTROLLER, ChangeRecord
 from sluice_ops.model.tier import Mode
-from tests.integration.sluice_ops.agent.conftest import REPOSITORY, SECONDS, Lab
+from tests.integration.sluice_ops.agent.conftest import DEADLINE_SECONDS, REPOSITORY, Lab
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -34,59 +35,59 @@ shares:
   counts: {minimum: 1, target: 3, maximum: 4}
   enrich: {minimum: 1, target: 3, maximum: 4}
 """
-"""h1 has room for a worker of each tier, and for no driver."""
+"""h1 has room for one worker of each tier, and for no driver."""
 
 
 class Site:
-    """The pipeline, the file that each JVM reads at its start, and what became of h1."""
+    """The pipeline, the options file that each JVM reads at its start, and the state of h1."""
 
     def __init__(self, lab: Lab, world: LiveWorld, options: Path) -> None:
         self.lab, self.world, self.options = lab, world, options
 
-    def is_mended(self) -> None:
+    def repair(self) -> None:
         self.options.touch()
 
     def record(self) -> HostRecord:
-        found = self.lab.channel.read(paths.host_record(BAD), HostRecord)
-        return HostRecord() if found is None else found.value
+        versioned = self.lab.channel.read(paths.host_record(BAD), HostRecord)
+        return HostRecord() if versioned is None else versioned.value
 
     def workers(self) -> list[Unit]:
-        """Return what h1 has to run."""
+        """Return the slots assigned to h1."""
         return [unit for unit in self.world.assigned(BAD) if unit.kind is UnitKind.SLOT]
 
     def cordoned(self) -> HostRecord:
-        """Wait until h1 is in quarantine and nothing is left on it."""
-        self.world.until_true(lambda: self.record().state is HostState.CORDONED, SECONDS)
-        self.world.until_true(lambda: not self.workers(), SECONDS)
+        """Wait until h1 is in quarantine and has no unit; return its record."""
+        self.world.until_true(lambda: self.record().state is HostState.CORDONED, DEADLINE_SECONDS)
+        self.world.until_true(lambda: not self.workers(), DEADLINE_SECONDS)
         return self.record()
 
-    def returned(self, change: str) -> Runbook:
-        """Have a person return h1."""
+    def return_h1(self, change: str) -> Runbook:
+        """Return h1, as a person does."""
         back = self.world.begin(change, kind="return", host=BAD)
-        self.world.until_true(lambda: back.ended, SECONDS)
+        self.world.until_true(lambda: back.ended, DEADLINE_SECONDS)
         return back
 
-    def repaired(self) -> list[ChangeRecord]:
-        """Wait until the controller has brought a worker of each tier to h1; return its changes."""
+    def wait_repaired(self) -> list[ChangeRecord]:
+        """Wait until the controller has placed a worker of each tier on h1; return its changes."""
         self.world.until_true(
-            lambda: {unit.tenant for unit in self.workers()} == {"counts", "enrich"}, SECONDS
+            lambda: {unit.tenant for unit in self.workers()} == {"counts", "enrich"}, DEADLINE_SECONDS
         )
         names = [name for name in self.lab.channel.children("/changes") if name.startswith("repair-")]
-        found = [self.lab.channel.read(paths.change(name), ChangeRecord) for name in names]  # type: ignore[arg-type]
-        return [each.value for each in found if each is not None]
+        records = [self.lab.channel.read(paths.change(name), ChangeRecord) for name in names]  # type: ignore[arg-type]
+        return [record.value for record in records if record is not None]
 
 
 @pytest.fixture
 def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     missing = tmp_path / "jvm.options"
     lab.environment["_JAVA_OPTIONS"] = f"-XX:VMOptionsFile={missing}"
-    with failing(lab, tmp_path, missing) as made:
-        yield made
+    with failing(lab, tmp_path, missing) as site:
+        yield site
 
 
 @contextmanager
 def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterator[Site]:
-    """Have workers of two tiers, which may be `changed`, on h1, where they die."""
+    """Place workers of two tiers on h1, where they die; `changed` changes fields of both tiers."""
     file = folder / "site.yaml"
     file.write_text(SITE)
     lab.environment["SLUICE_SITE"] = str(file)
@@ -94,7 +95,7 @@ def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterato
         tier(name, Mode.BATCH, number).model_copy(update=changed)
         for number, name in enumerate(("counts", "enrich"))
     ]
-    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), options)
+    site = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), options)
     with (lab.home / "controller.log").open("wb") as log:
         words = [
             sys.executable,
@@ -109,10 +110,10 @@ def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterato
         ]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
-        lab.agent(BAD)
-        made.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), SECONDS)
-        made.world.want()
-        yield made
+        lab.start_agent(BAD)
+        site.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), DEADLINE_SECONDS)
+        site.world.want()
+        yield site
     finally:
         controller.terminate()
         controller.wait(20)
@@ -130,28 +131,29 @@ def test_a_failing_host_is_evacuated_until_a_person_returns_it(
     assert record.reason.startswith("units of counts, enrich died there ")
     assert record.until is not None
     assert record.until - began > 3000
-    assert site.lab.heard("A fatal exception has occurred", BAD), "why is in the agent's log"
+    assert site.lab.has_logged("A fatal exception has occurred", BAD), "the reason is in the agent's log"
     assert {len(site.world.placement(name).slots) for name in ("counts", "enrich")} == {3}, (
-        "what died there works elsewhere"
+        "the workers run on other hosts"
     )
-    site.world.until_true(site.world.all_well, SECONDS)
-    site.is_mended()
-    assert site.returned("r1").ok
+    site.world.until_true(site.world.all_well, DEADLINE_SECONDS)
+    site.repair()
+    assert site.return_h1("r1").ok
     assert (site.record().state, site.record().reason, site.record().deaths) == (HostState.UP, "", ())
-    assert {change.by for change in site.repaired()} == {CONTROLLER}
+    assert {change.by for change in site.wait_repaired()} == {CONTROLLER}
     for unit in site.workers():
-        assert site.lab.running(unit, BAD).restarts == 0
+        assert site.lab.wait_running(unit, BAD).restarts == 0
         site.world.until_true(
-            lambda unit=unit: "Successfully registered with master" in site.lab.log(unit, BAD), SECONDS
+            lambda unit=unit: "Successfully registered with master" in site.lab.log(unit, BAD),
+            DEADLINE_SECONDS,
         )
 
 
 @pytest.mark.long
 def test_a_host_that_is_returned_and_still_fails_is_left_again(site: Site) -> None:
     record = site.cordoned()
-    assert site.returned("r1").ok
-    assert site.record().deaths == (), "it begins anew"
-    site.repaired()
+    assert site.return_h1("r1").ok
+    assert site.record().deaths == (), "deaths are counted from zero"
+    site.wait_repaired()
     again = site.cordoned()
     assert again.since > record.since
     assert again.reason.startswith("units of counts, enrich died there ")

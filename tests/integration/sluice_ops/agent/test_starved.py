@@ -1,6 +1,7 @@
-"""A slot whose neighbours take its processor: a real agent and Worker, a real controller, and real processes that spin beside the slot.
+"""A slot whose neighbours take its processor: processes spin beside the slot, all on one core.
 
-All on one core. Two more hosts, and the driver, are simulated.
+Agent, Worker, controller and spinning processes are real; two more hosts and the driver are
+simulated.
 """
 
 import os
@@ -20,7 +21,7 @@ from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
 from sluice_ops.model.status import ControllerStatus, Starved
 from sluice_ops.model.tier import Mode
 from sluice_ops.process.metrics_server import exporters
-from tests.integration.sluice_ops.agent.conftest import REPOSITORY, SECONDS, Lab, limited
+from tests.integration.sluice_ops.agent.conftest import DEADLINE_SECONDS, REPOSITORY, Lab, limited
 from tests.scrape import scrape
 
 pytestmark = [limited, pytest.mark.long, pytest.mark.timeout(500)]
@@ -41,15 +42,18 @@ SPINNERS = 6
 
 
 class Site:
-    """The pipeline, and what is run beside it."""
+    """The pipeline, and the processes that spin beside it."""
 
     def __init__(self, lab: Lab, world: LiveWorld) -> None:
         self.lab, self.world = lab, world
         self.running: list[subprocess.Popen[str]] = []
 
-    def burn(self, *joins: Path) -> None:
-        """Keep a process busy on the core, in a session of its own, which the kernel weighs for itself unless it joins control groups."""
-        script = "".join(f'echo $$ > "{file}"; ' for file in joins) + 'exec "$@"'
+    def burn(self, *procs_files: Path) -> None:
+        """Keep a process busy on the core.
+
+        The kernel weighs its session on its own, unless the process joins control groups.
+        """
+        script = "".join(f'echo $$ > "{file}"; ' for file in procs_files) + 'exec "$@"'
         words = [
             "taskset",
             "-c",
@@ -70,28 +74,28 @@ class Site:
             )
         )
 
-    def quiet(self) -> None:
+    def stop_spinning(self) -> None:
         for process in self.running:
             process.kill()
             process.wait()
         self.running.clear()
 
     def slot(self) -> Unit | None:
-        """Return what h1 has to run."""
+        """Return the slot assigned to h1."""
         return next((unit for unit in self.world.assigned(BAD) if unit.kind is UnitKind.SLOT), None)
 
     def starved(self) -> Starved | None:
-        found = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+        versioned = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
         return (
             None
-            if found is None or "counts" not in found.value.tiers
-            else found.value.tiers["counts"].starved
+            if versioned is None or "counts" not in versioned.value.tiers
+            else versioned.value.tiers["counts"].starved
         )  # type: ignore[index]
 
     def moves(self) -> list[ChangeRecord]:
         names = [name for name in self.lab.channel.children("/changes") if name != "lock"]
-        found = [self.lab.channel.read(paths.change(name), ChangeRecord) for name in names]
-        return [each.value for each in found if each is not None]
+        records = [self.lab.channel.read(paths.change(name), ChangeRecord) for name in names]
+        return [record.value for record in records if record is not None]
 
 
 @pytest.fixture
@@ -99,7 +103,7 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     file = tmp_path / "site.yaml"
     file.write_text(SITE)
     lab.environment |= {"SLUICE_SITE": str(file)}
-    made = Site(
+    site = Site(
         lab,
         LiveWorld(hosts=(host("h2"), host("h3")), tiers=[tier("counts", Mode.BATCH, 0)], channel=lab.channel),
     )
@@ -117,14 +121,15 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
         ]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
-        os.sched_setaffinity(lab.agent(BAD).pid, {CORE})  # and so are all that it starts
-        made.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), SECONDS)
-        made.world.want()
-        made.world.until_true(made.world.all_well, SECONDS)
-        made.world.until_true(lambda: made.slot() is not None, SECONDS)
-        yield made
+        # the units that the agent starts inherit the core
+        os.sched_setaffinity(lab.start_agent(BAD).pid, {CORE})
+        site.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), DEADLINE_SECONDS)
+        site.world.want()
+        site.world.until_true(site.world.all_well, DEADLINE_SECONDS)
+        site.world.until_true(lambda: site.slot() is not None, DEADLINE_SECONDS)
+        yield site
     finally:
-        made.quiet()
+        site.stop_spinning()
         controller.terminate()
         controller.wait(20)
         sys.stdout.writelines(
@@ -135,30 +140,35 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
 def test_a_starved_slot_is_detected_and_its_tier_is_moved(site: Site) -> None:
     world, unit = site.world, site.slot()
     assert unit is not None
-    site.lab.running(unit, BAD)
+    site.lab.wait_running(unit, BAD)
     site.burn(*find_containers(site.lab.home, BAD).admit(unit))
     for _ in range(SPINNERS):
         site.burn()
-    world.until_true(lambda: site.starved() is not None, SECONDS)
+    world.until_true(lambda: site.starved() is not None, DEADLINE_SECONDS)
     starved = site.starved()
     assert starved is not None
     assert starved.hosts == (BAD,)
     assert starved.sentence.startswith(
-        "is starved of processor time on h1: it is moved when that has lasted 30 s; see what else runs there"
+        "is starved of processor time on h1: the tier is moved after 30 s of starvation; "
+        "to free the host: see what else runs there"
     )
-    assert site.lab.heard("unit is starved", BAD)
-    seen = scrape(next(each for each in exporters(site.lab.channel) if each.host == BAD), unit=unit.id)
-    assert seen["sluice_unit_starved"] == 1
-    assert seen["sluice_unit_cpu_waited_seconds_total"] > seen["sluice_unit_cpu_seconds_total"] / 2
-    world.until_true(lambda: any(change.state is ChangeState.DONE for change in site.moves()), SECONDS)
+    assert site.lab.has_logged("unit is starved", BAD)
+    metrics = scrape(
+        next(exporter for exporter in exporters(site.lab.channel) if exporter.host == BAD), unit=unit.id
+    )
+    assert metrics["sluice_unit_starved"] == 1
+    assert metrics["sluice_unit_cpu_waited_seconds_total"] > metrics["sluice_unit_cpu_seconds_total"] / 2
+    world.until_true(
+        lambda: any(change.state is ChangeState.DONE for change in site.moves()), DEADLINE_SECONDS
+    )
     (change,) = site.moves()
     assert (change.id, change.by) == ("repair-counts-starved-1", CONTROLLER)
     assert BAD not in world.placement("counts").hosts
     assert len(world.placement("counts").slots) == 3
-    found = site.lab.channel.read(paths.host_record(BAD), HostRecord)
-    assert found is not None
-    assert (found.value.state, found.value.reason) == (
+    versioned = site.lab.channel.read(paths.host_record(BAD), HostRecord)
+    assert versioned is not None
+    assert (versioned.value.state, versioned.value.reason) == (
         HostState.CORDONED,
         "counts is starved of processor time there",
     )
-    world.until_true(lambda: site.starved() is None, SECONDS)
+    world.until_true(lambda: site.starved() is None, DEADLINE_SECONDS)

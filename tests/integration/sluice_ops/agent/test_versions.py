@@ -1,4 +1,6 @@
-"""Controllers and agents of two versions of the code side by side: upgraded one by one under a slot that runs, and back again."""
+"""Controllers and agents of two versions side by side: upgraded one by one while a slot runs, and
+downgraded again.
+"""
 
 import json
 import subprocess
@@ -31,7 +33,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Controllers:
-    """Controllers of either version on a lab's channel; one slot of h1 is lent to batch."""
+    """Controllers of either version on a lab's channel; one slot of h1 is lent to `batch`."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -46,7 +48,7 @@ class Controllers:
         lab.environment["SLUICE_SITE"] = str(site)
 
     def lead(self, name: str, code: Path) -> None:
-        """Have a controller lead, which stands by while the one before it is killed."""
+        """Start a controller, wait until it stands by, and kill the leader before it."""
         words = ("sluice_ops.controller", "--name", name, "--zookeeper", self.lab.channel.hosts)
         before, self.running[name] = (
             dict(self.running),
@@ -59,16 +61,18 @@ class Controllers:
             del self.running[other]
         until(
             f"{name} leads",
-            lambda: (found := self.lab.channel.read(paths.EPOCH, EpochRecord)) and found.value.leader == name,
+            lambda: (epoch := self.lab.channel.read(paths.EPOCH, EpochRecord)) and epoch.value.leader == name,
         )
 
     def change(self, **what: Any) -> None:
-        """Carry a change out."""
+        """Carry out a change, and assert that each step succeeds."""
         done = run(self.lab.channel, f"c{time.time_ns()}", ChangeSpec(**what), "test", 60)
         assert all(step.result.ok for step in done), done
 
     def survey(self) -> Result:
-        """Post the operation that only the next version knows, as a tool of that version would."""
+        """Post the operation that only the next version knows, as that version would; return its
+        result.
+        """
         change = f"s{time.time_ns()}"
         posted = {
             "id": f"{change}.survey",
@@ -80,75 +84,82 @@ class Controllers:
         }
         self.lab.channel.kazoo.create(paths.operation(f"{change}.survey"), json.dumps(posted).encode())
         return until(
-            "it is answered", lambda: self.lab.channel.read(paths.result(f"{change}.survey"), Result), 30
+            "the survey is answered",
+            lambda: self.lab.channel.read(paths.result(f"{change}.survey"), Result),
+            30,
         ).value
 
 
 @pytest.fixture
 def controllers(lab: Lab) -> Iterator[Controllers]:
-    made = Controllers(lab)
-    yield made
-    for process in made.running.values():
+    both_versions = Controllers(lab)
+    yield both_versions
+    for process in both_versions.running.values():
         lab.kill(process)
 
 
-def raw(lab: Lab, path: str) -> str:
-    """Return what is in a node, letter by letter."""
+def node_text(lab: Lab, path: str) -> str:
+    """Return the text of a node."""
     return str(lab.channel.kazoo.get(path)[0].decode())
 
 
-def goes_on(lab: Lab, *before: UnitObserved) -> None:
-    """What ran still runs as it did, a while later too."""
+def assert_unchanged(lab: Lab, *before: UnitObserved) -> None:
+    """Assert, 3 s later, that the units still run with the same process."""
     time.sleep(3)
-    for unit, was in zip((FIRST, SECOND), before, strict=False):
-        now = lab.running(unit)
-        assert (now.pid, now.restarts) == (was.pid, was.restarts)
+    for unit, earlier in zip((FIRST, SECOND), before, strict=False):
+        now = lab.wait_running(unit)
+        assert (now.pid, now.restarts) == (earlier.pid, earlier.restarts)
 
 
 def test_an_upgrade_one_by_one_and_back_again_under_slots_that_run(
     lab: Lab, controllers: Controllers, newer: Path
 ) -> None:
-    # a new controller, an old agent: it makes true what it knows of an assignment
+    # A new controller and an old agent: the agent carries out the fields of the assignment that it
+    # knows.
     controllers.lead("new", newer)
-    agent = lab.agent()
-    first = lab.running(FIRST)
-    written = raw(lab, paths.assignment("h1"))
+    agent = lab.start_agent()
+    first = lab.wait_running(FIRST)
+    written = node_text(lab, paths.assignment("h1"))
     assert written.count(ADDED) == 3, "in the assignment, its unit, and the unit's quantum"
-    assert ADDED not in raw(lab, paths.observed("h1"))
+    assert ADDED not in node_text(lab, paths.observed("h1"))
 
-    # an old controller again: what it does not know stays where it writes, and an operation that it does not know is refused by name
+    # An old controller again: it keeps unknown fields where it writes, and refuses an unknown
+    # operation by name.
     controllers.lead("old", REPOSITORY)
     controllers.change(kind="scale", tier=BATCH, k=2)
-    second = lab.running(SECOND)
-    assert raw(lab, paths.assignment("h1")).count(ADDED) == 3, "of the first unit, and the assignment"
+    second = lab.wait_running(SECOND)
+    assert node_text(lab, paths.assignment("h1")).count(ADDED) == 3, (
+        "in the assignment, the first unit and its quantum"
+    )
     refused = controllers.survey()
     assert not refused.ok
     assert "A newer version of Sluice posted it" in refused.sentence
-    goes_on(lab, first, second)
+    assert_unchanged(lab, first, second)
 
-    # a new agent under it: it adopts what runs, and its word counts
+    # A new agent under the old controller: it adopts the running units, and its report counts.
     lab.kill(agent)
-    agent = lab.agent(code=newer)
-    until("the new agent reports", lambda: ADDED in raw(lab, paths.observed("h1")))
-    goes_on(lab, first, second)
+    agent = lab.start_agent(code=newer)
+    until("the new agent reports", lambda: ADDED in node_text(lab, paths.observed("h1")))
+    assert_unchanged(lab, first, second)
     controllers.change(kind="scale", tier=BATCH, k=1)
-    lab.gone(SECOND)
+    lab.wait_gone(SECOND)
 
-    # both are new
+    # Both are new.
     controllers.lead("newer", newer)
     assert controllers.survey().ok
     controllers.change(kind="scale", tier=BATCH, k=2)
-    second = lab.running(SECOND)
-    goes_on(lab, first, second)
+    second = lab.wait_running(SECOND)
+    assert_unchanged(lab, first, second)
 
-    # and back: the old agent finds on its disk what the new one has written, the old controller what the new one has
+    # Back again: the old agent reads files of the new agent, and the old controller nodes of the
+    # new controller.
     lab.kill(agent)
     assert '"of_next": 1' in (lab.home / f"hosts/h1/units/{SECOND.id}/unit.json").read_text()
     since = time.time()
-    lab.agent()
+    lab.start_agent()
     until("the old agent reports", lambda: (seen := lab.observed()) and seen.agent_started > since)
-    goes_on(lab, first, second)
+    assert_unchanged(lab, first, second)
     controllers.lead("old-again", REPOSITORY)
     for kind in ("cordon", "return"):
         controllers.change(kind=kind, host="h1")
-    goes_on(lab, first, second)
+    assert_unchanged(lab, first, second)

@@ -1,4 +1,6 @@
-"""What `test_version_2` runs on a kernel of its own: it has one core, and control groups of version 2 alone."""
+"""The cases that `test_cgroup_v2` runs on a second kernel, which has one core and only control
+groups of version 2.
+"""
 
 import os
 import signal
@@ -43,8 +45,8 @@ class Host:
     home: Path
     containers: Containers
 
-    def taken(self, unit: Unit) -> float:
-        """Return the processor time of a unit."""
+    def cpu_seconds(self, unit: Unit) -> float:
+        """Return the processor seconds that a unit has used."""
         usage = self.containers.usage(unit.id)
         assert usage is not None
         assert usage.cpu is not None
@@ -56,19 +58,19 @@ def host(tmp_path: Path) -> Iterator[Host]:
     HostFolder(tmp_path, "h1").make()
     yield Host(tmp_path, open_containers(tmp_path, "h1", CAPACITY))
     remove_groups(tmp_path)
-    assert not (TREE / installation_group(tmp_path)).exists(), "nothing of it is left"
+    assert not (TREE / installation_group(tmp_path)).exists(), "no control group is left"
 
 
-def test_it_is_what_this_kernel_has(host: Host) -> None:
+def test_this_kernel_has_only_version_2(host: Host) -> None:
     assert host.containers.limits == "cgroup v2"
     assert find_containers(host.home, "h1").limits == "cgroup v2"
 
 
-def test_without_the_controller_cpuset_units_share_and_that_is_said(host: Host) -> None:
+def test_without_the_controller_cpuset_units_share_cores(host: Host) -> None:
     facts = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="x", cpu=1, memory=1024)
-    containers, said = open_cores(host.home, facts, "own", host.containers)
+    containers, description = open_cores(host.home, facts, "own", host.containers)
     assert containers is host.containers
-    assert said.startswith(f"shared by quantum.cpu: {TREE}/cgroup.controllers has no cpuset")
+    assert description.startswith(f"shared by quantum.cpu: {TREE}/cgroup.controllers has no cpuset")
 
 
 def test_units_share_a_core_by_their_quantums(host: Host) -> None:
@@ -77,18 +79,18 @@ def test_units_share_a_core_by_their_quantums(host: Host) -> None:
         burning(host.containers, "cpu", host.home),
         started(host.containers, large, "work", "60", folder=host.home) as worker,
     ):
-        until("both work", lambda: min(host.taken(GREEDY), host.taken(large)) > 1, 60)
-        before = host.taken(GREEDY), host.taken(large)
+        until("both units work", lambda: min(host.cpu_seconds(GREEDY), host.cpu_seconds(large)) > 1, 60)
+        before = host.cpu_seconds(GREEDY), host.cpu_seconds(large)
         time.sleep(SECONDS)
-        little, much = host.taken(GREEDY) - before[0], host.taken(large) - before[1]
+        little, much = host.cpu_seconds(GREEDY) - before[0], host.cpu_seconds(large) - before[1]
         worker.kill()
     assert much / (little + much) == pytest.approx(3 / 4, abs=0.04)
 
 
-def test_one_that_is_full_is_killed_alone(host: Host) -> None:
+def test_a_unit_that_is_out_of_memory_is_killed_alone(host: Host) -> None:
     with started(host.containers, NEIGHBOUR, "work", str(SECONDS), folder=host.home) as neighbour:
         with burning(host.containers, "memory", host.home):
-            until("something in it was killed", lambda: host.containers.ran_out_of_memory(GREEDY.id), 60)
+            until("a greedy process was killed", lambda: host.containers.ran_out_of_memory(GREEDY.id), 60)
             usage = host.containers.usage(GREEDY.id)
             assert usage is not None
             assert usage.memory <= usage.limit == int(GREEDY.quantum.memory * HEADROOM) * MEBIBYTE
@@ -96,28 +98,30 @@ def test_one_that_is_full_is_killed_alone(host: Host) -> None:
     assert not host.containers.ran_out_of_memory(NEIGHBOUR.id)
 
 
-def test_one_goes_on_when_its_host_gives_less_than_it_was_promised(host: Host) -> None:
+def test_a_unit_continues_when_its_host_has_less_than_promised(host: Host) -> None:
     with started(host.containers, NEIGHBOUR, "work", "3", folder=host.home) as neighbour:
-        until("it is in its container", lambda: host.containers.processes(NEIGHBOUR.id, None))
+        until("the process is in its control group", lambda: host.containers.processes(NEIGHBOUR.id, None))
         after = open_containers(host.home, "h1", Capacity(cpu=1, memory=1))
         assert "MiB instead of 1," in after.limits
         assert neighbour.wait() == 0
     assert not host.containers.ran_out_of_memory(NEIGHBOUR.id)
 
 
-def test_one_that_starts_ever_more_threads_is_refused_alone(
+def test_only_the_unit_that_starts_too_many_threads_is_refused(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "THREADS", 100)
     with burning(host.containers, "threads", host.home):
         counted = TREE / installation_group(host.home) / "h1" / GREEDY.id / "pids.current"
-        until("it has as many as it may", lambda: counted.read_text() == "100\n", 60)
+        until("the greedy unit has as many threads as allowed", lambda: counted.read_text() == "100\n", 60)
         with started(host.containers, NEIGHBOUR, "work", "1", folder=host.home) as neighbour:
             assert neighbour.wait() == 0
 
 
-def test_an_agent_without_root_divides_what_it_was_given(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As systemd gives it: the group belongs to the agent's user, and the agent is started in a group below."""
+def test_an_agent_without_root_divides_its_delegated_group(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As systemd sets it up: the group belongs to the agent's user, and the agent starts in a group
+    below it.
+    """
     group = TREE / "sluice-agent@h1.service"
     (group / AGENTS).mkdir(parents=True)
     (TREE / "cgroup.subtree_control").write_text("+cpu +memory +pids")
@@ -126,8 +130,8 @@ def test_an_agent_without_root_divides_what_it_was_given(tmp_path_factory: pytes
     for path in (
         home,
         *(
-            each / name
-            for each in (group, group / AGENTS)
+            folder / name
+            for folder in (group, group / AGENTS)
             for name in (".", "cgroup.procs", "cgroup.subtree_control")
         ),
     ):
@@ -141,17 +145,17 @@ def test_an_agent_without_root_divides_what_it_was_given(tmp_path_factory: pytes
             os.setuid(NOBODY)
             divide(home)
             ended = 0
-        except BaseException:  # noqa: BLE001 — said, and told by how it ended
+        except BaseException:  # noqa: BLE001 - printed, and reported by the exit code
             traceback.print_exc()
         finally:
             os._exit(ended)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert not (group / installation_group(home)).exists(), "nothing of it is left"
+    assert not (group / installation_group(home)).exists(), "no control group is left"
 
 
 def divide(home: Path) -> None:
-    """Have one unit that runs, and one that is full."""
+    """Run one quiet unit and one that runs out of memory."""
     HostFolder(home, "h1").make()
     containers = open_containers(home, "h1", CAPACITY)
     assert containers.limits == "cgroup v2, delegated"

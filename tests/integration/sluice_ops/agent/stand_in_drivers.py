@@ -1,6 +1,7 @@
-"""Drivers that keep to the contract and carry no records: processes that agents start in the place of `sluice.driver`.
+"""Driver processes without records: agents start them in place of `sluice.driver`.
 
-What one of them does not do, files in the home say: `warms-entry-2` has the second incarnation of `entry` never be ready.
+They keep to the driver's contract. A file in the home disables one part of it: with
+`warms-entry-2`, the second incarnation of `entry` is never ready.
 """
 
 import os
@@ -19,11 +20,14 @@ from tests.simulation.actors import Log, SimDriver
 
 STEP_SECONDS = 0.05
 WARMS, LAGS, HANGS = "warms", "lags", "hangs"
-"""It is not ready; it does not come level with the owner; it hangs as it should stop."""
+"""WARMS: the driver is never ready.
+
+LAGS: it never catches up with the owner. HANGS: it hangs when it should stop.
+"""
 
 
-def stand_in(code: Path, folder: Path) -> Path:
-    """Make a folder that holds the code, with these drivers in the place of the pipeline's."""
+def make_checkout(code: Path, folder: Path) -> Path:
+    """Make a checkout in which these drivers replace the pipeline's."""
     driver = folder / "pipeline" / "sluice" / "driver"
     driver.mkdir(parents=True)
     for name in ("ops", "tests"):
@@ -31,13 +35,13 @@ def stand_in(code: Path, folder: Path) -> Path:
     for package in (driver.parent, driver):
         (package / "__init__.py").touch()
     (driver / "__main__.py").write_text(
-        "from tests.integration.sluice_ops.agent.driving import main\n\nmain()\n"
+        "from tests.integration.sluice_ops.agent.stand_in_drivers import main\n\nmain()\n"
     )
     return folder
 
 
 class Positions(Log):
-    """Grow with the clock, so that all incarnations know the same."""
+    """Positions that grow with the clock, so that all incarnations have the same."""
 
     @property
     def committed(self) -> int:
@@ -49,35 +53,35 @@ class Positions(Log):
 
 
 class Driver(SimDriver):
-    """One that does not do everything."""
+    """A driver that leaves out what files in the home name."""
 
-    def _is(self, what: str) -> bool:
-        return (endpoints.file().parent / f"{what}-{self.spec.name}-{self.number}").exists()
+    def _disabled(self, part: str) -> bool:
+        return (endpoints.file().parent / f"{part}-{self.spec.name}-{self.number}").exists()
 
     def _stand_by(self, record: OwnerRecord) -> None:
-        if self.state is not State.WARMING or not self._is(WARMS):
+        if self.state is not State.WARMING or not self._disabled(WARMS):
             super()._stand_by(record)
 
     def _run(self, record: OwnerRecord) -> None:
-        if self.state is not State.RUNNING or self.caught_up or not self._is(LAGS):
+        if self.state is not State.RUNNING or self.caught_up or not self._disabled(LAGS):
             super()._run(record)
 
     def _exit(self, record: OwnerRecord | None) -> None:
-        while self._is(HANGS):
+        while self._disabled(HANGS):
             time.sleep(STEP_SECONDS)
         super()._exit(record)
 
 
 def main() -> None:
-    """Follow the owner record until it is to end."""
-    leaving: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: leaving.append(number))
+    """Follow the owner record until the driver has ended."""
+    stop_signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: stop_signals.append(number))
     with Channel(endpoints.load().zookeeper) as channel:
         spec = channel.read(paths.tier(sys.argv[1]), TierSpec)
         assert spec is not None
         driver = Driver(channel, spec.value, int(sys.argv[2]), Positions(), (time.monotonic, time.time))
         while not driver.ended:
             with suppress(ChannelAwayError, ConflictError):
-                driver.stop() if leaving else driver.step()
+                driver.stop() if stop_signals else driver.step()
             time.sleep(STEP_SECONDS)
     os._exit(0)

@@ -1,4 +1,7 @@
-"""Another kernel over this machine's files (user-mode Linux, an ordinary process), for what this machine's own kernel is not set up for."""
+"""A second kernel over this machine's files: user-mode Linux, which is an ordinary process.
+
+Tests use it for settings that this machine's own kernel does not have.
+"""
 
 import shlex
 import shutil
@@ -33,16 +36,19 @@ halt -f
 
 
 def run(tests: str, folder: Path, seconds: float) -> str:
-    """Run tests under it, as its root, with control groups of version 2 alone; return what they say, and `ended with 0` in the end."""
-    found = shutil.which(LINUX)
-    assert found is not None, (
+    """Run tests in the second kernel, as root, with only control groups of version 2.
+
+    Return their output; it ends with `ended with 0` if they pass.
+    """
+    linux = shutil.which(LINUX)
+    assert linux is not None, (
         "this test needs user-mode Linux (Debian and Ubuntu: apt install user-mode-linux)"
     )
     init = folder / "init"
-    words = {"repository": REPOSITORY, "python": sys.executable, "tests": tests}
-    init.write_text(INIT.format_map({name: shlex.quote(str(word)) for name, word in words.items()}))
+    values = {"repository": REPOSITORY, "python": sys.executable, "tests": tests}
+    init.write_text(INIT.format_map({name: shlex.quote(str(value)) for name, value in values.items()}))
     init.chmod(0o755)
-    command = [found, *WORDS, f"init={init}"]
+    command = [linux, *WORDS, f"init={init}"]
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
     ).stdout

@@ -1,4 +1,7 @@
-"""Three hosts with real agents and Workers, and a real controller. Their drivers are processes too, which carry no records (`driving`)."""
+"""Three hosts with real agents, real Workers and a real controller.
+
+Their drivers are processes without records (`stand_in_drivers`).
+"""
 
 import os
 import signal
@@ -17,12 +20,12 @@ from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, Placement, State
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import Mode
-from tests.integration.sluice_ops.agent.conftest import REPOSITORY, SECONDS, Lab
-from tests.integration.sluice_ops.agent.driving import stand_in
+from tests.integration.sluice_ops.agent.conftest import DEADLINE_SECONDS, REPOSITORY, Lab
+from tests.integration.sluice_ops.agent.stand_in_drivers import make_checkout
 
 NAMES = ("h1", "h2", "h3")
 PLACES = {"entry": "h1", "counts": "h2", "enrich": "h3"}
-"""Where each tier is as long as its host is there."""
+"""The host of each tier while no host is lost."""
 SITE = f"""\
 pipeline: hits
 partitions: 4
@@ -36,35 +39,37 @@ locality: {{{", ".join(f"{name}: {host}" for name, host in PLACES.items())}}}
 
 
 class RealWorld(LiveWorld):
-    """Nothing of it is simulated but who posts the steps of a change."""
+    """Only the runbooks are simulated; the test steps them."""
 
     def report(self, name: str, number: int | None = None) -> IncarnationReport | None:
         number = self.owner(name).owner if number is None else number
-        found = None if number is None else self.channel.read(paths.report(name, number), IncarnationReport)
-        return None if found is None else found.value
+        versioned = (
+            None if number is None else self.channel.read(paths.report(name, number), IncarnationReport)
+        )
+        return None if versioned is None else versioned.value
 
     def state(self, name: str) -> State | None:
-        said = self.report(name)
-        return None if said is None else said.state
+        report = self.report(name)
+        return None if report is None else report.state
 
 
 class Hosts:
-    """The hosts, with what a fault does to them."""
+    """The hosts, and the faults that a test causes."""
 
     def __init__(self, lab: Lab, world: RealWorld, code: Path) -> None:
         self.lab, self.world, self._code = lab, world, code
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
-    def serve(self, host: str) -> None:
-        """Start its agent."""
-        self._agents[host] = self.lab.agent(host, code=self._code)
+    def start_agent(self, host: str) -> None:
+        """Start the host's agent."""
+        self._agents[host] = self.lab.start_agent(host, code=self._code)
 
     def lose_agent(self, host: str) -> None:
-        """Kill its agent; what that has started runs on."""
+        """Kill the host's agent; its units run on."""
         self.lab.kill(self._agents.pop(host))
 
     def die(self, host: str) -> None:
-        """Kill its agent and all that it has started, as a loss of power does."""
+        """Kill the host's agent and all its units, as a power loss does."""
         self.lose_agent(host)
         containers = find_containers(self.lab.home, host)
         for unit in HostFolder(self.lab.home, host).units():
@@ -74,17 +79,17 @@ class Hosts:
                     os.kill(pid, signal.SIGKILL)
 
     def units(self, host: str) -> dict[str, int]:
-        """Return the main process of each unit that runs there."""
+        """Return the main pid of each unit that runs on a host."""
         mains = {unit.id: unit.main() for unit in HostFolder(self.lab.home, host).units()}
         return {name: main.pid for name, main in mains.items() if main is not None and main.alive}
 
     def status(self) -> ControllerStatus:
-        found = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-        assert found is not None
-        return found.value
+        versioned = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+        assert versioned is not None
+        return versioned.value
 
     def sluice(self, *words: str) -> str:
-        """Return what a person is told."""
+        """Run `sluice WORDS` as an operator; return its output."""
         command = [str(Path(sys.executable).with_name("sluice")), *words]
         environment = self.lab.environment | {"COLUMNS": "300"}
         done = subprocess.run(
@@ -94,35 +99,35 @@ class Hosts:
             capture_output=True,
             text=True,
             check=False,
-            timeout=SECONDS,
+            timeout=DEADLINE_SECONDS,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def placed(self) -> dict[str, tuple[int, Placement]]:
-        """Return which incarnation owns each tier, and where it is."""
+    def owners(self) -> dict[str, tuple[int, Placement]]:
+        """Return the owning incarnation of each tier, and its placement."""
         return {name: (self.world.owner(name).owner, self.world.placement(name)) for name in self.world.specs}
 
-    def whole(self) -> bool:
-        """Tell whether every tier runs with its worker, and nothing else runs anywhere."""
-        wanted: dict[str, set[str]] = {name: set() for name in self._agents}
-        for name, (number, place) in self.placed().items():
-            wanted.setdefault(place.driver, set()).add(f"driver-{name}-{number}")
-            wanted.setdefault(place.slots[0], set()).add(f"slot-{name}-{number}-0")
+    def as_wanted(self) -> bool:
+        """Tell whether every tier runs with its worker, and no other unit runs."""
+        expected: dict[str, set[str]] = {name: set() for name in self._agents}
+        for name, (number, place) in self.owners().items():
+            expected.setdefault(place.driver, set()).add(f"driver-{name}-{number}")
+            expected.setdefault(place.slots[0], set()).add(f"slot-{name}-{number}-0")
         return self.world.all_well() and all(
-            self.units(host).keys() == units for host, units in wanted.items()
+            self.units(host).keys() == units for host, units in expected.items()
         )
 
 
 @contextmanager
-def hosted(lab: Lab, folder: Path) -> Iterator[Hosts]:
-    """Serve the hosts, and have the tiers run, each on its own."""
+def three_hosts(lab: Lab, folder: Path) -> Iterator[Hosts]:
+    """Start an agent on each host and a controller, and wait until all tiers run."""
     file = folder / "site.yaml"
     file.write_text(SITE)
     lab.environment["SLUICE_SITE"] = str(file)
     tiers = [tier("entry", Mode.REALTIME, 1), tier("counts", Mode.BATCH, 0), tier("enrich", Mode.REALTIME, 0)]
-    made = Hosts(
-        lab, RealWorld(hosts=(), tiers=tiers, channel=lab.channel), stand_in(REPOSITORY, folder / "code")
+    hosts = Hosts(
+        lab, RealWorld(hosts=(), tiers=tiers, channel=lab.channel), make_checkout(REPOSITORY, folder / "code")
     )
     with (lab.home / "controller.log").open("wb") as log:
         words = [
@@ -139,16 +144,19 @@ def hosted(lab: Lab, folder: Path) -> Iterator[Hosts]:
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
         for name in NAMES:
-            made.serve(name)
-        made.world.until_true(lambda: all(lab.channel.exists(paths.live(name)) for name in NAMES), SECONDS)
-        made.world.want()
-        made.world.until_true(
-            lambda: all(made.world.owner(name).owner for name in PLACES) and made.whole(), SECONDS
+            hosts.start_agent(name)
+        hosts.world.until_true(
+            lambda: all(lab.channel.exists(paths.live(name)) for name in NAMES), DEADLINE_SECONDS
         )
-        assert {name: place for name, (_, place) in made.placed().items()} == {
+        hosts.world.want()
+        hosts.world.until_true(
+            lambda: all(hosts.world.owner(name).owner for name in PLACES) and hosts.as_wanted(),
+            DEADLINE_SECONDS,
+        )
+        assert {name: place for name, (_, place) in hosts.owners().items()} == {
             name: Placement(driver=host, slots=(host,)) for name, host in PLACES.items()
         }
-        yield made
+        yield hosts
     finally:
         controller.terminate()
         controller.wait(20)
