@@ -153,7 +153,7 @@ def feed(
     as_json: AsJson = False,
 ) -> None:
     """Produce hits into the input of the example pipeline."""
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.start.priority import SERVICES, in_group  # noqa: PLC0415
 
     words = [sys.executable, "-m", "hits.feed", "--rate", f"{rate:g}"]
@@ -162,7 +162,7 @@ def feed(
     words += ["--json"] if as_json else []
     # in the services' group: in the group of a person's commands the feed would lag on a busy
     # machine
-    words = list(in_group(layout(), SERVICES, tuple(words)))
+    words = list(in_group(current_layout(), SERVICES, tuple(words)))
     os.execvp(words[0], words)  # noqa: S606 - replaces this process, so signals reach the feed
 
 
@@ -204,7 +204,7 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     records would take twice as long. Ctrl-C ends this process, and `--resume` continues the replay.
     Tiers with state and tiers that deliver at most once are refused.
     """
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.start.priority import niced  # noqa: PLC0415
 
     words = [sys.executable, "-m", "sluice.replay"]
@@ -220,7 +220,7 @@ def replay(  # noqa: PLR0913 - one parameter for each option
         words += [option, str(value)] if value is not None else []
     words += ["--dry-run"] if dry_run else []
     words += ["--json"] if as_json else []
-    words = list(niced(layout(), tuple(words), REPLAY_NICE))
+    words = list(niced(current_layout(), tuple(words), REPLAY_NICE))
     os.execvp(words[0], words)  # noqa: S606 - replaces this process, so signals reach the replay
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.site import endpoints
-from sluice_ops.site.files import whole
+from sluice_ops.site.files import atomic_file
 
 
 def path() -> Path:
@@ -18,7 +18,7 @@ def path() -> Path:
 
 
 def write(specs: Iterable[TierSpec]) -> None:
-    with whole(path()) as unfinished:
+    with atomic_file(path()) as unfinished:
         unfinished.write_text(json.dumps([spec.model_dump(mode="json") for spec in specs], indent=1))
 
 

@@ -23,8 +23,8 @@ def test_the_missing_jvm_module_is_tolerated_and_all_other_words_arrive(
 
 
 def test_what_a_jvm_says_of_its_cache_is_told_from_the_rest() -> None:
-    assert java.is_of_cache("AOTCache creation is complete: kafka.aot 79470592 bytes")
-    assert not java.is_of_cache("java.io.IOException: No space left on device")
+    assert java.is_about_cache("AOTCache creation is complete: kafka.aot 79470592 bytes")
+    assert not java.is_about_cache("java.io.IOException: No space left on device")
 
 
 def test_a_cache_is_called_by_what_it_is_made_of(tmp_path: Path) -> None:

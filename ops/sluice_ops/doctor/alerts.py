@@ -24,7 +24,7 @@ def check(home: Path) -> Iterator[Finding]:
     channels = ", ".join(sorted({channel for _, alert in unsent for channel in alert["unsent"]}))
     (first_at, _), (last_at, last) = unsent[0], unsent[-1]
     sentence = (
-        f"{len(unsent)} alerts could not be sent ({channels}) since {_clock(first_at)}, "
+        f"unsent alerts: {len(unsent)} ({channels}) since {_clock(first_at)}, "
         f"the last at {_clock(last_at)}: {last['subject']}; "
         f"{last.get('why', 'the log of its Airflow task has the reason')}"
     )

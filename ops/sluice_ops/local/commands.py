@@ -34,17 +34,19 @@ def up(as_json: AsJson = False) -> None:
 
     Example: sluice up.
     """
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import up as bring_up  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
     from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
 
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        where = layout()
+        layout = current_layout()
         # with --json, progress goes to stderr: stdout has the JSON only
-        typer.echo(f"Sluice starts in {where.home}; its ports begin at {where.ports.zookeeper}.", err=as_json)
-        started = bring_up(where, lambda timing: typer.echo(_line(timing), err=as_json))
+        typer.echo(
+            f"Sluice starts in {layout.home}; its ports begin at {layout.ports.zookeeper}.", err=as_json
+        )
+        started = bring_up(layout, lambda timing: typer.echo(_line(timing), err=as_json))
     except (PlatformError, SiteError) as error:
         raise _failed(error) from None
     except KeyboardInterrupt:
@@ -56,7 +58,7 @@ def up(as_json: AsJson = False) -> None:
         steps = [vars(timing) for timing in started.timings]
         print_json(
             {
-                "home": str(where.home),
+                "home": str(layout.home),
                 "seconds": started.seconds,
                 "first_record_seconds": started.first_record,
                 "steps": steps,
@@ -64,8 +66,8 @@ def up(as_json: AsJson = False) -> None:
         )
         return
     _report(started)
-    keys = where.secrets()
-    typer.echo(f"\nAirflow   http://127.0.0.1:{where.ports.airflow}   user admin   password {keys.airflow}")
+    keys = layout.secrets()
+    typer.echo(f"\nAirflow   http://127.0.0.1:{layout.ports.airflow}   user admin   password {keys.airflow}")
     typer.echo("`sluice endpoints` also prints the passwords of the users `operator` and `viewer`.")
     typer.echo("Watch the pipeline with `sluice status`; stop everything with `make down`.")
 
@@ -86,13 +88,13 @@ def down(as_json: AsJson = False) -> None:
 
     Example: sluice down.
     """
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import down as bring_down  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
 
     began = time.monotonic()
     try:
-        stopped = bring_down(layout())
+        stopped = bring_down(current_layout())
     except PlatformError as error:
         raise _failed(error) from None
     seconds = time.monotonic() - began
@@ -109,20 +111,20 @@ def clean(as_json: AsJson = False) -> None:
 
     Example: sluice clean.
     """
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import clean as remove  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
 
     try:
-        where = layout()
-        removed = remove(where)
+        layout = current_layout()
+        removed = remove(layout)
     except PlatformError as error:
         raise _failed(error) from None
     if as_json:
-        print_json({"removed": removed, "home": str(where.home)})
+        print_json({"removed": removed, "home": str(layout.home)})
     else:
         typer.echo(
-            f"Removed {where.home}." if removed else f"{where.home} does not exist; nothing was removed."
+            f"Removed {layout.home}." if removed else f"{layout.home} does not exist; nothing was removed."
         )
 
 
@@ -145,7 +147,7 @@ def doctor(
     from sluice_ops.doctor import host_checks  # noqa: PLC0415
     from sluice_ops.doctor.finding import Verdict  # noqa: PLC0415
     from sluice_ops.local import doctor as platform_checks  # noqa: PLC0415
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.memory import by_service  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
 
@@ -153,15 +155,15 @@ def doctor(
         message = "--memory shows services of the embedded platform only: leave out --host"
         raise WrongUsageError(message)
     try:
-        where = layout()
+        layout = current_layout()
         findings = (
-            platform_checks.examine(where)
+            platform_checks.examine(layout)
             if host is None
-            else host_checks.examine(host, where.site, where.home)
+            else host_checks.examine(host, layout.site, layout.home)
         )
     except PlatformError as error:
         raise _failed(error) from None
-    sizes = by_service(where) if memory else {}
+    sizes = by_service(layout) if memory else {}
     bad = [finding for finding in findings if finding.verdict is Verdict.BAD]
     if as_json:
         report: dict[str, Any] = {"ok": not bad, "findings": [vars(finding) for finding in findings]}
@@ -203,11 +205,11 @@ def endpoints(as_json: AsJson = False) -> None:
 
 def _airflow_users(home: Path) -> dict[str, str]:
     """Return the password of each Airflow user; nothing if `home` is no embedded platform's."""
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.services.airflow import passwords  # noqa: PLC0415
 
-    where = layout()
-    return passwords(where) if where.home == home and (home / "secrets.json").exists() else {}
+    layout = current_layout()
+    return passwords(layout) if layout.home == home and (home / "secrets.json").exists() else {}
 
 
 def logs(
@@ -225,13 +227,13 @@ def logs(
 
     Example: sluice logs controller -n 100 -f.
     """
-    from sluice_ops.local.layout import layout  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.logbook import find, tail  # noqa: PLC0415
 
     if as_json and follow:
         message = "--json prints one answer, but --follow never ends: use only one of them"
         raise WrongUsageError(message)
-    log_files = find(layout())
+    log_files = find(current_layout())
     if service is None:
         if as_json:
             print_json({"logs": list(log_files)})

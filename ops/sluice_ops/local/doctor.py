@@ -28,9 +28,9 @@ from sluice_ops.site import installation, site_file
 from sluice_ops.site.installation import PlatformError
 
 
-def examine(where: Layout) -> list[Finding]:
+def examine(layout: Layout) -> list[Finding]:
     """Run all checks in parallel; a check that fails to run becomes a finding."""
-    running = Supervisor(where).states()
+    running = Supervisor(layout).states()
     state = (
         (_services, _containers, _access, _users, _pipeline, _durability, _instances)
         if running
@@ -39,17 +39,19 @@ def examine(where: Layout) -> list[Finding]:
     checks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
     with ThreadPoolExecutor(len(checks)) as pool:
         return [
-            finding for findings in pool.map(lambda check: _run(check, where), checks) for finding in findings
+            finding
+            for findings in pool.map(lambda check: _run(check, layout), checks)
+            for finding in findings
         ]
 
 
-def _java(_where: Layout) -> Iterator[Finding]:
+def _java(_layout: Layout) -> Iterator[Finding]:
     yield java.check()
 
 
-def _disk(where: Layout) -> Iterator[Finding]:
-    free = installation.free(where.home)
-    sentence = f"{free:,} MiB free at {where.home}"
+def _disk(layout: Layout) -> Iterator[Finding]:
+    free = installation.free(layout.home)
+    sentence = f"{free:,} MiB free at {layout.home}"
     if free < installation.LOW:
         yield Finding(
             "disk",
@@ -57,7 +59,7 @@ def _disk(where: Layout) -> Iterator[Finding]:
             sentence,
             f"make room: Kafka and PostgreSQL stop on a full disk; a start needs {installation.LEAST:,} MiB",
         )
-    elif free < installation.LEAST and not where.data.exists():
+    elif free < installation.LEAST and not layout.data.exists():
         yield Finding(
             "disk",
             Verdict.NOTE,
@@ -68,8 +70,8 @@ def _disk(where: Layout) -> Iterator[Finding]:
         yield Finding("disk", Verdict.OK, sentence)
 
 
-def _memory(where: Layout) -> Iterator[Finding]:
-    used = sum(memory.by_service(where).values())
+def _memory(layout: Layout) -> Iterator[Finding]:
+    used = sum(memory.by_service(layout).values())
     free = memory.available()
     if used:
         verdict = Verdict.OK if used <= memory.BUDGET else Verdict.BAD
@@ -97,27 +99,27 @@ def _memory(where: Layout) -> Iterator[Finding]:
         yield Finding("memory", Verdict.OK, f"{free:,} MiB free, {memory.processors()} processors")
 
 
-def _site(where: Layout) -> Iterator[Finding]:
+def _site(layout: Layout) -> Iterator[Finding]:
     try:
-        site = site_file.load(where.site)
+        site = site_file.load(layout.site)
     except site_file.SiteError as error:
         for line in str(error).splitlines():
             advice = "correct the key; ops/sluice_ops/site/site_file.py describes every key"
             yield Finding("site", Verdict.BAD, line, advice)
         return
-    yield Finding("site", Verdict.OK, f"{where.site}: {site.pipeline} on {len(site.hosts)} hosts")
+    yield Finding("site", Verdict.OK, f"{layout.site}: {site.pipeline} on {len(site.hosts)} hosts")
     if site.durability != ONE_COPY:
         sentence = (
-            f"{where.site} asks for each record on {site.replication} brokers, but the embedded Kafka is "
+            f"{layout.site} asks for each record on {site.replication} brokers, but the embedded Kafka is "
             "one broker, so `make up` publishes nothing"
         )
-        advice = f"write `replication: 1` in {where.site}; the loss of this disk then loses records"
+        advice = f"write `replication: 1` in {layout.site}; the loss of this disk then loses records"
         yield Finding("site", Verdict.BAD, sentence, advice)
     for line in site_file.unmatched_places(site):
         advice = "correct the place, unless hosts outside the site file will join there"
         yield Finding("site", Verdict.NOTE, line, advice)
-    command = [str(where.python), "-m", "sluice.commands.publish", "--check", "--declared"]
-    environment = sluice.settings(where)
+    command = [str(layout.python), "-m", "sluice.commands.publish", "--check", "--declared"]
+    environment = sluice.settings(layout)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode == 0:
         yield Finding("tiers", Verdict.OK, f"the declarations of pipeline {site.pipeline} are valid")
@@ -131,29 +133,29 @@ def _site(where: Layout) -> Iterator[Finding]:
         )
 
 
-def _bucket(where: Layout) -> Iterator[Finding]:
-    return bucket.check(site_file.load(where.site))
+def _bucket(layout: Layout) -> Iterator[Finding]:
+    return bucket.check(site_file.load(layout.site))
 
 
-def _alerts(where: Layout) -> Iterator[Finding]:
-    return alerts.check(where.home)
+def _alerts(layout: Layout) -> Iterator[Finding]:
+    return alerts.check(layout.home)
 
 
-def _ports(where: Layout) -> Iterator[Finding]:
-    taken = ports.taken(where.ports.named())
+def _ports(layout: Layout) -> Iterator[Finding]:
+    taken = ports.taken(layout.ports.named())
     for sentence in taken:
         advice = "stop this program, or use other ports: SLUICE_PORT_BASE=28000 make up"
         yield Finding("ports", Verdict.BAD, sentence, advice)
     if not taken:
-        yield Finding("ports", Verdict.OK, f"{where.ports.zookeeper} to {where.ports.metrics} are free")
+        yield Finding("ports", Verdict.OK, f"{layout.ports.zookeeper} to {layout.ports.metrics} are free")
 
 
-def _not_running(_where: Layout) -> Iterator[Finding]:
+def _not_running(_layout: Layout) -> Iterator[Finding]:
     yield Finding("services", Verdict.NOTE, "the platform is not running", "start it with `make up`")
 
 
-def _containers(where: Layout) -> Iterator[Finding]:
-    with Channel(known_endpoints(where).zookeeper) as channel:
+def _containers(layout: Layout) -> Iterator[Finding]:
+    with Channel(known_endpoints(layout).zookeeper) as channel:
         for host in channel.children("/observed"):
             observed = channel.read(paths.observed(host), Observed)
             limits = observed.value.limits if observed else "the agent has not reported yet"
@@ -169,8 +171,8 @@ def _containers(where: Layout) -> Iterator[Finding]:
                 )
 
 
-def _access(where: Layout) -> Iterator[Finding]:
-    endpoints = known_endpoints(where)
+def _access(layout: Layout) -> Iterator[Finding]:
+    endpoints = known_endpoints(layout)
     with Channel(endpoints.zookeeper, endpoints.credential(Role.ADMIN)) as channel:
         wrong = access_lists.find_wrong(channel.kazoo)
     if wrong:
@@ -180,8 +182,8 @@ def _access(where: Layout) -> Iterator[Finding]:
         yield Finding("access", Verdict.OK, "every node in ZooKeeper has the access list of its roles")
 
 
-def _users(where: Layout) -> Iterator[Finding]:
-    if kafka.asks_for_users(where, Supervisor(where).states(), otherwise=True):
+def _users(layout: Layout) -> Iterator[Finding]:
+    if kafka.asks_for_users(layout, Supervisor(layout).states(), otherwise=True):
         sentence = "Kafka asks every client for a user, and each user has its own rights"
         yield Finding("kafka's users", Verdict.OK, sentence)
     else:
@@ -192,9 +194,9 @@ def _users(where: Layout) -> Iterator[Finding]:
         yield Finding("kafka's users", Verdict.NOTE, sentence, advice)
 
 
-def _services(where: Layout) -> Iterator[Finding]:
-    states = Supervisor(where).states()
-    services: list[Service] = catalogue(where, users=kafka.asks_for_users(where, states, otherwise=True))[0]
+def _services(layout: Layout) -> Iterator[Finding]:
+    states = Supervisor(layout).states()
+    services: list[Service] = catalogue(layout, users=kafka.asks_for_users(layout, states, otherwise=True))[0]
     state_of = {
         service.name: states.get(service.name, {}).get("statename", "not started") for service in services
     }
@@ -232,9 +234,9 @@ def _job(name: str, info: dict[str, Any], advice: str) -> Finding:
     return Finding(name, Verdict.NOTE, f"failed (exit code {info['exitstatus']})", advice)
 
 
-def _run(check: Callable[[Layout], Iterator[Finding]], where: Layout) -> list[Finding]:
+def _run(check: Callable[[Layout], Iterator[Finding]], layout: Layout) -> list[Finding]:
     try:
-        return list(check(where))
+        return list(check(layout))
     except ChannelAwayError as error:
         advice = "read its log with `sluice logs zookeeper`; start it with `make up`"
         return [Finding("channel", Verdict.BAD, str(error), advice)]
@@ -255,12 +257,12 @@ def _error(ready: Callable[[], None]) -> str | None:
     return None
 
 
-def _durability(where: Layout) -> Iterator[Finding]:
-    return durability.check(where.python, sluice.settings(where), User.PUBLISHER)
+def _durability(layout: Layout) -> Iterator[Finding]:
+    return durability.check(layout.python, sluice.settings(layout), User.PUBLISHER)
 
 
-def _pipeline(where: Layout) -> Iterator[Finding]:
-    with Channel(known_endpoints(where).zookeeper) as channel:
+def _pipeline(layout: Layout) -> Iterator[Finding]:
+    with Channel(known_endpoints(layout).zookeeper) as channel:
         missing = missing_tiers(channel)
     for sentence in missing:
         advice = "see `sluice status`, and the driver's log: `sluice logs` lists the logs"
@@ -269,7 +271,7 @@ def _pipeline(where: Layout) -> Iterator[Finding]:
         yield Finding("pipeline", Verdict.OK, "every tier's driver runs")
 
 
-def _instances(where: Layout) -> Iterator[Finding]:
+def _instances(layout: Layout) -> Iterator[Finding]:
     """Find EC2 instances that cost money but run no tier.
 
     A burst leaves them behind if its run was deleted or its command was killed.
@@ -277,7 +279,7 @@ def _instances(where: Layout) -> Iterator[Finding]:
     from sluice_ops.cloud import ec2  # noqa: PLC0415  boto3 is slow to import
 
     instances = ec2.instances()
-    with Channel(known_endpoints(where).zookeeper) as channel:
+    with Channel(known_endpoints(layout).zookeeper) as channel:
         users, lock = tiers_by_host(channel), channel.read(paths.LOCK, MaintenanceLock)
     current = None if lock is None else lock.value.change
     for instance in instances:

@@ -38,28 +38,28 @@ def module(jars: list[Jar]) -> str:
     )
 
 
-def fetch(where: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: bool = False) -> None:
+def fetch(layout: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: bool = False) -> None:
     """Fetch the jars of a lock that are missing or differ; PlatformError if Ivy cannot.
 
     `buckets`: fetch the jars for S3, too. Benches have their own lock.
     """
     jars = needed(locked(lock.read_text()), buckets=buckets)
     digest = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
-    marker = where.home / "jars" / f".verified-{digest}"
-    if marker.exists() and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
+    marker = layout.home / "jars" / f".verified-{digest}"
+    if marker.exists() and all((layout.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
         return
-    if faulty(jars, where.home) and where.home != CHECKOUT / ".sluice":
-        borrow(jars, CHECKOUT / ".sluice", where.home)
-    if faulty(jars, where.home):
+    if faulty(jars, layout.home) and layout.home != CHECKOUT / ".sluice":
+        borrow(jars, CHECKOUT / ".sluice", layout.home)
+    if faulty(jars, layout.home):
         for folder in {jar.folder for jar in jars}:
-            shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
-        _retrieve(where, jars, halt)
-    faults = faulty(jars, where.home, lock)
+            shutil.rmtree(layout.home / "jars" / folder, ignore_errors=True)
+        _retrieve(layout, jars, halt)
+    faults = faulty(jars, layout.home, lock)
     if faults:
         listed = "; ".join(f"{jar.file} {fault}" for jar, fault in faults.items())
         message = (
             f"the fetched jars are not those of {lock.name}: {listed}. "
-            f"Remove {where.home / 'jars'} and {CACHE}, then try again; "
+            f"Remove {layout.home / 'jars'} and {CACHE}, then try again; "
             "if the error stays, your mirror serves other files"
         )
         raise PlatformError(message)
@@ -87,14 +87,14 @@ def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
-    ivy = next(where.spark_jars.glob("ivy-*.jar"))
-    description = where.conf / "ivy.xml"
+def _retrieve(layout: Layout, jars: list[Jar], halt: threading.Event) -> None:
+    ivy = next(layout.spark_jars.glob("ivy-*.jar"))
+    description = layout.conf / "ivy.xml"
     description.write_text(module(jars))
-    pattern = f"{where.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
+    pattern = f"{layout.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
     command = [
         str(JAVA),
-        *truststore_options(where.conf / "trusted.p12"),
+        *truststore_options(layout.conf / "trusted.p12"),
         "-jar",
         str(ivy),
         "-ivy",
@@ -104,7 +104,7 @@ def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
         "-retrieve",
         pattern,
     ]
-    log = where.logs / "ivy.log"
+    log = layout.logs / "ivy.log"
     try:
         run_to_end(command, dict(os.environ), log, halt, FETCH_SECONDS)
     except PlatformError as error:

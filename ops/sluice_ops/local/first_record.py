@@ -25,9 +25,9 @@ TIERS_SECONDS = 240.0
 """Limit for all drivers to run and for the first record to arrive."""
 
 
-def known_endpoints(where: Layout) -> endpoints.Endpoints:
+def known_endpoints(layout: Layout) -> endpoints.Endpoints:
     """Return this home's own endpoints, regardless of SLUICE_ENDPOINTS."""
-    return endpoints.Endpoints.model_validate_json(where.endpoints.read_text())
+    return endpoints.Endpoints.model_validate_json(layout.endpoints.read_text())
 
 
 class Deadline:
@@ -79,11 +79,11 @@ def supervise(services: endpoints.Endpoints, password: str, halt: threading.Even
     return f"{total} tiers supervised, {triggered} runs triggered"
 
 
-def supervise_step(where: Layout, services: tuple[str, ...], deadline: Deadline) -> Step:
+def supervise_step(layout: Layout, services: tuple[str, ...], deadline: Deadline) -> Step:
     """Return the step that unpauses and triggers each tier's DAG."""
 
     def act(halt: threading.Event) -> str:
-        outcome = supervise(known_endpoints(where), where.secrets().airflow_operator, halt)
+        outcome = supervise(known_endpoints(layout), layout.secrets().airflow_operator, halt)
         deadline.begin()
         return outcome
 
@@ -132,11 +132,11 @@ def missing_tiers(channel: Channel) -> list[str]:
     ]
 
 
-def running_step(where: Layout, deadline: Deadline) -> Step:
+def running_step(layout: Layout, deadline: Deadline) -> Step:
     """Return the step that waits until every tier's driver runs."""
 
     def act(halt: threading.Event) -> str:
-        with Channel(known_endpoints(where).zookeeper) as channel:
+        with Channel(known_endpoints(layout).zookeeper) as channel:
             while True:
                 missing = missing_tiers(channel)
                 if not missing:
@@ -145,7 +145,7 @@ def running_step(where: Layout, deadline: Deadline) -> Step:
                     listed = "; ".join(missing)
                     message = (
                         f"not all tiers run after {deadline.seconds:.0f} s: {listed}. See `sluice status`, "
-                        f"and the drivers' logs below {where.home / 'hosts'} (`sluice logs` lists the logs)"
+                        f"and the drivers' logs below {layout.home / 'hosts'} (`sluice logs` lists the logs)"
                     )
                     raise PlatformError(message)
                 if halt.wait(0.25):
@@ -167,14 +167,14 @@ def has_writer(channel: Channel, table: str) -> bool:
     return False
 
 
-def delivery_step(where: Layout, deadline: Deadline) -> Step:
+def delivery_step(layout: Layout, deadline: Deadline) -> Step:
     """Return the step that waits for a record in the table `delivered`, newer than the step."""
 
     def act(halt: threading.Event) -> str:
-        with Channel(known_endpoints(where).zookeeper) as channel:
+        with Channel(known_endpoints(layout).zookeeper) as channel:
             if not has_writer(channel, "delivered"):
                 return "no published tier writes into `delivered`; the start waits for no record"
-        with connect(where, "sluice") as link:
+        with connect(layout, "sluice") as link:
             # compare batches: they have an index, and the table may be long
             before = link.execute("select coalesce(max(batch), -1) from delivered").fetchone()
             while True:

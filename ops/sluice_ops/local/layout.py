@@ -243,7 +243,7 @@ def port_base() -> int:
     return int(requested)
 
 
-def layout() -> Layout:
+def current_layout() -> Layout:
     """Return this installation, from SLUICE_HOME, SLUICE_PORT_BASE and SLUICE_SITE or defaults."""
     site = Path(os.environ.get("SLUICE_SITE", CHECKOUT / "site.yaml")).resolve()
     return Layout(home=home(), ports=Ports.above(port_base()), site=site)

@@ -39,92 +39,92 @@ class Started:
         return next((timing.ended for timing in self.timings if timing.name == "first-record"), None)
 
 
-def catalogue(where: Layout, *, users: bool) -> tuple[list[Service], list[Step]]:
+def catalogue(layout: Layout, *, users: bool) -> tuple[list[Service], list[Step]]:
     """Return all services of an installation, and the steps of a start that are not services.
 
     `users`: Kafka asks for a user.
     """
-    config = site_file.load(where.site)
+    config = site_file.load(layout.site)
     name = config.pipeline.rsplit(".", 1)[-1]
     services = [
-        *parts(where, name, users=users, roles=True),
-        *sluice.services(where, config),
-        *airflow.services(where),
+        *parts(layout, name, users=users, roles=True),
+        *sluice.services(layout, config),
+        *airflow.services(layout),
     ]
     supervised = tuple(service.name for service in services if service.name.startswith("airflow-"))
     deadline = first_record.Deadline(first_record.TIERS_SECONDS)
     others = [
-        fetch_step(where),
-        airflow.migration_step(where),
-        sluice.validation_step(where),
-        sluice.publish_step(where),
-        first_record.supervise_step(where, (*supervised, "pipeline"), deadline),
-        first_record.running_step(where, deadline),
-        first_record.delivery_step(where, deadline),
+        fetch_step(layout),
+        airflow.migration_step(layout),
+        sluice.validation_step(layout),
+        sluice.publish_step(layout),
+        first_record.supervise_step(layout, (*supervised, "pipeline"), deadline),
+        first_record.running_step(layout, deadline),
+        first_record.delivery_step(layout, deadline),
     ]
     return services, others
 
 
 @contextmanager
-def locked(where: Layout) -> Iterator[None]:
+def locked(layout: Layout) -> Iterator[None]:
     """Lock the home; PlatformError if another start or stop holds the lock."""
-    where.make_folders()
-    with (where.home / "run" / "lock").open("a") as file:
+    layout.make_folders()
+    with (layout.home / "run" / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             message = (
-                f"another `sluice up` or `sluice down` is running in {where.home}; "
+                f"another `sluice up` or `sluice down` is running in {layout.home}; "
                 "wait until it ends, or stop it with Ctrl-C"
             )
             raise PlatformError(message) from error
         yield
 
 
-def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
+def up(layout: Layout, tell: Callable[[Timing], None]) -> Started:
     """Start everything in parallel, and return when a record was delivered.
 
     Running services are unaffected.
     """
     began = time.monotonic()
-    if (free := installation.free(where.home)) < installation.LOW:
+    if (free := installation.free(layout.home)) < installation.LOW:
         message = (
-            f"only {free} MiB are free at {where.home}, but a start needs {installation.LOW}; "
+            f"only {free} MiB are free at {layout.home}, but a start needs {installation.LOW}; "
             "make room, or set SLUICE_HOME to another disk"
         )
         raise PlatformError(message)
-    with locked(where):
-        supervisor = Supervisor(where)
-        users = kafka.asks_for_users(where, supervisor.states(), otherwise=True)
-        services, others = catalogue(where, users=users)
-        check_ports(where, supervisor, services)
+    with locked(layout):
+        supervisor = Supervisor(layout)
+        users = kafka.asks_for_users(layout, supervisor.states(), otherwise=True)
+        services, others = catalogue(layout, users=users)
+        check_ports(layout, supervisor, services)
         endpoints_file.write(
-            where, site_file.load(where.site).pipeline.rsplit(".", 1)[-1], users=users, roles=True
+            layout, site_file.load(layout.site).pipeline.rsplit(".", 1)[-1], users=users, roles=True
         )
         supervisor.launch(services)
-        timings = run([*others, *steps_of(where, supervisor, services)], tell)
+        timings = run([*others, *steps_of(layout, supervisor, services)], tell)
     return Started(timings, time.monotonic() - began)
 
 
-def down(where: Layout) -> list[str]:
+def down(layout: Layout) -> list[str]:
     """Stop everything, and return the names of the stopped services and units."""
-    if not where.home.exists():
+    if not layout.home.exists():
         return []
-    with locked(where):
-        supervisor = Supervisor(where)
+    with locked(layout):
+        supervisor = Supervisor(layout)
         stopped = [name for name, info in supervisor.states().items() if info["statename"] not in STOPPED]
         if supervisor.alive():
-            _stop(where, supervisor, stopped)
+            _stop(layout, supervisor, stopped)
             supervisor.shutdown()
         else:
-            end_units(where)
-        stopped.extend(kill_leftovers(where))
-        priority.remove(where)
-        control_groups.remove_groups(where.home)
+            end_units(layout)
+        stopped.extend(kill_leftovers(layout))
+        priority.remove(layout)
+        control_groups.remove_groups(layout.home)
     return stopped
 
 
-def _stop(where: Layout, supervisor: Supervisor, names: list[str]) -> None:
+def _stop(layout: Layout, supervisor: Supervisor, names: list[str]) -> None:
     """Stop Sluice's and Airflow's programs, then the slots and drivers, then the other services.
 
     Airflow stops slowly, so slots and drivers end meanwhile. ZooKeeper and supervisord stay.
@@ -134,26 +134,26 @@ def _stop(where: Layout, supervisor: Supervisor, names: list[str]) -> None:
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
         airflow_stops = [pool.submit(supervisor.stop, name) for name in of_airflow]
         list(pool.map(supervisor.stop, of_sluice))
-        end_units(where)
+        end_units(layout)
         for stop in airflow_stops:
             stop.result()
         list(pool.map(supervisor.stop, [name for name in names if name in PARTS and name not in LAST]))
 
 
-def clean(where: Layout) -> bool:
+def clean(layout: Layout) -> bool:
     """Stop everything and remove the home; return False if there is no home.
 
     PlatformError if the folder does not look like a home of Sluice.
     """
-    if not where.home.exists():
+    if not layout.home.exists():
         return False
     known = ("secrets.json", "conf", "uv", "run")
-    if any(where.home.iterdir()) and not any((where.home / name).exists() for name in known):
-        message = f"{where.home} does not look like a home of Sluice; nothing was removed; check SLUICE_HOME"
+    if any(layout.home.iterdir()) and not any((layout.home / name).exists() for name in known):
+        message = f"{layout.home} does not look like a home of Sluice; nothing was removed; check SLUICE_HOME"
         raise PlatformError(message)
-    for inner in where.home.glob("*/run/supervisord.pid"):  # platforms of tests live below this home
-        down(replace(where, home=inner.parent.parent))
-    down(where)
-    shutil.rmtree(where.home)
-    where.socket.unlink(missing_ok=True)
+    for inner in layout.home.glob("*/run/supervisord.pid"):  # platforms of tests live below this home
+        down(replace(layout, home=inner.parent.parent))
+    down(layout)
+    shutil.rmtree(layout.home)
+    layout.socket.unlink(missing_ok=True)
     return True

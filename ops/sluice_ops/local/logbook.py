@@ -10,10 +10,10 @@ from sluice_ops.local.layout import Layout
 POLL_SECONDS = 0.3
 
 
-def find(where: Layout) -> dict[str, Path]:
+def find(layout: Layout) -> dict[str, Path]:
     """Return the log files, by the service's name or by `host/unit`."""
-    services = {path.stem: path for path in sorted(where.logs.glob("*.log"))}
-    hosts = where.home / "hosts"
+    services = {path.stem: path for path in sorted(layout.logs.glob("*.log"))}
+    hosts = layout.home / "hosts"
     units = {f"{path.parts[-4]}/{path.parts[-2]}": path for path in sorted(hosts.glob("*/units/*/log"))}
     return services | units
 

@@ -22,10 +22,10 @@ def resident_share(pid: int) -> int:
     return 0
 
 
-def by_service(where: Layout) -> dict[str, int]:
+def by_service(layout: Layout) -> dict[str, int]:
     """Return the MiB of each service, slot and driver, the largest first."""
     sizes: dict[str, int] = defaultdict(int)
-    for process, name in processes(where).items():
+    for process, name in processes(layout).items():
         try:
             sizes[name] += resident_share(process.pid)
         except (OSError, psutil.Error):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from sluice_ops.local import fetch_jars, ports
-from sluice_ops.local.layout import Layout, layout
+from sluice_ops.local.layout import Layout, current_layout
 from sluice_ops.local.services import ec2, endpoints_file, kafka, postgres, spark_master, zookeeper
 from sluice_ops.local.start import priority, steps
 from sluice_ops.local.start.service import Service
@@ -25,41 +25,41 @@ PARTS = ("zookeeper", "kafka", "postgres", "spark", "ec2")
 """The services that are not Sluice's or Airflow's."""
 
 
-def parts(where: Layout, pipeline: str, *, users: bool, roles: bool) -> list[Service]:
+def parts(layout: Layout, pipeline: str, *, users: bool, roles: bool) -> list[Service]:
     """Return these services; `users`: Kafka asks for a user; `roles`: PostgreSQL has roles."""
     return [
-        zookeeper.service(where, pipeline),
-        kafka.service(where, users=users),
-        postgres.service(where, roles=roles),
-        spark_master.service(where),
-        ec2.service(where),
+        zookeeper.service(layout, pipeline),
+        kafka.service(layout, users=users),
+        postgres.service(layout, roles=roles),
+        spark_master.service(layout),
+        ec2.service(layout),
     ]
 
 
-def fetch_step(where: Layout) -> steps.Step:
+def fetch_step(layout: Layout) -> steps.Step:
     """Return the step that fetches the jars."""
 
     def act(halt: threading.Event) -> str:
-        fetch_jars.fetch(where, halt, buckets=in_a_bucket(where))
+        fetch_jars.fetch(layout, halt, buckets=in_a_bucket(layout))
         return "fetched and verified"
 
     return steps.Step("jars", act)
 
 
-def in_a_bucket(where: Layout) -> bool:
+def in_a_bucket(layout: Layout) -> bool:
     """Return True if the site keeps checkpoints in a bucket."""
-    return site_file.load(where.site).checkpoints is not None
+    return site_file.load(layout.site).checkpoints is not None
 
 
-def pipeline_name(where: Layout) -> str:
+def pipeline_name(layout: Layout) -> str:
     """Return the pipeline's short name: `hits` for `shop.hits`."""
-    return site_file.load(where.site).pipeline.rsplit(".", 1)[-1]
+    return site_file.load(layout.site).pipeline.rsplit(".", 1)[-1]
 
 
-def check_ports(where: Layout, supervisor: Supervisor, services: Iterable[Service]) -> None:
+def check_ports(layout: Layout, supervisor: Supervisor, services: Iterable[Service]) -> None:
     """Raise PlatformError if another program holds a port of a service that does not run yet."""
     states = supervisor.states()
-    names = {port: name for name, port in where.ports.named().items()}
+    names = {port: name for name, port in layout.ports.named().items()}
     idle = [
         service for service in services if states.get(service.name, {}).get("statename", "STOPPED") in STOPPED
     ]
@@ -67,33 +67,33 @@ def check_ports(where: Layout, supervisor: Supervisor, services: Iterable[Servic
     if problems:
         message = (
             "; ".join(problems) + ". Stop this program, or use other ports: SLUICE_PORT_BASE=28000 make up "
-            f"(the base is {where.ports.zookeeper - 1} now; the platform uses the ports just above it)"
+            f"(the base is {layout.ports.zookeeper - 1} now; the platform uses the ports just above it)"
         )
         raise PlatformError(message)
 
 
-def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], None]) -> None:
+def start(layout: Layout, only: Iterable[str], tell: Callable[[steps.Timing], None]) -> None:
     """Start the services named in `only`, and return when each answers."""
-    where.make_folders()
-    name = pipeline_name(where)
-    supervisor = Supervisor(where)
-    users = kafka.asks_for_users(where, supervisor.states(), otherwise=False)
-    roles = where.postgres_users.exists()
-    known = parts(where, name, users=users, roles=roles)
+    layout.make_folders()
+    name = pipeline_name(layout)
+    supervisor = Supervisor(layout)
+    users = kafka.asks_for_users(layout, supervisor.states(), otherwise=False)
+    roles = layout.postgres_users.exists()
+    known = parts(layout, name, users=users, roles=roles)
     wanted = [service for service in known if service.name in set(only)]
-    check_ports(where, supervisor, wanted)
-    endpoints_file.write(where, name, users=users, roles=roles)
+    check_ports(layout, supervisor, wanted)
+    endpoints_file.write(layout, name, users=users, roles=roles)
     supervisor.launch(known)
-    fetch = [fetch_step(where)] if any("jars" in service.needs for service in wanted) else []
-    steps.run([*fetch, *steps_of(where, supervisor, wanted)], tell)
+    fetch = [fetch_step(layout)] if any("jars" in service.needs for service in wanted) else []
+    steps.run([*fetch, *steps_of(layout, supervisor, wanted)], tell)
 
 
-def stop(where: Layout) -> None:
+def stop(layout: Layout) -> None:
     """Stop all services of this home, if any run."""
-    supervisor = Supervisor(where)
+    supervisor = Supervisor(layout)
     if supervisor.alive():
         supervisor.shutdown()
-    priority.remove(where)
+    priority.remove(layout)
 
 
 def main() -> None:
@@ -108,20 +108,20 @@ def main() -> None:
     unknown = sorted(set(only) - set(PARTS))
     if unknown:
         parser.error(f"unknown services: {', '.join(unknown)}; known: {', '.join(PARTS)}")
-    where = layout()
+    layout = current_layout()
 
     def tell(timing: steps.Timing) -> None:
         print(f"{timing.name:<12} {timing.seconds:6.1f} s  {timing.said}", flush=True)  # noqa: T201
 
     try:
         if arguments.command == "up":
-            start(where, only, tell)
-            print(f"endpoints    {where.endpoints}")  # noqa: T201
+            start(layout, only, tell)
+            print(f"endpoints    {layout.endpoints}")  # noqa: T201
         elif arguments.command == "jars":
-            where.make_folders()
-            fetch_jars.fetch(where, threading.Event(), buckets=in_a_bucket(where))
+            layout.make_folders()
+            fetch_jars.fetch(layout, threading.Event(), buckets=in_a_bucket(layout))
         else:
-            stop(where)
+            stop(layout)
     except PlatformError as error:
         sys.exit(f"{error}")
 

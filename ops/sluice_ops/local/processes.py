@@ -18,28 +18,28 @@ GRACE_SECONDS = 5.0
 """Limit for a process to end after a signal."""
 
 
-def _own_name(process: psutil.Process, where: Layout) -> str | None:
+def _own_name(process: psutil.Process, layout: Layout) -> str | None:
     """Return the unit, or else the service, in the process's own environment; None without one.
 
     A process of Airflow without such an environment is named `airflow`, by its working directory.
     """
     try:
         environment = process.environ()
-        if environment.get("SLUICE_HOME") == str(where.home) and "SLUICE_SERVICE" in environment:
+        if environment.get("SLUICE_HOME") == str(layout.home) and "SLUICE_SERVICE" in environment:
             return environment.get("SLUICE_UNIT") or environment["SLUICE_SERVICE"]
-        if process.cwd() == str(where.airflow) and "airflow" in " ".join(process.cmdline()):
+        if process.cwd() == str(layout.airflow) and "airflow" in " ".join(process.cmdline()):
             return "airflow"
     except (psutil.Error, OSError):
         return None
     return None
 
 
-def processes(where: Layout) -> dict[psutil.Process, str]:
+def processes(layout: Layout) -> dict[psutil.Process, str]:
     """Return each process of this home, with the name of its unit or service."""
-    supervised = {info["pid"]: name for name, info in Supervisor(where).states().items() if info["pid"]}
+    supervised = {info["pid"]: name for name, info in Supervisor(layout).states().items() if info["pid"]}
     everything = list(psutil.process_iter(["ppid"]))
     parents = {process.pid: process.info["ppid"] for process in everything}
-    own_names = {process.pid: name for process in everything if (name := _own_name(process, where))}
+    own_names = {process.pid: name for process in everything if (name := _own_name(process, layout))}
     by_process: dict[psutil.Process, str] = {}
     for process in everything:
         name = own_names.get(process.pid)
@@ -54,18 +54,18 @@ def processes(where: Layout) -> dict[psutil.Process, str]:
     return by_process
 
 
-def end_units(where: Layout) -> None:
+def end_units(layout: Layout) -> None:
     """End the slots and drivers of every host: run each agent with `--stop-all`."""
-    folder = where.home / "hosts"
+    folder = layout.home / "hosts"
     hosts = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     environment = os.environ | {
-        "SLUICE_HOME": str(where.home),
-        "SLUICE_SITE": str(where.site),
-        "SLUICE_ENDPOINTS": str(where.endpoints),
+        "SLUICE_HOME": str(layout.home),
+        "SLUICE_SITE": str(layout.site),
+        "SLUICE_ENDPOINTS": str(layout.endpoints),
     }
     ending = [
         subprocess.Popen(
-            [str(where.python), "-m", "sluice_ops.agent", "--stop-all", "--host", host],
+            [str(layout.python), "-m", "sluice_ops.agent", "--stop-all", "--host", host],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -76,9 +76,9 @@ def end_units(where: Layout) -> None:
         process.wait()
 
 
-def kill_leftovers(where: Layout) -> list[str]:
+def kill_leftovers(layout: Layout) -> list[str]:
     """End all processes that are left after a stop, and return the names of their services."""
-    left = {process: name for process, name in processes(where).items() if process.pid != os.getpid()}
+    left = {process: name for process, name in processes(layout).items() if process.pid != os.getpid()}
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in left:
             if process.is_running():

@@ -36,7 +36,7 @@ def make_folders(path: Path) -> None:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; replace `path` with it at the end of the block.
 
     Readers see the old file or the new one, also after a crash or a power loss. After the block,

@@ -47,7 +47,7 @@ def cache(home: Path, name: str, class_path: str) -> Path:
     return home / "cds" / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}.aot"
 
 
-def cached(cache: Path) -> tuple[str, ...]:
+def cache_options(cache: Path) -> tuple[str, ...]:
     """Return the options of a JVM that starts from a cache.
 
     The JVM ignores a cache that was made by another Java or from other jars.
@@ -55,7 +55,7 @@ def cached(cache: Path) -> tuple[str, ...]:
     return f"-XX:AOTCache={cache}", *_SILENT
 
 
-def leaving(cache: Path) -> tuple[str, ...]:
+def cache_output_options(cache: Path) -> tuple[str, ...]:
     """Return the options of a JVM that creates a cache when it ends normally.
 
     A second JVM, which the first one starts at its end, writes the cache; this takes a while.
@@ -73,7 +73,7 @@ def version() -> str | None:
     return match[1] if match else None
 
 
-def is_of_cache(line: str) -> bool:
+def is_about_cache(line: str) -> bool:
     """Return True if a line of a JVM's log is about its cache only, so it explains no failure."""
     return "AOT" in line
 

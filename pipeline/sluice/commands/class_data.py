@@ -27,7 +27,7 @@ from sluice_ops.model.ids import HostName, Incarnation
 from sluice_ops.model.incarnation import IncarnationSpec, Placement
 from sluice_ops.model.kafka_access import User
 from sluice_ops.site import endpoints, site_file, spark
-from sluice_ops.site.java import leaving
+from sluice_ops.site.java import cache_output_options
 
 THREADS = 4
 WRITE_SECONDS = 600.0
@@ -162,7 +162,7 @@ def _run_worker(where: endpoints.Endpoints, new: Path) -> None:
         environment = os.environ | secret | {"SPARK_HOME": str(spark.home())}
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [*spark.worker(*leaving(new), secret=where.spark_secret), *options],
+                [*spark.worker(*cache_output_options(new), secret=where.spark_secret), *options],
                 env=environment,
                 stdout=out,
                 stderr=out,

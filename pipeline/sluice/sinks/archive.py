@@ -20,7 +20,7 @@ from psycopg import sql
 
 from sluice.postgres import UNAVAILABLE, Connected
 from sluice.sinks.table import Once, without_length
-from sluice_ops.site.files import whole
+from sluice_ops.site.files import atomic_file
 
 log = structlog.get_logger()
 
@@ -150,6 +150,6 @@ class Archive(Connected):
             file_rows = pa.table(
                 {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
             )
-            with whole(self._folder / f"hour={hour}" / f"from-{first:012d}.parquet") as unfinished:
+            with atomic_file(self._folder / f"hour={hour}" / f"from-{first:012d}.parquet") as unfinished:
                 pq.write_table(file_rows, unfinished)
         return count

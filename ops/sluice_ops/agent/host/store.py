@@ -21,7 +21,7 @@ from sluice_ops.model.assignment import Assignment, Unit
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.resources import Frozen
 from sluice_ops.site.files import write_private
-from sluice_ops.site.java import is_of_cache
+from sluice_ops.site.java import is_about_cache
 
 log = structlog.get_logger()
 
@@ -152,7 +152,7 @@ class UnitFolder:
             (
                 line.strip()[:300]
                 for line in reversed(lines)
-                if re.search(r"\w", line) and not is_of_cache(line)
+                if re.search(r"\w", line) and not is_about_cache(line)
             ),
             "",
         )

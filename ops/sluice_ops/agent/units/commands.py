@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sluice_ops.model.assignment import HostFacts, Unit, UnitKind
 from sluice_ops.site import spark
-from sluice_ops.site.java import cached, home_for_spark
+from sluice_ops.site.java import cache_options, home_for_spark
 
 HEARTBEAT = "heartbeat"
 """The file in a driver's scratch folder in which the driver counts its heartbeats."""
@@ -62,7 +62,7 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
         ]
     return [
         *spark.worker(
-            *cached(spark.cache_of_workers(installation.shared)),
+            *cache_options(spark.cache_of_workers(installation.shared)),
             f"-Dspark.worker.resourcesFile={scratch / 'resources.json'}",
             f"-Dspark.worker.resource.{unit.label}.amount=1",
             "-Dspark.decommission.enabled=true",
@@ -121,7 +121,7 @@ def _jvm_options(unit: Unit, scratch: Path, installation: Installation) -> tuple
     # JVMs unpack native libraries here; the agent removes them with the unit, also after kill -9.
     temporary = f"-Djava.io.tmpdir={scratch}"
     return (
-        (temporary, *cached(spark.cache_of_tiers(installation.shared)))
+        (temporary, *cache_options(spark.cache_of_tiers(installation.shared)))
         if unit.kind is UnitKind.SLOT
         else (temporary,)
     )

@@ -39,14 +39,14 @@ FRESH_SECONDS = 15
 """The oldest heartbeat of a healthy process."""
 
 
-def environment(where: Layout) -> dict[str, str]:
+def environment(layout: Layout) -> dict[str, str]:
     """Return the environment of Airflow's processes.
 
     Airflow's configuration reference describes each `AIRFLOW__SECTION__KEY`.
     """
-    ports, keys = where.ports, where.secrets()
-    database_roles.make_passwords(where.postgres_users)
-    password = database_roles.password(where.postgres_users, AIRFLOW)
+    ports, keys = layout.ports, layout.secrets()
+    database_roles.make_passwords(layout.postgres_users)
+    password = database_roles.password(layout.postgres_users, AIRFLOW)
     database = f"{AIRFLOW}:{password}@{ADDRESS}:{ports.postgres}/{AIRFLOW}"
     settings: dict[str, dict[str, object]] = {
         "core": {
@@ -58,7 +58,7 @@ def environment(where: Layout) -> dict[str, str]:
             "dags_are_paused_at_creation": False,
             "fernet_key": keys.airflow_fernet,
             "simple_auth_manager_users": ",".join(f"{user}:{role}" for user, role in ROLES.items()),
-            "simple_auth_manager_passwords_file": where.airflow / "passwords.json",
+            "simple_auth_manager_passwords_file": layout.airflow / "passwords.json",
             "execution_api_server_url": f"http://{ADDRESS}:{ports.airflow}/execution/",
             "hostname_callable": "socket.gethostname",
             "default_task_retry_delay": 5,
@@ -111,16 +111,16 @@ def environment(where: Layout) -> dict[str, str]:
     }
     master = quote(f"spark://{ADDRESS}", safe="")
     return flat | {
-        "AIRFLOW_HOME": str(where.airflow),
+        "AIRFLOW_HOME": str(layout.airflow),
         "AIRFLOW_CONN_SPARK_DEFAULT": f"spark://{master}:{ports.spark}/?deploy-mode=client",
-        "JAVA_HOME": str(home_for_spark(where.home)),
-        "SPARK_HOME": str(where.spark_home),
+        "JAVA_HOME": str(home_for_spark(layout.home)),
+        "SPARK_HOME": str(layout.spark_home),
         "SPARK_LOCAL_IP": ADDRESS,
-        "PYSPARK_PYTHON": str(where.python),
-        "PATH": f"{where.python.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
-        "SLUICE_HOME": str(where.home),
-        "SLUICE_SITE": str(where.site),
-        "SLUICE_ENDPOINTS": str(where.endpoints),
+        "PYSPARK_PYTHON": str(layout.python),
+        "PATH": f"{layout.python.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "SLUICE_HOME": str(layout.home),
+        "SLUICE_SITE": str(layout.site),
+        "SLUICE_ENDPOINTS": str(layout.endpoints),
         "PYTHONUNBUFFERED": "1",
         "MALLOC_ARENA_MAX": "2",
         "_AIRFLOW__SKIP_DATABASE_EXECUTOR_COMPATIBILITY_CHECK": "1",
@@ -129,61 +129,61 @@ def environment(where: Layout) -> dict[str, str]:
     }
 
 
-def passwords(where: Layout) -> dict[str, str]:
+def passwords(layout: Layout) -> dict[str, str]:
     """Return the password of each of Airflow's users."""
-    keys = where.secrets()
+    keys = layout.secrets()
     return {"admin": keys.airflow, "operator": keys.airflow_operator, "viewer": keys.airflow_viewer}
 
 
-def migration_step(where: Layout) -> Step:
+def migration_step(layout: Layout) -> Step:
     """Return the step that creates Airflow's tables or migrates them to the installed version."""
-    marker = where.airflow / "migrated"
+    marker = layout.airflow / "migrated"
 
     def act(halt: threading.Event) -> str:
         installed = version("apache-airflow")
-        write_private(where.airflow / "passwords.json", json.dumps(passwords(where)))
-        if marker.exists() and marker.read_text() == f"{installed} {_revision(where)}":
+        write_private(layout.airflow / "passwords.json", json.dumps(passwords(layout)))
+        if marker.exists() and marker.read_text() == f"{installed} {_revision(layout)}":
             return f"already at {installed}"
-        log = where.logs / "airflow-migrate.log"
-        command = [str(where.python.parent / "airflow"), "db", "migrate"]
-        run_to_end(command, os.environ | environment(where), log, halt, MIGRATION_SECONDS)
-        marker.write_text(f"{installed} {_revision(where)}")
+        log = layout.logs / "airflow-migrate.log"
+        command = [str(layout.python.parent / "airflow"), "db", "migrate"]
+        run_to_end(command, os.environ | environment(layout), log, halt, MIGRATION_SECONDS)
+        marker.write_text(f"{installed} {_revision(layout)}")
         return f"tables migrated to {installed}"
 
     return Step("airflow-tables", act, needs=("postgres",))
 
 
-def _revision(where: Layout) -> str | None:
+def _revision(layout: Layout) -> str | None:
     try:
-        with connect(where, "airflow") as link:
+        with connect(layout, "airflow") as link:
             row = link.execute("select version_num from alembic_version").fetchone()
     except psycopg.errors.UndefinedTable:
         return None
     return str(row[0]) if row else None
 
 
-def health(where: Layout) -> dict[str, dict[str, str | None]]:
+def health(layout: Layout) -> dict[str, dict[str, str | None]]:
     """Return the health of Airflow's parts, from the API server's health page."""
-    url = f"http://{ADDRESS}:{where.ports.airflow}/api/v2/monitor/health"
+    url = f"http://{ADDRESS}:{layout.ports.airflow}/api/v2/monitor/health"
     with urllib.request.urlopen(url, timeout=5) as response:
         parts: dict[str, dict[str, str | None]] = json.load(response)
     return parts
 
 
-def services(where: Layout) -> list[Service]:
+def services(layout: Layout) -> list[Service]:
     """Return the four processes as services.
 
     None of them serves logs: the API server reads all logs from the shared AIRFLOW_HOME.
     """
-    settings = environment(where)
+    settings = environment(layout)
 
     def program(*words: str, before: tuple[str, ...] = ()) -> Program:
-        command = (*before, str(where.python.parent / "airflow"), *words)
-        return Program(command, settings, directory=where.airflow, nice=NICE, stop_seconds=6)
+        command = (*before, str(layout.python.parent / "airflow"), *words)
+        return Program(command, settings, directory=layout.airflow, nice=NICE, stop_seconds=6)
 
     def sends_heartbeats(part: str) -> Callable[[], None]:
         def ready() -> None:
-            state = health(where)[part]
+            state = health(layout)[part]
             heartbeat = state.get(f"latest_{part}_heartbeat")
             if state["status"] != "healthy" or heartbeat is None:
                 message = f"Airflow's health page reports {part} as {state['status']}"
@@ -195,15 +195,15 @@ def services(where: Layout) -> list[Service]:
         return ready
 
     def answers() -> None:
-        if health(where)["metadatabase"]["status"] != "healthy":
+        if health(layout)["metadatabase"]["status"] != "healthy":
             message = "Airflow cannot reach its database"
             raise NotReadyError(message)
         # the first request builds the API for tasks, which takes seconds: do it before the first
         # task
-        with urllib.request.urlopen(f"http://{ADDRESS}:{where.ports.airflow}/execution/health", timeout=60):
+        with urllib.request.urlopen(f"http://{ADDRESS}:{layout.ports.airflow}/execution/health", timeout=60):
             pass
 
-    scheduler = (str(where.python), "-m", "sluice_ops.local.airflow_scheduler")
+    scheduler = (str(layout.python), "-m", "sluice_ops.local.airflow_scheduler")
     tables, tables_and_api = ("airflow-tables",), ("airflow-tables", "airflow-api")
     return [
         Service(
@@ -212,7 +212,7 @@ def services(where: Layout) -> list[Service]:
             answers,
             needs=tables,
             ready_seconds=300,
-            ports=(where.ports.airflow,),
+            ports=(layout.ports.airflow,),
         ),
         Service(
             "airflow-scheduler",

@@ -6,12 +6,12 @@ from sluice_ops.local.layout import ADDRESS, Layout
 from sluice_ops.local.start.service import Program, Service
 
 
-def service(where: Layout) -> Service:
+def service(layout: Layout) -> Service:
     """Return the service."""
-    port = where.ports.ec2
+    port = layout.ports.ec2
 
     def ready() -> None:
         urllib.request.urlopen(f"http://{ADDRESS}:{port}/moto-api/config", timeout=3).close()
 
-    command = (str(where.python.parent / "moto_server"), "-H", ADDRESS, "-p", str(port))
+    command = (str(layout.python.parent / "moto_server"), "-H", ADDRESS, "-p", str(port))
     return Service("ec2", Program(command, nice=5), ready, ports=(port,))

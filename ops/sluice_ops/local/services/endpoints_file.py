@@ -10,25 +10,25 @@ from sluice_ops.site.endpoints import AirflowEndpoint, Endpoints
 from sluice_ops.site.files import write_private
 
 
-def write(where: Layout, pipeline: str, *, users: bool, roles: bool) -> Endpoints:
+def write(layout: Layout, pipeline: str, *, users: bool, roles: bool) -> Endpoints:
     """Write the file, and create missing credentials.
 
     `users`: Kafka asks for a user. `roles`: PostgreSQL has roles. Without roles, every process is
     PostgreSQL's superuser: parts that run alone, for tests and benches.
     """
-    ports, keys = where.ports, where.secrets()
+    ports, keys = layout.ports, layout.secrets()
     address = f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice"
     endpoints = Endpoints(
-        kafka=kafka_users.address(where) if users else f"{ADDRESS}:{ports.kafka}",
+        kafka=kafka_users.address(layout) if users else f"{ADDRESS}:{ports.kafka}",
         zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
-        postgres=without_user(address, where.postgres_users) if roles else address,
+        postgres=without_user(address, layout.postgres_users) if roles else address,
         airflow=AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}"),
         spark=f"spark://{ADDRESS}:{ports.spark}",
         ec2=f"http://{ADDRESS}:{ports.ec2}",
-        home=where.home,
-        access=credentials.make(where.credentials),
+        home=layout.home,
+        access=credentials.make(layout.credentials),
         spark_secret=keys.spark,
     )
-    write_private(where.endpoints, json.dumps(json.loads(endpoints.model_dump_json()), indent=2))
-    (where.home / "port-base").write_text(str(ports.zookeeper - 1))
+    write_private(layout.endpoints, json.dumps(json.loads(endpoints.model_dump_json()), indent=2))
+    (layout.home / "port-base").write_text(str(ports.zookeeper - 1))
     return endpoints

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sluice_ops.local.layout import Layout
-from sluice_ops.site.java import BUSY, STARTED_OFTEN, cached, leaving
+from sluice_ops.site.java import BUSY, STARTED_OFTEN, cache_options, cache_output_options
 
 LOG4J = """\
 status = error
@@ -18,26 +18,28 @@ logger.quiet.level = warn
 """
 
 
-def log_config(where: Layout, name: str = "log4j2", also: str = "") -> str:
+def log_config(layout: Layout, name: str = "log4j2", also: str = "") -> str:
     """Write a logging configuration, and return the JVM's option for it.
 
     Logs go to standard output; supervisord stores and rotates them. `also` adds lines for one
     service.
     """
-    path, text = where.conf / f"{name}.properties", LOG4J + also
+    path, text = layout.conf / f"{name}.properties", LOG4J + also
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
     return f"-Dlog4j2.configurationFile={path}"
 
 
-def options(where: Layout, name: str, heap: int, *, busy: bool = False, logs: str | None = None) -> list[str]:
+def options(
+    layout: Layout, name: str, heap: int, *, busy: bool = False, logs: str | None = None
+) -> list[str]:
     """Return the options of a small service: `heap` MiB and one collector thread.
 
     A busy service uses both compilers, other services only the first one. The first run writes an
     AOT cache when it ends; later runs start from the cache in half the time. `logs` is a result of
     `log_config`.
     """
-    cache = where.archives / f"{name}.aot"
+    cache = layout.archives / f"{name}.aot"
     return [
         f"-Xms{heap // 2}m",
         f"-Xmx{heap}m",
@@ -46,9 +48,9 @@ def options(where: Layout, name: str, heap: int, *, busy: bool = False, logs: st
         "-Xss512k",
         "-XX:ReservedCodeCacheSize=48m",
         "-XX:+ExitOnOutOfMemoryError",
-        *(cached(cache) if cache.exists() else leaving(cache)),
-        f"-Djava.io.tmpdir={where.home / 'run'}",
-        logs or log_config(where),
+        *(cache_options(cache) if cache.exists() else cache_output_options(cache)),
+        f"-Djava.io.tmpdir={layout.home / 'run'}",
+        logs or log_config(layout),
     ]
 
 

@@ -31,13 +31,13 @@ _WAIT_FOR_ROOM = (
 )
 
 
-def properties(where: Layout, *, users: bool) -> str:
+def properties(layout: Layout, *, users: bool) -> str:
     """Return the broker's configuration: one replica, few threads, small buffers.
 
     `users`: the broker asks for a user.
     """
     protocol = kafka_users.PROTOCOL if users else "PLAINTEXT"
-    client, quorum = f"{ADDRESS}:{where.ports.kafka}", f"{ADDRESS}:{where.ports.kafka_controller}"
+    client, quorum = f"{ADDRESS}:{layout.ports.kafka}", f"{ADDRESS}:{layout.ports.kafka_controller}"
     return f"""\
 process.roles=broker,controller
 node.id=1
@@ -46,7 +46,7 @@ listeners={protocol}://{client},CONTROLLER://{quorum}
 advertised.listeners={protocol}://{client}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name={protocol}
-log.dirs={where.data / "kafka"}
+log.dirs={layout.data / "kafka"}
 auto.create.topics.enable=false
 num.partitions=4
 default.replication.factor=1
@@ -66,37 +66,37 @@ num.recovery.threads.per.data.dir=2
 log.segment.bytes=134217728
 log.retention.hours=72
 log.cleaner.dedupe.buffer.size=16777216
-{kafka_users.settings(where) if users else ""}"""
+{kafka_users.settings(layout) if users else ""}"""
 
 
-def asks_for_users(where: Layout, states: dict[str, dict[str, Any]], *, otherwise: bool) -> bool:
+def asks_for_users(layout: Layout, states: dict[str, dict[str, Any]], *, otherwise: bool) -> bool:
     """Return True if the running broker was started with users; `otherwise` if no broker runs.
 
     A running broker keeps its setting, because its clients use it.
     """
-    config = _config(where)
+    config = _config(layout)
     if states.get("kafka", {}).get("statename", "STOPPED") in STOPPED or not config.exists():
         return otherwise
     return kafka_users.PROTOCOL in config.read_text()
 
 
-def _config(where: Layout) -> Path:
-    return where.conf / "kafka.properties"
+def _config(layout: Layout) -> Path:
+    return layout.conf / "kafka.properties"
 
 
-def service(where: Layout, *, users: bool) -> Service:
+def service(layout: Layout, *, users: bool) -> Service:
     """Return the broker as a service; with `users`, it asks for a user and has access lists."""
-    config, data = _config(where), where.data / "kafka"
+    config, data = _config(layout), layout.data / "kafka"
     program = (str(JAVA),)
-    jars = f"{where.broker_jars}/*"
+    jars = f"{layout.broker_jars}/*"
 
     def prepare() -> None:
-        write_private(config, properties(where, users=users))
+        write_private(config, properties(layout, users=users))
         if (data / "meta.properties").exists():
             return
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
         command = [
-            *program, "-Xmx128m", *STARTED_OFTEN, "-XX:+UseSerialGC", jvm.log_config(where), "-cp", jars,
+            *program, "-Xmx128m", *STARTED_OFTEN, "-XX:+UseSerialGC", jvm.log_config(layout), "-cp", jars,
             "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -109,7 +109,7 @@ def service(where: Layout, *, users: bool) -> Service:
 
     def ready() -> None:
         settings = (
-            kafka_users.admin(where) if users else {"bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}"}
+            kafka_users.admin(layout) if users else {"bootstrap.servers": f"{ADDRESS}:{layout.ports.kafka}"}
         )
         client = AdminClient({**settings, "log_level": 0, "socket.timeout.ms": 2000})
         try:
@@ -123,11 +123,11 @@ def service(where: Layout, *, users: bool) -> Service:
 
     def after() -> None:
         if users:
-            kafka_users.create_all(where)
+            kafka_users.create_all(layout)
 
     broker = (
         *program,
-        *jvm.options(where, "kafka", HEAP, busy=True),
+        *jvm.options(layout, "kafka", HEAP, busy=True),
         "-cp",
         jars,
         "kafka.Kafka",
@@ -141,5 +141,5 @@ def service(where: Layout, *, users: bool) -> Service:
         prepare,
         after,
         needs=("jars",),
-        ports=(where.ports.kafka, where.ports.kafka_controller),
+        ports=(layout.ports.kafka, layout.ports.kafka_controller),
     )

@@ -52,42 +52,42 @@ PUBLISHES = (
 """The first rights of the publisher, who grants all other rights."""
 
 
-def address(where: Layout) -> str:
+def address(layout: Layout) -> str:
     """Return the broker's address, and create missing passwords."""
-    url = f"sasl://{ADDRESS}:{where.ports.kafka}?users={quote(str(where.kafka_users))}"
+    url = f"sasl://{ADDRESS}:{layout.ports.kafka}?users={quote(str(layout.kafka_users))}"
     try:
         brokers(url)
     except BrokersError as error:
         message = (
-            f"Kafka's clients cannot read passwords below {where.home}; "
+            f"Kafka's clients cannot read passwords below {layout.home}; "
             'set SLUICE_HOME to a folder without : { } " \\ in its path'
         )
         raise PlatformError(message) from error
     for user in User:
-        file = where.kafka_users / f"{user}.properties"
+        file = layout.kafka_users / f"{user}.properties"
         if not file.exists():
             write_private(file, f"password={secrets.token_urlsafe(BYTES)}\n")
-    where.kafka_users.chmod(0o700)
+    layout.kafka_users.chmod(0o700)
     return url
 
 
-def admin(where: Layout) -> dict[str, Any]:
+def admin(layout: Layout) -> dict[str, Any]:
     """Return the client settings of the admin."""
     return {
-        "bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}",
+        "bootstrap.servers": f"{ADDRESS}:{layout.ports.kafka}",
         "security.protocol": PROTOCOL,
         "sasl.mechanism": "PLAIN",
         "sasl.username": ADMIN,
-        "sasl.password": where.secrets().kafka,
+        "sasl.password": layout.secrets().kafka,
     }
 
 
-def settings(where: Layout) -> str:
+def settings(layout: Layout) -> str:
     """Return the part of the broker's configuration about users; it contains the admin's password.
 
     The broker and its controller talk to each other as the admin.
     """
-    password = where.secrets().kafka
+    password = layout.secrets().kafka
     login = (
         f'{LOGIN}.plain.PlainLoginModule required username="{ADMIN}" password="{password}" '
         f'user_{ADMIN}="{password}";'
@@ -106,10 +106,10 @@ super.users=User:{ADMIN}
 """
 
 
-def create_all(where: Layout) -> None:
+def create_all(layout: Layout) -> None:
     """Create the users of the embedded broker, with the passwords in their files."""
-    passwords = {user: brokers(with_user(address(where), user)).client["sasl.password"] for user in User}
-    create(AdminClient({**admin(where), "log_level": 0}), passwords)
+    passwords = {user: brokers(with_user(address(layout), user)).client["sasl.password"] for user in User}
+    create(AdminClient({**admin(layout), "log_level": 0}), passwords)
 
 
 def create(client: AdminClient, passwords: dict[User, str]) -> None:

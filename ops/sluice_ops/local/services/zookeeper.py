@@ -62,16 +62,16 @@ def send_command(port: int, word: str) -> str:
         return b"".join(iter(lambda: link.recv(65536), b"")).decode()
 
 
-def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = True) -> Service:
+def service(layout: Layout, pipeline: str, heap: int = 96, *, guarded: bool = True) -> Service:
     """Return the server as a service, with the chroot of `pipeline` and `heap` MiB of heap.
 
     `guarded`: the nodes below the chroot have access lists.
     """
-    config, port = where.conf / "zoo.cfg", where.ports.zookeeper
+    config, port = layout.conf / "zoo.cfg", layout.ports.zookeeper
 
     def prepare() -> None:
         config.write_text(
-            f"dataDir={where.data / 'zookeeper'}\nclientPort={port}\nclientPortAddress={ADDRESS}\n"
+            f"dataDir={layout.data / 'zookeeper'}\nclientPort={port}\nclientPortAddress={ADDRESS}\n"
             "tickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
             "4lw.commands.whitelist=ruok,srvr,mntr\n"
             "autopurge.snapRetainCount=3\nautopurge.purgeInterval=1\npreAllocSize=4096\n"
@@ -88,14 +88,14 @@ def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = Tru
         make_chroot(address, chroot)
         if guarded:
             with Channel(
-                address + chroot, credentials.make(where.credentials).credential(Role.ADMIN)
+                address + chroot, credentials.make(layout.credentials).credential(Role.ADMIN)
             ) as channel:
                 access_lists.apply(channel.kazoo)
 
-    logs = jvm.log_config(where, "zookeeper-log4j2", REFUSED)
+    logs = jvm.log_config(layout, "zookeeper-log4j2", REFUSED)
     command = (
-        str(JAVA), *jvm.options(where, "zookeeper", heap, logs=logs),
-        f"-Dsluice.refused={where.logs / 'refused.log'}", "-cp", jvm.classpath(where.spark_jars, *JARS),
+        str(JAVA), *jvm.options(layout, "zookeeper", heap, logs=logs),
+        f"-Dsluice.refused={layout.logs / 'refused.log'}", "-cp", jvm.classpath(layout.spark_jars, *JARS),
         "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
     )  # fmt: skip
     return Service("zookeeper", Program(command, nice=-5), ready, prepare, after, ports=(port,))

@@ -33,15 +33,15 @@ class Server:
     def __init__(self, folder: Path, heap: int) -> None:
         """Start ZooKeeper in `folder` with this heap in MiB."""
         self._port = free_port()
-        where = Layout(
+        layout = Layout(
             home=folder,
             ports=replace(Ports.above(LOWEST_BASE), zookeeper=self._port),
             site=folder / "site.yaml",
         )
-        where.make_folders()
-        self._service = zookeeper.service(where, CHROOT, heap, guarded=False)
+        layout.make_folders()
+        self._service = zookeeper.service(layout, CHROOT, heap, guarded=False)
         self._service.prepare()
-        self._log = where.logs / "zookeeper.log"
+        self._log = layout.logs / "zookeeper.log"
         with self._log.open("w") as out:
             self._process = subprocess.Popen(
                 self._service.program.command, stdout=out, stderr=out, start_new_session=True

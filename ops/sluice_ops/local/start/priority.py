@@ -20,7 +20,7 @@ SHARES = {SERVICES: 1.0, BACKGROUND: 0.25}
 _JOIN = 'echo $$ > "$0"; exec "$@"'
 
 
-def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
+def prepare(layout: Layout, mounts: Path = Path("/proc/mounts")) -> None:
     """Create the groups, if this user may."""
     trees = find_trees(mounts)
     if trees is None:
@@ -30,21 +30,21 @@ def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
         if version is V2:
             (root / "cgroup.subtree_control").write_text(trees.subtree_control())
         for name, share in SHARES.items():
-            group = _group(where, name, root)
+            group = _group(layout, name, root)
             group.mkdir(exist_ok=True)
             (group / version.weight).write_text(str(int(share * version.core * (os.cpu_count() or 1))))
 
 
-def remove(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
+def remove(layout: Layout, mounts: Path = Path("/proc/mounts")) -> None:
     """Remove the groups that are empty."""
     if (trees := find_trees(mounts)) is not None:
         for name in SHARES:
             with suppress(OSError):
-                _group(where, name, trees.at[CPU]).rmdir()
+                _group(layout, name, trees.at[CPU]).rmdir()
 
 
 def in_group(
-    where: Layout, name: str, command: tuple[str, ...], mounts: Path = Path("/proc/mounts")
+    layout: Layout, name: str, command: tuple[str, ...], mounts: Path = Path("/proc/mounts")
 ) -> tuple[str, ...]:
     """Return a command that runs `command` and its children in a group.
 
@@ -52,19 +52,19 @@ def in_group(
     """
     if (trees := find_trees(mounts)) is None:
         return command
-    procs = _group(where, name, trees.at[CPU]) / "cgroup.procs"
+    procs = _group(layout, name, trees.at[CPU]) / "cgroup.procs"
     return ("sh", "-c", _JOIN, str(procs), *command) if os.access(procs, os.W_OK) else command
 
 
-def niced(where: Layout, command: tuple[str, ...], nice: int) -> tuple[str, ...]:
+def niced(layout: Layout, command: tuple[str, ...], nice: int) -> tuple[str, ...]:
     """Return a command that runs `command` with this niceness; above 0 in the background group.
 
     A niceness below 0 needs root; without root, the command is unchanged.
     """
     if nice > 0:
-        return in_group(where, BACKGROUND, ("nice", "-n", str(nice), *command))
+        return in_group(layout, BACKGROUND, ("nice", "-n", str(nice), *command))
     return ("nice", "-n", str(nice), *command) if nice < 0 and os.geteuid() == 0 else command
 
 
-def _group(where: Layout, name: str, root: Path) -> Path:
-    return root / f"{installation_group(where.home)}.{name}"
+def _group(layout: Layout, name: str, root: Path) -> Path:
+    return root / f"{installation_group(layout.home)}.{name}"

@@ -9,7 +9,7 @@ from sluice_ops.local.start.service import Service
 from sluice_ops.local.start.steps import Step
 from sluice_ops.local.start.supervisord import STOPPED, Supervisor, log_of
 from sluice_ops.site.installation import PlatformError
-from sluice_ops.site.java import is_of_cache
+from sluice_ops.site.java import is_about_cache
 
 POLL_SECONDS = 0.15
 LOG_LINES = 12
@@ -19,12 +19,12 @@ class HaltedError(Exception):
     """The step was given up, because another step failed or the user pressed Ctrl-C."""
 
 
-def steps_of(where: Layout, supervisor: Supervisor, services: Iterable[Service]) -> list[Step]:
+def steps_of(layout: Layout, supervisor: Supervisor, services: Iterable[Service]) -> list[Step]:
     """Return one step for each service."""
-    return [Step(service.name, _starter(where, supervisor, service), service.needs) for service in services]
+    return [Step(service.name, _starter(layout, supervisor, service), service.needs) for service in services]
 
 
-def _starter(where: Layout, supervisor: Supervisor, service: Service) -> Callable[[threading.Event], str]:
+def _starter(layout: Layout, supervisor: Supervisor, service: Service) -> Callable[[threading.Event], str]:
     def act(halt: threading.Event) -> str:
         info = supervisor.states().get(service.name, {})
         running = info.get("statename") == "RUNNING"
@@ -33,14 +33,14 @@ def _starter(where: Layout, supervisor: Supervisor, service: Service) -> Callabl
             if halt.is_set():
                 raise HaltedError
             supervisor.start(service.name)
-        wait_ready(where, supervisor, service, halt)
+        wait_ready(layout, supervisor, service, halt)
         service.after()
         return "already running" if running else "started"
 
     return act
 
 
-def wait_ready(where: Layout, supervisor: Supervisor, service: Service, halt: threading.Event) -> None:
+def wait_ready(layout: Layout, supervisor: Supervisor, service: Service, halt: threading.Event) -> None:
     """Return when the service answers; PlatformError quotes the end of its log if it does not.
 
     HaltedError if `halt` is set.
@@ -59,16 +59,16 @@ def wait_ready(where: Layout, supervisor: Supervisor, service: Service, halt: th
         info = supervisor.states().get(service.name, {})
         if info.get("statename") in STOPPED or info.get("pid") != first_pid:
             state = info.get("description") or info.get("statename")
-            raise PlatformError(_failure(where, service, f"ended during its start ({state})"))
+            raise PlatformError(_failure(layout, service, f"ended during its start ({state})"))
         if time.monotonic() > deadline:
             event = f"did not answer within {service.ready_seconds:.0f} s: {reason}"
-            raise PlatformError(_failure(where, service, event))
+            raise PlatformError(_failure(layout, service, event))
 
 
-def _failure(where: Layout, service: Service, event: str) -> str:
-    log = log_of(where, service.name)
+def _failure(layout: Layout, service: Service, event: str) -> str:
+    log = log_of(layout, service.name)
     lines = (
-        [line for line in log.read_text(errors="replace").splitlines() if not is_of_cache(line)]
+        [line for line in log.read_text(errors="replace").splitlines() if not is_about_cache(line)]
         if log.exists()
         else []
     )

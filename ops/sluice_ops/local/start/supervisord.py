@@ -24,7 +24,7 @@ STOPPED = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
 NO_WAIT = False
 
 
-def render(where: Layout, services: Iterable[Service]) -> str:
+def render(layout: Layout, services: Iterable[Service]) -> str:
     """Return supervisord's configuration.
 
     No program starts automatically: `up` starts each program once the services that it needs are
@@ -33,31 +33,31 @@ def render(where: Layout, services: Iterable[Service]) -> str:
     user = "user=root\n" if os.geteuid() == 0 else ""
     head = f"""\
 [unix_http_server]
-file={_escaped(str(where.socket))}
+file={_escaped(str(layout.socket))}
 chmod=0700
 
 [supervisord]
-{user}logfile={_escaped(str(where.logs / "supervisord.log"))}
+{user}logfile={_escaped(str(layout.logs / "supervisord.log"))}
 logfile_maxbytes=5MB
 logfile_backups=1
-pidfile={_escaped(str(where.pidfile))}
-directory={_escaped(str(where.home))}
+pidfile={_escaped(str(layout.pidfile))}
+directory={_escaped(str(layout.home))}
 nocleanup=true
 minfds=8192
 
 [rpcinterface:supervisor]
 supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 """
-    return head + "".join(_program(where, service.name, service.program) for service in services)
+    return head + "".join(_program(layout, service.name, service.program) for service in services)
 
 
-def _program(where: Layout, name: str, program: Program) -> str:
-    command = niced(where, program.command, program.nice)
+def _program(layout: Layout, name: str, program: Program) -> str:
+    command = niced(layout, program.command, program.nice)
     environment = {
         "SLUICE_SERVICE": name,
-        "SLUICE_HOME": str(where.home),
-        "SLUICE_SITE": str(where.site),
-        "SLUICE_ENDPOINTS": str(where.endpoints),
+        "SLUICE_HOME": str(layout.home),
+        "SLUICE_SITE": str(layout.site),
+        "SLUICE_ENDPOINTS": str(layout.endpoints),
     }
     environment |= program.environment
     # supervisord removes quotation marks of both kinds from both ends of a value
@@ -73,7 +73,7 @@ def _program(where: Layout, name: str, program: Program) -> str:
 [program:{name}]
 command={" ".join(_quoted(part) for part in command)}
 environment={pairs}
-directory={_escaped(str(program.directory or where.home))}
+directory={_escaped(str(program.directory or layout.home))}
 {user}autostart=false
 autorestart={"false" if program.once else "true"}
 startsecs=0
@@ -83,7 +83,7 @@ stopwaitsecs={program.stop_seconds}
 stopasgroup=false
 killasgroup=true
 redirect_stderr=true
-stdout_logfile={_escaped(str(log_of(where, name)))}
+stdout_logfile={_escaped(str(log_of(layout, name)))}
 stdout_logfile_maxbytes=20MB
 stdout_logfile_backups=2
 """
@@ -98,22 +98,22 @@ def _quoted(part: str) -> str:
     return f'"{escaped}"' if any(letter in part for letter in ' ;"\\') else escaped
 
 
-def log_of(where: Layout, name: str) -> Path:
+def log_of(layout: Layout, name: str) -> Path:
     """Return the log file of a program's output."""
-    return where.logs / f"{name}.log"
+    return layout.logs / f"{name}.log"
 
 
 class Supervisor:
     """The supervisord of one home, running or not."""
 
-    def __init__(self, where: Layout) -> None:
+    def __init__(self, layout: Layout) -> None:
         """Control the supervisord of this installation."""
-        self._where = where
+        self._layout = layout
 
     def _call(self, method: str, *arguments: Any) -> Any:
         proxy = ServerProxy(
             "http://127.0.0.1",
-            transport=SupervisorTransport(None, None, f"unix://{self._where.socket}"),
+            transport=SupervisorTransport(None, None, f"unix://{self._layout.socket}"),
             allow_none=True,
         )
         with proxy:
@@ -132,17 +132,17 @@ class Supervisor:
         Running programs whose configuration did not change are unaffected. PlatformError if
         supervisord does not start.
         """
-        prepare(self._where)
-        config = self._where.conf / "supervisord.conf"
-        write_private(config, render(self._where, services))
+        prepare(self._layout)
+        config = self._layout.conf / "supervisord.conf"
+        write_private(config, render(self._layout, services))
         if self.alive():
             self._reload()
             return
-        self._where.socket.unlink(missing_ok=True)
+        self._layout.socket.unlink(missing_ok=True)
         command = in_group(
-            self._where, SERVICES, (str(self._where.python.parent / "supervisord"), "-c", str(config))
+            self._layout, SERVICES, (str(self._layout.python.parent / "supervisord"), "-c", str(config))
         )
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._where.home)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._layout.home)
         deadline = time.monotonic() + 15
         while not self.alive():
             if done.returncode != 0 or time.monotonic() > deadline:
@@ -152,7 +152,7 @@ class Supervisor:
                 reason = " ".join(errors)[:200] or "no answer on its socket"
                 message = (
                     f"supervisord did not start: {reason}; correct the cause and start again; "
-                    f"log: {self._where.logs / 'supervisord.log'}"
+                    f"log: {self._layout.logs / 'supervisord.log'}"
                 )
                 raise PlatformError(message)
             time.sleep(0.05)
@@ -178,9 +178,8 @@ class Supervisor:
             self._call("startProcess", name, NO_WAIT)
         except Fault as fault:
             if fault.faultCode != Faults.ALREADY_STARTED:
-                message = (
-                    f"supervisord cannot start {name} ({fault.faultString}); log: {log_of(self._where, name)}"
-                )
+                log = log_of(self._layout, name)
+                message = f"supervisord cannot start {name} ({fault.faultString}); log: {log}"
                 raise PlatformError(message) from fault
 
     def stop(self, name: str, *, wait: bool = True) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from sluice_ops.site import spark
-from sluice_ops.site.java import BUSY, JAVA, STARTED_OFTEN, cached, leaving
+from sluice_ops.site.java import BUSY, JAVA, STARTED_OFTEN, cache_options, cache_output_options
 
 CHOSEN = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=64m")
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -99,7 +99,7 @@ def launch(heap: int, shared: Path, leaves: Path | None = None, says: IO[bytes] 
 
     What it has on its class path is below the folder that all hosts share. What it says goes where this process's words go, or into `says`.
     """
-    starts = cached(spark.cache_of_tiers(shared)) if leaves is None else leaving(leaves)
+    starts = cache_options(spark.cache_of_tiers(shared)) if leaves is None else cache_output_options(leaves)
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
     options = [*AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options()), *starts]
     command = [str(JAVA), *options, "-cp", spark.path_of_tiers(shared), SERVER]

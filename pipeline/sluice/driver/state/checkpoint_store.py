@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sluice_ops.site.files import make_folders, sync, sync_tree, whole
+from sluice_ops.site.files import atomic_file, make_folders, sync, sync_tree
 from sluice_ops.site.site_file import S3Config, Site
 
 MADE = ".made"
@@ -136,7 +136,7 @@ class Folder(Depot):
 
     def write(self, name: str, content: str) -> None:
         """Write it beside, and give it its name."""
-        with whole(self.path / name) as unfinished:
+        with atomic_file(self.path / name) as unfinished:
             unfinished.write_text(content)
 
     def lend(self, name: str, to: str) -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from sluice.api.hooks import Hooks
 from sluice_ops.model.incarnation import Internal
-from sluice_ops.site.files import whole
+from sluice_ops.site.files import atomic_file
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class InternalStates:
         number = 1 + sum(1 for _ in self.folder.glob(f"{incarnation}.*"))
         while (path := self.folder / f"{incarnation}.{number}").exists():
             number += 1
-        with whole(path) as unfinished:
+        with atomic_file(path) as unfinished:
             unfinished.write_bytes(content)
         for old in sorted(self.folder.glob("[0-9]*"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
             old.unlink(missing_ok=True)

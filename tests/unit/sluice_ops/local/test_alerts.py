@@ -47,7 +47,7 @@ def test_unsent_alerts_are_shown_with_count_time_and_next_step(tmp_path: Path) -
     kept(tmp_path, "last", 26 * HOUR, "e-mail", "webhook")
     finding = told(tmp_path)
     assert finding.verdict is Verdict.BAD
-    assert finding.sentence.startswith("2 alerts could not be sent (e-mail, webhook) since 1970-01-0")
+    assert finding.sentence.startswith("unsent alerts: 2 (e-mail, webhook) since 1970-01-0")
     assert "[sluice] last; e-mail: refused; webhook: refused" in finding.sentence
     assert "`alerts:` in the site file" in finding.advice
     kept(tmp_path, "again", 27 * HOUR)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice_ops.local.layout import LONGEST_SOCKET_PATH, Layout, Ports, layout
+from sluice_ops.local.layout import LONGEST_SOCKET_PATH, Layout, Ports, current_layout
 from sluice_ops.local.services import endpoints_file
 from sluice_ops.model.access import KEPT
 from sluice_ops.site import endpoints
@@ -24,9 +24,9 @@ def test_a_homes_port_base_is_kept_until_another_is_asked_for(
     monkeypatch.setenv("SLUICE_HOME", str(where.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
     endpoints_file.write(where, "hits", users=True, roles=True)
-    assert layout().ports == where.ports
+    assert current_layout().ports == where.ports
     monkeypatch.setenv("SLUICE_PORT_BASE", "41000")
-    assert layout().ports == Ports.above(41000)
+    assert current_layout().ports == Ports.above(41000)
 
 
 def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(
@@ -39,7 +39,7 @@ def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(
     with pytest.raises(
         PlatformError, match="port-base does not contain a number: write the last SLUICE_PORT_BASE"
     ):
-        layout()
+        current_layout()
 
 
 @pytest.mark.parametrize("base", ["80", "65530", "many", "-5", ""])
@@ -48,7 +48,7 @@ def test_a_base_that_cannot_be_used_is_refused_with_the_range(
 ) -> None:
     monkeypatch.setenv("SLUICE_PORT_BASE", base)
     with pytest.raises(PlatformError, match=r"SLUICE_PORT_BASE=.*from 1024 to"):
-        layout()
+        current_layout()
 
 
 def test_the_socket_of_supervisord_is_short_enough_wherever_the_home_is(where: Layout) -> None:
