@@ -1,4 +1,4 @@
-"""A real ZooKeeper of this test run's own, out of pyspark's jars, and a tree with access lists in it."""
+"""A ZooKeeper server for this test run, from pyspark's jars, and a tree with access lists."""
 
 import socket
 import subprocess
@@ -16,15 +16,15 @@ from sluice_ops.site.java import JAVA
 
 @pytest.fixture(scope="session")
 def zookeeper_port():
-    """Find a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")
-def zookeeper(zookeeper_process, zookeeper_port):  # noqa: ARG001 - it has to run
-    """Give the address of a ZooKeeper that serves."""
+def zookeeper(zookeeper_process, zookeeper_port):  # noqa: ARG001 - the process has to run
+    """Return the address of a running ZooKeeper server."""
     return f"127.0.0.1:{zookeeper_port}"
 
 
@@ -51,8 +51,8 @@ def zookeeper_process(tmp_path_factory, zookeeper_port):
             stdout=log,
             stderr=log,
         )
-    until = time.monotonic() + 90
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 break
@@ -67,8 +67,8 @@ def zookeeper_process(tmp_path_factory, zookeeper_port):
 
 
 @pytest.fixture
-def place(zookeeper, tmp_path):
-    """An endpoints file of the test's own, with credentials for all."""
+def site_endpoints(zookeeper, tmp_path):
+    """Return endpoints for the test, with credentials of all roles."""
     away = "127.0.0.1:1"
     return endpoints.Endpoints(
         kafka=away,
@@ -82,7 +82,7 @@ def place(zookeeper, tmp_path):
 
 
 @pytest.fixture
-def admin(place):
-    with Channel(place.zookeeper, place.needed(Role.ADMIN)) as channel:
+def admin(site_endpoints):
+    with Channel(site_endpoints.zookeeper, site_endpoints.required_credential(Role.ADMIN)) as channel:
         access_lists.apply(channel.kazoo)
         yield channel

@@ -1,6 +1,8 @@
-"""`python -m tests.integration.sluice_ops.controller.joiner HOST TOKEN-FILE STEP`: register a host; be killed before effect STEP.
+"""`python -m tests.integration.sluice_ops.controller.joiner HOST TOKEN-FILE STEP`: register a host,
+killed before effect STEP.
 
-Effects are what outlives the process: files that are written or removed, and writes to the channel. It prints how many it had.
+Effects outlive the process: files that it writes or removes, and writes to the channel. The process
+prints the number of its effects.
 """
 
 import os
@@ -22,47 +24,47 @@ from sluice_ops.operations import joining
 from sluice_ops.site import endpoints
 
 
-class Fuse:
+class KillSwitch:
     """Kills this process before one of its effects."""
 
     def __init__(self, step: int) -> None:
-        self.left = step
+        self.effects_until_kill = step
         self.effects = 0
 
     def before(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        def acting(*words: Any, **more: Any) -> Any:
-            if self.left == self.effects:
+        def counted(*words: Any, **more: Any) -> Any:
+            if self.effects_until_kill == self.effects:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.effects += 1
             return act(*words, **more)
 
-        return acting
+        return counted
 
 
 def join(host: str, file: Path) -> None:
-    """Do as `sluice agent` does until the host is registered."""
+    """Register a host, as `sluice agent` does."""
     folder = HostFolder(endpoints.home(), host)
     folder.make()
     joining.join(file, folder.credential())
-    where, own = endpoints.load(), folder.credential()
+    site_endpoints, own = endpoints.load(), folder.credential()
     facts = HostFacts(
         name=HostName(host), address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=own.known_as
     )
-    with Channel(where.zookeeper, replace(where.needed(Role.AGENT), own=own)) as channel:
+    with Channel(site_endpoints.zookeeper, replace(site_endpoints.required_credential(Role.AGENT), own=own)) as channel:
         assert Presence(channel, facts, endpoints.home(), os.getpid(), file).ensure()
 
 
 def main() -> None:
-    """Read the command line."""
+    """Register the host of the command line."""
     host, file, step = sys.argv[1:]
-    fuse = Fuse(int(step))
+    kill_switch = KillSwitch(int(step))
     for module in (joining, store):
-        module.write_private = fuse.before(module.write_private)
+        module.write_private = kill_switch.before(module.write_private)
     for name in ("create", "multi", "put"):
-        setattr(Channel, name, fuse.before(getattr(Channel, name)))
-    Path.unlink = fuse.before(Path.unlink)
+        setattr(Channel, name, kill_switch.before(getattr(Channel, name)))
+    Path.unlink = kill_switch.before(Path.unlink)
     join(host, Path(file))
-    sys.stdout.write(f"{fuse.effects}\n")
+    sys.stdout.write(f"{kill_switch.effects}\n")
     sys.stdout.flush()
     os._exit(0)
 

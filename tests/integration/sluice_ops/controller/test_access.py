@@ -1,4 +1,7 @@
-"""Access by role on a real ZooKeeper: what the table allows goes through, what it does not is refused, and an open tree is closed."""
+"""Access by role on a real ZooKeeper.
+
+Writes that the table allows succeed, other writes are refused, and an open tree is closed.
+"""
 
 import json
 import os
@@ -28,15 +31,17 @@ pytestmark = pytest.mark.timeout(120)
 SITE = Path(__file__).parents[4] / "site.yaml"
 
 
-def connected(place, role):
-    return Channel(place.zookeeper, place.needed(role))
+def connected(site_endpoints, role):
+    return Channel(site_endpoints.zookeeper, site_endpoints.required_credential(role))
 
 
-def agent_on(place, home, host):
-    """Connect as the agent of a host does, with the credential in the host's folder."""
+def agent_on(site_endpoints, home, host):
+    """Connect as the agent of a host, with the credential in the host's folder."""
     folder = HostFolder(home, host)
     folder.make()
-    return Channel(place.zookeeper, replace(place.needed(Role.AGENT), own=folder.credential()))
+    return Channel(
+        site_endpoints.zookeeper, replace(site_endpoints.required_credential(Role.AGENT), own=folder.credential())
+    )
 
 
 def facts(home, host):
@@ -47,61 +52,67 @@ def facts(home, host):
     )
 
 
-def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp_path):
-    with agent_on(place, tmp_path, "h1") as agent:
+def test_each_role_can_do_only_what_the_table_allows(site_endpoints, admin, tmp_path):
+    with agent_on(site_endpoints, tmp_path, "h1") as agent:
         agent.put(paths.host("h1"), facts(tmp_path, "h1"))
     for row in TABLE:
-        admin.kazoo.ensure_path(at(row))
-    known_as = token(place, "x").credential.ids[Role.JOINER]
+        admin.kazoo.ensure_path(node_of(row))
+    known_as = token(site_endpoints, "x").credential.ids[Role.JOINER]
     admin.put(paths.joining("x"), Sealed(seconds=1, known_as=known_as, data=""))
     access_lists.apply(admin.kazoo)
     assert access_lists.find_wrong(admin.kazoo) == []
     assert access_lists.find_unlisted(admin.kazoo) == []
-    wrong = []
-    anybody = {role: connected(place, role) for role in set(KEPT) - {Role.ADMIN}}
-    agents = {host: agent_on(place, tmp_path, host) for host in ("h1", "h2")}
+    differences = []
+    by_role = {role: connected(site_endpoints, role) for role in set(KEPT) - {Role.ADMIN}}
+    agents = {host: agent_on(site_endpoints, tmp_path, host) for host in ("h1", "h2")}
     joiners = {
-        f"joiner-{host}": Channel(place.zookeeper, token(place, host).credential) for host in ("x", "h2")
+        f"joiner-{host}": Channel(site_endpoints.zookeeper, token(site_endpoints, host).credential)
+        for host in ("x", "h2")
     }
-    for who, connection in {**anybody, **agents, **joiners}.items():
-        role = Role.AGENT if who in agents else Role.JOINER if who in joiners else who
+    for name, connection in {**by_role, **agents, **joiners}.items():
+        role = Role.AGENT if name in agents else Role.JOINER if name in joiners else name
         with connection as channel:
             for row, granted in TABLE.items():
-                path = at(row)
-                mine = (role is not Role.AGENT or host_of(path) in {None, who}) and who != "joiner-h2"
-                below = f"{path.rstrip('/')}/made-by-{who}"
-                for right, act in (
+                path = node_of(row)
+                allowed_here = (
+                    role is not Role.AGENT or host_of(path) in {None, name}
+                ) and name != "joiner-h2"
+                below = f"{path.rstrip('/')}/made-by-{name}"
+                for right, write in (
                     ("write", lambda path=path: channel.kazoo.set(path, b"")),
                     ("create", lambda below=below: channel.kazoo.create(below)),
                     ("delete", lambda below=below: channel.kazoo.delete(below)),
                 ):
                     if right == "delete" and not admin.kazoo.exists(below):
                         admin.kazoo.create(below)
-                    if went_through(act) != (mine and role in getattr(granted, right)):
-                        wrong.append((who, right, path))
+                    if succeeds(write) != (allowed_here and role in getattr(granted, right)):
+                        differences.append((name, right, path))
                 if admin.kazoo.exists(below):
                     admin.kazoo.delete(below)
-    assert wrong == []
+    assert differences == []
 
 
-def at(row):
-    """Return a node of a row: of host h1, and of anything else x."""
+def node_of(row):
+    """Return a node of a row, with host h1 and the name x."""
     return row.replace(HOST, "h1").replace("*", "x")
 
 
-def token(place, host):
-    """Return a token of a host, which has a key of its own."""
+def token(site_endpoints, host):
+    """Return a host's token with its own key."""
     return joining.Token(
-        zookeeper=place.zookeeper,
+        zookeeper=site_endpoints.zookeeper,
         host=host,
-        roles=place.access.roles,
+        roles=site_endpoints.access.roles,
         key=f"the key of {host}".ljust(43, "x"),
     )
 
 
-def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_path):
+def test_an_agent_writes_its_own_hosts_nodes_and_no_others(site_endpoints, admin, tmp_path):
     observed = Observed(epoch=1, agent_started=0.0, limits="none")
-    with agent_on(place, tmp_path, "h1") as first, agent_on(place, tmp_path, "h2") as second:
+    with (
+        agent_on(site_endpoints, tmp_path, "h1") as first,
+        agent_on(site_endpoints, tmp_path, "h2") as second,
+    ):
         for agent, host in ((first, "h1"), (second, "h2")):
             agent.put(paths.host(host), facts(tmp_path, host))
             agent.create(paths.live(host), facts(tmp_path, host), ephemeral=True)
@@ -114,19 +125,19 @@ def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_pat
         with pytest.raises(NotAllowedError, match=sentence):
             first.delete(paths.live("h2"))
         with (
-            connected(place, Role.AGENT) as stolen,
+            connected(site_endpoints, Role.AGENT) as stolen,
             pytest.raises(NotAllowedError, match="this process is an agent without a host"),
         ):
             stolen.put(paths.observed("h2"), observed)
         assert admin.read(paths.observed("h2"), Observed).value == observed
 
 
-def test_nodes_of_an_older_version_are_bound_to_their_agents_credentials(place, admin, tmp_path):
-    with connected(place, Role.AGENT) as before:  # as an older version has left it
+def test_nodes_of_an_older_version_are_bound_to_their_agents_credentials(site_endpoints, admin, tmp_path):
+    with connected(site_endpoints, Role.AGENT) as before:  # the tree of an older version
         before.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": None}))
         before.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
         assert access_lists.find_wrong(admin.kazoo) == []
-        with agent_on(place, tmp_path, "h1") as agent:
+        with agent_on(site_endpoints, tmp_path, "h1") as agent:
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
             assert access_lists.find_wrong(admin.kazoo) == [paths.host("h1"), paths.observed("h1")]
             assert access_lists.apply(admin.kazoo) == 2
@@ -134,13 +145,13 @@ def test_nodes_of_an_older_version_are_bound_to_their_agents_credentials(place, 
             with pytest.raises(NotAllowedError, match="needs the agent of h1"):
                 before.put(paths.observed("h1"), Observed(epoch=3, agent_started=0.0, limits="none"))
             agent.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": "world:anyone"}))
-            access_lists.apply(admin.kazoo)  # what is no such credential counts for nothing
+            access_lists.apply(admin.kazoo)  # an invalid credential has no effect
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
 
 
-def test_a_host_without_its_credential_may_rejoin_once_forgotten(place, admin, tmp_path):
+def test_a_host_without_its_credential_may_rejoin_once_forgotten(site_endpoints, admin, tmp_path):
     file = tmp_path / "endpoints.json"
-    file.write_text(place.model_dump_json())
+    file.write_text(site_endpoints.model_dump_json())
 
     def forget():
         command = [str(Path(sys.executable).with_name("sluice")), "access", "--forget", "h1"]
@@ -155,25 +166,25 @@ def test_a_host_without_its_credential_may_rejoin_once_forgotten(place, admin, t
         )
 
     assert 'no host "h1" is registered; registered hosts: none' in forget().stderr
-    with agent_on(place, tmp_path, "h1") as agent:
+    with agent_on(site_endpoints, tmp_path, "h1") as agent:
         agent.put(paths.host("h1"), facts(tmp_path, "h1"))
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
         agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
         assert "an agent with the registered credential serves h1 now" in forget().stderr
-    made_anew = tmp_path / "made anew"
-    with agent_on(place, made_anew, "h1") as agent:
+    new_home = tmp_path / "new home"
+    with agent_on(site_endpoints, new_home, "h1") as agent:
         with pytest.raises(NotAllowedError, match="`sluice access --forget h1`"):
-            agent.put(paths.host("h1"), facts(made_anew, "h1"))
+            agent.put(paths.host("h1"), facts(new_home, "h1"))
         assert forget().returncode == 0
-        agent.put(paths.host("h1"), facts(made_anew, "h1"))
+        agent.put(paths.host("h1"), facts(new_home, "h1"))
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
     assert access_lists.find_wrong(admin.kazoo) == []
-    assert [each.entry.what for each in trail_queue.queued(admin)] == ["forget h1"]
+    assert [line.entry.what for line in trail_queue.queued(admin)] == ["forget h1"]
 
 
-def test_a_drained_host_is_retired_with_its_credential(place, admin, tmp_path):
+def test_a_drained_host_is_retired_with_its_credential(site_endpoints, admin, tmp_path):
     file = tmp_path / "endpoints.json"
-    file.write_text(place.model_dump_json())
+    file.write_text(site_endpoints.model_dump_json())
 
     def retire():
         command = [str(Path(sys.executable).with_name("sluice")), "retire", "h1"]
@@ -188,8 +199,8 @@ def test_a_drained_host_is_retired_with_its_credential(place, admin, tmp_path):
         )
 
     nodes = (paths.host_record("h1"), paths.host("h1"), paths.observed("h1"), paths.assignment("h1"))
-    with connected(place, Role.CONTROLLER) as controller:
-        with agent_on(place, tmp_path, "h1") as agent:
+    with connected(site_endpoints, Role.CONTROLLER) as controller:
+        with agent_on(site_endpoints, tmp_path, "h1") as agent:
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
             agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
             agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
@@ -200,25 +211,25 @@ def test_a_drained_host_is_retired_with_its_credential(place, admin, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
         assert [path for path in nodes if admin.exists(path)] == []
         assert 'there is no host "h1"; known hosts: none' in retire().stderr
-    assert [each.entry.what for each in trail_queue.queued(admin)] == ["retire h1"]
-    made_anew = tmp_path / "made anew"
-    with agent_on(place, made_anew, "h1") as another:
-        another.put(paths.host("h1"), facts(made_anew, "h1"))
+    assert [line.entry.what for line in trail_queue.queued(admin)] == ["retire h1"]
+    new_home = tmp_path / "new home"
+    with agent_on(site_endpoints, new_home, "h1") as another:
+        another.put(paths.host("h1"), facts(new_home, "h1"))
         assert access_lists.find_wrong(admin.kazoo) == []
 
 
-def went_through(act):
+def succeeds(write):
     try:
-        act()
+        write()
     except NoAuthError:
         return False
     return True
 
 
-def test_a_wrong_role_names_the_right_role_and_where_credentials_lie(place, admin):
+def test_a_wrong_role_names_the_right_role_and_where_credentials_lie(site_endpoints, admin):
     admin.put(paths.assignment("h1"), Assignment())
-    folder = place.access.credentials
-    with connected(place, Role.AGENT) as agent:
+    folder = site_endpoints.access.credentials
+    with connected(site_endpoints, Role.AGENT) as agent:
         with pytest.raises(NotAllowedError) as refused:
             agent.put(paths.assignment("h1"), Assignment(epoch=7))
         assert str(refused.value) == (
@@ -231,21 +242,22 @@ def test_a_wrong_role_names_the_right_role_and_where_credentials_lie(place, admi
             agent.multi([Write(paths.owner("entry"), OwnerRecord(), None)])
         with pytest.raises(NotAllowedError, match="/assignments/h1: this needs the role operator"):
             agent.delete(paths.assignment("h1"))
-        assert agent.read(paths.assignment("h1"), Assignment).value == Assignment(), "everybody may read"
-    with Channel(place.zookeeper) as nobody:
+        assert agent.read(paths.assignment("h1"), Assignment).value == Assignment(), "every role may read"
+    with Channel(site_endpoints.zookeeper) as nobody:
         with pytest.raises(
             NotAllowedError,
-            match="this needs the role controller or operator or publisher, but this endpoints file names no roles",
+            match="this needs the role controller or operator or publisher, but this endpoints file names "
+            "no roles",
         ):
             nobody.put(paths.wanted("entry"), TierWanted())
         with pytest.raises(NoAuthError):
             nobody.kazoo.set_acls("/config", nobody.kazoo.acl("/config"))
 
 
-def test_who_has_no_credential_can_look_and_is_told_whose_it_lacks(place, admin):
+def test_without_a_credential_reads_work_and_the_missing_role_is_named(site_endpoints, admin):
     admin.put(paths.wanted("entry"), TierWanted(running=True))
-    (place.access.credentials / Role.OPERATOR).unlink()
-    with Channel(place.zookeeper, place.credential(Role.OPERATOR)) as channel:
+    (site_endpoints.access.credentials / Role.OPERATOR).unlink()
+    with Channel(site_endpoints.zookeeper, site_endpoints.credential(Role.OPERATOR)) as channel:
         assert channel.read(paths.wanted("entry"), TierWanted).value.running
         with pytest.raises(
             NotAllowedError, match="this process has no credential of operator; credentials are looked for in"
@@ -255,28 +267,28 @@ def test_who_has_no_credential_can_look_and_is_told_whose_it_lacks(place, admin)
         endpoints.EndpointsError,
         match=r"credentials/operator does not exist, or user \d+ cannot read it: copy",
     ):
-        place.needed(Role.OPERATOR)
+        site_endpoints.required_credential(Role.OPERATOR)
 
 
-def test_a_credential_that_is_not_the_known_one_or_lies_open_is_refused(place):
-    kept = place.access.credentials / Role.AGENT
-    kept.chmod(0o644)
+def test_a_different_or_world_readable_credential_is_refused(site_endpoints):
+    credential_file = site_endpoints.access.credentials / Role.AGENT
+    credential_file.chmod(0o644)
     with pytest.raises(endpoints.EndpointsError, match=r"chmod o= .*/agent"):
-        place.needed(Role.AGENT)
-    kept.chmod(0o600)
-    kept.write_text("another")
+        site_endpoints.required_credential(Role.AGENT)
+    credential_file.chmod(0o600)
+    credential_file.write_text("another")
     with pytest.raises(
         endpoints.EndpointsError, match="is not the one of agent in the endpoints file: copy both files"
     ):
-        place.needed(Role.AGENT)
+        site_endpoints.required_credential(Role.AGENT)
 
 
-def test_an_open_tree_is_closed_with_all_that_is_in_it(place, zookeeper):
-    with Channel(place.zookeeper) as before:  # as an older version has left it
+def test_an_open_tree_is_closed_with_all_its_nodes(site_endpoints, zookeeper):
+    with Channel(site_endpoints.zookeeper) as before:  # the tree of an older version
         before.put(paths.wanted("entry"), TierWanted())
         before.put(paths.assignment("h1"), Assignment())
         before.create(paths.exporter("agent"), TierWanted(), ephemeral=True, sequence=True)
-        with connected(place, Role.ADMIN) as admin:
+        with connected(site_endpoints, Role.ADMIN) as admin:
             open_to_all = access_lists.find_wrong(admin.kazoo)
             assert {"/", "/assignments/h1", "/config/wanted/entry"} <= set(open_to_all)
             assert access_lists.apply(admin.kazoo) == len(open_to_all)
@@ -285,59 +297,59 @@ def test_an_open_tree_is_closed_with_all_that_is_in_it(place, zookeeper):
             with pytest.raises(NotAllowedError):
                 before.put(paths.assignment("h1"), Assignment(epoch=2))
     with (
-        connected(place, Role.AGENT) as agent,
+        connected(site_endpoints, Role.AGENT) as agent,
         pytest.raises(NotAllowedError, match="only the admin may set them"),
     ):
         access_lists.apply(agent.kazoo)
     plain = KazooClient(zookeeper)
     plain.start()
     with pytest.raises(NoAuthError):
-        plain.delete(f"/{place.zookeeper.partition('/')[2]}/config", recursive=True)
+        plain.delete(f"/{site_endpoints.zookeeper.partition('/')[2]}/config", recursive=True)
     plain.stop()
     plain.close()
 
 
-def test_a_tree_that_lacks_a_root_is_made_whole_by_the_admin_only(place, admin):
+def test_only_the_admin_creates_a_missing_root(site_endpoints, admin):
     admin.kazoo.delete(paths.EXPORTERS)
     with pytest.raises(NotAllowedError, match="`sluice access --apply`"):
-        connected(place, Role.AGENT).start()
+        connected(site_endpoints, Role.AGENT).start()
     access_lists.apply(admin.kazoo)
     for role in PROCESSES:
-        connected(place, role).start().stop()
+        connected(site_endpoints, role).start().stop()
 
 
-def test_a_controller_leads_with_its_credential_and_does_not_start_without(place, admin, tmp_path):
+def test_a_controller_leads_with_its_credential_and_does_not_start_without(site_endpoints, admin, tmp_path):
     file = tmp_path / "endpoints.json"
-    file.write_text(place.model_dump_json())
+    file.write_text(site_endpoints.model_dump_json())
     words = [sys.executable, "-m", "sluice_ops.controller", "--site", SITE, "--name", "c1"]
     environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path)}
     admin.put(paths.wanted("entry"), TierWanted())
     with (tmp_path / "log").open("w") as log:
         controller = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
     try:
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while admin.read(paths.CONTROLLER_STATUS, ControllerStatus) is None:
-            assert time.monotonic() < until, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.1)
     finally:
         controller.terminate()
         controller.wait(20)
     assert access_lists.find_wrong(admin.kazoo) == []
     assert access_lists.find_unlisted(admin.kazoo) == []
-    kept = place.access.credentials / Role.CONTROLLER
-    password = kept.read_text().strip()
+    credential_file = site_endpoints.access.credentials / Role.CONTROLLER
+    password = credential_file.read_text().strip()
     assert password not in (tmp_path / "log").read_text()
-    kept.unlink()
+    credential_file.unlink()
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{kept} does not exist" in done.stderr
+    assert f"{credential_file} does not exist" in done.stderr
 
 
-def test_only_its_agent_writes_a_hosts_nodes_and_a_namesake_is_refused(place, admin, tmp_path):
+def test_only_its_agent_writes_a_hosts_nodes_and_a_namesake_is_refused(site_endpoints, admin, tmp_path):
     file = tmp_path / "endpoints.json"
-    file.write_text(place.model_dump_json())
+    file.write_text(site_endpoints.model_dump_json())
 
-    def agent(home):
+    def start_agent(home):
         home.mkdir()
         environment = {
             **os.environ,
@@ -353,35 +365,35 @@ def test_only_its_agent_writes_a_hosts_nodes_and_a_namesake_is_refused(place, ad
                 stderr=log,
             )
 
-    def wait(what, process):
-        until = time.monotonic() + 60
-        while not what():
-            assert time.monotonic() < until
+    def wait(condition, process):
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
             time.sleep(0.1)
         process.terminate()
         process.wait(20)
 
-    def end(home):
+    def stop_units(home):
         environment = {**os.environ, "SLUICE_HOME": str(home)}
         words = [sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", "h1"]
         subprocess.run(words, env=environment, check=True, capture_output=True)
 
     first, second = tmp_path / "first", tmp_path / "second"
-    wait(lambda: admin.exists(paths.live("h1")) and admin.exists(paths.observed("h1")), agent(first))
+    wait(lambda: admin.exists(paths.live("h1")) and admin.exists(paths.observed("h1")), start_agent(first))
     own = HostFolder(first, "h1").credential()
     assert admin.read(paths.host("h1"), HostFacts).value.known_as == own.known_as
     assert stat.S_IMODE((first / "hosts" / "h1" / "credential").stat().st_mode) == 0o600
     for path in (paths.host("h1"), paths.observed("h1")):
         acls, _ = admin.kazoo.get_acls(path)
-        assert {each.id.id for each in acls if "WRITE" in each.acl_list} == {own.known_as}
+        assert {acl.id.id for acl in acls if "WRITE" in acl.acl_list} == {own.known_as}
     assert access_lists.find_wrong(admin.kazoo) == []
-    wait(lambda: "`sluice access --forget h1`" in (second / "log").read_text(), agent(second))
+    wait(lambda: "`sluice access --forget h1`" in (second / "log").read_text(), start_agent(second))
     assert own.password not in (first / "log").read_text()
     for home in (first, second):
-        end(home)
+        stop_units(home)
 
 
-def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
+def test_the_command_line_makes_credentials_and_applies_access_lists(site_endpoints, tmp_path):
     def sluice(*words):
         command = [str(Path(sys.executable).with_name("sluice")), "access", *words]
         environment = {
@@ -395,17 +407,17 @@ def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
         )
 
     file = tmp_path / "endpoints.json"
-    file.write_text(place.model_dump_json(exclude={"access"}))
+    file.write_text(site_endpoints.model_dump_json(exclude={"access"}))
     assert "names no roles" in sluice().stderr
     assert sluice("--make").returncode == 0
     assert set(json.loads(file.read_text())["access"]["roles"]) == set(KEPT)
-    with Channel(place.zookeeper) as before:
+    with Channel(site_endpoints.zookeeper) as before:
         before.put(paths.assignment("h1"), Assignment())
-    told = sluice()
+    status = sluice()
     assert (
-        told.returncode,
-        "has a wrong access list" in told.stdout,
-        "`sluice access --apply`" in told.stdout,
+        status.returncode,
+        "has a wrong access list" in status.stdout,
+        "`sluice access --apply`" in status.stdout,
     ) == (1, True, True)
     assert "/assignments/h1" in json.loads(sluice("--json").stdout)["others"]
     assert sluice("--apply").returncode == 0
@@ -414,8 +426,8 @@ def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
     assert "credentials/admin does not exist" in sluice().stderr
 
 
-def test_a_channel_that_is_away_is_told_from_one_that_refuses(place):
-    away = Channel("127.0.0.1:1/x", place.needed(Role.ADMIN))
+def test_a_channel_that_is_away_differs_from_one_that_refuses(site_endpoints):
+    away = Channel("127.0.0.1:1/x", site_endpoints.required_credential(Role.ADMIN))
     with pytest.raises(ChannelAwayError) as error:
         away.put(paths.assignment("h1"), Assignment())
     assert not isinstance(error.value, NotAllowedError)

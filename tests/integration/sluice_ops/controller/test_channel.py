@@ -40,7 +40,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def chroot(request):
-    """Name the tree of a test; a parameter may be a path."""
+    """Return the chroot of a test; a `/` in a parameter is replaced."""
     return request.node.name.replace("/", "-")[-40:]
 
 
@@ -93,9 +93,9 @@ def test_nodes_keep_their_creation_order_when_they_are_rewritten(channel):
 
 def test_fields_of_a_newer_version_are_kept_when_a_node_is_rewritten(channel):
     channel.kazoo.create("/config/wanted/a", b'{"running": true, "colour": "blue"}', makepath=True)
-    found = channel.read("/config/wanted/a", TierWanted).value
-    assert known(found) == TierWanted(running=True)
-    channel.put("/config/wanted/a", found.model_copy(update={"paused": True}))
+    wanted = channel.read("/config/wanted/a", TierWanted).value
+    assert known(wanted) == TierWanted(running=True)
+    channel.put("/config/wanted/a", wanted.model_copy(update={"paused": True}))
     assert json.loads(channel.kazoo.get("/config/wanted/a")[0]) == {
         "running": True,
         "paused": True,
@@ -105,11 +105,11 @@ def test_fields_of_a_newer_version_are_kept_when_a_node_is_rewritten(channel):
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
-NO_WORD = [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS]
+EMPTIED_PATHS = [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS]
 
 
-@pytest.mark.parametrize("path", NO_WORD)
-def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path):
+@pytest.mark.parametrize("path", EMPTIED_PATHS)
+def test_an_empty_node_does_not_count_as_a_missing_node(channel, path):
     controller = Controller(channel, "c1", lambda: RULES)
     term = controller._become_leader(channel.session)
     controller._pass(term)
@@ -119,8 +119,8 @@ def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path)
     for _ in range(2):
         new._pass(term)
     assert path in channel.refused
-    said = channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
-    assert said.sentence.startswith(f"decides nothing: {path} cannot be read; ")
+    status = channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
+    assert status.sentence.startswith(f"decides nothing: {path} cannot be read; ")
     channel.delete(path)
     assert channel.read(path, Layers) is None
     assert path not in channel.refused
@@ -144,7 +144,7 @@ def test_an_unreadable_epoch_is_replaced_and_older_leaders_are_fenced(channel):
         old._resolve_conflict(term, ConflictError())
 
 
-def test_what_is_too_large_for_zookeeper_is_refused_by_name(channel):
+def test_a_node_too_large_for_zookeeper_is_refused_by_name(channel):
     large = TierWanted(by="x" * 1_000_000)
     for send in (
         lambda: channel.put(paths.wanted("a"), large),
@@ -171,14 +171,14 @@ def test_a_status_too_large_for_zookeeper_is_cut_and_the_leader_leads(channel, m
     controller = Controller(channel, "c1", lambda: RULES)
     term = controller._become_leader(channel.session)
     controller._pass(term)
-    found = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-    assert found.value.sentence.startswith(
+    versioned = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    assert versioned.value.sentence.startswith(
         "the status is too long for /controller/status and was cut short: xxx"
     )
-    assert found.value.tiers["t199"] == TierStatus(state=TierState.FAILED, sentence="has failed")
+    assert versioned.value.tiers["t199"] == TierStatus(state=TierState.FAILED, sentence="has failed")
     controller._pass(term)
-    assert channel.read(paths.CONTROLLER_STATUS, ControllerStatus) == found, (
-        "it is not written again and again"
+    assert channel.read(paths.CONTROLLER_STATUS, ControllerStatus) == versioned, (
+        "the same status is not written again"
     )
 
 
@@ -197,11 +197,12 @@ def test_a_write_too_large_is_named_in_the_status_and_the_leader_stays(channel, 
     monkeypatch.setattr(leader, "FAILED_SECONDS", 0.1)
     controller = Controller(channel, "c1", lambda: RULES)
     controller.run()
-    said = channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
-    assert said.sentence.startswith(
-        "decides nothing: controller c1 failed and retries; for the full error: sluice logs controller; error: "
+    status = channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
+    assert status.sentence.startswith(
+        "decides nothing: controller c1 failed and retries; for the full error: "
+        "sluice logs controller; error: "
     )
-    assert "TooLargeError: /config/layers would have 1,000,009 bytes" in said.sentence
+    assert "TooLargeError: /config/layers would have 1,000,009 bytes" in status.sentence
     assert channel.read(paths.EPOCH, EpochRecord).value.epoch == 1
 
 
@@ -210,7 +211,7 @@ def test_a_host_about_to_register_is_readable_and_an_emptied_node_is_not(
 ):
     path = paths.host("h1")
     facts = HostFacts(name="h1", address="127.0.1.1", zone="onprem", cpu=1, memory=1)
-    channel.create(paths.live("h1"), facts, ephemeral=True)  # the host's node is made on the way
+    channel.create(paths.live("h1"), facts, ephemeral=True)  # creates the host's node as a parent
     assert look(Mirror(channel)).unread_hosts == {}
     channel.put(path, facts)
     assert look(Mirror(channel)).hosts["h1"].facts == facts
@@ -219,23 +220,25 @@ def test_a_host_about_to_register_is_readable_and_an_emptied_node_is_not(
 
 
 @pytest.fixture
-def own_ctrl_c():
-    """Handle Ctrl-C as Python does; a Spark session that ran before in this process has a handler of its own."""
+def default_ctrl_c():
+    """Set Python's default handler of Ctrl-C, because a Spark session in this process may have set
+    its own.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("own_ctrl_c")
+@pytest.mark.usefixtures("default_ctrl_c")
 def test_ctrl_c_during_a_request_does_not_count_as_a_channel_that_is_away(channel, monkeypatch):
     send = channel.kazoo._connection._write_sock.send
 
-    def disturbed(woken):
+    def interrupted_send(data):
         signal.raise_signal(signal.SIGINT)
-        return send(woken)
+        return send(data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(channel.kazoo._connection, "_write_sock", SimpleNamespace(send=disturbed))
+        patch.setattr(channel.kazoo._connection, "_write_sock", SimpleNamespace(send=interrupted_send))
         with pytest.raises(KeyboardInterrupt):
             channel.read("/config/wanted/a", TierWanted)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -253,35 +256,35 @@ def test_the_mirror_rereads_changes_and_keeps_the_last_good_value(channel, zooke
             woken.clear()
             other.put(path, TierWanted(paused=paused))
             assert woken.wait(10)
-            until = threading.Event()
+            pause = threading.Event()
             for _ in range(100):
-                found = mirror.read(path, TierWanted, watch=True)
-                if found is not None and found.value.paused is paused:
+                versioned = mirror.read(path, TierWanted, watch=True)
+                if versioned is not None and versioned.value.paused is paused:
                     break
-                until.wait(0.05)
-            assert found.value.paused is paused
+                pause.wait(0.05)
+            assert versioned.value.paused is paused
         assert mirror.children("/config/wanted", watch=True) == ["counts"]
         woken.clear()
         other.kazoo.set(path, b"{broken")
         assert woken.wait(10)
-        until.wait(0.2)
+        pause.wait(0.2)
         assert mirror.read(path, TierWanted, watch=True).value.paused is False
         woken.clear()
         other.delete(path)
         assert woken.wait(10)
-        until.wait(0.2)
+        pause.wait(0.2)
         assert mirror.read(path, TierWanted, watch=True) is None
 
 
-class Nothing:
-    """A process without figures of its own."""
+class NoMetrics:
+    """A process without metrics of its own."""
 
     def collect(self):
         return []
 
 
-def test_where_figures_are_is_announced_again_after_the_session_has_ended(channel, zookeeper):
-    metrics_server.serve(channel, Exporter(role=Role.AGENT, address="127.0.1.1:0", host="h1"), Nothing())
+def test_exporters_are_announced_again_after_the_session_ends(channel, zookeeper):
+    metrics_server.serve(channel, Exporter(role=Role.AGENT, address="127.0.1.1:0", host="h1"), NoMetrics())
     before = _announced(channel, set())
     assert scrape(metrics_server.exporters(channel)[0])["sluice_channel_connected"] == 1
     end_session(channel, zookeeper)
@@ -291,19 +294,19 @@ def test_where_figures_are_is_announced_again_after_the_session_has_ended(channe
 
 
 def end_session(channel, zookeeper):
-    """Have a channel's session end under it."""
+    """End the session of a channel from another client."""
     other = KazooClient(zookeeper, client_id=channel.kazoo.client_id)
     other.start()
-    other.stop()  # it ends the session that both of them have
+    other.stop()  # ends the session, which both clients share
     other.close()
 
 
 def _announced(channel, before):
-    """Wait until what is announced is something, and none of what was."""
-    until = time.monotonic() + 30
+    """Wait until exporters are announced, and none of those in `before`."""
+    deadline = time.monotonic() + 30
     while True:
-        found = set(channel.children(paths.EXPORTERS)) if channel.connected else set()
-        if found and not found & before:
-            return found
-        assert time.monotonic() < until, found
+        announced = set(channel.children(paths.EXPORTERS)) if channel.connected else set()
+        if announced and not announced & before:
+            return announced
+        assert time.monotonic() < deadline, announced
         time.sleep(0.05)

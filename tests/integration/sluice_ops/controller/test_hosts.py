@@ -1,4 +1,4 @@
-"""Real controllers while hosts are lost, clocks jump, and two people want the same."""
+"""Real controllers while hosts are lost, clocks jump, and two people change the same tier."""
 
 import time
 import uuid
@@ -11,15 +11,15 @@ from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.process import metrics_server
-from tests.integration.sluice_ops.controller.test_leaders import leader, opened
+from tests.integration.sluice_ops.controller.test_leaders import leader, open_pipeline
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 @pytest.fixture
 def pipeline(zookeeper, tmp_path):
-    """A controller that leads, and tiers that run."""
-    with opened(f"{zookeeper}/{uuid.uuid4().hex}", tmp_path) as (world, controllers):
+    """A leading controller, and running tiers."""
+    with open_pipeline(f"{zookeeper}/{uuid.uuid4().hex}", tmp_path) as (world, controllers):
         clock = tmp_path / "ahead"
         clock.write_text("0")
         controllers.start("c1", "tests.shifted_clock", clock)
@@ -41,8 +41,8 @@ def test_a_jump_of_the_leaders_clock_expires_nothing_and_blocks_nothing(pipeline
     clock.write_text(str(jump))
     world.until_true(lambda: runbook.ended, 180)
     assert runbook.ok, runbook.results
-    assert abs(status(world).at - time.time() - jump) < 60, "its clock has jumped"
-    for _ in range(3):  # the second and the third wait before they are started again
+    assert abs(status(world).at - time.time() - jump) < 60, "the leader's clock has jumped"
+    for _ in range(3):  # the second and third restart wait first
         number = world.owner("outbound").owner
         world.kill_driver("outbound")
         world.until_true(
@@ -52,21 +52,21 @@ def test_a_jump_of_the_leaders_clock_expires_nothing_and_blocks_nothing(pipeline
             60,
         )
     assert world.owner("outbound").owner <= before + 4, (
-        "it was not started again more often than it died, and moved once"
+        "the tier was restarted once for each death, and moved once"
     )
     clock.write_text("0")
     controllers.start("c2")
     world.until_true(lambda: len(metrics_server.exporters(world.channel)) == 2, 60)
     controllers.end("c1", kill=True)
     world.until_true(lambda: leader(world) == "c2", 60)
-    back = world.begin("r1", kind="return", host=runbook.spec.host)
-    world.until_true(lambda: back.ended, 60)
-    assert back.ok, back.results
+    returning = world.begin("r1", kind="return", host=runbook.spec.host)
+    world.until_true(lambda: returning.ended, 60)
+    assert returning.ok, returning.results
     assert {world.state(name) for name in world.specs} == {State.RUNNING}
     world.check_settled()
 
 
-def test_when_the_target_of_a_hand_over_is_lost_it_goes_elsewhere(pipeline):
+def test_a_handover_that_loses_its_target_goes_to_another_host(pipeline):
     world, *_ = pipeline
     host = world.placement("entry").driver
     runbook = world.begin("d1", kind="drain", host=host)
@@ -80,7 +80,7 @@ def test_when_the_target_of_a_hand_over_is_lost_it_goes_elsewhere(pipeline):
     if runbook.ok:
         assert host not in used
     else:
-        assert world.host_state(host) is HostState.UP, "a drain that failed leaves the host in use"
+        assert world.host_state(host) is HostState.UP, "after a failed drain, the host is in use"
     world.check_settled()
 
 
@@ -103,16 +103,16 @@ def test_nothing_moves_while_two_of_three_hosts_are_lost(pipeline):
     world.until_true(lambda: not status(world).braked and world.all_well(), 120)
 
 
-def test_of_two_people_who_set_numbers_at_once_one_is_told_of_the_other(pipeline):
+def test_the_second_of_two_simultaneous_changes_names_the_first(pipeline):
     world, *_ = pipeline
-    asked = [world.begin(f"s{k}", kind="scale", tier="counts", k=k) for k in (2, 3)]
-    world.until_true(lambda: all(runbook.ended for runbook in asked), 180)
+    runbooks = [world.begin(f"s{k}", kind="scale", tier="counts", k=k) for k in (2, 3)]
+    world.until_true(lambda: all(runbook.ended for runbook in runbooks), 180)
     (done,), (refused,) = (
-        [runbook for runbook in asked if runbook.ok],
-        [runbook for runbook in asked if not runbook.ok],
+        [runbook for runbook in runbooks if runbook.ok],
+        [runbook for runbook in runbooks if not runbook.ok],
     )
     assert (
-        f"change {done.change} (scale counts k={done.spec.k}, by test) holds the maintenance lock since"
+        f"change {done.change} (scale counts k={done.spec.k}, by test) has held the maintenance lock since"
         in refused.results[Step.PREFLIGHT].sentence
     )
     assert len(world.placement("counts").slots) == done.spec.k

@@ -1,4 +1,7 @@
-"""Controllers as processes on a real ZooKeeper: elected, killed, followed; agents and drivers are simulated over the same channel."""
+"""Controller processes on a real ZooKeeper: elected, killed and replaced.
+
+Agents and drivers are simulated over the same channel.
+"""
 
 import json
 import os
@@ -30,9 +33,12 @@ from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(400)
 
-TAKES_OVER_SECONDS = SESSION_SECONDS + 2.0 + 4.0
-"""So long at most after the leader was killed another one has gone on: `sluice simulate` holds it to two seconds, here the simulated hosts
-take their part of the processors."""
+TAKEOVER_SECONDS = SESSION_SECONDS + 2.0 + 4.0
+"""The longest time from a leader's death until another leads.
+
+`sluice simulate` limits the takeover to two seconds; here the simulated hosts use some of the
+processors.
+"""
 
 
 class Controllers:
@@ -43,14 +49,16 @@ class Controllers:
         self.site = folder / "site.yaml"
         self.site.write_text((Path(__file__).parents[4] / "site.yaml").read_text())
 
-    def start(self, name, *under):
-        """Start one; `under` a module of the tests that changes something, with what it is told."""
+    def start(self, name, *wrapper):
+        """Start a controller; `wrapper` is a test module that changes its behaviour, with
+        arguments.
+        """
         with (self.folder / f"{name}.log").open("a") as log:
             self.running[name] = subprocess.Popen(
                 [
                     sys.executable,
                     "-m",
-                    *under,
+                    *wrapper,
                     "sluice_ops.controller",
                     "--site",
                     self.site,
@@ -75,13 +83,13 @@ class Controllers:
 
 @pytest.fixture
 def pipeline(zookeeper, tmp_path, request):
-    """A channel of the test's own, and controllers on it."""
-    with opened(f"{zookeeper}/{chroot(request)}", tmp_path) as made:
-        yield made
+    """A channel for the test, and controllers on it."""
+    with open_pipeline(f"{zookeeper}/{chroot(request)}", tmp_path) as world_and_controllers:
+        yield world_and_controllers
 
 
 @contextmanager
-def opened(address, tmp_path):
+def open_pipeline(address, tmp_path):
     controllers = Controllers(address, tmp_path)
     with Channel(address) as channel:
         world = LiveWorld(channel=channel)
@@ -95,8 +103,8 @@ def opened(address, tmp_path):
 
 
 def leader(world):
-    found = world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-    return None if found is None else found.value.leader
+    status = world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    return None if status is None else status.value.leader
 
 
 def test_the_standby_finishes_a_drain_when_the_leader_is_killed(pipeline):
@@ -110,7 +118,7 @@ def test_the_standby_finishes_a_drain_when_the_leader_is_killed(pipeline):
     runbook = world.begin("d1", kind="drain", host=drained)
     world.until_true(lambda: world.next_driver("entry") is not None, 90)
     controllers.end("c1", kill=True)
-    world.until_true(lambda: leader(world) == "c2", TAKES_OVER_SECONDS)
+    world.until_true(lambda: leader(world) == "c2", TAKEOVER_SECONDS)
     world.until_true(lambda: runbook.ended, 180)
     assert runbook.ok, runbook.results
     assert world.host_state(drained) is HostState.DRAINED
@@ -128,26 +136,30 @@ def test_exactly_one_of_three_controllers_leads_after_each_of_two_kills(pipeline
         world.until_true(lambda count=count: len(world.channel.children(paths.LEADER)) == count, 60)
     world.want()
     world.until_true(world.all_well, 120)
-    for left in (3, 2, 1):
-        world.until_true(lambda left=left: len(metrics_server.exporters(world.channel)) == left, 60)
-        leads = [
-            each.controller
-            for each in metrics_server.exporters(world.channel)
-            if scrape(each)["sluice_controller_leader"]
+    for remaining in (3, 2, 1):
+        world.until_true(
+            lambda remaining=remaining: len(metrics_server.exporters(world.channel)) == remaining, 60
+        )
+        leading = [
+            exporter.controller
+            for exporter in metrics_server.exporters(world.channel)
+            if scrape(exporter)["sluice_controller_leader"]
         ]
-        assert leads == [leader(world)]
+        assert leading == [leader(world)]
         world.kill_driver("counts")
-        world.until_true(lambda left=left: world.owner("counts").owner == 5 - left and world.all_well(), 60)
-        assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == 4 - left
-        if left > 1:
-            controllers.end(*leads, kill=True)
-            world.until_true(lambda dead=leads[0]: leader(world) != dead, TAKES_OVER_SECONDS)
+        world.until_true(
+            lambda remaining=remaining: world.owner("counts").owner == 5 - remaining and world.all_well(), 60
+        )
+        assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == 4 - remaining
+        if remaining > 1:
+            controllers.end(*leading, kill=True)
+            world.until_true(lambda dead=leading[0]: leader(world) != dead, TAKEOVER_SECONDS)
     world.check_settled()
 
 
 @contextmanager
-def led_from_here(world, controllers, own):
-    """Have a controller on this connection lead, in this process, and the pipeline run."""
+def led_in_process(world, controllers, own):
+    """Run the pipeline with a leader on this connection, in this process."""
     c1 = Controller(own, "c1", lambda: SiteWatcher(controllers.site).rules)
     thread = threading.Thread(target=c1.run)
     thread.start()
@@ -160,8 +172,8 @@ def led_from_here(world, controllers, own):
         thread.join(30)
 
 
-class Deaf(Channel):
-    """One that may come not to hear of any change: only its connection tells it something."""
+class DeafChannel(Channel):
+    """A channel whose watches can be switched off; connection events still arrive."""
 
     deaf = False
 
@@ -170,25 +182,23 @@ class Deaf(Channel):
             super()._wake(event)
 
 
-def test_what_no_watch_has_told_is_seen_all_the_same_within_the_period(pipeline):
+def test_a_change_without_a_watch_event_is_seen_within_the_period(pipeline):
     world, controllers = pipeline
-    with Deaf(controllers.address) as own, led_from_here(world, controllers, own):
+    with DeafChannel(controllers.address) as own, led_in_process(world, controllers, own):
         for _ in range(30):
             world.tick()
         own.deaf = True
         for _ in range(5):
             world.tick()
         world.kill_driver("counts")
-        made = paths.incarnations("counts")
+        incarnations = paths.incarnations("counts")
         began = time.monotonic()
-        world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 5)
-        sys.stdout.write(
-            f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n"
-        )
+        world.until_true(lambda: len(world.channel.children(incarnations)) == 2, PERIOD_SECONDS + 5)
+        sys.stdout.write(f"a death without a watch event was seen after {time.monotonic() - began:.1f} s\n")
         world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 90)
 
 
-def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline):
+def test_a_damaged_node_of_one_tier_does_not_affect_other_tiers(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.want()
@@ -252,24 +262,22 @@ def test_prometheus_finds_each_controller_and_only_the_leader_shows_state(pipeli
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
     controllers.start("c2")
     world.until_true(lambda: len(metrics_server.exporters(world.channel)) == 2, 60)
-    leads, stands_by = metrics_server.exporters(world.channel)
-    assert (leads.controller, stands_by.controller) == ("c1", "c2")
-    world.until_true(lambda: scrape(leads, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
+    leading, standby = metrics_server.exporters(world.channel)
+    assert (leading.controller, standby.controller) == ("c1", "c2")
+    world.until_true(lambda: scrape(leading, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
     world.until_true(
-        lambda: (seen := scrape(leads))["sluice_units_running"] == seen["sluice_units_wanted"] > 0, 60
+        lambda: (seen := scrape(leading))["sluice_units_running"] == seen["sluice_units_wanted"] > 0, 60
     )
-    seen = scrape(leads)
-    assert (seen["sluice_controller_leader"], seen["sluice_channel_connected"]) == (1, 1)
-    assert seen["sluice_controller_epoch"] == world.channel.read(paths.EPOCH, EpochRecord).value.epoch
-    assert seen["sluice_host_state"] == len(world.agents)
-    assert scrape(leads, phase="decide")["sluice_controller_pass_seconds_count"] > 0
-    assert scrape(stands_by)["sluice_controller_leader"] == 0
-    assert "sluice_tier_state" not in scrape(stands_by)
+    metrics = scrape(leading)
+    assert (metrics["sluice_controller_leader"], metrics["sluice_channel_connected"]) == (1, 1)
+    assert metrics["sluice_controller_epoch"] == world.channel.read(paths.EPOCH, EpochRecord).value.epoch
+    assert metrics["sluice_host_state"] == len(world.agents)
+    assert scrape(leading, phase="decide")["sluice_controller_pass_seconds_count"] > 0
+    assert scrape(standby)["sluice_controller_leader"] == 0
+    assert "sluice_tier_state" not in scrape(standby)
     controllers.end("c1", kill=True)
-    world.until_true(lambda: metrics_server.exporters(world.channel) == [stands_by], 60)
-    world.until_true(
-        lambda: scrape(stands_by, tier="entry", state="running").get("sluice_tier_state") == 1, 60
-    )
+    world.until_true(lambda: metrics_server.exporters(world.channel) == [standby], 60)
+    world.until_true(lambda: scrape(standby, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
 
 
 def test_a_changed_site_file_is_drift_and_repair_applies_it(pipeline):
@@ -278,23 +286,25 @@ def test_a_changed_site_file_is_drift_and_repair_applies_it(pipeline):
     world.want()
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
     before = {name: world.placement(name) for name in world.specs}
-    apart = (
+    rules = (
         "separate: [[entry, enrich]]\nlocality: {outbound: h3}\ndedicated: {h3: [outbound, counts, entry]}\n"
     )
-    controllers.site.write_text(controllers.site.read_text() + apart)
+    controllers.site.write_text(controllers.site.read_text() + rules)
     for _ in range(40):
         world.tick()
-    seen = json.loads(sluice(controllers, "drift", "--json"))
-    assert "outbound" in {line["tier"] for line in seen["drift"]} | {
-        note.split()[0] for note in seen["notes"]
+    drift = json.loads(sluice(controllers, "drift", "--json"))
+    assert "outbound" in {line["tier"] for line in drift["drift"]} | {
+        note.split()[0] for note in drift["notes"]
     }
-    assert {name: world.placement(name) for name in world.specs} == before, "a rule moves nothing by itself"
+    assert {name: world.placement(name) for name in world.specs} == before, (
+        "a changed rule alone moves nothing"
+    )
     repair = world.begin("r1", kind="repair")
     world.until_true(lambda: repair.ended, 180)
     assert repair.ok, repair.results
     assert world.placement("outbound").hosts == {"h3"}
-    again = world.begin("r2", kind="repair")
-    world.until_true(lambda: again.ended, 180)
+    second_repair = world.begin("r2", kind="repair")
+    world.until_true(lambda: second_repair.ended, 180)
     sluice(controllers, "drift")
     assert not world.placement("entry").hosts & world.placement("enrich").hosts
     world.check_settled()
@@ -334,24 +344,24 @@ def test_a_new_leader_knows_earlier_deaths_on_a_host_and_quarantines_it(pipeline
     record = world.channel.read(paths.host_record(name), HostRecord).value
     assert f"{name} is in quarantine until" in sluice(controllers, "hosts")
     assert f"died there {3 * len(slots[name])} times" in record.reason
-    back = world.begin("r1", kind="return", host=name)
-    world.until_true(lambda: back.ended, 60)
+    returning = world.begin("r1", kind="return", host=name)
+    world.until_true(lambda: returning.ended, 60)
     assert world.host_state(name) is HostState.UP
 
 
 def sluice(controllers, *words):
-    """Run the command line against these controllers; return what it prints."""
+    """Run `sluice WORDS` against these controllers; return its output."""
     away = "127.0.0.1:1"
     airflow = {"url": f"http://{away}", "user": "admin", "password": "x"}
     home = str(controllers.folder)
-    known = {
+    addresses = {
         "kafka": away,
         "zookeeper": controllers.address,
         "postgres": f"postgresql://x@{away}/x",
         "airflow": airflow,
         "spark": f"spark://{away}",
     }
-    (controllers.folder / "endpoints.json").write_text(json.dumps({**known, "home": home}))
+    (controllers.folder / "endpoints.json").write_text(json.dumps({**addresses, "home": home}))
     env = {**os.environ, "SLUICE_HOME": home, "SLUICE_SITE": str(controllers.site)}
     env.pop("SLUICE_ENDPOINTS", None)
     code = "import sys; from sluice_ops.main import app; app(sys.argv[1:])"
@@ -364,8 +374,8 @@ def sluice(controllers, *words):
 
 
 def deaths(world, name):
-    found = world.channel.read(paths.host_record(name), HostRecord)
-    return () if found is None else found.value.deaths
+    versioned = world.channel.read(paths.host_record(name), HostRecord)
+    return () if versioned is None else versioned.value.deaths
 
 
 def test_a_deposed_leader_can_write_no_more(pipeline):
@@ -373,7 +383,7 @@ def test_a_deposed_leader_can_write_no_more(pipeline):
     controllers.start("c1")
     world.until_true(lambda: leader(world) == "c1", 120)
     before = world.channel.read(paths.EPOCH, EpochRecord)
-    assert controllers.end("c1", kill=False) == 0, "SIGTERM ends it after its pass"
+    assert controllers.end("c1", kill=False) == 0, "at SIGTERM, the leader ends after its pass"
     controllers.start("c2")
     world.until_true(lambda: leader(world) == "c2", 120)
     with pytest.raises(ConflictError):
@@ -381,7 +391,7 @@ def test_a_deposed_leader_can_write_no_more(pipeline):
     assert not world.channel.exists(paths.LAYERS)
 
 
-def test_a_hand_over_is_flipped_soon_after_the_report(pipeline):
+def test_a_handover_is_switched_soon_after_the_report(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.want()
@@ -393,15 +403,16 @@ def test_a_hand_over_is_flipped_soon_after_the_report(pipeline):
     assert runbook.ok, runbook.results
     report = world.channel.read(paths.report("counts", 2), IncarnationReport).value
     assert report.caught_up
-    ran = next(at for state, at in report.history if state is State.RUNNING)
-    flipped = world.channel.kazoo.get(paths.owner("counts"))[1].mtime / 1000
+    running_since = next(at for state, at in report.history if state is State.RUNNING)
+    switched = world.channel.kazoo.get(paths.owner("counts"))[1].mtime / 1000
     sys.stdout.write(
-        f"flipped {(flipped - ran) * 1000:.0f} ms after it began to run; it said a tick later that it has caught up\n"
+        f"switched {(switched - running_since) * 1000:.0f} ms after incarnation 2 ran; "
+        "its report of having caught up came a tick later\n"
     )
-    assert 0 <= flipped - ran < STEP_SECONDS + 0.5
+    assert 0 <= switched - running_since < STEP_SECONDS + 0.5
 
 
-def test_a_leader_that_was_frozen_finds_another_one_leading_and_stands_by(pipeline):
+def test_a_frozen_leader_finds_another_leader_and_stands_by(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.until_true(lambda: leader(world) == "c1", 120)
@@ -430,9 +441,9 @@ def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     since = time.monotonic()
     world.want()
     world.until_true(lambda: leader(world) == "c2", 120)
-    took = time.monotonic() - since
-    sys.stdout.write(f"another one leads {took:.1f} s after the leader's loop hung\n")
-    assert took < TAKES_OVER_SECONDS + 2
+    seconds = time.monotonic() - since
+    sys.stdout.write(f"another controller leads {seconds:.1f} s after the leader's loop hung\n")
+    assert seconds < TAKEOVER_SECONDS + 2
     world.until_true(lambda: controllers.running["c1"].poll() == HUNG, 20)
     assert (
         ": the working loop of the controller has made no progress"
@@ -450,10 +461,11 @@ def test_writes_of_a_leader_that_was_frozen_before_them_are_refused(pipeline):
     controllers.start("c2")
     world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
     world.begin("k1", kind="cordon", host="h3").step()
-    stands = Path(f"/proc/{controllers.running['c1'].pid}/stat")
-    world.until_true(lambda: stands.read_text().rpartition(")")[2].split()[0] == "T", 60)
+    process_state = Path(f"/proc/{controllers.running['c1'].pid}/stat")
+    world.until_true(lambda: process_state.read_text().rpartition(")")[2].split()[0] == "T", 60)
     world.runbooks.clear()
-    for name in world.channel.children("/operations"):  # so that nobody else does what it was about to do
+    # so that no other controller carries out the operations
+    for name in world.channel.children("/operations"):
         world.channel.delete(paths.operation(name))
     world.until_true(lambda: leader(world) == "c2", 120)
     controllers.running["c1"].send_signal(signal.SIGCONT)
@@ -462,14 +474,14 @@ def test_writes_of_a_leader_that_was_frozen_before_them_are_refused(pipeline):
     )
     assert not world.channel.exists(paths.change("k1"))
     assert not world.channel.exists(paths.LOCK)
-    assert world.channel.children("/operations") == [], "not even what its writes are below"
+    assert world.channel.children("/operations") == [], "not even a parent of its writes exists"
     assert (leader(world), world.channel.read(paths.EPOCH, EpochRecord).value.epoch) == ("c2", first + 1)
 
 
 @pytest.mark.parametrize("standby", [False, True])
 def test_a_drain_is_carried_out_once_when_the_leaders_session_expires(pipeline, zookeeper, standby):
     world, controllers = pipeline
-    with Channel(controllers.address) as own, led_from_here(world, controllers, own):
+    with Channel(controllers.address) as own, led_in_process(world, controllers, own):
         if standby:
             controllers.start("c2")
             world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
@@ -484,15 +496,15 @@ def test_a_drain_is_carried_out_once_when_the_leaders_session_expires(pipeline, 
         assert own.session != session
     assert world.host_state(drained) is HostState.DRAINED
     assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == first + 1
-    made = {name: world.channel.children(paths.incarnations(name)) for name in world.specs}
-    assert made == {name: ["1", "2"] if name in moved else ["1"] for name in world.specs}, (
-        "each was moved once"
+    incarnations = {name: world.channel.children(paths.incarnations(name)) for name in world.specs}
+    assert incarnations == {name: ["1", "2"] if name in moved else ["1"] for name in world.specs}, (
+        "each tier was moved once"
     )
     world.until_true(world.all_well, 60)
     world.check_settled()
 
 
-def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline, zookeeper_process):
+def test_nothing_moves_while_zookeeper_is_away(pipeline, zookeeper_process):
     world, controllers = pipeline
     controllers.start("c1")
     world.want()
@@ -500,10 +512,10 @@ def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline
     zookeeper_process.send_signal(signal.SIGSTOP)
     try:
         time.sleep(15)
-    finally:  # a ZooKeeper that stands still could not be ended either
+    finally:  # a frozen ZooKeeper could not be stopped either
         zookeeper_process.send_signal(signal.SIGCONT)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         try:
             for agent in world.agents.values():
                 agent.register()
@@ -513,7 +525,7 @@ def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline
     for _ in range(50):
         world.tick()
     assert {name: world.owner(name).owner for name in world.specs} == dict.fromkeys(world.specs, 1), (
-        "nothing was moved for it"
+        "nothing was moved because of the outage"
     )
     runbook = world.begin("m1", kind="migrate", tier="enrich", to="label:fast")
     world.until_true(lambda: runbook.ended, 120)

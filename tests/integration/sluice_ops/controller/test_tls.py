@@ -1,4 +1,7 @@
-"""ZooKeeper over TLS, with certificates of the test's own authority: who has none of its own, or trusts another one, gets nowhere."""
+"""ZooKeeper over TLS with a test's own authority.
+
+A client without a certificate, or with another authority, is refused.
+"""
 
 import gc
 import subprocess
@@ -34,8 +37,8 @@ ssl.hostnameVerification=false
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A ZooKeeper that takes TLS only, and endpoints that know how."""
+def site_endpoints(tmp_path):
+    """Endpoints of a ZooKeeper server that accepts only TLS."""
     authority, (port,) = Authority(tmp_path, "ca"), free_ports(1)
     authority.sign("server")
     certificate, key = authority.sign("client")
@@ -68,29 +71,31 @@ def place(tmp_path):
     server.wait(10)
 
 
-def started(place, seconds=150):
-    until = time.monotonic() + seconds
+def connected_channel(site_endpoints, seconds=150):
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            return Channel(place.zookeeper, place.needed(Role.ADMIN)).start(seconds=5)
+            return Channel(site_endpoints.zookeeper, site_endpoints.required_credential(Role.ADMIN)).start(seconds=5)
         except ChannelAwayError:
-            assert time.monotonic() < until, (place.home / "log").read_text()[-3000:]
+            assert time.monotonic() < deadline, (site_endpoints.home / "log").read_text()[-3000:]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-def test_over_tls_roles_work_as_in_the_clear_and_nobody_else_is_served(place, tmp_path):
-    channel = started(place)
+def test_roles_work_over_tls_and_other_clients_are_refused(site_endpoints, tmp_path):
+    channel = connected_channel(site_endpoints)
     channel.put(paths.wanted("entry"), TierWanted(running=True))
     assert channel.read(paths.wanted("entry"), TierWanted).value.running
     channel.stop()
     stranger = Authority(tmp_path, "stranger")
-    tls = place.access.tls
+    tls = site_endpoints.access.tls
     for wrong in (
         tls.model_copy(update={"ca": str(stranger.file)}),
         tls.model_copy(update={"certificate": None, "key": None}),
         None,
     ):
-        other = place.model_copy(update={"access": place.access.model_copy(update={"tls": wrong})})
+        other = site_endpoints.model_copy(
+            update={"access": site_endpoints.access.model_copy(update={"tls": wrong})}
+        )
         with pytest.raises(ChannelAwayError, match="does not answer"):
-            Channel(other.zookeeper, other.needed(Role.ADMIN)).start(seconds=2)
-    gc.collect()  # kazoo leaves sockets behind on which TLS was refused
+            Channel(other.zookeeper, other.required_credential(Role.ADMIN)).start(seconds=2)
+    gc.collect()  # kazoo leaves sockets of refused TLS connections open

@@ -1,4 +1,7 @@
-"""PostgreSQL's roles on a real server: an earlier database is handed over, and each role can do its own work and no more."""
+"""PostgreSQL's roles on a real server.
+
+An earlier database is handed over, and each role can do only its own work.
+"""
 
 import os
 import subprocess
@@ -42,20 +45,22 @@ NEWEST = Latest("newest", {"who": "text", "n": "bigint"}, key=("who",))
 
 @dataclass
 class Server:
-    """PostgreSQL alone, with tables of Sluice's and of Airflow's that its superuser has made, as before there were roles."""
+    """PostgreSQL alone, with tables of Sluice and Airflow that belong to the superuser, as before
+    there were roles.
+    """
 
     where: Layout
 
     @property
-    def found(self) -> Endpoints:
+    def endpoints(self) -> Endpoints:
         return Endpoints.model_validate_json(self.where.endpoints.read_text())
 
     def run(self, *words: str) -> None:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+        other_variables = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
         base = str(self.where.ports.zookeeper - 1)
         subprocess.run(
             [sys.executable, "-m", "sluice_ops.local.parts", *words],
-            env=kept | {"SLUICE_HOME": str(self.where.home), "SLUICE_PORT_BASE": base},
+            env=other_variables | {"SLUICE_HOME": str(self.where.home), "SLUICE_PORT_BASE": base},
             cwd=CHECKOUT, check=True, timeout=120,
         )  # fmt: skip
 
@@ -66,36 +71,38 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("roles") / "home"
-    made = Server(Layout(home=home, ports=Ports.above(free_base()), site=CHECKOUT / "site.yaml"))
+    postgres = Server(Layout(home=home, ports=Ports.above(free_base()), site=CHECKOUT / "site.yaml"))
     try:
-        made.start()
-        before = made.found.postgres
-        assert before.startswith("postgresql://sluice:"), "parts that are started alone have no roles"
+        postgres.start()
+        before = postgres.endpoints.postgres
+        assert before.startswith("postgresql://sluice:"), "a PostgreSQL that is started alone has no roles"
         tables.create(before, declarations.load(PIPELINE))
         with psycopg.connect(before, autocommit=True) as link:
             for statement in NEWEST.statements():
                 link.execute(statement)
             link.execute(
-                "INSERT INTO ledger VALUES ('counts', 1, 0, '{}', '{}', 1, 1, 0, 0, 0, now() - interval '99 days')"
+                "INSERT INTO ledger VALUES ('counts', 1, 0, '{}', '{}', 1, 1, 0, 0, 0, now() - interval "
+                "'99 days')"
             )
-        with psycopg.connect(superuser(made.where, "airflow"), autocommit=True) as link:
+        with psycopg.connect(superuser(postgres.where, "airflow"), autocommit=True) as link:
             link.execute("CREATE TYPE colour AS ENUM ('red')")
             link.execute(
-                "CREATE TABLE dag (id serial PRIMARY KEY, colour colour); CREATE VIEW dags AS SELECT * FROM dag"
+                "CREATE TABLE dag (id serial PRIMARY KEY, colour colour); "
+                "CREATE VIEW dags AS SELECT * FROM dag"
             )
-        database_roles.make_passwords(made.where.postgres_users)
-        made.start()  # as `make up` does over one of before
-        tables.create(made.found.postgres_as(Role.PUBLISHER), declarations.load(PIPELINE), {"newest"})
-        yield made
+        database_roles.make_passwords(postgres.where.postgres_users)
+        postgres.start()  # as `make up` does with an earlier database
+        tables.create(postgres.endpoints.postgres_as(Role.PUBLISHER), declarations.load(PIPELINE), {"newest"})
+        yield postgres
     finally:
-        made.run("down")
+        postgres.run("down")
 
 
 @pytest.fixture
 def where(server: Server, monkeypatch: pytest.MonkeyPatch) -> Endpoints:
-    """Return the endpoints as a process of Sluice reads them."""
+    """Return the endpoints, as a process of Sluice reads them."""
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(server.where.endpoints))
-    return server.found
+    return server.endpoints
 
 
 def rows(first: int, last: int) -> tuple[list[str], list[str]]:
@@ -104,16 +111,19 @@ def rows(first: int, last: int) -> tuple[list[str], list[str]]:
 
 def test_no_role_is_a_superuser_and_no_address_holds_a_password(server: Server, where: Endpoints) -> None:
     with psycopg.connect(superuser(server.where, "sluice")) as link:
-        known = link.execute(
+        superusers = link.execute(
             "SELECT rolname FROM pg_roles WHERE rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication"
         ).fetchall()
-        assert known == [("sluice",)], "whom no process works as"
+        assert superusers == [("sluice",)], "no process works as this role"
         owners = link.execute(
             "SELECT datname, datdba::regrole::text FROM pg_database WHERE datname IN ('sluice', 'airflow')"
         ).fetchall()
         assert dict(owners) == {"sluice": "sluice_publisher", "airflow": "airflow"}
-        strange = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relowner::regrole::text <> 'sluice_publisher'"
-        assert link.execute(strange).fetchall() == []
+        wrong_owners = (
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND "
+            "relowner::regrole::text <> 'sluice_publisher'"
+        )
+        assert link.execute(wrong_owners).fetchall() == []
     written = server.where.endpoints.read_text()
     for name in (*(role for role in Role if (server.where.postgres_users / role).exists()), "airflow"):
         assert database_roles.password(server.where.postgres_users, name) not in written
@@ -135,7 +145,10 @@ def test_no_role_is_a_superuser_and_no_address_holds_a_password(server: Server, 
         "ALTER TABLE ledger ADD COLUMN mine text",
         "CREATE TABLE mine ()",
         "CREATE TEMP TABLE mine ()",
-        "CREATE OR REPLACE FUNCTION campaign_counts_added_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+        (
+            "CREATE OR REPLACE FUNCTION campaign_counts_added_up() RETURNS trigger "
+            "LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$"
+        ),
         "COPY ledger TO PROGRAM 'cat'",
         "COPY ledger FROM PROGRAM 'id'",
         "COPY ledger FROM '/etc/passwd'",
@@ -147,7 +160,7 @@ def test_no_role_is_a_superuser_and_no_address_holds_a_password(server: Server, 
         "ALTER ROLE sluice_driver SUPERUSER",
     ],
 )
-def test_what_a_driver_has_no_business_with_is_refused(where: Endpoints, statement: str) -> None:
+def test_a_driver_is_refused_what_it_does_not_need(where: Endpoints, statement: str) -> None:
     with (
         psycopg.connect(where.postgres_as(Role.DRIVER)) as link,
         pytest.raises(psycopg.errors.InsufficientPrivilege),
@@ -163,14 +176,15 @@ def test_a_driver_reads_no_other_database(where: Endpoints, database: str) -> No
 
 def test_airflow_has_its_own_database_and_no_other(server: Server) -> None:
     password = database_roles.password(server.where.postgres_users, "airflow")
-    its = make_conninfo(superuser(server.where, "airflow"), user="airflow", password=password)
-    with psycopg.connect(its) as link:  # what its migrations do
+    airflow_address = make_conninfo(superuser(server.where, "airflow"), user="airflow", password=password)
+    with psycopg.connect(airflow_address) as link:  # as Airflow's migrations do
         link.execute(
-            "INSERT INTO dag (colour) VALUES ('red'); ALTER TABLE dag ADD COLUMN name text; ALTER TYPE colour ADD VALUE 'blue'"
+            "INSERT INTO dag (colour) VALUES ('red'); ALTER TABLE dag ADD COLUMN name text; "
+            "ALTER TYPE colour ADD VALUE 'blue'"
         )
         link.execute("CREATE TABLE run (id serial PRIMARY KEY); DROP VIEW dags")
     with pytest.raises(psycopg.OperationalError, match='permission denied for database "sluice"'):
-        psycopg.connect(make_conninfo(its, dbname="sluice"))
+        psycopg.connect(make_conninfo(airflow_address, dbname="sluice"))
 
 
 def test_drivers_do_all_their_work_as_their_own_role(where: Endpoints, tmp_path: Path) -> None:
@@ -198,7 +212,7 @@ def test_drivers_do_all_their_work_as_their_own_role(where: Endpoints, tmp_path:
         ledger.write(Batch({"in/0": 0}, {"in/0": 2}), Rows(added, *names), epoch=1)
         ledger.write(Batch({"in/0": 2}, {"in/0": 4}), Rows(added, *rows(2, 4)), epoch=2)
         assert ledger.marks == 1
-    newest = {"who": ["a", "b"], "n": [1, Unfit("it is none")]}
+    newest = {"who": ["a", "b"], "n": [1, Unfit("not a number")]}
     with closing(Ledger(address, "newest", 1, NEWEST)) as ledger:
         ledger.write(Batch({"in/0": 0}, {"in/0": 2}), Rows(newest, *names), epoch=1, absorbed=Absorbed(2))
         ledger.write(Batch({"in/0": 2}, {"in/0": 4}), Rows(newest, *names), epoch=1, absorbed=Absorbed(2))
@@ -210,7 +224,7 @@ def test_drivers_do_all_their_work_as_their_own_role(where: Endpoints, tmp_path:
             link.execute(UPSERT, ("counts", 1, 0.0, 1.0, 1.0, 0, None, "{}", "{}"))
 
 
-def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
+def test_the_audit_and_the_operator_can_do_their_work(where: Endpoints) -> None:
     with closing(Book(where.postgres_as(Role.AUDIT))) as book:
         for _ in range(2):
             book.save("counts", Page({"in/0": Line(1)}, {"ledger": 0}), [Missing("in/0:1", 1, "one is lost")])
@@ -219,7 +233,8 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
         book.open().execute(fold.FOLD, {"tier": "counts", "day": "2020-01-01", "batch": 0})
         book.open().execute(_ADD, ("operator", "e-1", time.time(), "me", None, "x", None, "done", ""))
         book.open().execute(
-            "SELECT FROM delivered, campaign_counts, intents, replays, added_up, tier_progress, campaign_daily"
+            "SELECT FROM delivered, campaign_counts, intents, replays, added_up, tier_progress, "
+            "campaign_daily"
         )
         assert book.drop_undeclared(["counts"]) == []
         assert retention.delete_expired(book.open()) == 0

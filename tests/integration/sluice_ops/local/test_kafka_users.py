@@ -1,4 +1,6 @@
-"""The embedded Kafka comes to users: one that was started without keeps its records, and one that runs is left as it is."""
+"""The embedded Kafka gets users: a broker that was started without users keeps its records, and a
+running one is unchanged.
+"""
 
 import os
 import subprocess
@@ -30,58 +32,64 @@ HITS = declarations.load("hits")
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Iterator[Layout]:
-    found = Layout(home=tmp_path / "home", ports=Ports.above(free_base()), site=CHECKOUT / "site.yaml")
-    yield found
-    parts(found, "down")
+def layout(tmp_path: Path) -> Iterator[Layout]:
+    new_layout = Layout(home=tmp_path / "home", ports=Ports.above(free_base()), site=CHECKOUT / "site.yaml")
+    yield new_layout
+    parts(new_layout, "down")
 
 
-def parts(where: Layout, *words: str) -> None:
-    """Start parts alone, which ask for no user, or stop what runs."""
-    env = {**os.environ, "SLUICE_HOME": str(where.home), "SLUICE_PORT_BASE": str(where.ports.zookeeper - 1)}
+def parts(layout: Layout, *words: str) -> None:
+    """Start parts without users, or stop them."""
+    env = {**os.environ, "SLUICE_HOME": str(layout.home), "SLUICE_PORT_BASE": str(layout.ports.zookeeper - 1)}
     subprocess.run(
         [sys.executable, "-m", "sluice_ops.local.parts", *words], env=env, cwd=CHECKOUT, check=True
     )
 
 
-def up_with_users(where: Layout) -> str:
-    """Do of `sluice up` what is Kafka's; return what became of it."""
-    supervisor = Supervisor(where)
-    users = kafka.asks_for_users(where, supervisor.states(), otherwise=True)
-    endpoints_file.write(where, "hits", users=users, roles=False)
-    service = kafka.service(where, users=users)
+def up_with_users(layout: Layout) -> str:
+    """Start Kafka as `sluice up` does; return the state that `up` reports for it."""
+    supervisor = Supervisor(layout)
+    users = kafka.asks_for_users(layout, supervisor.states(), otherwise=True)
+    endpoints_file.write(layout, "hits", users=users, roles=False)
+    service = kafka.service(layout, users=users)
     supervisor.launch([service])
-    timings = run([fetch_step(where), *steps_of(where, supervisor, [service])], print)
-    return next(each.said for each in timings if each.name == "kafka")
+    timings = run([fetch_step(layout), *steps_of(layout, supervisor, [service])], print)
+    return next(timing.said for timing in timings if timing.name == "kafka")
 
 
-def known(where: Layout) -> Endpoints:
-    return Endpoints.model_validate_json(where.endpoints.read_text())
+def written_endpoints(layout: Layout) -> Endpoints:
+    return Endpoints.model_validate_json(layout.endpoints.read_text())
 
 
-def test_a_broker_from_an_older_version_keeps_records_and_gains_users(where: Layout) -> None:
-    parts(where, "up", "--only", "kafka")
-    plain = known(where).kafka
+def test_a_broker_from_an_older_version_keeps_records_and_gains_users(layout: Layout) -> None:
+    parts(layout, "up", "--only", "kafka")
+    plain = written_endpoints(layout).kafka
     topics.create(plain, HITS, 2, ONE_COPY)
     assert produce_error(brokers(plain).client, b"x") == ""
 
-    assert up_with_users(where) == "already running"
-    assert known(where).kafka == plain, "who speaks to it goes on"
+    assert up_with_users(layout) == "already running"
+    assert written_endpoints(layout).kafka == plain, "running clients can continue"
     assert produce_error(brokers(plain).client, b"x") == ""
-    parts(where, "down")
+    parts(layout, "down")
 
-    assert up_with_users(where) == "started"
-    mine = {user: known(where).kafka_as(user) for user in User}
+    assert up_with_users(layout) == "started"
+    addresses = {user: written_endpoints(layout).kafka_as(user) for user in User}
     assert produce_error(brokers(plain).client, b"x") == "_MSG_TIMED_OUT"
-    assert produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == "TOPIC_AUTHORIZATION_FAILED"
-    assert topics.create(mine[User.PUBLISHER], HITS, 2, ONE_COPY) == []
-    assert grants.grant(mine[User.PUBLISHER], HITS) == grants.DONE
-    until("the lists hold", lambda: produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == "", seconds=30)
-    with closing(Streams(mine[User.AUDIT])) as streams:
+    assert produce_error(brokers(addresses[User.OUTSIDE]).client, b"x") == "TOPIC_AUTHORIZATION_FAILED"
+    assert topics.create(addresses[User.PUBLISHER], HITS, 2, ONE_COPY) == []
+    assert grants.grant(addresses[User.PUBLISHER], HITS) == grants.DONE
+    until(
+        "the access lists apply",
+        lambda: produce_error(brokers(addresses[User.OUTSIDE]).client, b"x") == "",
+        seconds=30,
+    )
+    with closing(Streams(addresses[User.AUDIT])) as streams:
         assert sum(streams.bounds(["raw"]).ends.values()) == 3
 
-    parts(where, "up", "--only", "kafka")
-    assert known(where).kafka_as(User.OUTSIDE) == mine[User.OUTSIDE], "it runs, and goes on as it was started"
-    assert produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == ""
-    assert up_with_users(where) == "already running"
-    assert produce_error(brokers(mine[User.OUTSIDE]).client, b"x") == ""
+    parts(layout, "up", "--only", "kafka")
+    assert written_endpoints(layout).kafka_as(User.OUTSIDE) == addresses[User.OUTSIDE], (
+        "the running broker keeps its users"
+    )
+    assert produce_error(brokers(addresses[User.OUTSIDE]).client, b"x") == ""
+    assert up_with_users(layout) == "already running"
+    assert produce_error(brokers(addresses[User.OUTSIDE]).client, b"x") == ""

@@ -1,4 +1,4 @@
-"""PostgreSQL that is spoken to over TLS only: what Sluice does there works, and a server that is not the right one gets no password."""
+"""PostgreSQL over TLS only: Sluice's tables work, and a wrong server gets no password."""
 
 import shutil
 import subprocess
@@ -20,16 +20,16 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def programs() -> Path:
-    """Find a PostgreSQL that can do TLS: the embedded one is built without."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not found:
-        pytest.skip("no PostgreSQL with TLS here: apt install postgresql")
-    return found[-1].parent
+    """Return the folder of a PostgreSQL with TLS; the embedded one has none."""
+    servers = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not servers:
+        pytest.skip("needs a PostgreSQL with TLS: apt install postgresql")
+    return servers[-1].parent
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[Authority, int]]:
-    """Start one whose every connection has to be private."""
+    """Start a server that accepts only encrypted connections."""
     tools, (port,), user = programs(), free_ports(1), other_user()
     authority, data, secret = Authority(tmp_path, "ca"), tmp_path / "data", tmp_path / "secret"
     certificate, key = authority.sign("server")
@@ -60,7 +60,9 @@ def server(tmp_path: Path) -> Iterator[tuple[Authority, int]]:
         process = subprocess.Popen(words, stdout=log, stderr=log, cwd="/")
     try:
         until(
-            "it serves", lambda: "ready to accept connections" in (tmp_path / "log").read_text(), seconds=30
+            "PostgreSQL accepts connections",
+            lambda: "ready to accept connections" in (tmp_path / "log").read_text(),
+            seconds=30,
         )
         yield authority, port
     finally:
@@ -68,7 +70,7 @@ def server(tmp_path: Path) -> Iterator[tuple[Authority, int]]:
         process.wait(30)
 
 
-def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(
+def test_tables_are_made_and_read_over_tls_from_the_right_server_only(
     server: tuple[Authority, int], tmp_path: Path
 ) -> None:
     authority, port = server
@@ -81,12 +83,12 @@ def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(
     assert reach.check_postgres(url).verdict is Verdict.OK
 
     stranger = Authority(tmp_path, "stranger")
-    for wrong, why in (
+    for wrong, reason in (
         (url.replace("/ca.pem", f"/{stranger.file.name}"), "certificate verify failed"),
         (url.replace("@127.0.0.1:", "@localhost:"), "does not match host name"),
         (url.replace("sslmode=verify-full", "sslmode=disable"), "no pg_hba.conf entry"),
     ):
-        with pytest.raises(psycopg.OperationalError, match=why):
+        with pytest.raises(psycopg.OperationalError, match=reason):
             psycopg.connect(wrong, connect_timeout=3)
-        found = reach.check_postgres(wrong)
-        assert (found.verdict, "s3cret" in found.sentence) == (Verdict.BAD, False)
+        finding = reach.check_postgres(wrong)
+        assert (finding.verdict, "s3cret" in finding.sentence) == (Verdict.BAD, False)

@@ -1,4 +1,7 @@
-"""docker-compose.yaml under podman, where no Docker engine runs: every key that the file has is carried out, or is an error."""
+"""docker-compose.yaml under podman, for machines without a Docker engine.
+
+Every key of the file is carried out, or is an error.
+"""
 
 import json
 import os
@@ -15,45 +18,48 @@ import yaml
 from tests.lab import ROOT
 
 FILE = ROOT / "docker-compose.yaml"
-SECONDS = 300
-"""Within which each service is healthy, and each job has ended, on two busy cores."""
-LIMIT = 4096
-"""Open files and processes; podman would ask for more than every machine allows it."""
+DEADLINE_SECONDS = 300
+"""The time in which each service is healthy, and each job has ended, on two busy cores."""
+PROCESS_LIMIT = 4096
+"""Open files, and processes. Podman's default is more than some machines allow."""
 VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Z_]+):-(?P<default>[^}]*)\})")
-KNOWN = {
+KNOWN_KEYS = {
     "build", "cap_add", "cap_drop", "cgroup", "command", "depends_on", "deploy", "environment", "healthcheck", "hostname", "image",
     "logging", "ports", "profiles", "restart", "security_opt", "stop_grace_period", "volumes",
 }  # fmt: skip
 
 
 def load(variables: dict[str, str]) -> dict[str, Any]:
-    """Read the file as compose does: merged, with variables or their defaults put in."""
+    """Read the file as compose does: merged, and with variables or their defaults filled in."""
 
-    def settle(value: Any) -> Any:
+    def fill_in(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: settle(each) for key, each in value.items()}
+            return {key: fill_in(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [settle(each) for each in value]
+            return [fill_in(item) for item in value]
         if isinstance(value, str):
             return VARIABLE.sub(
-                lambda at: "$" if at["dollar"] else variables.get(at["name"], at["default"]), value
+                lambda match: "$" if match["dollar"] else variables.get(match["name"], match["default"]),
+                value,
             )
         return value
 
-    read: dict[str, Any] = settle(yaml.safe_load(FILE.read_text()))
-    for name, service in read["services"].items():
-        assert not service.keys() - KNOWN, f"{name}: nobody carries out {service.keys() - KNOWN}"
-    return read
+    compose_file: dict[str, Any] = fill_in(yaml.safe_load(FILE.read_text()))
+    for name, service in compose_file["services"].items():
+        assert not service.keys() - KNOWN_KEYS, (
+            f"{name}: this module does not support {service.keys() - KNOWN_KEYS}"
+        )
+    return compose_file
 
 
 class Podman:
-    """Podman with a store of its own."""
+    """Podman with its own store."""
 
     def __init__(self, folder: Path) -> None:
         """Keep images and containers below `folder`."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.limits = [f"{name}={LIMIT}:{LIMIT}" for name in ("nofile", "nproc")]
+        self.limits = [f"{name}={PROCESS_LIMIT}:{PROCESS_LIMIT}" for name in ("nofile", "nproc")]
         limits = ", ".join(f'"{limit}"' for limit in self.limits)
         (folder / "containers.conf").write_text(
             f"[containers]\ndefault_ulimits = [{limits}]\n"
@@ -63,7 +69,7 @@ class Podman:
         self.environment = os.environ | {"CONTAINERS_CONF": str(folder / "containers.conf")}
 
     def __call__(self, *words: str, check: bool = True, seconds: float = 600) -> str:
-        """Run a command, and return what it prints."""
+        """Run a command; return its output."""
         command = [
             "podman",
             "--root",
@@ -95,13 +101,13 @@ class Podman:
         return True
 
     def has(self, image: str) -> bool:
-        """Tell whether an image is there."""
+        """Tell whether an image exists."""
         return self.succeeds("image", "exists", image)
 
 
 @dataclass
 class Compose:
-    """A project that runs."""
+    """A running project."""
 
     podman: Podman
     variables: dict[str, str]
@@ -109,17 +115,17 @@ class Compose:
     file: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the file."""
+        """Read the compose file."""
         self.file = load(self.variables)
 
     @property
     def name(self) -> str:
-        """The project's."""
+        """The project's name."""
         return str(self.file["name"])
 
     @property
     def services(self) -> dict[str, dict[str, Any]]:
-        """Those of the chosen profiles, each after what it depends on."""
+        """The services of the chosen profiles, each after its dependencies."""
         chosen = {
             name: service
             for name, service in self.file["services"].items()
@@ -142,7 +148,7 @@ class Compose:
         return [f"{self.name}-{service}-{number}" for number in range(1, count + 1)]
 
     def up(self) -> None:
-        """Start everything, each service when what it depends on is healthy or has ended well."""
+        """Start every service after its dependencies are healthy, or have ended with 0."""
         if not self.podman.succeeds("network", "exists", self.name):
             self.podman("network", "create", self.name)
         for service, settings in self.services.items():
@@ -164,15 +170,18 @@ class Compose:
             )
 
     def options(self, service: str) -> list[str]:
-        """Return a service's settings as podman's options. Restarts of jobs are our own: `wait` starts a failed one again."""
+        """Return a service's settings as podman's options.
+
+        podman does not restart jobs: `wait` starts a failed job again.
+        """
         settings = self.file["services"][service]
         words = ["--network", f"{self.name}:alias={service}", "--restart", settings["restart"]]
         words += [f"--env={key}={value}" for key, value in settings.get("environment", {}).items()]
-        words += [f"--volume={self._volume(each)}" for each in settings.get("volumes", [])]
-        words += [f"--publish={each}" for each in settings.get("ports", [])]
+        words += [f"--volume={self._volume(volume)}" for volume in settings.get("volumes", [])]
+        words += [f"--publish={port}" for port in settings.get("ports", [])]
         for key in ("cap_add", "cap_drop", "security_opt"):
             words += [
-                f"--{key.replace('_', '-')}={each.replace(':true', '')}" for each in settings.get(key, [])
+                f"--{key.replace('_', '-')}={value.replace(':true', '')}" for value in settings.get(key, [])
             ]
         words += [f"--hostname={settings['hostname']}"] if "hostname" in settings else []
         words += [f"--cgroupns={settings['cgroup']}"] if "cgroup" in settings else []
@@ -191,7 +200,7 @@ class Compose:
         return f"{(ROOT / source).resolve()}:{rest}"
 
     def wait(self, service: str, condition: str) -> None:
-        """Return when a service is as another wants it."""
+        """Wait until a service meets a dependency's condition."""
         for container in self.containers(service):
             if condition == "service_healthy":
                 self._until_healthy(container, self.file["services"][service]["healthcheck"]["test"])
@@ -199,31 +208,31 @@ class Compose:
                 self._until_ended(container)
 
     def healthy(self, service: str) -> bool:
-        """Tell whether all containers of a service pass their check now."""
+        """Tell whether all containers of a service pass their health check."""
         test = self.file["services"][service]["healthcheck"]["test"]
         return all(
             self.podman.succeeds("exec", container, *_check(test)) for container in self.containers(service)
         )
 
     def _until_healthy(self, container: str, test: list[str]) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DEADLINE_SECONDS
         while not self.podman.succeeds("exec", container, *_check(test)):
             assert time.monotonic() < end, f"{container} is not healthy: {self.log(container)}"
             time.sleep(1)
 
     def _until_ended(self, container: str) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DEADLINE_SECONDS
         while (state := self.state(container))["Status"] != "exited" or state["ExitCode"] != 0:
-            assert time.monotonic() < end, f"{container} has not ended well: {self.log(container)}"
+            assert time.monotonic() < end, f"{container} has not ended with 0: {self.log(container)}"
             time.sleep(1)
 
     def state(self, container: str) -> dict[str, Any]:
-        """Return what podman knows of a container now."""
-        found: dict[str, Any] = json.loads(self.podman("inspect", container))[0]["State"]
-        return found
+        """Return podman's state of a container."""
+        container_state: dict[str, Any] = json.loads(self.podman("inspect", container))[0]["State"]
+        return container_state
 
     def log(self, container: str) -> str:
-        """Return the end of a container's log."""
+        """Return the last lines of a container's log."""
         words = [
             "podman",
             "--root",
@@ -240,8 +249,10 @@ class Compose:
         return done.stdout + done.stderr
 
     def run(self, service: str, *words: str, check: bool = True) -> str:
-        """Run a command as a service, in a container of its own, and return what it prints."""
-        options = [each for each in self.options(service) if not each.startswith(("--publish", "--hostname"))]
+        """Run a command as a service, in a new container; return its output."""
+        options = [
+            option for option in self.options(service) if not option.startswith(("--publish", "--hostname"))
+        ]
         return self.podman(
             "run",
             "--rm",
@@ -252,7 +263,7 @@ class Compose:
         )
 
     def down(self) -> None:
-        """Stop everything, each service before what it depends on, and remove the containers; volumes stay."""
+        """Stop every service before its dependencies, and remove the containers; volumes stay."""
         for service in reversed(self.services):
             for container in self.containers(service):
                 if self.podman.succeeds("container", "exists", container):
@@ -261,7 +272,7 @@ class Compose:
         self.podman("network", "rm", "--force", self.name, check=False)
 
     def clean(self) -> None:
-        """Stop everything and remove its data."""
+        """Stop all services, and delete their data."""
         self.down()
         for volume in self.file["volumes"]:
             self.podman("volume", "rm", "--force", f"{self.name}_{volume}", check=False)
