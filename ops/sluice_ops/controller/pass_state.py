@@ -71,7 +71,7 @@ class Draft:
         self.view = view
         self.moment = moment
         totals = CapacityTotals(view, moment.rules)
-        self.rules = replace(moment.rules, layers=view.layers, wholes=totals)
+        self.rules = replace(moment.rules, layers=view.layers, capacity_totals=totals)
         """The rules of the site file under the layers."""
         self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
         self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {

@@ -1,4 +1,6 @@
-"""Pure decisions: how many slots everyone has, on which hosts, and by which steps to get there. No I/O, no clock, no environment.
+"""Pure decisions: how many slots each tenant gets, on which hosts, and which moves lead there.
 
-Called by the controller, which feeds it one snapshot, and by tests, which feed it anything.
+No I/O, no clock, no environment. The controller calls this package with one snapshot; tests call it
+with any input. Start with `changes.plan`, which plans one change. `placement` chooses hosts,
+`shortage` decides where room is short, and `check` checks each plan independently.
 """

@@ -86,7 +86,7 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
 
 def shares(view: View, rules: Rules) -> list[ShareLine]:
     """Describe what every tenant is entitled to, who says so, and what it has."""
-    rules = replace(rules, wholes=CapacityTotals(view, rules))
+    rules = replace(rules, capacity_totals=CapacityTotals(view, rules))
     lines = []
     for tenant in sorted({*rules.shares, *view.tiers}):
         holds, share = target(tenant, rules), limits(tenant, rules)

@@ -7,7 +7,7 @@ from sluice_ops.model.incarnation import IncarnationSpec, Timed
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import read_journal, read_result
 from sluice_ops.operations.snapshot import snapshot
-from sluice_ops.planning.placement.pace import asked, widest_gap
+from sluice_ops.planning.placement.pace import requested_starts_and_stops, widest_gap
 from sluice_ops.queries.formats import clock
 from sluice_ops.queries.lines import ChangeLine, OperationLine
 
@@ -48,7 +48,7 @@ def changes(last: int) -> list[ChangeLine]:
     incarnations = (spec for tier in view.tiers.values() for spec in tier.incarnations.values())
     lines = [
         *(_change(record) for record in view.changes.values()),
-        *(_timed(*each) for each in asked(incarnations)),
+        *(_timed(*each) for each in requested_starts_and_stops(incarnations)),
     ]
     return sorted(lines, key=lambda line: line.started_at)[-last:]
 

@@ -7,7 +7,7 @@ from sluice_ops.model.ids import BATCH
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layers
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
-from sluice_ops.planning.placement.shares import wholes
+from sluice_ops.planning.placement.shares import capacity_totals
 from sluice_ops.site.site_file import Site
 from sluice_ops.snapshot.view import View
 
@@ -60,4 +60,4 @@ class CapacityTotals(Mapping[str, int]):
         facts = [host.facts for host in self._view.hosts.values() if host.facts is not None]
         rooms = ((host.cpu, host.memory) for host in facts if host.zone != BURST_ZONE)
         quanta: dict[str, Quantum] = {name: tier.spec.quantum for name, tier in self._view.tiers.items()}
-        return wholes(rooms, {**quanta, BATCH: self._rules.batch_quantum})
+        return capacity_totals(rooms, {**quanta, BATCH: self._rules.batch_quantum})

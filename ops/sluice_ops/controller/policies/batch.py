@@ -12,7 +12,7 @@ from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError
-from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place
 from sluice_ops.planning.shortage.fitting import lacking, most
@@ -70,7 +70,7 @@ def slots_to_lend(draft: Draft) -> BatchRuling:
     try:
         _, placed = most(
             max(0, min(missing, room) - 1),
-            lambda more: place([Ask(BATCH, 1 + more, quantum, to), *others], now.hosts),
+            lambda more: place([Request(BATCH, 1 + more, quantum, to), *others], now.hosts),
         )
     except RefusedError:
         return BatchRuling(draft.batch)

@@ -19,7 +19,7 @@ from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import plan
 from sluice_ops.planning.placement.cluster import RefusedError
-from sluice_ops.planning.placement.shares import over, target
+from sluice_ops.planning.placement.shares import ended_entries, target
 from sluice_ops.planning.shortage.fitting import lacking
 from sluice_ops.planning.shortage.minimums import giving
 
@@ -56,7 +56,7 @@ _Reason = tuple[ChangeId, ChangeSpec, str]
 def _ended(draft: Draft) -> Iterable[_Reason]:
     """Yield the tenants of whose numbers one is over; each attempt to take it back has a name of its own, whoever makes it."""
     for tenant, until in {
-        entry.tenant: entry.until for entry in over(draft.rules.layers, draft.now) if entry.until is not None
+        entry.tenant: entry.until for entry in ended_entries(draft.rules.layers, draft.now) if entry.until is not None
     }.items():
         at = datetime.fromtimestamp(until, UTC).strftime("%Y%m%d-%H%M%S")
         identity = _attempt(draft, f"settle-{tenant}-{at}-")
@@ -92,7 +92,7 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
     gifts = [
         change.id
         for change in done
-        if KINDS[change.spec.kind].gives_up(change.spec) is not None
+        if KINDS[change.spec.kind].reduced_to(change.spec) is not None
         and change.incarnations.get(tier) == owner
     ]
     waiting = (

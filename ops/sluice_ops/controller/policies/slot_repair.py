@@ -16,7 +16,7 @@ from sluice_ops.model.incarnation import IncarnationSpec
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError
-from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import more_slots, place
 from sluice_ops.planning.shortage.fitting import lacking, least, place_lost, why_not
@@ -64,10 +64,10 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     asked = more_slots(tier.spec, aim, len(left), here)
     fewest = replace(asked, count=min(len(left), least(tier.spec, draft.rules) - len(here)))
 
-    def attempt(ask: Ask, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
-        others = lacking(after, name) if ask is asked else ()
-        placed = place([ask, *others], after.hosts)
-        return [(host, ask.quantum) for host in placed.where[ask.tenant, ask.part]], placed.hosts
+    def attempt(request: Request, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
+        others = lacking(after, name) if request is asked else ()
+        placed = place([request, *others], after.hosts)
+        return [(host, request.quantum) for host in placed.where[request.tenant, request.part]], placed.hosts
 
     waits = batch.make_room_for(draft, name, aim.to, partial(attempt, asked))
     if waits is None and fewest.count > 0:  # of its minimum it takes what it lacks, whatever the others lack

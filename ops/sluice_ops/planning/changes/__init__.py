@@ -1,1 +1,4 @@
-"""Planning of changes: what a change moves, refuses and leaves in the layers. Start with `plan`."""
+"""Planning of changes: the moves, refusals and layers of each change.
+
+Start with `plan`. `kinds` has one module for each kind of change.
+"""

@@ -1,6 +1,7 @@
-"""Whether a tier may be handed over from one release to another: what others rely on is held against what there is.
+"""Whether a tier may be handed over from one release to another.
 
-Called by `refusals`.
+The new code must still fit the tiers that read or write the same streams, the sink's table and the
+saved state. The kind `upgrade` calls this module.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,10 +10,10 @@ from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
 
 
-def problems(
+def incompatibilities(
     tier: TierName, before: TierShape, after: TierShape, others: Mapping[TierName, TierShape]
 ) -> list[str]:
-    """Name what stands against it; `others` are the tiers beside it as each of them runs now."""
+    """Return the reasons against the handover; `others` are the other tiers as they run now."""
     return [
         *_inputs(before.inputs, after.inputs),
         *_read(tier, after, others),
@@ -24,33 +25,42 @@ def problems(
 
 
 def _inputs(before: tuple[StreamShape, ...], after: tuple[StreamShape, ...]) -> Iterable[str]:
-    names, wanted = [stream.name for stream in before], [stream.name for stream in after]
-    if wanted[: len(names)] != names:
-        yield f"it reads {', '.join(wanted)}, and has read {', '.join(names)}: new inputs are added at the end, and none goes"
+    old_names, new_names = [stream.name for stream in before], [stream.name for stream in after]
+    if new_names[: len(old_names)] != old_names:
+        yield (
+            f"the new code reads {', '.join(new_names)}, and the old code {', '.join(old_names)}: "
+            "keep every input, and add new inputs at the end"
+        )
 
 
 def _read(tier: TierName, after: TierShape, others: Mapping[TierName, TierShape]) -> Iterable[str]:
-    """Name the columns that it wants to read and nobody writes."""
+    """Name the columns that the new code reads and no running tier writes."""
     for writer, shape in others.items():
         written = {stream.name: stream for stream in shape.outputs}
         for stream in after.inputs:
             if writer != tier and stream.name in written:
-                for lack in _lacks(stream.columns, written[stream.name].columns):
-                    yield f"it reads {lack} of {stream.name}, which {writer} does not write as it runs now; upgrade {writer} first"
+                for column in _missing_columns(stream.columns, written[stream.name].columns):
+                    yield (
+                        f"the new code reads {column} of {stream.name}, which {writer} does not write as it "
+                        f"runs now; upgrade {writer} first"
+                    )
 
 
 def _outputs(before: tuple[StreamShape, ...], after: tuple[StreamShape, ...]) -> Iterable[str]:
-    wanted = {stream.name: stream for stream in after}
+    new_streams = {stream.name: stream for stream in after}
     for stream in before:
-        new = wanted.get(stream.name)
+        new = new_streams.get(stream.name)
         if new is not None and new.grouping != stream.grouping:
-            yield f"{stream.name} is grouped by {new.grouping}, and was by {stream.grouping}: replays would take another path"
+            yield (
+                f"{stream.name} is grouped by {new.grouping}, and was grouped by {stream.grouping}: "
+                "replays would take another path"
+            )
 
 
 def _written(
     tier: TierName, before: TierShape, after: TierShape, others: Mapping[TierName, TierShape]
 ) -> Iterable[str]:
-    """Name the streams and columns that others read and it would no longer write."""
+    """Name the streams and columns that running tiers read and the new code does not write."""
     written = {stream.name: stream for stream in after.outputs}
     gone = {stream.name for stream in before.outputs} - set(written)
     for reader, shape in others.items():
@@ -58,37 +68,52 @@ def _written(
             continue
         for stream in shape.inputs:
             if stream.name in gone:
-                yield f"{reader} reads {stream.name} as it runs now, which it would not write; upgrade {reader} first"
+                yield (
+                    f"{reader} reads {stream.name} as it runs now, which the new code does not write; "
+                    f"upgrade {reader} first"
+                )
             if stream.name in written:
-                for lack in _lacks(stream.columns, written[stream.name].columns):
-                    yield f"{reader} reads {lack} of {stream.name} as it runs now, which it would not write; upgrade {reader} first"
+                for column in _missing_columns(stream.columns, written[stream.name].columns):
+                    yield (
+                        f"{reader} reads {column} of {stream.name} as it runs now, which the new code does "
+                        f"not write; upgrade {reader} first"
+                    )
 
 
-def _lacks(read: Mapping[str, str] | None, written: Mapping[str, str] | None) -> Iterable[str]:
-    """Name the columns of `read` that are missing, or of another type."""
+def _missing_columns(read: Mapping[str, str] | None, written: Mapping[str, str] | None) -> Iterable[str]:
+    """Name the columns of `read` that `written` lacks, or has with another type."""
     for name, kind in (read or {}).items():
-        there = (written or {}).get(name)
-        if there is None:
+        written_kind = (written or {}).get(name)
+        if written_kind is None:
             yield f"column {name}"
-        elif there != kind:
-            yield f"column {name} as {kind} (it is {there} there)"
+        elif written_kind != kind:
+            yield f"column {name} as {kind} (it is written as {written_kind})"
 
 
 def _sink(before: SinkShape | None, after: SinkShape | None) -> Iterable[str]:
     if before is None or after is None:
         if before is not after:
-            yield f"it ends in {_called(after)}, and did in {_called(before)}: nothing says where the one goes on from the other"
+            yield (
+                f"the new code writes into {_name_of(after)}, and the old code into {_name_of(before)}: "
+                "the place where the new output continues the old one is unknown"
+            )
         return
     if (before.kind, before.name) != (after.kind, after.name):
-        yield f"it ends in {_called(after)}, and did in {_called(before)}, which has what came so far"
+        yield (
+            f"the new code writes into {_name_of(after)}, and the old code into {_name_of(before)}, which "
+            "has the output so far"
+        )
         return
     if before.key != after.key:
-        yield f"the key of {after.name} is {', '.join(after.key)}, and was {', '.join(before.key)}: rows that are there would not be found"
-    for lack in _lacks(before.columns, after.columns):
-        yield f"{after.name} has {lack}, which it would not fill"
+        yield (
+            f"the key of {after.name} is {', '.join(after.key)}, and was {', '.join(before.key)}: "
+            "existing rows would not be found"
+        )
+    for column in _missing_columns(before.columns, after.columns):
+        yield f"{after.name} has {column}, which the new code does not fill"
 
 
-def _called(sink: SinkShape | None) -> str:
+def _name_of(sink: SinkShape | None) -> str:
     return "streams" if sink is None else f"{sink.kind} {sink.name}"
 
 
@@ -96,19 +121,26 @@ def _state(before: StateShape | None, after: StateShape | None) -> Iterable[str]
     if before is None or after is None:
         if before is not after:
             yield (
-                "it holds state in Spark, and held none"
+                "the new code holds state in Spark, and the old code held none"
                 if before is None
-                else "it holds no state, and held some in Spark"
+                else "the new code holds no state in Spark, and the old code held some"
             )
         return
     if before.lateness != after.lateness:
-        yield f"records are late after {after.lateness} s, and were after {before.lateness} s: the two would count differently"
-    if before.time != after.time:
-        yield f"the time of a record is {after.time or 'its arrival'}, and was {before.time or 'its arrival'}: windows would mix the two"
-    if before.operators != after.operators:
-        new = [each for each in after.operators if each not in before.operators]
-        old = [each for each in before.operators if each not in after.operators]
         yield (
-            f"its state would hold {'; '.join(new) or 'less'}, and the checkpoint holds {'; '.join(old) or 'less'}: started with that, "
-            f"it is made again from the tier's first record on, if that is still there, and rows of other keys stay in the table"
+            f"records are late after {after.lateness} s, and were late after {before.lateness} s: "
+            "old and new code would count differently"
+        )
+    if before.time != after.time:
+        yield (
+            f"the time of a record is {after.time or 'its arrival'}, and was "
+            f"{before.time or 'its arrival'}: windows would mix the two"
+        )
+    if before.operators != after.operators:
+        new = [operator for operator in after.operators if operator not in before.operators]
+        old = [operator for operator in before.operators if operator not in after.operators]
+        yield (
+            f"the state of the new code holds {'; '.join(new) or 'less'}, and the checkpoint holds "
+            f"{'; '.join(old) or 'less'}: after such an upgrade, the state is built again from the tier's "
+            "first record on, if Kafka still has that record, and rows of other keys stay in the table"
         )

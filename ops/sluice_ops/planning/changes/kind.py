@@ -1,6 +1,7 @@
-"""The interface of a kind of change: its form, steps, effect and rules. `kinds` implements it, one module a kind.
+"""The interface of a kind of change: its form, steps, effect and rules.
 
-The command line, Airflow's forms and runbooks, the planner, the checker and the controller ask the kind.
+`kinds` implements the interface, one module for each kind. The command line, Airflow's forms and
+runbooks, the planner, the checker and the controller call it.
 """
 
 from collections.abc import Iterable
@@ -12,14 +13,16 @@ from sluice_ops.model.change import ChangeSpec, Move, Plan, Step
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers
 from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
-from sluice_ops.planning.placement.drift import numbers
+from sluice_ops.planning.placement.drift import right_numbers
 from sluice_ops.planning.placement.shares import Target
 
 MOVE_STEPS = (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE)
 
 
 class Input(StrEnum):
-    """The type of a field: it decides the widget of the form and the type on the command line."""
+    """The type of a field, which decides the widget of the form and the type on the
+    command line.
+    """
 
     HOST = "host"
     TIER = "tier"
@@ -29,7 +32,7 @@ class Input(StrEnum):
     """A host's name, `zone:…`, `rack:…` or `label:…`."""
     COUNT = "count"
     AMOUNT = "amount"
-    """A number of slots, or per cent of the cluster."""
+    """A number of slots, or a per cent of the cluster."""
     RELEASE = "release"
     SHIFT = "shift"
     LAYER = "layer"
@@ -40,7 +43,7 @@ class Input(StrEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a change that people fill in."""
+    """One field of a change that a person fills in."""
 
     name: str
     """The field of `ChangeSpec`."""
@@ -48,103 +51,123 @@ class Field:
     help: str
     required: bool = True
     option: bool = False
-    """On the command line: `--name` instead of a word by its position."""
+    """Whether the command line takes the field as `--name` instead of as a positional argument."""
     default: int | None = None
 
 
 HOST = Field("host", Input.HOST, "The host's name, as `sluice hosts` lists it.")
 TIER = Field("tier", Input.TIER, "The tier's name, as `sluice tiers` lists it.")
-ANY_TIER = Field("tier", Input.TIER, "The tier's name; without it, all tiers.", required=False)
+ANY_TIER = Field("tier", Input.TIER, "The tier's name. Without it, all tiers.", required=False)
 
 
 class TierCheck(Protocol):
-    """The findings of the checker on one running tier, which it makes without the planner."""
+    """The checker's findings on one running tier, made without the planner.
+
+    Each text continues a sentence that begins with the tier's name.
+    """
 
     @property
     def on_burst_hosts(self) -> Iterable[str]:
-        """Say on which burst hosts the tier is that it has to leave."""
+        """The burst hosts that the tier is on and has to leave."""
 
     @property
     def minimum_is_lacking(self) -> bool:
         """Whether any tier of the pipeline has fewer slots than its minimum."""
 
     def breaches(self) -> Iterable[str]:
-        """Say which of the rules that always hold the tier breaks."""
+        """Return the breaches of the rules that always hold."""
 
     def displaced(self, *, gone: bool = False) -> Iterable[str]:
-        """Say what of the tier is not where it has to be."""
+        """Return the parts of the tier that are at a wrong place.
+
+        With `gone`, parts on unknown hosts count too.
+        """
 
     def miscounted(self, *, exactly: bool = False) -> Iterable[str]:
-        """Say how the number of slots is wrong."""
+        """Return how the number of slots is wrong.
+
+        Without `exactly`, the tier may have the slots of its burst elsewhere while the burst's
+        hosts are lost.
+        """
 
 
 class Kind:
-    """One kind of change. A subclass sets the attributes, and overrides what differs from these defaults."""
+    """One kind of change. A subclass sets the attributes and overrides methods as it needs."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    """The first sentence of the command's help and of the runbook's page."""
+    """The text of the command's help, and the beginning of the runbook's page."""
     details: ClassVar[str] = ""
     example: ClassVar[str]
     steps: ClassVar[tuple[Step, ...]] = MOVE_STEPS
-    """In order. The last one ends the change and gives the maintenance lock back."""
+    """The steps in order. The last step ends the change and releases the maintenance lock."""
     fields: ClassVar[tuple[Field, ...]] = ()
     runbook: ClassVar[str] = ""
-    """The runbook's DAG that is made from this kind; empty where a DAG file carries it out, or none does."""
+    """The id of the DAG that is made from this kind; empty if a DAG file, or no DAG, carries it
+    out.
+    """
     command: ClassVar[bool] = True
     """Whether the command line has a command of this name."""
     layer: ClassVar[Layer] = Layer.PERSON
-    """The layer that the change speaks for unless its spec names another."""
+    """The layer of the change, unless its spec names another layer."""
 
     own: ClassVar[bool] = False
-    """Whether only the controller posts changes of this kind, and people do not."""
+    """Whether only the controller, and no person, posts changes of this kind."""
     exact: ClassVar[bool] = False
-    """Whether the planner refuses the whole change when one of its moves finds no room."""
+    """Whether the planner refuses the whole change if one of its moves finds no room."""
     forced: ClassVar[bool] = False
     """Whether tiers must leave their hosts, even if they get fewer slots elsewhere."""
     may_wait: ClassVar[bool] = False
-    """Whether a tier that finds no room may stay as it is; the plan then has a note."""
+    """Whether a tier that finds no room may stay as it is. The plan then has a note."""
     resizes: ClassVar[bool] = False
-    """Whether the change is about numbers alone, so that a tier may let workers go where it runs."""
+    """Whether the change only sets numbers, so that a tier may release workers without a
+    handover.
+    """
     empties_host: ClassVar[bool] = False
     empties_burst_hosts: ClassVar[bool] = False
     launches: ClassVar[bool] = False
     """Whether instances are launched before the first step."""
     repairs: ClassVar[bool] = False
     sets_tier: ClassVar[bool] = False
-    """Whether the release step makes what the new incarnation was begun with hold for every later one."""
+    """Whether the release step keeps the new incarnation's settings for every later incarnation."""
     waits_for_lock: ClassVar[bool] = False
-    """Whether the change waits for another one to end, instead of being refused."""
+    """Whether the change waits until another change ends, instead of being refused."""
     unpredicted: ClassVar[str] = ""
-    """The part of its time that is unknown until a change of this kind was timed here."""
+    """The part of the change's time that is unknown until a change of this kind was timed here."""
 
     @property
     def moves(self) -> bool:
-        """Whether the change starts new incarnations, or has tiers let workers go."""
+        """Whether the change hands tiers over, or has tiers release workers."""
         return Step.CUT in self.steps
 
     @property
     def planned_only(self) -> bool:
-        """Whether the kind is only planned: `config/wanted` carries it out."""
+        """Whether the kind is only planned. A write to `config/wanted` carries it out."""
         return self.steps == (Step.PREFLIGHT,)
 
     def is_of_all(self, spec: ChangeSpec) -> bool:
-        """Tell whether the change is of every tier, though it moves none."""
+        """Return whether a change that moves nothing applies to every tier."""
         return False
 
     def complete(self, spec: ChangeSpec, tier_release: str | None) -> ChangeSpec:
-        """Return the spec with what preflight fills in; `tier_release` is the release that was published last for its tier."""
+        """Return the spec with the values that preflight fills in.
+
+        `tier_release` is the newest published release of the spec's tier.
+        """
         return spec
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
+        """Return notes on the change.
+
+        Raise RefusedError if the change is impossible, or names something unknown.
+        """
         return []
 
     def refuse_late(self, spec: ChangeSpec, now: float) -> None:
-        """Raise RefusedError for a time that is past."""
+        """Raise RefusedError if a time in the spec is past."""
 
     def effect(self, spec: ChangeSpec) -> str:
-        """Say what a change does that moves nothing."""
+        """Return a sentence on the effect of a change that moves nothing."""
         return f"{self.name} {spec.host or spec.tier or ''}".strip()
 
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
@@ -154,32 +177,41 @@ class Kind:
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether a tier that runs is not yet as the change wants it."""
+        """Return whether a running tier is not yet as the change wants it."""
         return has_wrong_number(now, aim, cluster)
 
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
-        """Return notes on the moves that were planned."""
+        """Return notes on the planned moves."""
         return []
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        """Return the layers once the change is through."""
+        """Return the layers after the change.
+
+        `hosts` tell which places are on burst hosts alone.
+        """
         return rules.layers
 
-    def gives_up(self, spec: ChangeSpec) -> int | None:
-        """Return with how many workers the tier goes on that makes room for another tier's minimum."""
+    def reduced_to(self, spec: ChangeSpec) -> int | None:
+        """Return the workers that the tier keeps to make room for another tier's minimum.
+
+        Return None if the change is for something else.
+        """
         return None
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what of a tier that runs is not as the change wants it."""
+        """Return, for the checker, how a running tier differs from what the change wants.
+
+        Each text continues a sentence that begins with the tier's name.
+        """
         return check.miscounted()
 
 
 def has_wrong_number(now: Placement, aim: Target, cluster: Cluster) -> bool:
-    """Tell whether a tier has another number of slots than any that it may have."""
-    return len(now.slots) not in numbers(now, aim, cluster.hosts)
+    """Return whether a tier's number of slots is none of the right numbers."""
+    return len(now.slots) not in right_numbers(now, aim, cluster.hosts)
 
 
 def with_predicted_time(kind: str, cluster: Cluster, planned: Plan) -> Plan:
-    """Add the time that the last changes of this kind took."""
+    """Return the plan with the median time of the last changes of this kind."""
     seconds, unknown = cluster.pace.rest.get(kind, 0.0), cluster.pace.unknown(kind)
     return planned.model_copy(update={"predicted_seconds": seconds, "unpredicted": unknown})

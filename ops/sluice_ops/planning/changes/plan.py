@@ -1,4 +1,7 @@
-"""From what is asked and what is to a plan, or a refusal that a person can act on."""
+"""Planning of one change: from the change and the cluster to a plan, or to a refusal.
+
+A refusal names the reason and the next step. Start with `plan`.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,33 +26,42 @@ from sluice_ops.planning.placement.cluster import (
     holding,
     moved,
 )
-from sluice_ops.planning.placement.drift import drift, evened, numbers, without_starving
-from sluice_ops.planning.placement.no_room import burst_away
-from sluice_ops.planning.placement.shares import Target, had, limits, target
+from sluice_ops.planning.placement.drift import drift, evenly_spread, right_numbers, without_starving
+from sluice_ops.planning.placement.no_room import burst_missing
+from sluice_ops.planning.placement.shares import Target, available_extra, limits, target
 from sluice_ops.planning.placement.solver import Placed, place_tier
 from sluice_ops.planning.shortage.fitting import floor, lacking, least, most, same_part, why_not
-from sluice_ops.planning.shortage.lending import doubled, giving_back, hindering, keepable, lend, top_up
+from sluice_ops.planning.shortage.lending import (
+    giving_back,
+    hosts_during_moves,
+    keepable,
+    lend,
+    slots_in_the_way,
+    top_up,
+)
 from sluice_ops.planning.shortage.scale_down import kept_in_place, why_handed_over
 
-WHOLE: Mapping[TierName, int] = {}
-"""How many fewer than its share each tier that moves gets, when all get all of it."""
+NO_MISSING_SLOTS: Mapping[TierName, int] = {}
+"""The missing slots of the tiers that move, if each gets its whole share."""
 
 
 def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
-    """Plan one change; RefusedError names what is wrong and what to do. An empty plan says that there is nothing to do."""
+    """Return the plan of one change. A plan without moves has a note that nothing has to move.
+
+    Raise RefusedError, with the reason and the next step, if the change is impossible.
+    """
     kind = KINDS[spec.kind]
     notes = list(kind.refuse(spec, cluster))
-    cluster = cluster.with_hosts(
-        dict(sorted(cluster.hosts.items()))
-    )  # of hosts that are alike the first is taken
+    # Among equal hosts, the planner takes the first.
+    cluster = cluster.with_hosts(dict(sorted(cluster.hosts.items())))
     if not kind.moves:
         return kind.plan(spec, cluster, notes)
     after = aftermath(spec, cluster)
-    kept, moves, said = _fit(spec, after)
-    said += [*_left_out(spec, after), *kind.remarks(spec, after, moves)]
-    notes += [*said, *_without_burst(spec, after, moves)]
-    batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
-    if kind.repairs and not moves and not said:
+    kept, moves, remarks = _fit(spec, after)
+    remarks += [*_left_out(spec, after), *kind.remarks(spec, after, moves)]
+    notes += [*remarks, *_without_burst(spec, after, moves)]
+    batch = lend(kept, after.with_hosts(_hosts_after_moves(giving_back(after, kept), moves)), notes)
+    if kind.repairs and not moves and not remarks:
         notes.append(NO_DRIFT)
     elif not moves and batch == tuple(sorted(cluster.batch)):
         notes.append("nothing has to move")
@@ -66,8 +78,8 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
 
 
 def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
-    handed = sum(not move.in_place for move in moves)
-    return cluster.pace.seconds(handed, handed, sum(move.in_place for move in moves))
+    handed_over = sum(not move.in_place for move in moves)
+    return cluster.pace.seconds(handed_over, handed_over, sum(move.in_place for move in moves))
 
 
 def _gap(move: Move, cluster: Cluster) -> float:
@@ -77,7 +89,10 @@ def _gap(move: Move, cluster: Cluster) -> float:
 
 
 def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
-    """Name the tiers that would have to move, had they not been given up; those of an upgrade are told of by its check."""
+    """Return notes on the tiers that would have to move, but were given up.
+
+    An upgrade notes these tiers in its `refuse`.
+    """
     given_up = (tier for tier in cluster.end_first() if tier.failed and spec.kind != UPGRADE)
     names = (
         tier.spec.name
@@ -85,30 +100,33 @@ def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
         if differs(spec, tier, target(tier.spec.name, cluster.rules), cluster)
     )
     return [
-        f"{name} was given up and is left as it is: it will be so from its next start on" for name in names
+        f"{name} was given up and is not moved: the change takes effect at its next start" for name in names
     ]
 
 
 def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
-    """Name the tiers that stay as they are without a burst which cannot be had: the one that the change is of, or all of a repair."""
+    """Return notes on tiers that stay without their burst, because no burst host is up.
+
+    These are the tier that the change names, or all tiers of a repair.
+    """
     moving = {move.tier for move in moves}
     for tier in cluster.end_first():
         name, now = tier.spec.name, tier.placement
-        asked = spec.tier == name or (KINDS[spec.kind].repairs and spec.tier is None)
-        if now is None or name in moving or not asked:
+        is_concerned = spec.tier == name or (KINDS[spec.kind].repairs and spec.tier is None)
+        if now is None or name in moving or not is_concerned:
             continue
         aim = target(name, cluster.rules)
-        if aim.extra_to is not None and len(now.slots) < aim.k and not had(aim, cluster.hosts):
-            yield burst_away(name, aim.extra, aim.extra_to, cluster.hosts, missing=aim.k - len(now.slots))
+        if aim.extra_to is not None and len(now.slots) < aim.k and not available_extra(aim, cluster.hosts):
+            yield burst_missing(name, aim.extra, aim.extra_to, cluster.hosts, missing=aim.k - len(now.slots))
 
 
 def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host] = ()) -> Layers:
-    """Return the layers once this change is through; `hosts` tell which places are on burst hosts alone."""
+    """Return the layers after this change; `hosts` tell which places are on burst hosts alone."""
     return KINDS[spec.kind].layers(spec, rules, by, now, hosts)
 
 
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
-    """Return the cluster under the layers and the host state that this change leads to; nothing has moved in it yet."""
+    """Return the cluster with the layers and host states after this change, before any move."""
     kind = KINDS[spec.kind]
     after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
     if kind.empties_host and spec.host is not None and spec.host in after.hosts:
@@ -117,36 +135,48 @@ def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
 
 
 def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
-    """Find what batch keeps and where the tiers go: free room first, then as few of batch's slots as will do, then less for every tier."""
+    """Return the slots that batch keeps, the moves, and notes.
+
+    Moves use free room first, then as few of batch's slots as possible. If that is not enough, the
+    tiers get fewer slots than their shares. Raise RefusedError if the tiers find no room even then,
+    or if the kind is exact.
+    """
     staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
     floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
-    def taking(more: int, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: floor + more]), fewer)
+    def attempt(
+        more: int, missing: Mapping[TierName, int] = NO_MISSING_SLOTS
+    ) -> tuple[list[Move], list[str]]:
+        return _moves(spec, giving_back(cluster, staying[: floor + more]), missing)
 
     try:
-        more, (moves, notes) = most(len(staying) - floor, taking)
+        more, (moves, notes) = most(len(staying) - floor, attempt)
     except RefusedError as refused:
         if KINDS[spec.kind].exact:
-            message = f"{refused}{_ways_down(spec, cluster, staying[:floor])}"
+            message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:floor])}"
             raise RefusedError(message) from refused
-        fewer = _fewer(spec, cluster, staying[:floor])
-        more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, fewer))
-    given = hindering(
-        staying[floor + more :], doubled(staying[: floor + more], moves, cluster), cluster.rules.batch_quantum
+        missing = _missing_slots(spec, cluster, staying[:floor])
+        more, (moves, notes) = most(len(staying) - floor, lambda more: attempt(more, missing))
+    given_back = slots_in_the_way(
+        staying[floor + more :],
+        hosts_during_moves(staying[: floor + more], moves, cluster),
+        cluster.rules.batch_quantum,
     )
-    kept = tuple((Counter(staying) - Counter(given)).elements())
+    kept = tuple((Counter(staying) - Counter(given_back)).elements())
     moves, kept = top_up(moves, cluster.tiers, kept, floor, cluster)
-    notes += [_fewer_said(move, cluster) for move in moves if move.short]
+    notes += [_note_on_missing_slots(move, cluster) for move in moves if move.short]
     if len(kept) < len(staying):
         notes.append(
-            f"batch gives back {len(staying) - len(kept)} slot(s), after {cluster.rules.reclaim_seconds:g} s at most"
+            f"batch gives back {len(staying) - len(kept)} slot(s), within {cluster.rules.reclaim_seconds:g} s"
         )
     return kept, moves, notes
 
 
-def _ways_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> str:
-    """Say how a tier's number is lowered for which there is no room beside what it has: by a smaller one first, or by a stop."""
+def _advice_to_scale_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> str:
+    """Return how to give a tier fewer workers if the new incarnation has no room beside the old.
+
+    The ways are a smaller number first, or a stop. Return the empty text for any other change.
+    """
     name = spec.tier
     now = None if name is None or not KINDS[spec.kind].resizes else cluster.tiers[name].placement
     if name is None or now is None or not _is_lowered(now, aim := target(name, cluster.rules), cluster.hosts):
@@ -154,29 +184,37 @@ def _ways_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -
     why = why_handed_over(cluster.tiers[name], aim, now.first(aim.k), cluster)
     if why is None:
         return ""
-    scale, first = f"`sluice scale {name} {aim.slots}`", ""
+    scale, smaller_first = f"`sluice scale {name} {aim.slots}`", ""
     with suppress(RefusedError):
-        less = aim.slots - _fewer(spec, cluster, kept)[name]
-        first = f"there is room for {less} beside them, so `sluice scale {name} {less}`, and {scale} when that is done; or "
+        smaller = aim.slots - _missing_slots(spec, cluster, kept)[name]
+        smaller_first = (
+            f"since there is room for {smaller}, run `sluice scale {name} {smaller}` and then {scale}; or "
+        )
     return (
-        f". To have fewer workers {name} is handed over ({why}), and for a moment {aim.k} stand beside the {len(now.slots)} that it "
-        f"has: {first}with a gap in its output, `sluice stop {name}`, {scale}, `sluice start {name}`"
+        f". To get fewer workers, {name} has to be handed over ({why}), and {aim.k} new workers run beside "
+        f"the {len(now.slots)} old ones for a moment: {smaller_first}accept a gap in the output and run "
+        f"`sluice stop {name}`, {scale}, `sluice start {name}`"
     )
 
 
-def _fewer_said(move: Move, cluster: Cluster) -> str:
-    """Say that a tier gets fewer slots than its share; who is to have less than it has now gets the rest once that is gone."""
-    said = f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share"
+def _note_on_missing_slots(move: Move, cluster: Cluster) -> str:
+    """Return a note that a tier gets fewer slots than its share.
+
+    A tier that is scaled down gets the missing slots after its old slots are released.
+    """
+    note = f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share"
     if move.before is None or not _is_lowered(move.before, target(move.tier, cluster.rules), cluster.hosts):
-        return f"{said}: room is short"
-    return f"{said}, until the {len(move.before.slots)} that it has are gone: beside these there is room for no more"
+        return f"{note}: room is short"
+    return f"{note}, until its {len(move.before.slots)} old slots are released: room is short beside them"
 
 
-def _fewer(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> dict[TierName, int]:
-    """Return how many slots fewer than its share each tier that moves gets, when batch keeps these: as few as there is room for.
+def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> dict[TierName, int]:
+    """Return how many slots of its share each tier that moves does not get, if batch keeps `kept`.
 
-    Who is lowered comes first: it gives up what was asked, and more only where it must. The others get the same part of what they would
-    have beyond the least that they can do with.
+    The numbers are as small as the room allows. Tiers that are scaled down are placed first: they
+    lose what was asked, and more only if they must. The other tiers get the same part of what each
+    has beyond its fewest slots. Raise RefusedError if the tiers find no room with their fewest
+    slots.
     """
     moving, after = _moving(spec, cluster), giving_back(cluster, kept)
     spare = {name: _spare(cluster.tiers[name], aim, cluster) for name, aim in moving.items()}
@@ -185,14 +223,15 @@ def _fewer(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> di
     except RefusedError as refused:
         needs = ", ".join(_need(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
         message = (
-            f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
+            f"there is no room for the minimum of each tier that moves ({needs}) beside the running "
+            f"units: {refused}"
         )
         raise RefusedError(message) from refused
 
-    def attempt(fewer: Mapping[TierName, int]) -> list[Move]:
-        return _moves(spec, after, fewer)[0]
+    def attempt(missing: Mapping[TierName, int]) -> list[Move]:
+        return _moves(spec, after, missing)[0]
 
-    fewer, lowered = (
+    missing, lowered = (
         spare,
         [
             name
@@ -201,47 +240,55 @@ def _fewer(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> di
         ],
     )
     if lowered:
-        fewer = same_part(lowered, spare, spare, attempt)
-        moves, _ = top_up(attempt(fewer), lowered, kept, len(kept), cluster)
+        missing = same_part(lowered, spare, spare, attempt)
+        moves, _ = top_up(attempt(missing), lowered, kept, len(kept), cluster)
         with suppress(RefusedError):
-            attempt(wider := fewer | {move.tier: move.short for move in moves if move.tier in lowered})
-            fewer = wider
-    return same_part([name for name in moving if name not in lowered], spare, fewer, attempt)
+            attempt(smaller := missing | {move.tier: move.short for move in moves if move.tier in lowered})
+            missing = smaller
+    return same_part([name for name in moving if name not in lowered], spare, missing, attempt)
 
 
 def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:
-    """Tell whether a tier is to have fewer workers than it has."""
-    return now is not None and len(now.slots) > numbers(now, aim, hosts)[0]
+    """Return whether a tier should have fewer workers than it has."""
+    return now is not None and len(now.slots) > right_numbers(now, aim, hosts)[0]
 
 
 def _spare(tier: TierNow, share: Target, cluster: Cluster) -> int:
     """Return how many slots of its share a change may leave a tier without."""
-    aim = replace(share, extra=had(share, cluster.hosts))
+    aim = replace(share, extra=available_extra(share, cluster.hosts))
     return share.slots - floor(tier.spec, aim, tier.placement, cluster.rules)
 
 
 def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
-    """Say how many slots a tier has to be left, and whether it is its budget that says so."""
+    """Return the fewest slots that a change may leave a tier, and whether its budget is
+    the reason.
+    """
     name, fewest = tier.spec.name, floor(tier.spec, aim, tier.placement, cluster.rules)
-    held = fewest > min(aim.slots, least(tier.spec, cluster.rules))
+    is_by_budget = fewest > min(aim.slots, least(tier.spec, cluster.rules))
     return f"{name} {fewest}" + (
-        f", as budget.{name} lets {cluster.rules.budget[name]} of its {aim.slots} be away" if held else ""
+        f", as budget.{name} allows {cluster.rules.budget[name]} of its {aim.slots} to be missing"
+        if is_by_budget
+        else ""
     )
 
 
 def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
-    """Name the tiers that have to move, with what they are to have."""
+    """Return the tiers that have to move, with their targets."""
     aims = {name: target(name, cluster.rules) for name in sorted(cluster.tiers)}
     return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
 
 
 def _moves(
-    spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE
+    spec: ChangeSpec, cluster: Cluster, missing: Mapping[TierName, int] = NO_MISSING_SLOTS
 ) -> tuple[list[Move], list[str]]:
-    """Place the next incarnation of every tier that has to move, nearest the end first; who finds no room so chooses before the others."""
+    """Place the next incarnation of each tier that has to move, nearest the pipeline's end first.
+
+    A tier that finds no room in this order is placed before the others in another attempt. Raise
+    RefusedError if no attempt succeeds.
+    """
     order = cluster.end_first()
     try:
-        return _in_order(order, spec, cluster, fewer)
+        return _in_order(order, spec, cluster, missing)
     except _NoRoomError as refused:
         first = last = refused
     for _ in order:
@@ -249,14 +296,14 @@ def _moves(
             break
         order = [last.tier, *(tier for tier in order if tier is not last.tier)]
         try:
-            return _in_order(order, spec, cluster, fewer)
+            return _in_order(order, spec, cluster, missing)
         except _NoRoomError as refused:
             last = refused
     raise first
 
 
 class _NoRoomError(RefusedError):
-    """A tier finds no room beside those that were placed before it."""
+    """A tier finds no room beside the tiers that were placed before it."""
 
     def __init__(self, tier: TierNow, message: str) -> None:
         super().__init__(message)
@@ -264,53 +311,54 @@ class _NoRoomError(RefusedError):
 
 
 def _in_order(
-    order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int]
+    order: list[TierNow], spec: ChangeSpec, cluster: Cluster, missing: Mapping[TierName, int]
 ) -> tuple[list[Move], list[str]]:
-    """Place tiers one after the other, each beside all that is there.
+    """Place tiers one after the other, each beside all running units and earlier placements.
 
-    Where doubling them all does not fit, the tiers that have moved by then are released first, provided that this is the order in which
-    they are handed over: nearest the end first. What a tenant that does not run lacks of its minimum is not taken. Each tier that is handed
-    over gets so many slots `fewer` than its share.
+    If there is no room for all tiers twice, the earlier tiers are released first. This is done only
+    in the order of the handovers, nearest the pipeline's end first. Room that a stopped tenant
+    needs for its minimum stays free. Each tier that is handed over gets its share less its
+    `missing` slots.
     """
     kind = KINDS[spec.kind]
     moves: list[Move] = []
     notes: list[str] = []
     hosts = state = cluster.hosts
-    """Beside all that is there, and once these moves are through."""
+    """`hosts` hold old and new incarnations; in `state`, the moves so far are complete."""
     ends = cluster.end_first()
     for tier in order:
         share = target(tier.spec.name, cluster.rules)
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
         released = state if moves and order == ends else None
-        if (keeps := _kept(spec, tier, cluster, hosts, released)) is not None:
-            short = 0 if KINDS[spec.kind].gives_up(spec) is None else share.slots - len(keeps.slots)
+        if (keeps := _placement_kept(spec, tier, cluster, hosts, released)) is not None:
+            short = 0 if KINDS[spec.kind].reduced_to(spec) is None else share.slots - len(keeps.slots)
             moves.append(
                 Move(tier=tier.spec.name, before=tier.placement, after=keeps, short=short, in_place=True)
             )
-            state = _through(moves[-1], tier.spec, state)
+            state = _hosts_after_move(moves[-1], tier.spec, state)
             continue
-        more = had(share, cluster.hosts)
-        aim = replace(share, slots=share.slots - fewer.get(tier.spec.name, 0))
-        has, right = len(tier.placement.slots), numbers(tier.placement, share, cluster.hosts)[0]
-        if not kind.forced and aim.slots < share.slots and aim.slots + more <= has < right:
+        extra = available_extra(share, cluster.hosts)
+        aim = replace(share, slots=share.slots - missing.get(tier.spec.name, 0))
+        has, right = len(tier.placement.slots), right_numbers(tier.placement, share, cluster.hosts)[0]
+        if not kind.forced and aim.slots < share.slots and aim.slots + extra <= has < right:
             notes.append(
                 f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
             )
             continue
         why = ""
         if kind.repairs:
-            why, aim = "; ".join(drift(tier, aim, state)), evened(tier, aim, state)
+            why, aim = "; ".join(drift(tier, aim, state)), evenly_spread(tier, aim, state)
         try:
-            after, placed, beside = _beside(tier, aim, hosts, released)
+            after, placed, is_beside = _beside(tier, aim, hosts, released)
         except RefusedError as refused:
             if not kind.repairs:
                 raise _NoRoomError(tier, str(refused)) from refused
-            notes.append(f"{tier.spec.name} {why}; that cannot be repaired now: {refused}")
+            notes.append(f"{tier.spec.name} {why}; this cannot be repaired now: {refused}")
             continue
-        if not beside:
+        if not is_beside:
             earlier = ", ".join(move.tier for move in moves)
-            notes.append(f"{tier.spec.name} is prepared only when {earlier} has been released: room is short")
+            notes.append(f"{tier.spec.name} is prepared only after {earlier} is released: room is short")
         hosts = placed.hosts
         notes.extend(placed.notes)
         moves.append(
@@ -322,29 +370,40 @@ def _in_order(
                 why=why,
             )
         )
-        state = _through(moves[-1], tier.spec, state)
-    lacks = lacking(cluster)
-    if lacks and moves and why_not(lacks, cluster.hosts) is None and why_not(lacks, state) is not None:
-        names = ", ".join(sorted({ask.tenant for ask in lacks}))
-        message = f"it would take the room that {names} needs for its minimum; ask for less, or return or add a host"
+        state = _hosts_after_move(moves[-1], tier.spec, state)
+    missing_minimums = lacking(cluster)
+    if (
+        missing_minimums
+        and moves
+        and why_not(missing_minimums, cluster.hosts) is None
+        and why_not(missing_minimums, state) is not None
+    ):
+        names = ", ".join(sorted({request.tenant for request in missing_minimums}))
+        message = (
+            f"the {spec.kind} would take the room that {names} needs for its minimum; "
+            "ask for less, return a host with `sluice return HOST`, or add a host"
+        )
         raise RefusedError(message)
     return sorted(moves, key=lambda move: ends.index(cluster.tiers[move.tier])), notes
 
 
-def _kept(
+def _placement_kept(
     spec: ChangeSpec, tier: TierNow, cluster: Cluster, hosts: Hosts, released: Hosts | None
 ) -> Placement | None:
-    """Return what a tier keeps that lets workers go where it runs; None where it is handed over.
+    """Return what a tier keeps if it releases workers in place; None if it is handed over.
 
-    One in realtime is, if it finds room for that: it is then without output for a shorter time. Who makes room for another takes none.
+    A realtime tier with room for a handover is handed over, because that makes a shorter gap. A
+    tier that makes room for another tier takes no room for a handover.
     """
     aim = target(tier.spec.name, cluster.rules)
     kind = KINDS[spec.kind]
-    left = kind.gives_up(spec)
-    keeps = kept_in_place(tier, aim, cluster, left) if kind.resizes else None
-    if left is not None:
+    workers = kind.reduced_to(spec)
+    keeps = kept_in_place(tier, aim, cluster, workers) if kind.resizes else None
+    if workers is not None:
         if keeps is None:
-            message = f"{tier.spec.name} cannot let workers go where it runs any more, so it makes no room for others"
+            message = (
+                f"{tier.spec.name} can no longer release workers in place, so it makes no room for others"
+            )
             raise RefusedError(message)
     elif keeps is not None and tier.spec.mode is Mode.REALTIME:
         with suppress(RefusedError):
@@ -356,7 +415,10 @@ def _kept(
 def _beside(
     tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None
 ) -> tuple[Placement, Placed, bool]:
-    """Place a tier beside all that is there, or else beside what is left when others are released; tell whether it was the first."""
+    """Place a tier beside all units, or else beside the units that stay after earlier releases.
+
+    The last value tells whether the tier found room beside all units.
+    """
     try:
         return *place_tier(tier.spec, aim, tier.placement, hosts), True
     except RefusedError:
@@ -365,16 +427,16 @@ def _beside(
     return *place_tier(tier.spec, aim, tier.placement, released), False
 
 
-def _released(cluster: Cluster, moves: Iterable[Move]) -> Hosts:
-    """Return the hosts once these moves are through and their old incarnations gone."""
+def _hosts_after_moves(cluster: Cluster, moves: Iterable[Move]) -> Hosts:
+    """Return the hosts after these moves, without the old incarnations."""
     hosts: Hosts = cluster.hosts
     for move in moves:
-        hosts = _through(move, cluster.tiers[move.tier].spec, hosts)
+        hosts = _hosts_after_move(move, cluster.tiers[move.tier].spec, hosts)
     return hosts
 
 
-def _through(move: Move, spec: TierSpec, hosts: Hosts) -> Hosts:
-    """Return the hosts once a move is through and the old incarnation gone."""
+def _hosts_after_move(move: Move, spec: TierSpec, hosts: Hosts) -> Hosts:
+    """Return the hosts after a move, without the old incarnation."""
     return (
         holding(hosts, spec, move.after)
         if move.before is None
@@ -383,12 +445,12 @@ def _through(move: Move, spec: TierSpec, hosts: Hosts) -> Hosts:
 
 
 def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> bool:
-    """Tell whether a tier has to change to be as this change wants it; one that was given up cannot."""
+    """Return whether a tier has to change, and can: a tier that was given up cannot move."""
     return not tier.failed and differs(spec, tier, aim, cluster)
 
 
 def differs(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> bool:
-    """Tell whether a tier is not yet as this change wants it."""
+    """Return whether a running tier is not yet as this change wants it."""
     now = tier.placement
     if now is None or (spec.tier is not None and spec.tier != tier.spec.name):
         return False

@@ -1,1 +1,4 @@
-"""The independent check of a plan. Start with `checker`."""
+"""The check of a plan, independent of the planner, so that a bug of the planner is found.
+
+Start with `checker`.
+"""

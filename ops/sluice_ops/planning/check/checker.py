@@ -1,7 +1,8 @@
-"""A second look at a plan, by other means than made it: nothing runs that this has not passed.
+"""The independent check of a plan. No plan is carried out that does not pass it.
 
-It reads shares and places by itself, and counts what the hosts hold at every point at which the plan is carried out (`walk`): a fault that
-it shared with the planner would pass both. Called by preflight, and by a hand-over that had to be planned again.
+The check reads shares and places with its own code, because a bug shared with the planner would
+pass both. `walk` counts what the hosts hold at each point of the plan. Preflight calls this module,
+and so does a handover that had to be planned again.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ OWN = "the site's own hosts"
 
 @dataclass(frozen=True)
 class _Aim:
-    """What a tenant is to have, as the site file and the layers say it."""
+    """The target of a tenant by the site file and the layers."""
 
     slots: int
     minimum: int
@@ -33,31 +34,34 @@ class _Aim:
 
 
 def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
-    """Name everything that the plan would break or leave undone; `cluster` has the layers and host states that the change leads to."""
+    """Return the rules that a plan would break, and what it would leave undone.
+
+    `cluster` has the layers and host states after the change.
+    """
     kind = KINDS[spec.kind]
     if kind.planned_only:
-        return []  # nothing is carried out of its plan: the controller places the tier anew once it is wanted
+        return []  # The plan is not carried out: the controller places the tier when it starts it.
     if not kind.moves:
-        return [f"a {spec.kind} moves nothing, and {move.tier} would move" for move in plan.moves]
-    strange = sorted({move.tier for move in plan.moves} - cluster.tiers.keys())
-    if strange or len({move.tier for move in plan.moves}) < len(plan.moves):
-        return [f"{', '.join(strange)} would move, and is no tier" if strange else "a tier would move twice"]
+        return [f"{move.tier} would move, but a {spec.kind} moves nothing" for move in plan.moves]
+    unknown = sorted({move.tier for move in plan.moves} - cluster.tiers.keys())
+    if unknown or len({move.tier for move in plan.moves}) < len(plan.moves):
+        return [f"{', '.join(unknown)} would move, but is no tier" if unknown else "a tier would move twice"]
     aims = {name: _aim(name, cluster.rules) for name in cluster.tiers}
-    found = _asked_problems(plan, spec, aims, cluster)
+    problems = _request_problems(plan, spec, aims, cluster)
     for move in plan.moves:
-        found += _move_problems(move, spec, aims[move.tier], cluster)
+        problems += _move_problems(move, spec, aims[move.tier], cluster)
     walk = Walk(plan, cluster)
     for move in plan.moves:
-        found += walk.through(move)
-    found += [*_batch_problems(plan, spec, cluster), *walk.lending()]
+        problems += walk.through(move)
+    problems += [*_batch_problems(plan, spec, cluster), *walk.lending()]
     order = [cluster.tiers[move.tier].spec.distance for move in plan.moves]
     if order != sorted(order):
-        found.append("the tiers are not moved nearest the pipeline's end first")
-    return found
+        problems.append("the tiers are not moved nearest the pipeline's end first")
+    return problems
 
 
 def _aim(tenant: str, rules: Rules) -> _Aim:
-    """Read what holds of a tenant: of each number and place the highest layer that speaks of it."""
+    """Return a tenant's target: for each number and place, the highest layer that sets it wins."""
     share = rules.share_of(tenant)
     low, aim, high = share.minimum, share.target, share.maximum
     to, extra, extra_to = rules.locality.get(tenant), 0, None
@@ -71,7 +75,7 @@ def _aim(tenant: str, rules: Rules) -> _Aim:
         extra, extra_to = (entry.extra, entry.extra_to) if entry.extra else (extra, extra_to)
 
     def slots(amount: Amount) -> int:
-        return amount if isinstance(amount, int) else part(amount, rules.wholes.get(tenant, 0))
+        return amount if isinstance(amount, int) else part(amount, rules.capacity_totals.get(tenant, 0))
 
     most = max(slots(low), slots(high))
     count = min(most, max(slots(low), slots(aim)))
@@ -87,46 +91,50 @@ def _is_at(host: Host, to: str | None) -> bool:
 
 
 def _serves(to: str | None, cluster: Cluster) -> bool:
-    """Tell whether a host at a place is up: elsewhere is better than nowhere."""
+    """Return whether a host at a place is up. If not, a tier may be elsewhere."""
     return any(host.state is HostState.UP and _is_at(host, to) for host in cluster.hosts.values())
 
 
-# -- what was asked
+# -- the requested change
 
 
-def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cluster: Cluster) -> list[str]:
-    """Name what the change is for and the plan does not do, and what it does and the change is not for."""
+def _request_problems(
+    plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cluster: Cluster
+) -> list[str]:
+    """Return what the change requests but the plan does not do, and the other way round."""
     moves = {move.tier: move for move in plan.moves}
-    found = []
+    problems = []
     for name, tier in cluster.tiers.items():
         if tier.placement is None or tier.failed:
-            found += (
-                [f"{name} would move, and {'was given up' if tier.failed else 'does not run'}"]
+            problems += (
+                [f"{name} would move, but {'was given up' if tier.failed else 'does not run'}"]
                 if name in moves
                 else []
             )
             continue
         if spec.tier not in {None, name}:
-            found += [f"{name} would move, and the {spec.kind} is of {spec.tier}"] if name in moves else []
+            problems += [f"{name} would move, but the {spec.kind} is of {spec.tier}"] if name in moves else []
             continue
-        lack = _lack(spec, tier, tier.placement, aims[name], cluster)
+        difference = _difference(spec, tier, tier.placement, aims[name], cluster)
         move = moves.get(name)
         if move is None:
-            noted = KINDS[spec.kind].may_wait and any(note.startswith(f"{name} ") for note in plan.notes)
-            more = (
+            is_noted = KINDS[spec.kind].may_wait and any(note.startswith(f"{name} ") for note in plan.notes)
+            has_too_many = (
                 not KINDS[spec.kind].repairs
                 and len(tier.placement.slots) > aims[name].slots + aims[name].extra
             )
-            found += (
-                [f"{name} would not move, and {lack}"] if lack is not None and (more or not noted) else []
+            problems += (
+                [f"{name} would not move, but {difference}"]
+                if difference is not None and (has_too_many or not is_noted)
+                else []
             )
-        elif lack is None and not move.why:
-            found.append(f"{name} would move, and is as it is to be")
-    return found
+        elif difference is None and not move.why:
+            problems.append(f"{name} would move, but is already as it should be")
+    return problems
 
 
-def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: Cluster) -> str | None:
-    """Say what of a tier that runs is not as the change wants it."""
+def _difference(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: Cluster) -> str | None:
+    """Return how a running tier differs from what the change wants; None if it does not."""
     return next(
         iter(KINDS[spec.kind].unmet(spec, tier, now, _Check(tier.spec.name, now, aim, cluster))), None
     )
@@ -134,7 +142,7 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
 
 @dataclass(frozen=True)
 class _Check:
-    """What is known here of one tier that runs; the kinds of change ask for it."""
+    """The findings on one running tier, for the kinds of change (`TierCheck`)."""
 
     name: TierName
     now: Placement
@@ -143,11 +151,11 @@ class _Check:
 
     @property
     def on_burst_hosts(self) -> list[str]:
-        more = len(self.now.slots) > self.aim.slots + self.aim.extra
+        has_too_many = len(self.now.slots) > self.aim.slots + self.aim.extra
         return [
             f"is on {name}"
-            for name in _burst(self.now, self.cluster)
-            if more or not _is_at(self.cluster.hosts[name], self.aim.to)
+            for name in _burst_hosts(self.now, self.cluster)
+            if has_too_many or not _is_at(self.cluster.hosts[name], self.aim.to)
         ]
 
     @property
@@ -165,111 +173,117 @@ class _Check:
 
 
 def _breaches(name: TierName, now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
-    """Say which of the rules that always hold a tier breaks as it is; whom it has to be separate from, the other may move."""
+    """Return the rules that a running tier breaks.
+
+    The rule `separate` is left out, because the other tier may move instead.
+    """
     yield from _miscounted(now, aim, cluster)
     yield from _displaced(now, aim, cluster)
     yield from (f"is {place}" for place in _foreign(name, now, cluster))
     yield from (f"has {crowd}" for crowd in _crowds(name, now, cluster))
 
 
-def _burst(placement: Placement, cluster: Cluster) -> list[HostName]:
+def _burst_hosts(placement: Placement, cluster: Cluster) -> list[HostName]:
     return sorted(
         name for name in placement.hosts if name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE
     )
 
 
-# -- where each tier goes
+# -- the placement of each tier
 
 
 def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> list[str]:
     tier = cluster.tiers[move.tier]
-    found = _in_place_problems(move, spec, tier, aim, cluster) if move.in_place else []
-    if KINDS[spec.kind].gives_up(spec) is not None and not move.in_place:
-        found.append(f"{move.tier} would be handed over, and makes room for others where it runs")
-    may_be = {HostState.UP, HostState.CORDONED} if move.in_place else {HostState.UP}
+    problems = _in_place_problems(move, spec, tier, aim, cluster) if move.in_place else []
+    if KINDS[spec.kind].reduced_to(spec) is not None and not move.in_place:
+        problems.append(f"{move.tier} would be handed over, but should release workers in place")
+    allowed_states = {HostState.UP, HostState.CORDONED} if move.in_place else {HostState.UP}
     if move.before != tier.placement:
-        found.append(f"{move.tier} is not where the plan has it")
+        problems.append(f"{move.tier} is not where the plan has it")
     if move.short < 0 or (move.short and KINDS[spec.kind].exact):
-        found.append(
-            f"{move.tier} would be {move.short} slots short, and a {spec.kind} is done as a whole or not at all"
+        problems.append(
+            f"{move.tier} would be {move.short} slots short, but a {spec.kind} is done as a whole or not at "
+            "all"
         )
     k = aim.slots + _extra(aim, cluster)
     if len(move.after.slots) + move.short != k:
-        short = f" ({move.short} fewer are said)" if move.short else ""
-        found.append(f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}")
-    found += _budget_problems(move, cluster)
-    minimum = min(aim.slots, max(aim.minimum, _threaded(tier.spec, cluster.rules)))
+        short = f" (the plan says {move.short} fewer)" if move.short else ""
+        problems.append(f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}")
+    problems += _budget_problems(move, cluster)
+    minimum = min(aim.slots, max(aim.minimum, _workers_for_threads(tier.spec, cluster.rules)))
     if move.short and aim.slots - move.short < minimum:
-        found.append(f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}")
+        problems.append(
+            f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}"
+        )
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
-        if host is None or host.state not in may_be:
-            found.append(
+        if host is None or host.state not in allowed_states:
+            problems.append(
                 f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}"
             )
         elif KINDS[spec.kind].empties_host and name == spec.host:
-            found.append(f"{move.tier} would stay on {name}")
+            problems.append(f"{move.tier} would stay on {name}")
     if KINDS[spec.kind].empties_burst_hosts:
-        meant = {
+        at_own_place = {
             name
             for name in move.after.hosts & cluster.hosts.keys()
             if aim.to is not None and _is_at(cluster.hosts[name], aim.to)
         }
-        found += [
-            f"{move.tier} would stay on {name}, which is to be left"
-            for name in _burst(move.after, cluster)
-            if name not in meant
+        problems += [
+            f"{move.tier} would stay on {name}, which it has to leave"
+            for name in _burst_hosts(move.after, cluster)
+            if name not in at_own_place
         ]
-    found += [f"{move.tier} would be {place}" for place in _foreign(move.tier, move.after, cluster)]
-    found += [f"{move.tier} would have {crowd}" for crowd in _crowds(move.tier, move.after, cluster)]
+    problems += [f"{move.tier} would be {place}" for place in _foreign(move.tier, move.after, cluster)]
+    problems += [f"{move.tier} would have {crowd}" for crowd in _crowds(move.tier, move.after, cluster)]
     extra = _extra(aim, cluster)
-    astray = (
-        _displaced(move.after, aim, cluster) if move.in_place else _astray(move.after, aim, extra, cluster)
+    displaced = (
+        _displaced(move.after, aim, cluster)
+        if move.in_place
+        else _at_wrong_place(move.after, aim, extra, cluster)
     )
-    rest = (*astray, *_beside(move.after, aim, extra, cluster))
-    return [*found, *(f"{move.tier} {problem}" for problem in rest)]
+    place_problems = (*displaced, *_burst_problems(move.after, aim, extra, cluster))
+    return [*problems, *(f"{move.tier} {problem}" for problem in place_problems)]
 
 
 def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:
-    """Say why a tier cannot let workers go where it runs, or why what it keeps is not what is left of it then."""
-    found = []
+    """Return why a tier cannot release workers in place, or why it keeps wrong workers."""
+    problems = []
     if not KINDS[spec.kind].resizes:
-        found.append(f"{move.tier} would stay where it runs, and a {spec.kind} starts it anew")
+        problems.append(f"{move.tier} would stay in place, but a {spec.kind} has to hand it over")
     k, before = len(move.after.slots), move.before
     if (
         before is None
         or not 0 < k < len(before.slots)
         or move.after != Placement(driver=before.driver, slots=before.slots[:k])
     ):
-        found.append(
-            f"{move.tier} would be elsewhere than on the first of its workers, and is not handed over"
-        )
+        problems.append(f"{move.tier} would not keep the first of its workers, but is not handed over")
     running = cluster.shape(move.tier, tier.release)
-    why = {
-        "its state lies with its workers": tier.spec.state
+    obstacles = {
+        "it keeps state in its workers": tier.spec.state
         or (running is not None and running.state is not None),
         "it has a standby": tier.spec.standby is not Standby.NONE,
-        "it does not work with all of its workers": tier.paused or bool(tier.paused_workers),
-        "some of them are a burst's": aim.extra > 0,
-        "the others have too few threads": k < _threaded(tier.spec, cluster.rules),
+        "it, or one of its workers, is paused": tier.paused or bool(tier.paused_workers),
+        "some of its workers belong to a burst": aim.extra > 0,
+        "the other workers have too few threads": k < _workers_for_threads(tier.spec, cluster.rules),
     }
-    found += [
-        f"{move.tier} would let workers go where it runs, and {reason}"
-        for reason, holds in why.items()
-        if holds
+    problems += [
+        f"{move.tier} would release workers in place, but {reason}"
+        for reason, is_present in obstacles.items()
+        if is_present
     ]
-    return [*found, *_gift_problems(move, spec, cluster)]
+    return [*problems, *_useless_release(move, spec, cluster)]
 
 
-def _gift_problems(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    """Say why what a tier gives up of its share, for one that lacks some of its minimum, would be of no use to any such."""
-    left = KINDS[spec.kind].gives_up(spec)
-    if left is None or move.before is None:
+def _useless_release(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    """Return why workers that a tier releases for others' minimums would help no such tier."""
+    workers = KINDS[spec.kind].reduced_to(spec)
+    if workers is None or move.before is None:
         return
     k = len(move.after.slots)
-    if k != left:
-        yield f"{move.tier} would go on with {k} workers instead of {left}"
-    free = [
+    if k != workers:
+        yield f"{move.tier} would continue with {k} workers instead of {workers}"
+    freed = [
         host
         for name in {*move.before.slots[k:]}
         if (host := cluster.hosts.get(name)) is not None and host.state is HostState.UP
@@ -279,38 +293,47 @@ def _gift_problems(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable[s
     }
     if not any(
         _is_at(host, to) and not _is_for_others(name, host.name, cluster)
-        for host in free
+        for host in freed
         for name, to in places.items()
     ):
-        yield f"{move.tier} would let workers go from where nobody may be who lacks some of its minimum"
+        yield (
+            f"{move.tier} would release workers on hosts where no tier may be that lacks some of its minimum"
+        )
 
 
 def _needy(cluster: Cluster) -> list[TierName]:
-    """Name the tiers that have less than their minimum."""
-    return [name for name, tier in cluster.tiers.items() if _is_below(tier, cluster)]
+    """Return the tiers that have fewer slots than their minimum."""
+    return [name for name, tier in cluster.tiers.items() if _is_below_minimum(tier, cluster)]
 
 
 def _extra(aim: _Aim, cluster: Cluster) -> int:
-    """Return how many slots of a burst a tier can have: none while no host is up there."""
+    """Return the burst slots that a tier can have: none while no host at the burst's place
+    is up.
+    """
     return aim.extra if aim.extra and _serves(aim.extra_to, cluster) else 0
 
 
-def _threaded(spec: TierSpec, rules: Rules) -> int:
-    """Return how many workers hold a thread for each partition of a realtime tier; any other needs one worker."""
+def _workers_for_threads(spec: TierSpec, rules: Rules) -> int:
+    """Return the workers with which a realtime tier has a thread for each partition; else 1."""
     return -(-rules.partitions_of(spec) // spec.quantum.threads) if spec.mode is Mode.REALTIME else 1
 
 
 def _miscounted(now: Placement, aim: _Aim, cluster: Cluster, *, exactly: bool = False) -> Iterable[str]:
-    """Say how the number is wrong; what a burst lost with its hosts may be elsewhere meanwhile, unless it is to be `exactly` right."""
-    wanted = aim.slots + (_extra(aim, cluster) or _cut_off(now, aim, cluster))
+    """Return how the number of slots is wrong.
+
+    Without `exactly`, slots of a burst may be elsewhere while the burst's hosts are lost.
+    """
+    wanted = aim.slots + (_extra(aim, cluster) or _remaining_burst(now, aim, cluster))
     if len(now.slots) not in {wanted, wanted if exactly else aim.slots + aim.extra}:
         yield f"has {len(now.slots)} slots instead of {wanted}"
 
 
-def _cut_off(now: Placement, aim: _Aim, cluster: Cluster) -> int:
-    """Count a burst's workers that go on where nothing new may come."""
-    there = (cluster.hosts[name] for name in now.slots if name in cluster.hosts)
-    return min(aim.extra, sum(_is_at(host, aim.extra_to) and not _is_at(host, aim.to) for host in there))
+def _remaining_burst(now: Placement, aim: _Aim, cluster: Cluster) -> int:
+    """Return how many workers of a burst run at its place although no host there takes new
+    units.
+    """
+    hosts = (cluster.hosts[name] for name in now.slots if name in cluster.hosts)
+    return min(aim.extra, sum(_is_at(host, aim.extra_to) and not _is_at(host, aim.to) for host in hosts))
 
 
 def _foreign(tenant: str, placement: Placement, cluster: Cluster) -> Iterable[str]:
@@ -332,22 +355,25 @@ def _is_for_others(tenant: str, name: HostName, cluster: Cluster) -> bool:
 
 
 def _crowds(tier: TierName, placement: Placement, cluster: Cluster) -> Iterable[str]:
-    """Count the workers in places that hold more of the tier's than they may."""
-    there = [cluster.hosts[name] for name in placement.slots if name in cluster.hosts]
+    """Return the hosts, racks and zones with more workers of the tier than its spread allows."""
+    hosts = [cluster.hosts[name] for name in placement.slots if name in cluster.hosts]
     for kind, most in cluster.rules.spread.get(tier) or ():
-        for place, count in sorted(Counter(_place(host, kind) for host in there).items()):
+        for place, count in sorted(Counter(_place(host, kind) for host in hosts).items()):
             if most is not None and count > most:
-                yield f"{count} workers in {kind} {place}, and may have {most}"
+                yield f"{count} workers in {kind} {place}, but may have {most}"
 
 
 def _place(host: Host, kind: str) -> str:
     return {"host": host.name, "rack": f"{host.zone}/{host.rack or host.name}", "zone": host.zone}[kind]
 
 
-def _astray(
+def _at_wrong_place(
     placement: Placement, aim: _Aim, extra: int, cluster: Cluster, *, gone: bool = False
 ) -> Iterable[str]:
-    """Say what is not where it has to be; so many workers may be elsewhere, and what is on unknown hosts is if they are `gone`."""
+    """Return the parts that are at a wrong place; `extra` workers may be elsewhere.
+
+    With `gone`, parts on unknown hosts count as at a wrong place.
+    """
     hosts = cluster.hosts
     to = aim.to if _serves(aim.to, cluster) else None
     if not _is_at(hosts[placement.driver], to) if placement.driver in hosts else gone:
@@ -358,24 +384,27 @@ def _astray(
 
 
 def _displaced(now: Placement, aim: _Aim, cluster: Cluster, *, gone: bool = False) -> Iterable[str]:
-    """Say what of a tier that runs is not where it has to be: it may be anywhere as long as no host is up at its place."""
-    return _astray(now, aim, aim.extra, cluster, gone=gone) if _serves(aim.to, cluster) else ()
+    """Return the parts of a running tier at a wrong place.
+
+    A tier may be anywhere while no host at its place is up.
+    """
+    return _at_wrong_place(now, aim, aim.extra, cluster, gone=gone) if _serves(aim.to, cluster) else ()
 
 
-def _beside(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> Iterable[str]:
-    """Say what of a burst is not at its place."""
+def _burst_problems(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> Iterable[str]:
+    """Return the workers of a burst that are not at its place."""
     if not extra:
         return
     hosts = cluster.hosts
     to = aim.to if _serves(aim.to, cluster) else None
-    there = [name for name in placement.slots if name in hosts and _is_at(hosts[name], aim.extra_to)]
-    lost = sorted(
-        name for name in {*placement.slots} - {*there} if name in hosts and not _is_at(hosts[name], to)
+    burst_slots = [name for name in placement.slots if name in hosts and _is_at(hosts[name], aim.extra_to)]
+    elsewhere = sorted(
+        name for name in {*placement.slots} - {*burst_slots} if name in hosts and not _is_at(hosts[name], to)
     )
-    if lost:
-        yield f"has to have its burst at {aim.extra_to}, not on {', '.join(lost)}"
-    elif len(there) < extra:
-        yield f"has to have {extra} workers at {aim.extra_to}, not {len(there)}"
+    if elsewhere:
+        yield f"has to have its burst at {aim.extra_to}, not on {', '.join(elsewhere)}"
+    elif len(burst_slots) < extra:
+        yield f"has to have {extra} workers at {aim.extra_to}, not {len(burst_slots)}"
 
 
 def _budget_problems(move: Move, cluster: Cluster) -> list[str]:
@@ -385,9 +414,8 @@ def _budget_problems(move: Move, cluster: Cluster) -> list[str]:
     )
     if allowed is None or move.short <= allowed or len(move.after.slots) >= before:
         return []
-    return [
-        f"{move.tier} would be {move.short} slots short of its share, and its budget lets {allowed} be away"
-    ]
+    lack = f"{move.short} slots short of its share, but its budget allows {allowed} to be missing"
+    return [f"{move.tier} would be {lack}"]
 
 
 # -- batch
@@ -397,28 +425,28 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
     aim = _aim(BATCH, cluster.rules)
     share, minimum = (aim.slots, aim.minimum) if BATCH in cluster.rules.shares else (0, 0)
     kept, slots = len(plan.batch_kept), len(plan.batch_slots)
-    found: list[str] = []
+    problems: list[str] = []
     if Counter(plan.batch_kept) - Counter(cluster.batch):
-        found.append("batch would keep slots that it does not have")
+        problems.append("batch would keep slots that it does not have")
     if Counter(plan.batch_kept) - Counter(plan.batch_slots):
-        found.append("batch would keep slots that it is not to have")
+        problems.append("batch would keep slots that it should not have")
     if max(slots, kept) > share:
-        found.append(f"batch would have {max(slots, kept)} slots, and its share is {share}")
+        problems.append(f"batch would have {max(slots, kept)} slots, but its share is {share}")
     if slots < share and not any("batch" in note for note in plan.notes):
-        found.append(f"batch would have {slots} slots instead of {share}, and nothing is said of it")
+        problems.append(f"batch would have {slots} slots instead of {share}, but the plan has no note on it")
     up = {
         name for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].state is HostState.UP
     }
-    found += [
+    problems += [
         f"batch would keep a slot on {name}, which is not up"
         for name in sorted({*plan.batch_kept} & {*cluster.batch} - up)
     ]
     if kept < min(minimum, sum(name in up for name in cluster.batch)):
-        found.append(f"batch would keep {kept} slots, below its minimum of {minimum}")
-    found += [
+        problems.append(f"batch would keep {kept} slots, below its minimum of {minimum}")
+    problems += [
         problem
         for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept))
-        for problem in _lent(name, spec, aim, cluster)
+        for problem in _lending_problems(name, spec, aim, cluster)
     ]
     short = [
         move.tier
@@ -426,14 +454,17 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
         if move.short and _could_have_more(move, plan, kept - minimum, cluster)
     ]
     if short and not _needy(cluster):
-        found.append(
+        problems.append(
             f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}"
         )
-    return found
+    return problems
 
 
-def _is_below(tier: TierNow, cluster: Cluster) -> bool:
-    """Tell whether a tier has less than its minimum, or does not run though it is to: such a one comes before those that are short."""
+def _is_below_minimum(tier: TierNow, cluster: Cluster) -> bool:
+    """Return whether a tier has fewer slots than its minimum, or should run but does not.
+
+    Such a tier comes before tiers that only lack some of their share.
+    """
     if not tier.wanted or tier.placement is None:
         return tier.wanted
     aim = _aim(tier.spec.name, cluster.rules)
@@ -442,20 +473,20 @@ def _is_below(tier: TierNow, cluster: Cluster) -> bool:
         for name in tier.placement.slots
         if name in cluster.hosts and cluster.hosts[name].state is not HostState.LOST
     ]
-    return len(living) < min(aim.slots, max(1, aim.minimum, _threaded(tier.spec, cluster.rules)))
+    return len(living) < min(aim.slots, max(1, aim.minimum, _workers_for_threads(tier.spec, cluster.rules)))
 
 
 def _could_have_more(move: Move, plan: Plan, spare: int, cluster: Cluster) -> bool:
-    """Tell whether a tier may have a slot more where batch keeps some, and would have room for it, beside all that moves, if these yield.
+    """Return whether a tier could have one more slot on a host where batch keeps slots.
 
-    Batch can spare so many of its slots.
+    Batch can give back `spare` of its slots, and the slot has to fit beside all moves.
     """
     name, rules = move.tier, cluster.rules
     quantum, of_batch, to = cluster.tiers[name].spec.quantum, rules.batch_quantum, _aim(name, rules).to
     to = to if _serves(to, cluster) else None
-    apart = rules.separate_from(name)
-    for at, there in (
-        Counter(each for each in plan.batch_kept if each in cluster.hosts).items() if spare > 0 else ()
+    separate = rules.separate_from(name)
+    for at, batch_slots in (
+        Counter(slot for slot in plan.batch_kept if slot in cluster.hosts).items() if spare > 0 else ()
     ):
         host = cluster.hosts[at]
         cpu, memory, others = host.used_cpu + quantum.cpu, host.used_memory + quantum.memory, {*host.tiers}
@@ -468,27 +499,27 @@ def _could_have_more(move: Move, plan: Plan, spare: int, cluster: Cluster) -> bo
             cpu += spec.quantum.cpu * slots + spec.driver.cpu * driver
             memory += spec.quantum.memory * slots + spec.driver.memory * driver
             others |= {other.tier} if slots or driver else set()
-        back = [*cluster.batch, *cluster.returning].count(at) - max(0, there - spare)
+        back = [*cluster.batch, *cluster.returning].count(at) - max(0, batch_slots - spare)
         cpu, memory = cpu - of_batch.cpu * back, memory - of_batch.memory * back
-        more = move.after.model_copy(update={"slots": (*move.after.slots, at)})
-        may = (
+        with_slot = move.after.model_copy(update={"slots": (*move.after.slots, at)})
+        is_allowed = (
             host.state is HostState.UP
             and _is_at(host, to)
             and not _is_for_others(name, at, cluster)
-            and not apart & others
+            and not separate & others
         )
         if (
-            may
+            is_allowed
             and cpu <= host.capacity.cpu
             and memory <= host.capacity.memory
-            and not [*_crowds(name, more, cluster)]
+            and not [*_crowds(name, with_slot, cluster)]
         ):
             return True
     return False
 
 
-def _lent(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> Iterable[str]:
-    """Say why batch may be lent no slot on a host."""
+def _lending_problems(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> Iterable[str]:
+    """Return why batch may have no additional slot on a host."""
     host = cluster.hosts.get(name)
     to = aim.to if _serves(aim.to, cluster) else None
     if (
@@ -496,7 +527,7 @@ def _lent(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> Iter
         or host.state is not HostState.UP
         or (KINDS[spec.kind].empties_host and name == spec.host)
     ):
-        yield f"batch would be on {name}, which is {'unknown' if host is None else 'to take nothing new'}"
+        yield f"batch would be on {name}, which {'is unknown' if host is None else 'takes no new units'}"
     elif _is_for_others(BATCH, name, cluster):
         yield f"batch would be on {name}, which is dedicated to others"
     elif not _is_at(host, to):

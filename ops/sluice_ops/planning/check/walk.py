@@ -1,4 +1,7 @@
-"""What the hosts hold while a plan is carried out, counted by other means than the planner's. Called by `checker`."""
+"""The use of the hosts while a plan is carried out, counted without the planner's code.
+
+`checker` calls this module.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -10,46 +13,50 @@ from sluice_ops.model.resources import Quantum
 from sluice_ops.planning.placement.cluster import Cluster
 
 SLACK = 1e-5
-"""Sums of cores are floats."""
+"""The slack for comparing sums of cores, which are floats. Unit: cores."""
 
 
 class Walk:
-    """Goes through the moves in their order and counts, from what is free, what each host has left."""
+    """Goes through the moves in order and counts the cpu and memory that each host holds."""
 
     def __init__(self, plan: Plan, cluster: Cluster) -> None:
-        """Begin when batch has given back what it does not keep: no move begins before."""
+        """Begin after batch gave back the slots that it does not keep. No move begins earlier."""
         self._plan = plan
         self._cluster = cluster
         self._cpu: dict[HostName, float] = defaultdict(float)
-        """What is held more than now, or less."""
+        """The difference to the cores held before the plan; negative if less is held."""
         self._memory: dict[HostName, int] = defaultdict(int)
+        """The difference to the MiB held before the plan."""
         self._tiers: dict[HostName, Counter[str]] = {}
         self._old: list[Move] = []
-        """Moves whose old incarnations, or the workers that they let go, are still there."""
+        """Moves whose old incarnations, or released workers, still hold their room."""
         for name in (
             Counter(cluster.batch) - Counter(plan.batch_kept) + Counter(cluster.returning)
         ).elements():
             self._add(name, cluster.rules.batch_quantum, -1)
 
     def through(self, move: Move) -> list[str]:
-        """Put a tier's next incarnation beside all that is there, or else once those before are through; name what is wrong then."""
+        """Place a tier's next incarnation beside all units, and return the problems.
+
+        If there are problems, release the old incarnations of earlier moves and check again.
+        """
         if move.in_place:
             self._old.append(move)
             return []
         self._hold(move, move.after, 1)
-        if (found := self._wrong(move)) and self._old:
+        if (problems := self._problems(move)) and self._old:
             self._release()
-            found = self._wrong(move)
+            problems = self._problems(move)
         self._old.append(move)
-        return [f"while {move.tier} is prepared: {problem}" for problem in found]
+        return [f"while {move.tier} is prepared: {problem}" for problem in problems]
 
     def lending(self) -> list[str]:
-        """Name what is wrong when all are through and batch has all its slots."""
+        """Return the problems after all moves, when batch has all its slots."""
         self._release()
         lent = Counter(self._plan.batch_slots) - Counter(self._plan.batch_kept)
         for name in lent.elements():
             self._add(name, self._cluster.rules.batch_quantum, 1)
-        return [f"once batch has its slots: {problem}" for problem in self._full(sorted(lent))]
+        return [f"once batch has its slots: {problem}" for problem in self._overfull(sorted(lent))]
 
     def _release(self) -> None:
         for done in self._old:
@@ -67,24 +74,24 @@ class Walk:
         ):
             self._add(name, quantum, count)
             if name in self._cluster.hosts:
-                self._on(name)[move.tier] += count
+                self._tiers_on(name)[move.tier] += count
 
     def _add(self, name: HostName, quantum: Quantum, count: int) -> None:
         self._cpu[name] += quantum.cpu * count
         self._memory[name] += quantum.memory * count
 
-    def _on(self, name: HostName) -> Counter[str]:
-        """Count whose units a host holds."""
+    def _tiers_on(self, name: HostName) -> Counter[str]:
+        """Return the units that a host holds, counted by tier."""
         if name not in self._tiers:
             self._tiers[name] = Counter(self._cluster.hosts[name].tiers)
         return self._tiers[name]
 
-    def _wrong(self, move: Move) -> list[str]:
-        there = sorted(move.after.hosts & self._cluster.hosts.keys())
-        return [*self._full(there), *self._together(move, there)]
+    def _problems(self, move: Move) -> list[str]:
+        names = sorted(move.after.hosts & self._cluster.hosts.keys())
+        return [*self._overfull(names), *self._not_separate(move, names)]
 
-    def _full(self, names: Iterable[HostName]) -> Iterable[str]:
-        """Name those of the hosts that hold more than they have."""
+    def _overfull(self, names: Iterable[HostName]) -> Iterable[str]:
+        """Name the hosts that hold more than their capacity."""
         for host in (self._cluster.hosts[name] for name in names if name in self._cluster.hosts):
             cpu, memory, most = (
                 host.used_cpu + self._cpu[host.name],
@@ -94,10 +101,14 @@ class Walk:
             if cpu > most.cpu + SLACK or memory > most.memory:
                 yield f"{host.name} holds {cpu:g} of {most.cpu:g} cpu and {memory} of {most.memory} MiB"
 
-    def _together(self, move: Move, names: Iterable[HostName]) -> Iterable[str]:
-        """Name the hosts that the tier would share with one from which it has to be separate."""
+    def _not_separate(self, move: Move, names: Iterable[HostName]) -> Iterable[str]:
+        """Name the hosts that the tier would share with a tier from which it has to be separate."""
         for group in self._cluster.rules.separate:
             for name in names if move.tier in group else ():
-                others = {tier for tier, count in self._on(name).items() if count > 0} & group - {move.tier}
+                held_tiers = {tier for tier, count in self._tiers_on(name).items() if count > 0}
+                others = held_tiers & group - {move.tier}
                 if others:
-                    yield f"{name} would hold {move.tier} beside {', '.join(sorted(others))}, from which it has to be separate"
+                    yield (
+                        f"{name} would hold {move.tier} beside {', '.join(sorted(others))}, from which it "
+                        "has to be separate"
+                    )

@@ -1,1 +1,4 @@
-"""Placing driver and slots on hosts. Start with `cluster` for the words, then `solver`."""
+"""Placement of drivers and slots on hosts.
+
+Start with `cluster` for the data, then read `solver`.
+"""

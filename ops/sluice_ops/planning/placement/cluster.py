@@ -1,4 +1,6 @@
-"""The snapshot that planning works on: hosts with what is used of them, tiers with where they are, and the rules of the site."""
+"""The snapshot that planning works on: hosts with their use, tiers with their places, the site's
+rules.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,29 +18,32 @@ from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.pace import Pace
 
 BURST_ZONE = "ec2"
-"""Hosts of this zone come and go: they take only what asks for them by name, zone or label."""
+"""The zone of burst hosts, which come and go.
+
+They take only units that request them by name, zone, rack or label.
+"""
 
 TOLERANCE = 1e-6
-"""Cores are floats; sums of them are compared with this much slack."""
-_UNSAID = Share()
-"""The share of a tenant of which the site file says nothing."""
+"""The slack for comparing sums of cores, which are floats. Unit: cores."""
+_DEFAULT_SHARE = Share()
+"""The share of a tenant that the site file does not name."""
 
 
 class RefusedError(Exception):
-    """What is asked cannot be planned; the message names the thing, says why, and what to do."""
+    """A refusal of the planner. The message names the object, the reason and the next step."""
 
 
 def whole_quanta(cpu: float, memory: int, quantum: Quantum) -> int:
-    """Return how many quanta fit, each with all its resources."""
+    """Return how many whole quanta fit into so many cores and MiB."""
     return max(0, min(int((cpu + TOLERANCE) / quantum.cpu), memory // quantum.memory))
 
 
 @dataclass(slots=True)
 class Host:
-    """One host: what it has, what of it is used, and whether anything new may go there.
+    """One host: its capacity, the used part, and whether new units may be placed there.
 
-    A value, never changed after it was made. It is not declared frozen: a decision makes ten thousands, and that would take three times
-    as long.
+    A host is never changed after it was made. The class is not frozen, because a decision makes ten
+    thousands of hosts, and frozen ones take three times as long to make.
     """
 
     name: HostName
@@ -49,42 +54,44 @@ class Host:
     used_cpu: float = 0.0
     used_memory: int = 0
     rack: str = ""
-    """What it may be lost together with; by itself when it names none."""
+    """Hosts of one rack may be lost together. A host without a rack counts as a rack of its own."""
     tiers: tuple[TierName, ...] = ()
-    """Whose units it holds, once for each."""
+    """The tier of each unit on the host, once for each unit."""
     only: frozenset[str] | None = None
-    """The tenants that alone may be here; None: all."""
+    """The only tenants that may be here; None: all tenants."""
     starves: frozenset[TierName] = frozenset()
     """The tiers whose units here get less processor time than their quantum promises."""
     free_cpu: float = field(init=False)
-    """Cores that nothing holds."""
+    """Free cores."""
     free_memory: int = field(init=False)
-    """MiB that nothing holds."""
+    """Free MiB."""
     load: float = field(init=False)
-    """How full it is: the larger of its two parts."""
+    """The used part of cpu or memory, whichever is larger."""
 
     def __post_init__(self) -> None:
-        """Reckon once what placement asks of ten thousand hosts for every tier."""
+        """Compute once the values that placement reads on ten thousand hosts for each tier."""
         self.free_cpu = self.capacity.cpu - self.used_cpu
         self.free_memory = self.capacity.memory - self.used_memory
         self.load = self.load_with(self.used_cpu, self.used_memory)
 
     @property
     def usable(self) -> bool:
-        """Whether something new may be placed here."""
+        """Whether new units may be placed here."""
         return self.state is HostState.UP
 
     @property
     def overfull(self) -> bool:
-        """Whether it holds more than it has, as one does whose capacity was lowered."""
+        """Whether the units hold more than the capacity, for example after the capacity was
+        lowered.
+        """
         return self.free_cpu < -TOLERANCE or self.free_memory < 0
 
     def load_with(self, cpu: float, memory: int) -> float:
-        """Return how full it would be with so much used."""
+        """Return the load with so many cores and MiB used."""
         return max(cpu / self.capacity.cpu, memory / self.capacity.memory)
 
     def takes(self, quantum: Quantum) -> bool:
-        """Tell whether one quantum of this size may be placed here."""
+        """Return whether one quantum of this size may be placed here."""
         return (
             self.state is HostState.UP
             and self.free_memory >= quantum.memory
@@ -92,11 +99,13 @@ class Host:
         )
 
     def fits(self, quantum: Quantum) -> int:
-        """Return how many quanta of this size still fit."""
+        """Return how many more quanta of this size fit."""
         return whole_quanta(self.free_cpu, self.free_memory, quantum)
 
     def holding(self, quantum: Quantum, count: int = 1, tier: TierName | None = None) -> "Host":
-        """Return this host with so many quanta more (or fewer, when negative), of this tier or of batch."""
+        """Return this host with `count` more quanta, or fewer if negative, of this tier or of
+        batch.
+        """
         cpu, memory = self.used_cpu + quantum.cpu * count, self.used_memory + quantum.memory * count
         tiers = self.tiers if tier is None else _counted(self.tiers, tier, count)
         return Host(
@@ -114,22 +123,30 @@ class Host:
         )
 
     def admits(self, tenant: str, separate: frozenset[str] = frozenset()) -> bool:
-        """Tell whether this tenant, which has to be separate from some others, may be here at all."""
+        """Return whether this tenant may be here, given the tiers that it has to be
+        separate from.
+        """
         return (self.only is None or tenant in self.only) and separate.isdisjoint(self.tiers)
 
     def within(self, kind: str) -> str:
-        """Return which host, rack or zone this is, or is in."""
+        """Return the name of this host, or of its rack or zone; `kind` is `host`, `rack`
+        or `zone`.
+        """
         if kind == "rack":
             return f"{self.zone}/{self.rack or self.name}"
         return self.name if kind == "host" else self.zone
 
     def matches(self, to: str | None) -> bool:
-        """Tell whether this host is at a place."""
+        """Return whether this host is at a place."""
         return at(to)(self)
 
 
 def at(to: str | None) -> Callable[[Host], bool]:
-    """Return what tells whether a host is at a place: `zone:z`, `rack:r`, `label:l`, a host's name, or None for anywhere."""
+    """Return a function that tells whether a host is at a place.
+
+    A place is `zone:z`, `rack:r`, `label:l` or a host's name. None stands for all hosts except
+    burst hosts.
+    """
     if to is None:
         return lambda host: host.zone != BURST_ZONE
     kind, _, value = to.partition(":")
@@ -155,32 +172,36 @@ def _counted(tiers: tuple[TierName, ...], tier: TierName, count: int) -> tuple[T
 
 @dataclass(frozen=True)
 class TierNow:
-    """A tier and where its owner is; no placement when it does not run."""
+    """A tier and the placement of its owner."""
 
     spec: TierSpec
     placement: Placement | None = None
+    """None: the tier does not run."""
     last: Placement | None = None
-    """Where its owner is, or was when it ran last."""
+    """The placement of the owner, or of the last owner if the tier does not run."""
     wanted: bool = True
-    """It is to run: what it lacks of its minimum is kept for it."""
+    """Whether the tier should run.
+
+    If so, room is kept for the slots that it lacks of its minimum.
+    """
     release: str | None = None
-    """Whose code it runs, or is to be begun from."""
+    """The release that the tier runs, or will be started with."""
     partitions: int = STATE_PARTITIONS
-    """Over how many its state is spread, if it holds any."""
+    """The number of partitions of its state, if it holds any."""
     paused: bool = False
     failed: bool = False
-    """It was given up after several failures in a row."""
+    """Whether the tier was given up after several failures in a row."""
     fault: str = ""
-    """What it failed with last, if it was given up."""
+    """The last failure of a tier that was given up."""
     workers: tuple[UnitId, ...] = ()
     """The slots of its owner."""
     paused_workers: tuple[UnitId, ...] = ()
-    """Those of them that are to be paused alone."""
+    """The slots of its owner that are paused alone."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the site file and the layers above it say."""
+    """The rules of the site file and of the layers above it."""
 
     shares: Mapping[str, Share] = field(default_factory=dict)
     locality: Mapping[str, str] = field(default_factory=dict)
@@ -188,77 +209,86 @@ class Rules:
     separate: tuple[frozenset[str], ...] = ()
     dedicated: Mapping[str, frozenset[str]] = field(default_factory=dict)
     budget: Mapping[str, int] = field(default_factory=dict)
-    """Tier → how many slots of its share a change may leave it without."""
+    """By tier: how many slots of its share a change may leave the tier without."""
     layers: Layers = field(default_factory=Layers)
     shifts: Mapping[str, Mapping[str, Numbers]] = field(default_factory=dict)
     partitions: int = 4
     batch_quantum: Quantum = field(default_factory=Quantum)
-    wholes: Mapping[str, int] = field(default_factory=dict)
-    """Tenant → the slots that 100% are."""
+    capacity_totals: Mapping[str, int] = field(default_factory=dict)
+    """By tenant: the slots that make 100%."""
     reclaim_seconds: float = 120.0
-    """How long the tasks in a batch slot that is wanted back may go on."""
+    """How long tasks may continue in a batch slot that has to be given back. Unit: seconds."""
     repair_seconds: float | None = None
-    """For how long a tier may have drifted before the controller repairs it; None: it waits for a person."""
+    """How long a tier may have drifted before the controller repairs it; None: only a
+    person does.
+    """
     instance: Capacity | None = None
-    """What a host has that a burst launches."""
+    """The capacity of a host that a burst launches."""
     refused: str = ""
-    """Why the site file, which was changed since, cannot be used."""
+    """Why the site file as it is now cannot be used; empty if it can."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What was found for each tenant: a decision asks for the same of eighty tiers eighty times (`shares.target`)."""
+    """The target of each tenant so far (`shares.target`).
+
+    One decision reads 80 targets 80 times.
+    """
 
     def share_of(self, tenant: str) -> Share:
-        """Return what the site file says of a tenant's share."""
-        return self.shares.get(tenant, _UNSAID)
+        """Return the tenant's share in the site file, or the default share."""
+        return self.shares.get(tenant, _DEFAULT_SHARE)
 
     def partitions_of(self, spec: TierSpec) -> int:
-        """Return how many partitions a tier reads: as it was published, or else by what the site file gives new streams."""
+        """Return how many partitions a tier reads.
+
+        The number is that of the published tier, or else the site file's number for new streams.
+        """
         return spec.partitions or self.partitions * max(1, len(spec.inputs))
 
     def separate_from(self, tenant: str) -> frozenset[str]:
-        """Return the tiers that a tenant may not share a host with."""
+        """Return the tiers that may not be on a host with this tenant."""
         return frozenset[str]().union(*(group for group in self.separate if tenant in group)) - {tenant}
 
     def only_on(self, host: Host) -> frozenset[str] | None:
-        """Return the tenants that alone may be on a host; None: all."""
+        """Return the only tenants that may be on a host; None: all tenants."""
         named = [tenants for place, tenants in self.dedicated.items() if host.matches(place)]
         return frozenset[str]().union(*named) if named else None
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Everything that a plan is made from."""
+    """The input of a plan."""
 
     hosts: Mapping[HostName, Host]
     tiers: Mapping[TierName, TierNow]
     batch: tuple[HostName, ...]
-    """Where batch has slots."""
+    """The host of each batch slot."""
     rules: Rules
     pace: Pace = field(default_factory=Pace)
     returning: tuple[HostName, ...] = ()
-    """Where slots that batch gives back are still there: their tasks go on for a while. The hosts hold them until then."""
+    """The host of each slot that batch is giving back.
+
+    The host holds the slot until its tasks end.
+    """
     releases: Mapping[str, Release] = field(default_factory=dict)
     unread_releases: Mapping[str, str] = field(default_factory=dict)
-    """Those that are there and cannot be read, and what is to be said of each."""
+    """Releases that exist but cannot be read, each with the message of the refusal."""
 
     def end_first(self) -> list[TierNow]:
-        """Return the tiers nearest the pipeline's end first: the order of stops and cuts."""
+        """Return the tiers, nearest the pipeline's end first: the order of stops and cuts."""
         return sorted(self.tiers.values(), key=lambda tier: (tier.spec.distance, tier.spec.name))
 
     def shape(self, tier: TierName, release: str | None) -> TierShape | None:
-        """Return what others rely on of a tier in a release, as far as that is known."""
-        found = self.releases.get(release or "")
-        return None if found is None else found.tiers.get(tier)
+        """Return the shape of a tier in a release, or None if it is unknown."""
+        known_release = self.releases.get(release or "")
+        return None if known_release is None else known_release.tiers.get(tier)
 
     def with_hosts(self, hosts: Mapping[HostName, Host]) -> "Cluster":
-        """Return the same with other hosts."""
         return replace(self, hosts=hosts)
 
     def with_state(self, name: HostName, state: HostState) -> "Cluster":
-        """Return the same with one host in another state."""
+        """Return the cluster with one host in another state."""
         return self.with_hosts({**self.hosts, name: replace(self.hosts[name], state=state)})
 
     def with_layers(self, layers: Layers) -> "Cluster":
-        """Return the same under other layers."""
         return replace(self, rules=replace(self.rules, layers=layers))
 
 
@@ -266,7 +296,10 @@ Hosts = Mapping[HostName, Host]
 
 
 def holding(hosts: Hosts, spec: TierSpec, placement: Placement, count: int = 1) -> dict[HostName, Host]:
-    """Return the hosts with one incarnation more on them (or fewer, with -1); hosts that are gone hold nothing."""
+    """Return the hosts with an incarnation's units added, or removed if `count` is -1.
+
+    Units on hosts that are gone are ignored.
+    """
     held = dict(hosts)
     for name, quantum in units(spec, placement):
         if name in held:
@@ -275,31 +308,35 @@ def holding(hosts: Hosts, spec: TierSpec, placement: Placement, count: int = 1) 
 
 
 def moved(hosts: Hosts, spec: TierSpec, before: Placement, after: Placement) -> dict[HostName, Host]:
-    """Return the hosts once what was at one placement is at another; of a thousand slots only those that differ are reckoned anew."""
+    """Return the hosts after an incarnation moved from one placement to another.
+
+    Only hosts whose number of units changes are computed again.
+    """
     held = dict(hosts)
-    for quantum, there, here in (
+    for quantum, old_hosts, new_hosts in (
         (spec.quantum, before.slots, after.slots),
         (spec.driver, (before.driver,), (after.driver,)),
     ):
-        more = Counter(here)
-        more.subtract(there)
-        for name, count in more.items():
+        difference = Counter(new_hosts)
+        difference.subtract(old_hosts)
+        for name, count in difference.items():
             if count and name in held:
                 held[name] = held[name].holding(quantum, count, spec.name)
     return held
 
 
 def units(spec: TierSpec, placement: Placement) -> Iterable[tuple[HostName, Quantum]]:
-    """Yield what an incarnation holds, container by container."""
+    """Yield the host and the quantum of each unit of an incarnation."""
     yield placement.driver, spec.driver
     for name in placement.slots:
         yield name, spec.quantum
 
 
 def overfull(hosts: Hosts, before: Hosts | None = None) -> list[str]:
-    """Name the hosts that hold more than they have; with `before`, those that did not hold as much then."""
+    """Name the overfull hosts; with `before`, only those that are fuller now than then."""
     return [
-        f"{host.name} holds {host.used_cpu:g} of {host.capacity.cpu:g} cpu and {host.used_memory} of {host.capacity.memory} MiB"
+        f"{host.name} holds {host.used_cpu:g} of {host.capacity.cpu:g} cpu and "
+        f"{host.used_memory} of {host.capacity.memory} MiB"
         for host in hosts.values()
         if host.overfull and (before is None or _is_fuller(host, before[host.name]))
     ]

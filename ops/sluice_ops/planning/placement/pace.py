@@ -1,4 +1,7 @@
-"""How long a change takes here: as long as the last ones did; before there were any, as long as was measured once. Pure."""
+"""Predicted times of changes: the median of the last changes, or defaults from one measurement.
+
+Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,42 +11,56 @@ from sluice_ops.model.change import START, STOP, UPGRADE, ChangeKind, ChangeReco
 from sluice_ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec, Timed
 
 LAST = 10
-"""So many changes are asked for their times, so that a prediction follows a site that grows."""
+"""The number of last changes that a prediction uses, so that predictions follow a site
+that grows.
+"""
 MOVES = frozenset({Step.PREPARE, Step.CUT})
-"""The steps that take as long as there are moves."""
+"""The steps whose time grows with the number of moves."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Times of one move; what it begins with was measured on two cores that serve 500 records/s, an idle machine is quicker."""
+    """Times of one move.
+
+    The defaults were measured on two cores that served 500 records/s. An idle machine is faster.
+    """
 
     prepare: float = 55.0
-    """Starting and warming one incarnation, one after the other. Unit: seconds."""
+    """Start and warm-up of one incarnation.
+
+    Incarnations start one after the other. Unit: seconds.
+    """
     cut: float = 15.0
-    """One hand-over, from the decision to the confirmation. Unit: seconds."""
+    """One handover, from the decision to the confirmation. Unit: seconds."""
     gap: float = 0.5
-    """The widest gap that a change leaves in a tier's output. Unit: seconds."""
+    """The largest gap that a change leaves in a tier's output. Unit: seconds."""
     let_go: float = 3.0
-    """Until the workers that a tier lets go have done their last tasks. Unit: seconds."""
+    """Until workers that a tier releases in place have finished their last tasks. Unit: seconds."""
     begun_again: float = 2.0
-    """For so long a realtime tier puts nothing out that begins again on fewer workers. Unit: seconds."""
+    """The gap of a realtime tier that restarts its query on fewer workers. Unit: seconds."""
     rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {UPGRADE: TRIAL_SECONDS})
-    """What a change of each kind takes besides: a trial, a host that boots, workers that finish their tasks. Unit: seconds.
-    Of a kind that moves nothing it is all that there is; of one that was never carried out nothing is known."""
+    """By kind: the time of a change besides its moves, such as a trial or a reboot. Unit: seconds.
+
+    For a kind that moves nothing, this is the whole time. A kind that was never timed here is
+    missing.
+    """
     abort: float | None = None
-    """Until all runs again that a change was about which was aborted; None: none has been yet. Unit: seconds."""
+    """How long an abort takes until all tiers of the change run again. Unit: seconds.
+
+    None: no abort has been timed here yet.
+    """
 
     def seconds(self, to_prepare: int, to_hand_over: int, to_let_go: int = 0) -> float:
-        """Return how long so many of each take."""
+        """Return the time of so many prepares, handovers and releases in place."""
         return self.prepare * to_prepare + self.cut * to_hand_over + self.let_go * to_let_go
 
-    def unknown(self, kind: ChangeKind, what: str = "how long it takes") -> str:
-        """Say that there is nothing yet to tell `what` by; the empty text where there is."""
-        return "" if kind in self.rest else f"{what}, for no {kind} has been timed here yet"
+    def unknown(self, kind: ChangeKind, part: str = "how long it takes") -> str:
+        """Return that a part of the time is unknown; the empty text if this kind was timed here."""
+        return "" if kind in self.rest else f"{part}, because no {kind} has been timed here yet"
 
 
 def pace(changes: Iterable[ChangeRecord], incarnations: Iterable[IncarnationSpec] = ()) -> Pace:
-    """Learn it from what has been done; how long starts and stops take, the incarnations tell."""
+    """Return the medians of past changes. The incarnations give the times of starts and stops."""
     known = sorted(changes, key=lambda change: change.started_at)
     ended = [change for change in known if change.state is ChangeState.DONE]
     rest, abort = {**Pace().rest, **_rests(ended), **_medians(incarnations)}, _abort(known)
@@ -65,12 +82,15 @@ def pace(changes: Iterable[ChangeRecord], incarnations: Iterable[IncarnationSpec
 
 
 def rest(change: ChangeRecord) -> float:
-    """Return what a change has taken so far besides its moves."""
+    """Return the time of a change so far besides preflight and moves. Unit: seconds."""
     return sum(seconds for step, seconds in change.took.items() if step not in {*MOVES, Step.PREFLIGHT})
 
 
 def _rests(ended: list[ChangeRecord]) -> dict[ChangeKind, float]:
-    """Return the median of each kind; an upgrade that has moved nothing had no trial."""
+    """Return the median rest of each kind.
+
+    Upgrades that moved nothing had no trial and are left out.
+    """
     by_kind: dict[ChangeKind, list[float]] = {}
     for change in ended:
         if change.plan.moves or change.spec.kind != UPGRADE:
@@ -78,8 +98,10 @@ def _rests(ended: list[ChangeRecord]) -> dict[ChangeKind, float]:
     return {kind: median(seconds[-LAST:]) for kind, seconds in by_kind.items()}
 
 
-def asked(incarnations: Iterable[IncarnationSpec]) -> Iterator[tuple[ChangeKind, Timed, IncarnationSpec]]:
-    """Yield the starts and stops that somebody asked for."""
+def requested_starts_and_stops(
+    incarnations: Iterable[IncarnationSpec],
+) -> Iterator[tuple[ChangeKind, Timed, IncarnationSpec]]:
+    """Yield the starts and stops that a person or a DAG requested."""
     for spec in incarnations:
         for kind, timed in ((START, spec.start), (STOP, spec.stop)):
             if timed is not None:
@@ -87,24 +109,26 @@ def asked(incarnations: Iterable[IncarnationSpec]) -> Iterator[tuple[ChangeKind,
 
 
 def _medians(incarnations: Iterable[IncarnationSpec]) -> dict[ChangeKind, float]:
-    """Return the medians of the starts and stops that somebody asked for and that are through."""
+    """Return the median times of completed requested starts and stops."""
     by_kind: dict[ChangeKind, list[tuple[float, float]]] = {}
-    for kind, timed, _ in asked(incarnations):
+    for kind, timed, _ in requested_starts_and_stops(incarnations):
         if timed.seconds is not None:
             by_kind.setdefault(kind, []).append((timed.at, timed.seconds))
-    return {kind: median(seconds for _, seconds in sorted(found)[-LAST:]) for kind, found in by_kind.items()}
+    return {kind: median(seconds for _, seconds in sorted(times)[-LAST:]) for kind, times in by_kind.items()}
 
 
 def _abort(changes: Iterable[ChangeRecord]) -> float | None:
-    """Return the median of the aborts; of a change that never began there was nothing to undo."""
+    """Return the median time of aborts of changes that had begun."""
     aborted = (change.took for change in changes if change.state is ChangeState.ABORTED)
     seconds = [took[Step.ABORT] for took in aborted if {Step.PREFLIGHT, Step.ABORT} <= took.keys()]
     return median(seconds[-LAST:]) if seconds else None
 
 
 def widest_gap(change: ChangeRecord) -> float | None:
-    """Return the widest gap that a change has left in the output of a tier; None where nobody has told of one."""
+    """Return the largest gap that a change left in a tier's output; None if no gap was reported."""
     gaps = [
-        found["gap_seconds"] for found in change.receipts.values() if found.get("gap_seconds") is not None
+        receipt["gap_seconds"]
+        for receipt in change.receipts.values()
+        if receipt.get("gap_seconds") is not None
     ]
     return max(gaps, default=None)

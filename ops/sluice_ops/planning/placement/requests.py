@@ -1,4 +1,4 @@
-"""What placement is asked for: so many units of one size, and where they may be."""
+"""The requests to placement: a number of units of one size, and the allowed hosts."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,28 +15,31 @@ EXTRA = "extra"
 
 
 @dataclass(frozen=True)
-class Ask:
-    """So many units of one size for one tenant, and where they may be and are."""
+class Request:
+    """A number of units of one size for one tenant, their allowed hosts, and their current
+    hosts.
+    """
 
     tenant: str
     count: int
     quantum: Quantum
     to: str | None = None
     keep: tuple[HostName, ...] = ()
+    """The current hosts, where staying is cheaper than moving."""
     part: str = "slots"
-    """`slots`, `extra` or `driver`: asks of one tenant are told apart by it."""
+    """`slots`, `extra` or `driver`, which tells the requests of one tenant apart."""
     beside: tuple[HostName, ...] = ()
-    """For a driver: where its tier's workers are placed."""
+    """For a driver: the hosts of its tier's workers."""
     spread: Spread | None = None
-    """For workers: how far apart they have to be."""
+    """For workers: the most of them in one host, rack or zone."""
     taken: tuple[HostName, ...] = ()
-    """Where workers of the tier are that count beside these."""
+    """The hosts of the tier's other workers, which count against `spread` too."""
     separate: frozenset[str] = frozenset()
     """The tiers that may not be on the same host."""
 
     @property
     def wide(self) -> str | None:
-        """The innermost of the places larger than a host that are limited."""
+        """`rack` if `spread` limits racks, else `zone` if it limits zones, else None."""
         if self.spread is None:
             return None
         return "rack" if self.spread.rack is not None else "zone" if self.spread.zone is not None else None
@@ -53,18 +56,20 @@ class Ask:
 
 
 class Places:
-    """How many more workers each of the places may take that are limited, while one after the other is put somewhere."""
+    """Counts the workers in each limited host, rack or zone, while workers are placed one
+    by one.
+    """
 
     def __init__(
         self, limits: Iterable[tuple[str, int | None]], taken: Iterable[HostName], hosts: Hosts
     ) -> None:
-        """Begin with those that are taken; a limit of None is none."""
+        """Count the workers on the hosts `taken` first. A limit of None means no limit."""
         self._limits = [(kind, most) for kind, most in limits if most is not None]
-        there = [hosts[name] for name in taken if name in hosts]
-        self._held = {kind: Counter(host.within(kind) for host in there) for kind, _ in self._limits}
+        taken_hosts = [hosts[name] for name in taken if name in hosts]
+        self._held = {kind: Counter(host.within(kind) for host in taken_hosts) for kind, _ in self._limits}
 
     def take(self, host: Host, count: int) -> int:
-        """Put so many on a host, or as many as may be there; return how many."""
+        """Place up to `count` workers on a host, as the limits allow; return the number placed."""
         held = [(self._held[kind], host.within(kind), most) for kind, most in self._limits]
         for counts, place, most in held:
             count = min(count, most - counts[place])

@@ -1,8 +1,10 @@
-"""Shares: from the site's numbers and the layers above them to the slots that each tenant is to have, and where.
+"""Shares: the slots of each tenant and their place, from the site file and the layers.
 
-A slot is a whole quantum: all its resources together. A per cent is rounded down to whole slots. Tenants' quanta differ, so each per cent
-is of the tenant's own: with n quanta of a size q on the hosts (on each host as many as are whole), n·q is no more than what the hosts have
-of any resource; so parts of 100% in all ask no more of any resource than the hosts have.
+A slot is one whole quantum with all its resources. A per cent is rounded down to whole slots.
+
+Tenants have quanta of different sizes, so a per cent counts in the tenant's own quanta. 100% are n
+quanta of size q if the empty hosts hold n whole ones. Then n·q is at most what the hosts have of
+each resource. So parts that sum to 100% need no more of any resource than the hosts have.
 """
 
 from collections import Counter
@@ -15,35 +17,41 @@ from sluice_ops.model.spread import Spread
 from sluice_ops.planning.placement.cluster import Hosts, Rules, whole_quanta
 
 OF_SITE = " of the site file"
-"""After what it bounds, where that is not the word of a layer."""
+"""Follows `minimum` or `maximum` in `Target.bound` if the site file bounds the number of a
+layer.
+"""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a tenant is to have."""
+    """The number and place of slots that a tenant should have."""
 
     slots: int
     to: str | None = None
     extra: int = 0
-    """Slots besides, that have to be at `extra_to`."""
+    """Additional slots, of a burst, which have to be at `extra_to`."""
     extra_to: str | None = None
     layer: Layer = Layer.BASE
-    """Who set the number of slots."""
+    """The layer that set the number of slots."""
     owner: str = "the site file"
     since: float | None = None
     until: float | None = None
     bound: str | None = None
-    """`minimum` or `maximum`, where that decides: then its owner, since and until are here; of one of the site file, what it bounds."""
+    """`minimum` or `maximum` if that bound decides the number, else None.
+
+    If a layer set the bound, `layer`, `owner`, `since` and `until` are those of the bound. If the
+    site file set the bound, they stay those of the number.
+    """
     amount: Amount = 0
-    """What it said, in slots or per cent."""
+    """The number as it was set, in slots or per cent."""
     spread: Spread | None = None
-    """How far apart its workers have to be."""
+    """The most workers in one host, rack or zone."""
     separate: frozenset[str] = frozenset()
-    """The tiers that it may not share a host with."""
+    """The tiers that may not be on the same host."""
 
     @property
     def k(self) -> int:
-        """All slots together."""
+        """All slots, with those of a burst."""
         return self.slots + self.extra
 
 
@@ -56,127 +64,145 @@ class Limits:
     maximum: int
 
     def hold(self, slots: int) -> int:
-        """Return the nearest number within them."""
+        """Return the nearest number within minimum and maximum."""
         return max(self.minimum, min(self.maximum, slots))
 
 
-def wholes(rooms: Iterable[tuple[float, int]], quanta: Mapping[str, Quantum]) -> dict[str, int]:
-    """Return the slots that 100% are, for each tenant: the quanta of its size that hosts of so much cpu and MiB hold when empty."""
-    alike = Counter(rooms).items()
+def capacity_totals(capacities: Iterable[tuple[float, int]], quanta: Mapping[str, Quantum]) -> dict[str, int]:
+    """Return for each tenant the slots that make 100%.
+
+    These are the tenant's quanta that the empty hosts hold. Each capacity is one host's (cores,
+    MiB).
+    """
+    hosts_by_capacity = Counter(capacities).items()
     return {
-        tenant: sum(count * whole_quanta(*room, quantum) for room, count in alike)
+        tenant: sum(count * whole_quanta(*capacity, quantum) for capacity, count in hosts_by_capacity)
         for tenant, quantum in quanta.items()
     }
 
 
 def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
-    """Return an amount in slots of this tenant."""
-    return amount if isinstance(amount, int) else part(amount, rules.wholes.get(tenant, 0))
+    """Return an amount, which may be a per cent, in slots of this tenant."""
+    return amount if isinstance(amount, int) else part(amount, rules.capacity_totals.get(tenant, 0))
 
 
 def limits(tenant: str, rules: Rules) -> Limits:
-    """Return what a tenant is entitled to: minimum and maximum are what the highest layer says that speaks of them."""
+    """Return the tenant's minimum, target and maximum in slots.
+
+    The target is that of the site file. Minimum and maximum are those of the highest layer that
+    sets them.
+    """
     share = rules.share_of(tenant)
     minimum, maximum = share.minimum, share.maximum
-    for entry in _said(tenant, rules):
+    for entry in _entries_of(tenant, rules):
         minimum = minimum if entry.minimum is None else entry.minimum
         maximum = maximum if entry.maximum is None else entry.maximum
     low, aim, high = (slots_of(tenant, amount, rules) for amount in (minimum, share.target, maximum))
     return Limits(low, aim, max(low, high))
 
 
-def _said(tenant: str, rules: Rules) -> list[LayerEntry]:
-    """Return what the layers say of a tenant, the highest last."""
+def _entries_of(tenant: str, rules: Rules) -> list[LayerEntry]:
+    """Return the tenant's layer entries, the highest layer last."""
     return sorted(
         (entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer
     )
 
 
 def bounded_by(tenant: str, rules: Rules) -> tuple[LayerEntry | None, LayerEntry | None]:
-    """Return who set the minimum and the maximum that hold; None for the site file."""
-    entries = _said(tenant, rules)
+    """Return the entries that set the minimum and the maximum that hold; None for the site file."""
+    entries = _entries_of(tenant, rules)
     minimum = next((entry for entry in reversed(entries) if entry.minimum is not None), None)
     maximum = next((entry for entry in reversed(entries) if entry.maximum is not None), None)
     return minimum, maximum
 
 
 def target(tenant: str, rules: Rules) -> Target:
-    """Resolve one tenant: the highest layer that speaks of a thing wins; minimum and maximum always hold."""
-    found: Target | None = rules.resolved.get(tenant)
-    if found is None:
-        found = rules.resolved[tenant] = _resolved(tenant, rules)
-    return found
+    """Return the target of one tenant.
+
+    For each of number, place and burst, the highest layer that sets it wins. Minimum and maximum
+    bound the number of every layer.
+    """
+    resolved: Target | None = rules.resolved.get(tenant)
+    if resolved is None:
+        resolved = rules.resolved[tenant] = _resolve(tenant, rules)
+    return resolved
 
 
-def _resolved(tenant: str, rules: Rules) -> Target:
-    within, amount = limits(tenant, rules), rules.share_of(tenant).target
-    found = Target(
+def _resolve(tenant: str, rules: Rules) -> Target:
+    bounds, amount = limits(tenant, rules), rules.share_of(tenant).target
+    aim = Target(
         0, rules.locality.get(tenant), spread=rules.spread.get(tenant), separate=rules.separate_from(tenant)
     )
-    for entry in _said(tenant, rules):
+    for entry in _entries_of(tenant, rules):
         if entry.target is not None:
             amount = entry.target
-            found = replace(found, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)
+            aim = replace(aim, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)
         if entry.to is not None:
-            found = replace(found, to=entry.to)
+            aim = replace(aim, to=entry.to)
         if entry.extra:
-            found = replace(found, extra=entry.extra, extra_to=entry.extra_to)
-    asked = slots_of(tenant, amount, rules)
-    slots = within.hold(asked)
-    if slots != asked:
+            aim = replace(aim, extra=entry.extra, extra_to=entry.extra_to)
+    unbounded = slots_of(tenant, amount, rules)
+    slots = bounds.hold(unbounded)
+    if slots != unbounded:
         minimum, maximum = bounded_by(tenant, rules)
-        bound, by = ("minimum", minimum) if slots > asked else ("maximum", maximum)
-        found = replace(found, bound=bound)
+        bound, by = ("minimum", minimum) if slots > unbounded else ("maximum", maximum)
+        aim = replace(aim, bound=bound)
         if by is not None:
-            found = replace(found, layer=by.layer, owner=by.owner, since=by.at, until=by.until)
-        elif found.layer is not Layer.BASE:
-            found = replace(found, bound=f"{bound}{OF_SITE}")
-    return replace(found, slots=slots, amount=amount, extra=max(0, min(found.extra, within.maximum - slots)))
+            aim = replace(aim, layer=by.layer, owner=by.owner, since=by.at, until=by.until)
+        elif aim.layer is not Layer.BASE:
+            aim = replace(aim, bound=f"{bound}{OF_SITE}")
+    return replace(aim, slots=slots, amount=amount, extra=max(0, min(aim.extra, bounds.maximum - slots)))
 
 
-def had(holds: Target, hosts: Hosts) -> int:
-    """Return how many slots of a burst a tenant can have: none while no host there is up."""
+def available_extra(aim: Target, hosts: Hosts) -> int:
+    """Return the burst slots that a tenant can have: none while no host at the burst's
+    place is up.
+    """
     return (
-        holds.extra
-        if holds.extra and any(host.usable and host.matches(holds.extra_to) for host in hosts.values())
+        aim.extra
+        if aim.extra and any(host.usable and host.matches(aim.extra_to) for host in hosts.values())
         else 0
     )
 
 
-def cause(holds: Target) -> str:
-    """Say why a tenant has the number that it has: who set it, or what bounds it."""
-    if holds.bound is None:
-        return f"{holds.owner} set it"
+def cause(aim: Target) -> str:
+    """Return why a tenant has its number: the owner of the number, or the bound."""
+    if aim.bound is None:
+        return f"{aim.owner} set the number"
     return (
-        f"that is its {holds.bound}"
-        if holds.bound.endswith(OF_SITE)
-        else f"that is its {holds.bound}, by {holds.owner}"
+        f"that is its {aim.bound}"
+        if aim.bound.endswith(OF_SITE)
+        else f"that is its {aim.bound}, set by {aim.owner}"
     )
 
 
 def with_entry(layers: Layers, entry: LayerEntry) -> Layers:
-    """Replace what its layer says of this of its tenant."""
+    """Return the layers with the entry, which replaces the entry of its tenant, layer and
+    setting.
+    """
     return Layers(entries=(*without_entry(layers, entry.tenant, entry.layer, entry.setting).entries, entry))
 
 
 def without_entry(layers: Layers, tenant: str, layer: Layer, setting: Setting) -> Layers:
-    """Drop what one layer says of this of a tenant."""
-    said = (tenant, layer, setting)
+    """Return the layers without the entry of this tenant, layer and setting."""
+    removed = (tenant, layer, setting)
     return Layers(
-        entries=tuple(entry for entry in layers.entries if (entry.tenant, entry.layer, entry.setting) != said)
+        entries=tuple(
+            entry for entry in layers.entries if (entry.tenant, entry.layer, entry.setting) != removed
+        )
     )
 
 
 def without_layer(layers: Layers, layer: Layer) -> Layers:
-    """Drop everything that one layer says."""
+    """Return the layers without the entries of one layer."""
     return Layers(entries=tuple(entry for entry in layers.entries if entry.layer is not layer))
 
 
-def over(layers: Layers, now: float) -> list[LayerEntry]:
-    """Return the entries whose time is over, the earliest first."""
+def ended_entries(layers: Layers, now: float) -> list[LayerEntry]:
+    """Return the entries that have ended, the earliest end first."""
     ended = [
         (entry.until, entry.tenant, entry)
         for entry in layers.entries
         if entry.until is not None and entry.until <= now
     ]
-    return [entry for *_, entry in sorted(ended, key=lambda each: each[:2])]
+    return [entry for *_, entry in sorted(ended, key=lambda row: row[:2])]

@@ -1,8 +1,11 @@
-"""Placement: slots and drivers on hosts, as an integer min-cost flow in which staying is cheaper than moving.
+"""Placement of slots and drivers on hosts, as an integer min-cost flow.
 
-What asks for the same quantum is solved together, the largest quantum first. Within one quantum the result is optimal and stable. The flow
-has only the hosts and arcs that an optimum can need (`_candidates`, `_highest`): a slot is placed on ten thousand hosts in milliseconds.
-How many workers of a tier may be in one rack or zone are nodes of the flow; who may not be on a host has no arc to it.
+Staying costs less than moving. Requests for the same quantum are solved together, the largest
+quantum first. Within one quantum, the result is optimal and stable.
+
+The flow has only the hosts and arcs that an optimum can need (`_candidates`, `_highest`). So a slot
+is placed on ten thousand hosts in milliseconds. Limited racks and zones are nodes of the flow. A
+request has no arc to a host where it may not be.
 """
 
 import math
@@ -18,57 +21,73 @@ from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Host, Hosts, RefusedError, at
-from sluice_ops.planning.placement.no_room import burst_away, known, name_of, verdict
-from sluice_ops.planning.placement.requests import DRIVER, EXTRA, Ask, Places
+from sluice_ops.planning.placement.no_room import burst_missing, known, name_of, why_no_room
+from sluice_ops.planning.placement.requests import DRIVER, EXTRA, Places, Request
 from sluice_ops.planning.placement.shares import Target
 
 NEW_COST = 100_000
-"""For a unit where there was none: above everything that spreading or balancing could save, so that nothing moves for beauty."""
+"""The cost of a unit on a host where the tier had none.
+
+It is above all that spreading and balancing can save, so that they never cause a move.
+"""
 SPREAD_COST = 100
-"""For each further unit of one tier on the same host: losing a host should cost a tier as little as can be."""
+"""The cost of each further unit of a tier on one host, so that a lost host costs a tier little."""
 BALANCE_COST = 90
-"""For a full host as against an empty one: below one step of spreading."""
+"""The cost of a full host compared with an empty one. It is below one step of spreading."""
 APART_COST = 200
-"""For a driver on a host without a worker of its tier: together they are one thing to lose, and one to move when a host is drained."""
+"""The cost of a driver on a host without a worker of its tier.
+
+If driver and worker share a host, the tier can lose fewer hosts, and a drain moves both at once.
+"""
 CROWD = 64
-"""Units of one tier on one host after which spreading counts no more, which keeps the costs below NEW_COST."""
+"""The units of a tier on one host above which spreading costs no more.
+
+It keeps costs below NEW_COST.
+"""
 
 
 _Arc = tuple[int, int, int, int]
-"""From, to, how many units it takes, what each costs."""
+"""Tail, head, capacity in units, cost of a unit."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Where everything goes, what the hosts then hold, and what people should know."""
+    """The result of a placement."""
 
     where: Mapping[tuple[str, str], tuple[HostName, ...]]
+    """The hosts of each request, by tenant and part."""
     hosts: Hosts
+    """The hosts with the placed units."""
     notes: tuple[str, ...]
 
 
-def place(asks: Iterable[Ask], hosts: Hosts) -> Placed:
-    """Place all asks beside what the hosts hold already; RefusedError says what does not fit and why."""
+def place(requests: Iterable[Request], hosts: Hosts) -> Placed:
+    """Place all requests beside the units that the hosts already hold.
+
+    Raise RefusedError, with the request and the reason, if one of them finds no room.
+    """
     notes: list[str] = []
-    eased = [_ease(ask, hosts, notes) for ask in asks]
+    eased = [_ease(request, hosts, notes) for request in requests]
     where: dict[tuple[str, str], tuple[HostName, ...]] = {}
     size = _size
-    for _, group in groupby(sorted(eased, key=lambda ask: (*size(ask), ask.tenant, ask.part)), key=size):
-        alike = [_following(ask, where.get((ask.tenant, "slots"), ())) for ask in group]
-        for ask, names in zip(alike, _solve(alike, hosts), strict=True):
-            where[ask.tenant, ask.part] = names
-            hosts = _hold(hosts, ask, names)
+    for _, group in groupby(
+        sorted(eased, key=lambda request: (*size(request), request.tenant, request.part)), key=size
+    ):
+        same_size = [_with_workers(request, where.get((request.tenant, "slots"), ())) for request in group]
+        for request, names in zip(same_size, _solve(same_size, hosts), strict=True):
+            where[request.tenant, request.part] = names
+            hosts = _hold(hosts, request, names)
     return Placed(where, hosts, tuple(notes))
 
 
-def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> list[Ask]:
-    """Say what one incarnation of a tier asks for: its slots, those of a burst, and its driver."""
+def tier_requests(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> list[Request]:
+    """Return the requests of one incarnation of a tier: its slots, its driver, its burst slots."""
     slots = () if now is None else now.slots
-    beside = tuple(
+    burst_slots = tuple(
         name for name in slots if target.extra and name in hosts and hosts[name].matches(target.extra_to)
     )[: target.extra]
-    kept = list((Counter(slots) - Counter(beside)).elements())
-    driver = Ask(
+    kept = list((Counter(slots) - Counter(burst_slots)).elements())
+    driver = Request(
         spec.name,
         1,
         spec.driver,
@@ -77,17 +96,17 @@ def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Host
         DRIVER,
         separate=target.separate,
     )
-    asks = [replace(more_slots(spec, target, target.slots), keep=tuple(kept)), driver]
+    requests = [replace(more_slots(spec, target, target.slots), keep=tuple(kept)), driver]
     if target.extra:
-        asks.append(
-            replace(more_slots(spec, target, target.extra), to=target.extra_to, keep=beside, part=EXTRA)
+        requests.append(
+            replace(more_slots(spec, target, target.extra), to=target.extra_to, keep=burst_slots, part=EXTRA)
         )
-    return asks
+    return requests
 
 
-def more_slots(spec: TierSpec, target: Target, count: int, taken: Iterable[HostName] = ()) -> Ask:
-    """Ask for so many workers of a tier beside those that it has."""
-    return Ask(
+def more_slots(spec: TierSpec, target: Target, count: int, taken: Iterable[HostName] = ()) -> Request:
+    """Return a request for `count` workers of a tier beside its workers on `taken`."""
+    return Request(
         spec.name,
         count,
         spec.quantum,
@@ -101,141 +120,168 @@ def more_slots(spec: TierSpec, target: Target, count: int, taken: Iterable[HostN
 def place_tier(
     spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts
 ) -> tuple[Placement, Placed]:
-    """Place one incarnation of a tier beside everything that the hosts hold."""
-    placed = place(tier_asks(spec, target, now, hosts), hosts)
+    """Place one incarnation of a tier beside all units that the hosts hold."""
+    placed = place(tier_requests(spec, target, now, hosts), hosts)
     return placement_of(spec.name, placed), placed
 
 
 def placement_of(tier: str, placed: Placed) -> Placement:
-    """Return where a tier's parts were placed."""
+    """Return the placement of a tier."""
     (driver,) = placed.where[tier, DRIVER]
     return Placement(
         driver=driver, slots=(*placed.where[tier, "slots"], *placed.where.get((tier, EXTRA), ()))
     )
 
 
-def _size(ask: Ask) -> tuple[bool, int, float, bool]:
-    """Order the asks: workers before drivers, which are placed beside them, the largest first, and a burst after what it counts beside."""
+def _size(request: Request) -> tuple[bool, int, float, bool]:
+    """Return the sort key of a request.
+
+    Workers come before drivers, which are placed beside them. Large quanta come first. Burst slots
+    with a spread limit come after the tier's other slots, which count against the limit.
+    """
     return (
-        ask.part == DRIVER,
-        -ask.quantum.memory,
-        -ask.quantum.cpu,
-        ask.part == EXTRA and ask.spread is not None,
+        request.part == DRIVER,
+        -request.quantum.memory,
+        -request.quantum.cpu,
+        request.part == EXTRA and request.spread is not None,
     )
 
 
-def _following(ask: Ask, slots: tuple[HostName, ...]) -> Ask:
-    """Return an ask that knows where the workers of its tier have been placed by now."""
-    if ask.part == DRIVER:
-        return replace(ask, beside=slots)
-    return replace(ask, taken=(*ask.taken, *slots)) if ask.part == EXTRA and ask.spread is not None else ask
+def _with_workers(request: Request, slots: tuple[HostName, ...]) -> Request:
+    """Return the request with the hosts of the tier's workers that are placed so far."""
+    if request.part == DRIVER:
+        return replace(request, beside=slots)
+    return (
+        replace(request, taken=(*request.taken, *slots))
+        if request.part == EXTRA and request.spread is not None
+        else request
+    )
 
 
-def _hold(hosts: Hosts, ask: Ask, names: Sequence[HostName]) -> Hosts:
-    tier = None if ask.tenant == BATCH else TierName(ask.tenant)
+def _hold(hosts: Hosts, request: Request, names: Sequence[HostName]) -> Hosts:
+    tier = None if request.tenant == BATCH else TierName(request.tenant)
     return {
         **hosts,
-        **{name: hosts[name].holding(ask.quantum, count, tier) for name, count in Counter(names).items()},
+        **{name: hosts[name].holding(request.quantum, count, tier) for name, count in Counter(names).items()},
     }
 
 
-def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
-    """Loosen a locality that no host can serve now: running elsewhere is better than not running."""
-    if ask.to is None or ask.count == 0:
-        return ask
-    there = at(ask.to)
-    if any(host.usable and there(host) for host in hosts.values()):
-        return ask
-    matching = [host for host in hosts.values() if there(host)]
-    if ask.part == EXTRA:
-        notes.append(burst_away(ask.tenant, ask.count, ask.to, hosts))
-        return replace(ask, count=0)
+def _ease(request: Request, hosts: Hosts, notes: list[str]) -> Request:
+    """Drop a place where no host is up, because running elsewhere is better than not running.
+
+    Burst slots are dropped instead. Raise RefusedError if no host has this place at all.
+    """
+    if request.to is None or request.count == 0:
+        return request
+    matches = at(request.to)
+    if any(host.usable and matches(host) for host in hosts.values()):
+        return request
+    matching = [host for host in hosts.values() if matches(host)]
+    if request.part == EXTRA:
+        notes.append(burst_missing(request.tenant, request.count, request.to, hosts))
+        return replace(request, count=0)
     if not matching:
-        message = f"{name_of(ask)} has to be at {ask.to}, and there is no such host; {known(hosts)}"
+        message = f"{name_of(request)} has to be at {request.to}, and there is no such host; {known(hosts)}"
         raise RefusedError(message)
     states = listed(f"{host.name} is {host.state}" for host in matching)
     notes.append(
-        f"{ask.tenant} has to be at {ask.to}, but {states}: it goes anywhere until it is moved again"
+        f"{request.tenant} has to be at {request.to}, but {states}: "
+        f"{request.tenant} may run anywhere until it is moved again"
     )
-    return replace(ask, to=None)
+    return replace(request, to=None)
 
 
-def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
-    """Solve one quantum: ask → host → sink, every arc one unit wide; zones and racks that are limited lie in between."""
-    quantum = asks[0].quantum
-    wanted = sum(ask.count for ask in asks)
-    takers = [_candidates(ask, wanted, hosts) for ask in asks]
-    if len(asks) == 1 and not asks[0].keep and not asks[0].beside and len(takers[0]) == wanted:
-        return [
-            tuple(sorted(host.name for host in takers[0]))
-        ]  # nothing to weigh: the emptiest hosts, one unit on each
-    columns = {
-        name: column
-        for column, name in enumerate(
-            sorted({host.name for taking in takers for host in taking}), start=len(asks)
+def _solve(requests: Sequence[Request], hosts: Hosts) -> list[tuple[HostName, ...]]:
+    """Place requests of one quantum.
+
+    The flow goes from request to host to sink, with arcs of one unit. Limited zones and racks are
+    nodes between request and host. Raise RefusedError if a request finds no room.
+    """
+    quantum = requests[0].quantum
+    wanted = sum(request.count for request in requests)
+    candidates = [_candidates(request, wanted, hosts) for request in requests]
+    if (
+        len(requests) == 1
+        and not requests[0].keep
+        and not requests[0].beside
+        and len(candidates[0]) == wanted
+    ):
+        # Nothing to weigh: one unit on each of the emptiest hosts.
+        return [tuple(sorted(host.name for host in candidates[0]))]
+    host_nodes = {
+        name: node
+        for node, name in enumerate(
+            sorted({host.name for allowed in candidates for host in allowed}), start=len(requests)
         )
     }
-    sink = len(asks) + len(columns)
+    sink = len(requests) + len(host_nodes)
     arcs: list[_Arc] = []
-    """Those to the hosts first, in the order of the asks."""
-    placing: list[tuple[int, HostName]] = []
-    """The ask and the host of each of these."""
-    around: list[_Arc] = []
+    """The arcs to hosts first, in the order of the requests; then the arcs to the sink."""
+    arc_units: list[tuple[int, HostName]] = []
+    """The request and the host of each arc to a host."""
+    place_arcs: list[_Arc] = []
+    """The arcs to limited zones and racks."""
     arriving: Counter[HostName] = Counter()
-    for row, (ask, taking) in enumerate(zip(asks, takers, strict=True)):
-        kept, highest = Counter(ask.keep), _highest(ask, taking, wanted, hosts)
-        tails, more = _places(ask, row, taking, hosts, sink + 1 + len(around))
-        around += more
-        for host in taking:
-            count = min(ask.left_on(host), host.fits(quantum), max(kept[host.name], highest))
-            costs = _costs(ask, host, kept[host.name], count)
-            tail, head = tails.get(host.name, row), columns[host.name]
+    for row, (request, allowed) in enumerate(zip(requests, candidates, strict=True)):
+        kept, highest = Counter(request.keep), _highest(request, allowed, wanted, hosts)
+        tails, more_arcs = _places(request, row, allowed, hosts, sink + 1 + len(place_arcs))
+        place_arcs += more_arcs
+        for host in allowed:
+            count = min(request.left_on(host), host.fits(quantum), max(kept[host.name], highest))
+            costs = _costs(request, host, kept[host.name], count)
+            tail, head = tails.get(host.name, row), host_nodes[host.name]
             arcs.extend((tail, head, 1, cost) for cost in costs)
-            placing += [(row, host.name)] * len(costs)
+            arc_units += [(row, host.name)] * len(costs)
             arriving[host.name] += len(costs)
     for name, most in arriving.items():
         arcs.extend(
-            (columns[name], sink, 1, cost)
+            (host_nodes[name], sink, 1, cost)
             for cost in _balance(hosts[name], quantum, min(most, hosts[name].fits(quantum)))
         )
-    found: list[list[HostName]] = [[] for _ in asks]
-    for arc in _flowing([*arcs, *around], [ask.count for ask in asks], sink):
-        if arc < len(placing):
-            row, name = placing[arc]
-            found[row].append(name)
-    for ask, placed in zip(asks, found, strict=True):
-        if len(placed) < ask.count:
-            raise RefusedError(verdict(ask, len(placed), hosts))
-    return [tuple(sorted(placed)) for placed in found]
+    placed: list[list[HostName]] = [[] for _ in requests]
+    for arc in _arcs_with_flow([*arcs, *place_arcs], [request.count for request in requests], sink):
+        if arc < len(arc_units):
+            row, name = arc_units[arc]
+            placed[row].append(name)
+    for request, names in zip(requests, placed, strict=True):
+        if len(names) < request.count:
+            raise RefusedError(why_no_room(request, len(names), hosts))
+    return [tuple(sorted(names)) for names in placed]
 
 
 def _places(
-    ask: Ask, row: int, taking: Sequence[Host], hosts: Hosts, node: int
+    request: Request, row: int, allowed: Sequence[Host], hosts: Hosts, node: int
 ) -> tuple[dict[HostName, int], list[_Arc]]:
-    """Return from which node each host is reached, and the arcs to these nodes, the first of which is `node`: as wide as the limits."""
+    """Return the node before each host, and the arcs to the limited zones and racks of a request.
+
+    The first new node has the number `node`. The capacity of an arc is what the limit leaves.
+    """
     tails: dict[HostName, int] = {}
-    around: list[_Arc] = []
-    if ask.spread is None:
-        return tails, around
-    for kind, most in (("zone", ask.spread.zone), ("rack", ask.spread.rack)):
+    place_arcs: list[_Arc] = []
+    if request.spread is None:
+        return tails, place_arcs
+    for kind, most in (("zone", request.spread.zone), ("rack", request.spread.rack)):
         if most is None:
             continue
-        taken = Counter(hosts[name].within(kind) for name in ask.taken if name in hosts)
+        taken = Counter(hosts[name].within(kind) for name in request.taken if name in hosts)
         heads: dict[str, int] = {}
-        for host in taking:
+        for host in allowed:
             place = host.within(kind)
             if place not in heads:
-                heads[place] = node + len(around)
-                around.append((tails.get(host.name, row), heads[place], max(0, most - taken[place]), 0))
+                heads[place] = node + len(place_arcs)
+                place_arcs.append((tails.get(host.name, row), heads[place], max(0, most - taken[place]), 0))
             tails[host.name] = heads[place]
-    return tails, around
+    return tails, place_arcs
 
 
-def _flowing(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) -> list[int]:
-    """Return the arcs that carry something in the cheapest of the largest flows from the first nodes to the sink."""
+def _arcs_with_flow(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) -> list[int]:
+    """Return the arcs with flow in the cheapest of the largest flows from the requests to
+    the sink.
+    """
     if not arcs:
         return []
-    from ortools.graph.python.min_cost_flow import SimpleMinCostFlow  # noqa: PLC0415 - 55 ms, only the controller plans
+    # The import takes 55 ms, and only the controller plans.
+    from ortools.graph.python.min_cost_flow import SimpleMinCostFlow  # noqa: PLC0415
 
     flow = SimpleMinCostFlow()
     for row, supply in enumerate(supplies):
@@ -246,15 +292,20 @@ def _flowing(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) -> list[i
     return [arc for arc, units in enumerate(flow.flows(numbers)) if units]
 
 
-def _candidates(ask: Ask, wanted: int, hosts: Hosts) -> list[Host]:
-    """Return where an optimum can put an ask: where it is, on the emptiest `wanted` hosts, or on the emptiest that it is to be beside.
+def _candidates(request: Request, wanted: int, hosts: Hosts) -> list[Host]:
+    """Return the hosts on which an optimum can place a request.
 
-    Where racks or zones are limited they are the emptiest that the limits allow. One of so many is left alone by any result that goes
-    elsewhere, and taking it instead costs no more; if it is one to be beside it costs less, and then no others are looked at.
+    These are its current hosts, the emptiest `wanted` hosts, and the emptiest hosts of the workers
+    that a driver should be beside. If racks or zones are limited, the emptiest hosts within the
+    limits count.
+
+    These are enough: a result on any other host leaves one of the `wanted` hosts unused, which
+    costs no more. A host beside workers costs less, so `wanted` such hosts make all others
+    needless.
     """
-    near = [*islice(_fit(ask, _named(ask.beside, hosts)), wanted)]
-    first = () if len(near) == wanted else _first(ask, _fit(ask, hosts.values()), wanted, hosts)
-    kept = _fit(ask, _named(ask.keep, hosts))
+    near = [*islice(_fit(request, _named(request.beside, hosts)), wanted)]
+    first = () if len(near) == wanted else _first(request, _fit(request, hosts.values()), wanted, hosts)
+    kept = _fit(request, _named(request.keep, hosts))
     return [*{host.name: host for host in (*first, *kept, *near)}.values()]
 
 
@@ -262,48 +313,54 @@ def _named(names: Iterable[HostName], hosts: Hosts) -> list[Host]:
     return [hosts[name] for name in dict.fromkeys(names) if name in hosts]
 
 
-def _fit(ask: Ask, hosts: Iterable[Host]) -> Iterator[Host]:
-    """Yield those of the hosts that may take a unit of an ask, the emptiest first: of ten thousand few are looked at."""
-    there = at(ask.to)
+def _fit(request: Request, hosts: Iterable[Host]) -> Iterator[Host]:
+    """Yield the hosts that may take a unit of a request, the emptiest first.
+
+    The caller reads only as many as it needs, a few of ten thousand.
+    """
+    matches = at(request.to)
     for host in sorted(hosts, key=attrgetter("load")):
         if (
-            there(host)
-            and host.takes(ask.quantum)
-            and host.admits(ask.tenant, ask.separate)
-            and ask.left_on(host)
+            matches(host)
+            and host.takes(request.quantum)
+            and host.admits(request.tenant, request.separate)
+            and request.left_on(host)
         ):
             yield host
 
 
-def _first(ask: Ask, fit: Iterator[Host], wanted: int, hosts: Hosts) -> Iterator[Host]:
-    """Return the emptiest `wanted` hosts: no more of a limited rack or zone than it may take, or of each of them when others ask too."""
-    if ask.wide is None:
-        return islice(fit, wanted)
-    alone = wanted == ask.count
-    limits: Iterable[tuple[str, int | None]] = [(ask.wide, wanted)]
-    if alone:
-        limits = [
-            (kind, most) for kind, most in ask.spread or () if kind != "host"
-        ]  # of these one unit on each may be there
-    places = Places(limits, ask.taken if alone else (), hosts)
-    found = (host for host in fit if places.take(host, 1))
-    return islice(found, wanted) if alone else found
+def _first(request: Request, fit: Iterator[Host], wanted: int, hosts: Hosts) -> Iterator[Host]:
+    """Return the emptiest `wanted` hosts of `fit`.
 
-
-def _highest(ask: Ask, taking: Sequence[Host], wanted: int, hosts: Hosts) -> int:
-    """Return how many units of an ask an optimum can put on one host, where no more are kept: as few as leave room for all that is wanted.
-
-    Then one more on a host is dearer than on another that has fewer: a step of spreading costs more than a host may be fuller.
+    If racks or zones are limited, return no more hosts of each than its limit. If other requests
+    are solved too, return up to `wanted` hosts of each rack or zone.
     """
-    for highest in range(math.ceil(wanted / max(1, len(taking))), min(ask.count, CROWD)):
-        places = Places(ask.spread or (), ask.taken, hosts)
-        if sum(places.take(host, min(highest, host.fits(ask.quantum))) for host in taking) >= wanted:
+    if request.wide is None:
+        return islice(fit, wanted)
+    is_alone = wanted == request.count
+    limits: Iterable[tuple[str, int | None]] = [(request.wide, wanted)]
+    if is_alone:  # one unit on each host, so a limit on units is a limit on hosts
+        limits = [(kind, most) for kind, most in request.spread or () if kind != "host"]
+    places = Places(limits, request.taken if is_alone else (), hosts)
+    within_limits = (host for host in fit if places.take(host, 1))
+    return islice(within_limits, wanted) if is_alone else within_limits
+
+
+def _highest(request: Request, allowed: Sequence[Host], wanted: int, hosts: Hosts) -> int:
+    """Return the most units of a request that an optimum can place on a host that keeps no more.
+
+    This is the smallest number that leaves room for all wanted units. One more unit on a host then
+    costs more than on a host with fewer units, because a step of spreading costs more than balance.
+    """
+    for highest in range(math.ceil(wanted / max(1, len(allowed))), min(request.count, CROWD)):
+        places = Places(request.spread or (), request.taken, hosts)
+        if sum(places.take(host, min(highest, host.fits(request.quantum))) for host in allowed) >= wanted:
             return highest
-    return ask.count
+    return request.count
 
 
 def _balance(host: Host, quantum: Quantum, count: int) -> list[int]:
-    """Price the first, second, … unit on a host by how full it is then."""
+    """Return the cost of the first, second, … unit on a host, by its load before that unit."""
     cpu, memory = host.used_cpu, host.used_memory
     return [
         round(BALANCE_COST * host.load_with(cpu + quantum.cpu * number, memory + quantum.memory * number))
@@ -311,9 +368,9 @@ def _balance(host: Host, quantum: Quantum, count: int) -> list[int]:
     ]
 
 
-def _costs(ask: Ask, host: Host, kept: int, count: int) -> list[int]:
-    """Price the first, second, … unit of an ask on a host."""
-    apart = APART_COST if ask.beside and host.name not in ask.beside else 0
+def _costs(request: Request, host: Host, kept: int, count: int) -> list[int]:
+    """Return the cost of the first, second, … unit of a request on a host."""
+    apart = APART_COST if request.beside and host.name not in request.beside else 0
     return [
         SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart
         for number in range(count)
@@ -321,7 +378,7 @@ def _costs(ask: Ask, host: Host, kept: int, count: int) -> list[int]:
 
 
 def fits(spec: TierSpec, placement: Placement, hosts: Hosts) -> bool:
-    """Tell whether there is room for an incarnation exactly there, beside what the hosts hold."""
+    """Return whether there is room for an incarnation exactly at a placement, beside all units."""
     held: dict[HostName, Host] = dict(hosts)
     for name, quantum in (
         (placement.driver, spec.driver),

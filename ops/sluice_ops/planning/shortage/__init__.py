@@ -1,1 +1,4 @@
-"""Decisions where hosts have too little room: lending, fewer workers, minimums. Start with `fitting`."""
+"""Decisions when room is short: slots of batch, fewer workers, and minimums first.
+
+Start with `fitting`.
+"""

@@ -1,6 +1,8 @@
-"""When room is short: every tenant gets its minimum before any gets more, and as little as can be is given up.
+"""Placement when room is short.
 
-Called by `plan` for changes, and by the controller when it starts a tier or replaces lost slots.
+Each tenant gets its minimum before any tenant gets more, and tenants lose as few slots as possible.
+`plan` calls this module for changes; the controller calls it to start a tier or to replace lost
+slots.
 """
 
 import math
@@ -17,7 +19,7 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, Rules, TierNow, at, holding
-from sluice_ops.planning.placement.requests import DRIVER, Ask, Places
+from sluice_ops.planning.placement.requests import DRIVER, Places, Request
 from sluice_ops.planning.placement.shares import Target, limits, target
 from sluice_ops.planning.placement.solver import (
     Placed,
@@ -25,40 +27,48 @@ from sluice_ops.planning.placement.solver import (
     place,
     place_tier,
     placement_of,
-    tier_asks,
+    tier_requests,
 )
 
 T = TypeVar("T")
 
 
 def most(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
-    """Return the largest number up to `top` for which the attempt is not refused, and its result; refused when that of 0 is."""
+    """Return the largest number up to `top` that `attempt` accepts, and the result.
+
+    `attempt` raises RefusedError for numbers that are too large. Raise RefusedError if it refuses
+    0.
+    """
     try:
         return top, attempt(top)
     except RefusedError:
         if top == 0:
             raise
-    low, found = 0, attempt(0)
+    low, result = 0, attempt(0)
     while top - low > 1:
         middle = (low + top) // 2
         try:
-            low, found = middle, attempt(middle)
+            low, result = middle, attempt(middle)
         except RefusedError:
             top = middle
-    return low, found
+    return low, result
 
 
 def least(spec: TierSpec, rules: Rules) -> int:
-    """Return the fewest slots that a tier can do with: its minimum, and a realtime tier has a thread for each partition."""
+    """Return the fewest slots with which a tier can run.
+
+    This is its minimum. A realtime tier also needs a thread for each partition.
+    """
     minimum = max(1, limits(spec.name, rules).minimum)
     threads = rules.partitions_of(spec) if spec.mode is Mode.REALTIME else 0
     return max(minimum, math.ceil(threads / spec.quantum.threads))
 
 
 def floor(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> int:
-    """Return the fewest slots that a change may leave a tier: what it can do with, and all but what its budget lets be away.
+    """Return the fewest slots that a change may leave a tier.
 
-    A tier that has fewer than that already is left no fewer than it has.
+    A tier needs its fewest slots (`least`), and its share less its budget. A tier that already has
+    fewer slots than the budget allows keeps what it has.
     """
     fewest = min(aim.slots, least(spec, rules))
     allowed = rules.budget.get(spec.name)
@@ -73,7 +83,11 @@ def same_part(
     fewer: Mapping[TierName, int],
     attempt: Callable[[Mapping[TierName, int]], object],
 ) -> dict[TierName, int]:
-    """Return how many slots fewer than its share each tier gets, when these get the largest part that fits of what each can spare."""
+    """Return how many slots of its share each tier does not get.
+
+    The tiers `names` can each spare some slots. They get back the same part of their `spare` slots,
+    and that part is as large as `attempt` accepts. The other tiers keep their numbers of `fewer`.
+    """
     steps = max([1, *(spare[name] for name in names)])
 
     def at(step: int) -> dict[TierName, int]:
@@ -83,42 +97,53 @@ def same_part(
     return at(step)
 
 
-def lacking(cluster: Cluster, but: TierName | None = None) -> list[Ask]:
-    """Say what the tenants, but one, lack of their minimum: room that is kept for them."""
-    asks = [
-        ask for name, tier in sorted(cluster.tiers.items()) if name != but for ask in _lacks(tier, cluster)
+def lacking(cluster: Cluster, but: TierName | None = None) -> list[Request]:
+    """Return requests for the units that tenants, except `but`, lack of their minimums.
+
+    Room for these requests is kept free.
+    """
+    requests = [
+        request
+        for name, tier in sorted(cluster.tiers.items())
+        if name != but
+        for request in _lacking_of_tier(tier, cluster)
     ]
     short = limits(BATCH, cluster.rules).minimum - len(cluster.batch) if BATCH in cluster.rules.shares else 0
     if short > 0:
-        asks.append(Ask(BATCH, short, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to))
-    return asks
+        requests.append(Request(BATCH, short, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to))
+    return requests
 
 
 def place_most(
     spec: TierSpec, aim: Target, now: Placement | None, cluster: Cluster
 ) -> tuple[Placement, Placed]:
-    """Place a tier with its share, or as much of it as there is room for beside what the others lack of their minimum.
+    """Place a tier with its share, or with as many slots as fit beside room kept for other
+    minimums.
 
-    The hosts then hold the tier, and not what is kept for the others. RefusedError when not even its own minimum fits, whatever the others
-    lack.
+    The returned hosts hold the tier, but not the room kept for others. Raise RefusedError if not
+    even the tier's own minimum fits, whatever the other tenants lack.
     """
     fewest = min(aim.slots, least(spec, cluster.rules))
 
-    def attempt(more: int, kept: Iterable[Ask]) -> Placed:
+    def attempt(more: int, kept: Iterable[Request]) -> Placed:
         return place(
-            [*tier_asks(spec, replace(aim, slots=fewest + more), now, cluster.hosts), *kept], cluster.hosts
+            [*tier_requests(spec, replace(aim, slots=fewest + more), now, cluster.hosts), *kept],
+            cluster.hosts,
         )
 
     placed = _beside(aim.slots - fewest, lacking(cluster, spec.name), attempt)
     placement = placement_of(spec.name, placed)
-    alone = all(tenant == spec.name for tenant, _ in placed.where)
-    return placement, placed if alone else replace(placed, hosts=holding(cluster.hosts, spec, placement))
+    is_alone = all(tenant == spec.name for tenant, _ in placed.where)
+    return placement, placed if is_alone else replace(placed, hosts=holding(cluster.hosts, spec, placement))
 
 
 def attempts(
     spec: TierSpec, aim: Target, now: Placement | None
 ) -> tuple[Callable[[Cluster], tuple[Placement, Placed]], ...]:
-    """Return what is tried for a tier in room that batch makes: first its whole share, then as much of it as there is room for."""
+    """Return the attempts to place a tier in room that batch gives back.
+
+    The first attempt places the whole share, the second as many slots as fit.
+    """
     return lambda after: place_tier(spec, aim, now, after.hosts), lambda after: place_most(
         spec, aim, now, after
     )
@@ -127,14 +152,16 @@ def attempts(
 def place_lost(
     spec: TierSpec, lost: int, alive: Collection[HostName], cluster: Cluster
 ) -> tuple[HostName, ...]:
-    """Say where slots of a running tier go on that were lost with their hosts: as many as fit beside what the others lack of their minimum.
+    """Return the new hosts of a running tier's slots that were lost with their hosts.
 
-    What it lacks of its own it takes, whatever the others lack.
+    As many slots are placed as fit beside room kept for other minimums. Slots of the tier's own
+    minimum are placed first, whatever the other tenants lack. `alive` are the hosts of its other
+    slots.
     """
     needed = max(0, min(lost, least(spec, cluster.rules) - len(alive)))
     aim = target(spec.name, cluster.rules)
 
-    def attempt(more: int, kept: Iterable[Ask]) -> Placed:
+    def attempt(more: int, kept: Iterable[Request]) -> Placed:
         return place([more_slots(spec, aim, more, alive), *kept], cluster.hosts)
 
     try:
@@ -146,75 +173,96 @@ def place_lost(
     return placed.where[spec.name, "slots"]
 
 
-def _beside(top: int, others: list[Ask], attempt: Callable[[int, Iterable[Ask]], Placed]) -> Placed:
-    """Return the largest attempt that leaves the others what they lack, as far as they can have it; refused when the smallest one is."""
+def _beside(top: int, others: list[Request], attempt: Callable[[int, Iterable[Request]], Placed]) -> Placed:
+    """Return the largest attempt that leaves room for `others`, as far as they find room at all.
+
+    Raise RefusedError if the smallest attempt is refused.
+    """
     try:
         placed = attempt(top, ())
     except RefusedError:
         if top == 0:
             raise
     else:
-        if _plenty(others, placed.hosts):
+        if _surely_fits(others, placed.hosts):
             return placed
     smallest = attempt(0, ())
-    kept: list[Ask] = []
-    for _, asks in groupby(others, key=attrgetter("tenant")):
-        both = [*kept, *asks]
-        kept = both if why_not(both, smallest.hosts) is None else kept
+    kept: list[Request] = []
+    for _, requests in groupby(others, key=attrgetter("tenant")):
+        extended = [*kept, *requests]
+        kept = extended if why_not(extended, smallest.hosts) is None else kept
     try:
         return most(top, lambda more: attempt(more, kept))[1]
     except RefusedError:
         return smallest
 
 
-def _plenty(asks: list[Ask], hosts: Hosts) -> bool:
-    """Tell whether all of this surely fits, at a glance: when each ask would have room whatever of it the others take."""
+def _surely_fits(requests: list[Request], hosts: Hosts) -> bool:
+    """Return whether a cheap test shows that all requests fit.
+
+    The test passes if each request has room wherever the other requests are placed.
+    """
     largest = Quantum(
-        cpu=max((ask.quantum.cpu for ask in asks), default=1),
-        memory=max((ask.quantum.memory for ask in asks), default=1),
+        cpu=max((request.quantum.cpu for request in requests), default=1),
+        memory=max((request.quantum.memory for request in requests), default=1),
     )
     counts: Counter[str] = Counter()
-    for ask in asks:
-        counts[ask.tenant] += ask.count
+    for request in requests:
+        counts[request.tenant] += request.count
     dedicated = any(map(attrgetter("only"), hosts.values()))
     unlike = {
-        (ask.tenant if dedicated else "", ask.count, ask.to, ask.spread, ask.taken, ask.separate): ask
-        for ask in asks
+        (
+            request.tenant if dedicated else "",
+            request.count,
+            request.to,
+            request.spread,
+            request.taken,
+            request.separate,
+        ): request
+        for request in requests
     }
     return all(
-        any(_finds(ask, most, counts, largest, hosts) for most in {1, ask.count}) for ask in unlike.values()
+        any(_surely_has_room(request, most, counts, largest, hosts) for most in {1, request.count})
+        for request in unlike.values()
     )
 
 
-def _finds(ask: Ask, most: int, counts: Counter[str], quantum: Quantum, hosts: Hosts) -> bool:
-    """Tell whether there is room of this size for an ask, at most so many on a host, beside these counts of units, wherever they go.
+def _surely_has_room(
+    request: Request, most: int, counts: Counter[str], quantum: Quantum, hosts: Hosts
+) -> bool:
+    """Return whether a request has room wherever the units in `counts`, by tenant, are placed.
 
-    A unit of others takes from it the part of a unit that it may use of the host's room; or, where they have to be separate, the host.
+    Each unit counts as one `quantum`, and at most `most` units of the request go to one host. A
+    unit of another tenant takes the largest part of a unit that it can take on any host. A unit
+    from which the request has to be separate takes a whole host.
     """
-    apart = sum(counts[name] for name in ask.separate)
-    others = counts.total() - ask.count - apart
-    places, found, part, there = Places(ask.spread or (), ask.taken, hosts), 0, 0.0, at(ask.to)
+    separate_units = sum(counts[name] for name in request.separate)
+    other_units = counts.total() - request.count - separate_units
+    places, matches = Places(request.spread or (), request.taken, hosts), at(request.to)
+    room, largest_part = 0, 0.0
     for host in hosts.values():
-        if found - part * others - most * apart >= ask.count:
+        if room - largest_part * other_units - most * separate_units >= request.count:
             break
-        if there(host) and host.takes(quantum) and host.admits(ask.tenant, ask.separate):
-            room = host.fits(quantum)
-            put = places.take(host, min(most, room))
-            found, part = found + put, max(part, put / room)
-    return found - part * others - most * apart >= ask.count
+        if matches(host) and host.takes(quantum) and host.admits(request.tenant, request.separate):
+            fitting = host.fits(quantum)
+            taken = places.take(host, min(most, fitting))
+            room, largest_part = room + taken, max(largest_part, taken / fitting)
+    return room - largest_part * other_units - most * separate_units >= request.count
 
 
-def why_not(asks: list[Ask], hosts: Hosts) -> str | None:
-    """Say why all of this finds no room; None when it does."""
+def why_not(requests: list[Request], hosts: Hosts) -> str | None:
+    """Return why the requests find no room together; None if they do."""
     try:
-        place(asks, hosts)
+        place(requests, hosts)
     except RefusedError as refused:
         return str(refused)
     return None
 
 
-def _lacks(tier: TierNow, cluster: Cluster) -> Iterable[Ask]:
-    """Yield what a tier that is wanted has not of its minimum: slots, and its driver when it does not run."""
+def _lacking_of_tier(tier: TierNow, cluster: Cluster) -> Iterable[Request]:
+    """Yield requests for what a wanted tier lacks of its minimum: slots, and the driver if
+    stopped.
+    """
     if not tier.wanted:
         return
     spec, now, fewest = tier.spec, tier.placement, least(tier.spec, cluster.rules)
@@ -231,4 +279,4 @@ def _lacks(tier: TierNow, cluster: Cluster) -> Iterable[Ask]:
     if len(alive) < fewest:
         yield more_slots(spec, aim, fewest - len(alive), alive)
     if now is None:
-        yield Ask(spec.name, 1, spec.driver, aim.to, (), DRIVER, separate=aim.separate)
+        yield Request(spec.name, 1, spec.driver, aim.to, (), DRIVER, separate=aim.separate)

@@ -1,4 +1,6 @@
-"""Slots of the tenant `batch` in a plan: which it keeps, what the hosts have when it gives back the others, and where it is lent more."""
+"""Slots of the tenant `batch` in a plan: the slots that it keeps, gives back, and is lent in
+addition.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -9,7 +11,7 @@ from sluice_ops.model.change import Move
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
 from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedError, holding
-from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.placement.solver import more_slots, place
 from sluice_ops.planning.shortage.fitting import lacking, most
@@ -18,20 +20,28 @@ T = TypeVar("T")
 
 
 def keepable(cluster: Cluster, places: Iterable[str | None]) -> tuple[HostName, ...]:
-    """Return the slots that batch may keep, those first that make the least room: away from where it is needed, and on full hosts.
+    """Return the slots that batch may keep, the least useful for others first.
 
-    Those on hosts that hold more than they have come last.
+    Slots away from `places`, where room is needed, come first, and slots on fuller hosts first.
+    Slots on overfull hosts come last.
     """
-    fit = [
+    usable = [
         cluster.hosts[name] for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].usable
     ]
-    sought = [to for to in places if to is not None]
-    fit.sort(key=lambda host: (host.overfull, any(host.matches(to) for to in sought), -host.load, host.name))
-    return tuple(host.name for host in fit[: _share(cluster)])
+    needed_places = [to for to in places if to is not None]
+    usable.sort(
+        key=lambda host: (
+            host.overfull,
+            any(host.matches(to) for to in needed_places),
+            -host.load,
+            host.name,
+        )
+    )
+    return tuple(host.name for host in usable[: _share(cluster)])
 
 
 def giving_back(cluster: Cluster, kept: tuple[HostName, ...]) -> Cluster:
-    """Return the cluster once batch has no slots but these."""
+    """Return the cluster after batch gave back all slots except `kept`."""
     hosts = dict(cluster.hosts)
     for name, count in (Counter((*cluster.batch, *cluster.returning)) - Counter(kept)).items():
         if name in hosts:
@@ -39,30 +49,35 @@ def giving_back(cluster: Cluster, kept: tuple[HostName, ...]) -> Cluster:
     return cluster.with_hosts(hosts)
 
 
-def hindering(given: Iterable[HostName], hosts: Hosts, quantum: Quantum) -> tuple[HostName, ...]:
-    """Return those of the slots that batch is to give back which are in the way of what the hosts are to hold; the others are of no use."""
-    held, found = dict(hosts), []
-    for name in given:
+def slots_in_the_way(given_back: Iterable[HostName], hosts: Hosts, quantum: Quantum) -> tuple[HostName, ...]:
+    """Return the batch slots among `given_back` that do not fit beside what `hosts` should hold.
+
+    Batch can keep the other slots.
+    """
+    held, in_the_way = dict(hosts), []
+    for name in given_back:
         if held[name].fits(quantum):
             held[name] = held[name].holding(quantum)
         else:
-            found.append(name)
-    return tuple(found)
+            in_the_way.append(name)
+    return tuple(in_the_way)
 
 
 def make_room(
     cluster: Cluster, to: str | None, attempt: Callable[[Cluster], tuple[T, Hosts]]
 ) -> tuple[T, tuple[HostName, ...]]:
-    """Have batch give back as few slots as make room for what is attempted at a place, and none below its minimum.
+    """Return the attempt's result and the batch slots that have to be given back for it.
 
-    Return what was found, and the slots; an attempt returns what the hosts then hold, too. RefusedError when it would not help.
+    Batch gives back as few slots as possible, and keeps its minimum. `attempt` returns its result
+    and the hosts afterwards. `to` is the place of the room. Raise RefusedError if the room is too
+    small even then.
     """
     staying = keepable(cluster, (to,))
     floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
-    more, (found, hosts) = most(
+    more, (result, hosts) = most(
         len(staying) - floor, lambda more: attempt(giving_back(cluster, staying[: floor + more]))
     )
-    return found, hindering(staying[floor + more :], hosts, cluster.rules.batch_quantum)
+    return result, slots_in_the_way(staying[floor + more :], hosts, cluster.rules.batch_quantum)
 
 
 def top_up(
@@ -72,51 +87,66 @@ def top_up(
     least: int,
     cluster: Cluster,
 ) -> tuple[list[Move], tuple[HostName, ...]]:
-    """Give these tiers, as far as they are short, what there is room for beside all that moves; return what batch then keeps.
+    """Give the tiers `names` their missing slots as far as there is room beside all moves.
 
-    For each slot batch gives back as few of its own as will do, all on one host, and none below its minimum. While a tenant lacks some of
-    its minimum the room is left to that one.
+    Return the moves, and the slots that batch then keeps. For each slot of a tier, batch gives back
+    as few of its own as possible, all on one host, and keeps `least` slots. While any tenant lacks
+    some of its minimum, nothing changes.
     """
-    found = list(moves)
+    topped_up = list(moves)
     if lacking(cluster):
-        return found, kept
-    hosts, quantum = doubled(kept, found, cluster), cluster.rules.batch_quantum
-    for number, move in [(number, move) for number, move in enumerate(found) if move.tier in names]:
+        return topped_up, kept
+    hosts, quantum = hosts_during_moves(kept, topped_up, cluster), cluster.rules.batch_quantum
+    for number, move in [(number, move) for number, move in enumerate(topped_up) if move.tier in names]:
         spec, aim = cluster.tiers[move.tier].spec, target(move.tier, cluster.rules)
         slots = move.after.slots
         for _ in range(move.short):
-            one = _one_more(more_slots(spec, aim, 1, slots), hosts, kept, len(kept) - least, quantum)
-            if one is None:
+            place_and_slots = _one_more(
+                more_slots(spec, aim, 1, slots), hosts, kept, len(kept) - least, quantum
+            )
+            if place_and_slots is None:
                 break
-            name, back = one
+            name, back = place_and_slots
             hosts[name] = hosts[name].holding(quantum, -back).holding(spec.quantum, 1, move.tier)
             kept, slots = tuple((Counter(kept) - Counter({name: back})).elements()), (*slots, name)
         after = move.after.model_copy(update={"slots": slots})
-        found[number] = move.model_copy(
+        topped_up[number] = move.model_copy(
             update={"after": after, "short": move.short - (len(slots) - len(move.after.slots))}
         )
-    return found, kept
+    return topped_up, kept
 
 
 def _one_more(
-    ask: Ask, hosts: Hosts, kept: tuple[HostName, ...], spare: int, quantum: Quantum
+    request: Request, hosts: Hosts, kept: tuple[HostName, ...], spare: int, quantum: Quantum
 ) -> tuple[HostName, int] | None:
-    """Return where one more slot of a tier finds room, and how many slots batch gives back for it there; None where it finds none."""
-    there = Counter(kept)
-    for back in range(min(spare, max(there.values(), default=0)) + 1):
-        less = (
-            {name: hosts[name].holding(quantum, -back) for name, count in there.items() if count >= back}
+    """Return the host for one more slot of a tier, and the slots that batch gives back on this
+    host.
+
+    Batch can give back `spare` slots. Return None if the slot finds no room.
+    """
+    kept_counts = Counter(kept)
+    for back in range(min(spare, max(kept_counts.values(), default=0)) + 1):
+        freed = (
+            {
+                name: hosts[name].holding(quantum, -back)
+                for name, count in kept_counts.items()
+                if count >= back
+            }
             if back
             else {}
         )
         with suppress(RefusedError):
-            (name,) = place([ask], {**hosts, **less}).where[ask.tenant, ask.part]
+            (name,) = place([request], {**hosts, **freed}).where[request.tenant, request.part]
             return name, back
     return None
 
 
-def doubled(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> dict[HostName, Host]:
-    """Return the hosts when they hold all that is handed over twice, and batch's slots that it keeps."""
+def hosts_during_moves(
+    kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster
+) -> dict[HostName, Host]:
+    """Return the hosts with old and new incarnations of all handovers, and with batch's `kept`
+    slots.
+    """
     hosts = dict(giving_back(cluster, kept).hosts)
     for move in (move for move in moves if not move.in_place):
         hosts = holding(hosts, cluster.tiers[move.tier].spec, move.after)
@@ -124,15 +154,19 @@ def doubled(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster)
 
 
 def lend(kept: tuple[HostName, ...], cluster: Cluster, notes: list[str]) -> tuple[HostName, ...]:
-    """Say where all of batch's slots are to be: what it is lent more, it gets last, and not from what others lack of their minimum."""
+    """Return the hosts of all of batch's slots after a change.
+
+    Batch gets additional slots last, and none from room for other minimums. If some of its share
+    find no room, `notes` gets the reason.
+    """
     missing = _share(cluster) - len(kept)
     if missing <= 0:
         return tuple(sorted(kept))
     others = [other for other in lacking(cluster) if other.tenant != BATCH]
 
     def lent(count: int) -> tuple[HostName, ...]:
-        ask = Ask(BATCH, count, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to)
-        return place([ask, *others], cluster.hosts).where[BATCH, "slots"]
+        request = Request(BATCH, count, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to)
+        return place([request, *others], cluster.hosts).where[BATCH, "slots"]
 
     try:
         return tuple(sorted((*kept, *lent(missing))))

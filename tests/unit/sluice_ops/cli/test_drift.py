@@ -19,7 +19,7 @@ MOVE = Move(
     tier=TierName("counts"),
     before=Placement(driver=H1, slots=(H1, H1)),
     after=Placement(driver=H1, slots=(H1, H2)),
-    why="has 2 workers on h1, and there is room to have 1 on each host at most",
+    why="has 2 workers on h1, but there is room to have at most 1 on each host",
 )
 
 

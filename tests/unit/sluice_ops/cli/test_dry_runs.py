@@ -111,10 +111,10 @@ def test_dry_runs_of_start_and_stop_show_what_where_and_how_long(world):
     said = asked(world, "stop", "counts").stdout
     assert f"  note: counts ends after its last commit: its driver on {at}, its workers on {at}\n" in said
     assert (
-        "  note: nothing comes out of counts from then on until it is started again; what comes in waits\n"
+        "  note: then counts writes nothing until it is started again; its input waits in the streams\n"
         in said
     )
-    assert "  not predicted: how long it takes, for no stop has been timed here yet\n" in said
+    assert "  not predicted: how long it takes, because no stop has been timed here yet\n" in said
     world.want("counts", running=False)
     world.settle()
     said = asked(world, "start", "counts").stdout
@@ -136,7 +136,7 @@ def test_a_start_without_room_says_that_it_would_wait(world):
         )
     said = asked(world, "start", "counts").stdout
     assert "note: counts would wait: " in said
-    assert said.endswith("  not predicted: how long it takes until there is room\n")
+    assert said.endswith("  not predicted: how long the tier waits for room\n")
 
 
 def test_a_dry_run_of_a_burst_shows_places_and_handover_time(world, monkeypatch):
@@ -160,7 +160,7 @@ def test_a_write_off_says_what_of_each_tier_is_there(world):
     name = world.placement("enrich").driver
     world.agents[name].die()
     world.tick()
-    assert "note: enrich has its driver and 1 worker there\n" in asked(world, "write-off", name).stdout
+    assert "note: enrich has its driver and 1 worker on a host that is written off\n" in asked(world, "write-off", name).stdout
 
 
 def test_an_abort_says_of_each_tier_whether_it_goes_back(world):

@@ -190,7 +190,7 @@ def test_a_new_leader_does_not_report_that_the_brake_is_off():
 def test_writing_off_makes_sense_for_lost_hosts_only(world):
     runbook = world.begin("w1", kind="write-off", host="h1")
     world.until(lambda: runbook.ended)
-    assert "its agent is there" in runbook.results[Step.PREFLIGHT].sentence
+    assert "not lost: its agent answers" in runbook.results[Step.PREFLIGHT].sentence
     runbook = world.begin("w2", kind="write-off")
     world.until(lambda: runbook.ended)
     assert "nothing to write off" in runbook.results[Step.WRITE_OFF].sentence

@@ -55,8 +55,8 @@ def test_a_drain_of_a_given_up_tiers_host_is_refused_with_what_to_do(world, kind
     runbook = ended(world, world.begin("d1", kind=kind, host=carries))
     assert list(runbook.results) == [Step.PREFLIGHT]
     assert runbook.results[Step.PREFLIGHT].sentence == (
-        'tier "counts" was given up (failed: boom), and cannot be handed over while it does not run. Mend its fault and '
-        f"`sluice start counts`, or take it away with `sluice stop counts`; then ask for the {kind} again"
+        'tier "counts" was given up (failed: boom), and cannot be handed over while it does not run. Fix the fault and run '
+        f"`sluice start counts`, or remove the tier's units with `sluice stop counts`; then repeat the {kind}"
     )
     world.want("counts", running=False)
     world.tick()
@@ -86,7 +86,7 @@ def test_burst_hosts_are_left_unless_it_is_on_them():
     assert ended(world, world.begin("u2", kind="burst", tier="enrich", k=1)).ok
     world.give_up("counts")
     refused = ended(world, world.begin("l1", kind="leave"))
-    assert "then ask for the leave" in refused.results[Step.PREFLIGHT].sentence
+    assert "then repeat the leave" in refused.results[Step.PREFLIGHT].sentence
     runbook = ended(world, world.begin("l2", kind="leave", tier="enrich"))
     assert runbook.ok, runbook.results
     assert "e1" not in world.placement("enrich").hosts
@@ -97,7 +97,7 @@ def test_a_shift_skips_a_given_up_tier_and_its_next_start_has_the_number(world):
     runbook = ended(world, world.begin("n1", kind="shift", shift="night"))
     assert runbook.ok, runbook.results
     assert (
-        "counts was given up and is left as it is: it will be so from its next start on"
+        "counts was given up and is not moved: the change takes effect at its next start"
         in runbook.results[Step.PREFLIGHT].sentence
     )
     assert len(world.placement("enrich").slots) == 1

@@ -94,7 +94,7 @@ def test_an_upgrade_hands_over_and_later_incarnations_run_the_new_code(world):
 def test_what_runs_already_is_not_moved(world):
     runbook = ended(world, upgrade(world, release=OLD))
     assert runbook.ok
-    assert f"enrich runs {OLD} already" in runbook.results[Step.PREFLIGHT].sentence
+    assert f"enrich already runs {OLD}" in runbook.results[Step.PREFLIGHT].sentence
 
 
 def test_an_earlier_release_may_be_gone_back_to(world):
@@ -189,7 +189,7 @@ def test_it_is_said_what_another_value_of_a_grouping_does(world):
     )
     world.publish("r3-cccccccc", enrich=grouped)
     assert (
-        "out is spread by what its records hold"
+        "the partitions of out follow from values that the transform makes"
         in ended(world, upgrade(world)).results[Step.PREFLIGHT].sentence
     )
 

@@ -89,7 +89,7 @@ def test_what_is_so_already_is_not_moved(world):
     before = world.owner("counts")
     runbook = ended(world, repartition(world, partitions=STATE_PARTITIONS))
     assert runbook.ok
-    assert "is spread over 2 partitions already" in runbook.results[Step.PREFLIGHT].sentence
+    assert "is already spread over 2 partitions" in runbook.results[Step.PREFLIGHT].sentence
     assert world.owner("counts") == before
 
 
@@ -100,7 +100,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(world):
         in ended(world, world.begin("s3", kind="repartition", tier="counts")).results[Step.PREFLIGHT].sentence
     )
     slip = ended(world, world.begin("s4", kind="repartition", tier="counts", partitions=6000))
-    assert "ask for 64 or fewer" in slip.results[Step.PREFLIGHT].sentence
+    assert "ask for 64 partitions or fewer" in slip.results[Step.PREFLIGHT].sentence
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_fewer_partitions_than_threads_are_said(world):
         or True
     )
     runbook = ended(world, world.begin("s5", kind="repartition", tier="counts", partitions=3))
-    assert "1 of its 4 threads will hold no state" in runbook.results[Step.PREFLIGHT].sentence
+    assert "1 of the 4 threads of counts will hold no state" in runbook.results[Step.PREFLIGHT].sentence
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -74,7 +74,7 @@ def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
     assert len(lent(world)) == 2
     world.until(lambda: runbook.ended)
     assert runbook.ok, sentences(runbook)
-    assert "batch gives back 1 slot(s), after 120 s at most" in sentences(runbook)[Step.PREFLIGHT]
+    assert "batch gives back 1 slot(s), within 120 s" in sentences(runbook)[Step.PREFLIGHT]
     assert world.now - began >= TASKS - 2
     world.settle()
     assert (slots(world, "counts"), len(lent(world))) == (2, 3), (
@@ -105,7 +105,7 @@ def test_batch_keeps_its_minimum_and_the_refusal_says_what_is_free():
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.settle()
     assert not runbook.ok
-    assert "find no room; free are h1 0 cpu" in sentences(runbook)[Step.PREFLIGHT]
+    assert "find no room; free: h1 0 cpu" in sentences(runbook)[Step.PREFLIGHT]
     assert len(lent(world)) == 3
     world.check_settled()
 
@@ -150,7 +150,7 @@ def test_a_tier_below_its_minimum_says_so_and_other_tiers_keep_theirs():
     world.want("enrich")
     pass_time(world, 10)
     assert (
-        'cannot be started: tier "enrich": 1 of 2 (1 cpu, 1024 MiB each) find no room'
+        'cannot be started: tier "enrich": 1 of 2 units (1 cpu, 1024 MiB each) find no room'
         in world.statuses["enrich"].sentence
     )
     assert (slots(world, "counts"), len(lent(world))) == (1, 1)
@@ -232,7 +232,7 @@ def test_a_shift_lowers_a_tier_on_a_full_host_in_two_handovers():
     assert night.ok, sentences(night)
     assert slots(world, "counts") == 2
     assert (
-        "counts gets 2 slots, 1 fewer than its share, until the 4 that it has are gone"
+        "counts gets 2 slots, 1 fewer than its share, until its 4 old slots are released"
         in sentences(night)[Step.PREFLIGHT]
     )
     pass_time(world, 60)
@@ -245,7 +245,7 @@ def test_the_ways_to_a_lower_number_that_a_refusal_names_are_ways():
     refused = world.begin("s1", kind="scale", tier="counts", k=3)
     world.settle()
     assert (
-        "so `sluice scale counts 2`, and `sluice scale counts 3` when that is done; or with a gap in its output"
+        "run `sluice scale counts 2` and then `sluice scale counts 3`; or accept a gap in the output"
         in sentences(refused)[Step.PREFLIGHT]
     )
     for number, k in enumerate((2, 3), start=2):

@@ -11,7 +11,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Layers
-from sluice_ops.planning.placement.shares import over
+from sluice_ops.planning.placement.shares import ended_entries
 
 HOUR = 3600.0
 
@@ -151,7 +151,7 @@ def test_a_driver_killed_at_any_moment_of_it_changes_nothing_in_the_end():
         world.kill_driver("enrich")
         for _ in range(2):
             pass_time(world, AGAIN_SECONDS)
-        assert not over(layers(world), world.now)
+        assert not ended_entries(layers(world), world.now)
         assert len(world.placement("enrich").slots) == 2
         world.check_settled()
 
@@ -159,7 +159,7 @@ def test_a_driver_killed_at_any_moment_of_it_changes_nothing_in_the_end():
 def test_a_number_whose_time_is_past_already_is_refused(world):
     runbook = world.begin("s2", kind="scale", tier="counts", k=2, until=world.now - 1)
     world.settle()
-    assert "is past: nothing was changed; name a time to come" in runbook.results[Step.PREFLIGHT].sentence
+    assert "is past, so nothing was changed; name a time in the future" in runbook.results[Step.PREFLIGHT].sentence
     assert RULES.shares["counts"].target == len(world.placement("counts").slots)
 
 

@@ -124,7 +124,7 @@ def test_where_there_is_no_other_host_the_tier_runs_without_and_says_so():
     assert world.state("entry") is State.RUNNING
     said = world.statuses["entry"].sentence
     assert (
-        'runs without its standby: tier "entry": no host can take it (there is none); return or add one'
+        'runs without its standby: tier "entry": no host is up (there is none); return or add a host'
         in said
     )
 

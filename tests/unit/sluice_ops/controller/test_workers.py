@@ -106,19 +106,19 @@ def test_an_abort_wakes_what_it_has_paused(world):
         (
             ("slot-counts-9-0",),
             {},
-            'there is no worker "slot-counts-9-0"; `sluice slots` lists them: slot-counts-1-0, slot-counts-1-1',
+            'there is no worker "slot-counts-9-0"; `sluice slots` lists the workers: slot-counts-1-0, slot-counts-1-1',
         ),
         (
             ("slot-entry-1-0",),
             {},
-            "that would leave it without a worker; pause the tier: `sluice pause entry`",
+            "would have no worker left; pause the whole tier: `sluice pause entry`",
         ),
         (
             ("slot-middle-1-0", "slot-middle-1-1"),
             {},
-            "that would leave it without a worker; pause the tier: `sluice pause middle`",
+            "would have no worker left; pause the whole tier: `sluice pause middle`",
         ),
-        (("slot-counts-1-0",), {"tier": "counts"}, "name the tier or its workers, not both"),
+        (("slot-counts-1-0",), {"tier": "counts"}, "name one or the other"),
     ],
 )
 def test_what_a_tier_could_not_go_on_without_is_refused(world, workers, spec, message):
@@ -130,7 +130,7 @@ def test_what_a_tier_could_not_go_on_without_is_refused(world, workers, spec, me
 def test_realtime_workers_pause_when_the_others_have_threads_for_all(world):
     runbook = pause(world, "slot-enrich-1-1")
     assert runbook.ok, runbook.results
-    assert "enrich begins again on the workers that are left" in sentence(runbook, Step.PREFLIGHT)
+    assert "enrich restarts its query on the other workers" in sentence(runbook, Step.PREFLIGHT)
     assert world.owner("enrich").paused_workers == ("slot-enrich-1-1",)
 
 
@@ -142,7 +142,7 @@ def test_one_that_could_not_hold_a_thread_for_each_partition_is_refused():
     made.want()
     made.settle()
     refused = pause(made, "slot-enrich-1-0")
-    assert "one thread for each of its 5 partitions, and 1 of its 2 workers have 4" in sentence(
+    assert "one thread for each of its 5 partitions, but 1 of its 2 workers have 4" in sentence(
         refused, Step.PREFLIGHT
     )
     assert made.owner("enrich").paused_workers == ()
@@ -151,7 +151,7 @@ def test_one_that_could_not_hold_a_thread_for_each_partition_is_refused():
 def test_the_last_worker_is_kept(world):
     pause(world, "slot-middle-1-0")
     refused = pause(world, "slot-middle-1-1", name="p2")
-    assert "that would leave it without a worker" in sentence(refused, Step.PREFLIGHT)
+    assert "would have no worker left" in sentence(refused, Step.PREFLIGHT)
 
 
 def test_a_worker_of_a_tier_that_is_paused_as_a_whole_is_refused(world):
@@ -172,7 +172,7 @@ def test_no_more_workers_are_paused_than_the_budget_lets_be_away(world):
     assert pause(world, "slot-counts-1-0").ok
     refused = pause(world, "slot-counts-1-1", name="p2")
     assert sentence(refused, Step.PREFLIGHT) == (
-        'tier "counts": 1 of its 3 workers would be at work, and budget.counts lets 1 be away; pause the tier as a whole: '
+        'tier "counts": 1 of its 3 workers would work, but budget.counts allows 1 to be missing; pause the whole tier with '
         "`sluice pause counts`, or raise budget.counts in the site file"
     )
     assert world.owner("counts").paused_workers == ("slot-counts-1-0",)
@@ -182,7 +182,7 @@ def test_a_paused_worker_may_be_named_though_the_budget_was_lowered(world):
     assert pause(world, "slot-counts-1-0").ok
     sparing(world, budget={"counts": 0})
     assert pause(world, "slot-counts-1-0", name="p2").ok
-    assert "budget.counts lets 0 be away" in sentence(
+    assert "budget.counts allows 0 to be missing" in sentence(
         pause(world, "slot-counts-1-1", name="p3"), Step.PREFLIGHT
     )
 
@@ -191,7 +191,7 @@ def test_below_its_minimum_a_tier_is_paused_as_a_whole_only(world):
     sparing(world, minimum=2)
     assert pause(world, "slot-counts-1-0").ok
     refused = pause(world, "slot-counts-1-1", name="p2")
-    assert "1 of its workers would be at work, below its minimum of 2; pause the tier as a whole" in sentence(
+    assert "1 of its workers would work, below its minimum of 2; pause the whole tier" in sentence(
         refused, Step.PREFLIGHT
     )
     whole = world.begin("p3", kind="pause", tier="counts")

@@ -14,7 +14,7 @@ from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules, TierNow
-from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place, place_tier
 
@@ -145,7 +145,7 @@ def crowded(draw):
             tiers[spec.name] = TierNow(spec, None, wanted=draw(st.booleans()))
     room = sum(host.fits(SMALL) for host in hosts.values())
     lent = draw(st.integers(0, min(room, 6)))
-    placed = place([Ask(BATCH, lent, SMALL)], hosts)
+    placed = place([Request(BATCH, lent, SMALL)], hosts)
     shares[BATCH] = Share(minimum=draw(st.integers(0, lent)), target=lent, maximum=8)
     assume(any(tier.placement for tier in tiers.values()))
     rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL)

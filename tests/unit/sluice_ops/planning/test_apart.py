@@ -16,7 +16,7 @@ from sluice_ops.model.spread import Spread
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
-from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import place, place_tier
 from sluice_ops.planning.shortage.fitting import place_lost
@@ -185,7 +185,7 @@ def test_no_drain_leaves_a_tier_less_than_its_budget_allows(drawn):
         if move.short:
             few = move.model_copy(update={"short": allowed + 1})
             assert any(
-                "its budget lets" in found
+                "its budget allows" in found
                 for found in violations(Plan(moves=(few,)), spec, aftermath(spec, cluster))
             )
 
@@ -217,7 +217,7 @@ def test_missing_workers_count_against_the_budget_when_workers_are_paused():
     rules = Rules(shares={"t": Share(minimum=1, target=3, maximum=4)}, partitions=8, budget={"t": 1})
     pause = ChangeSpec(kind="pause", workers=("slot-t-1-0",))
     cluster = Cluster({"h1": host_of("h1")}, {"t": tier}, (), rules)
-    assert "1 of its 3 workers would be at work, and budget.t lets 1 be away" in refusal(pause, cluster)
+    assert "1 of its 3 workers would work, but budget.t allows 1 to be missing" in refusal(pause, cluster)
     assert not refusal(pause, replace(cluster, rules=replace(rules, budget={"t": 2})))
 
 
@@ -230,7 +230,7 @@ def test_a_host_that_joins_is_drift_and_its_repair_moves_one_worker():
     (move,) = plan(ChangeSpec(kind="repair"), before.with_hosts({**placed.hosts, "h3": host_of("h3")})).moves
     assert (
         move.why
-        == f"has 2 workers on {max(placement.slots, key=placement.slots.count)}, and there is room to have 1 on each host at most"
+        == f"has 2 workers on {max(placement.slots, key=placement.slots.count)}, but there is room to have at most 1 on each host"
     )
     assert (sorted(move.after.slots), move.moved) == (["h1", "h2", "h3"], 1)
 
@@ -269,7 +269,7 @@ def test_of_two_tiers_that_have_to_be_separate_one_moves():
     assert move.why == "is on h1 with t1, from which it has to be separate"
     with pytest.raises(
         RefusedError,
-        match="no host may take it: h1 holds t1, from which it has to be separate; return or add one",
+        match="no host may take it: h1 holds t1, from which it has to be separate; return or add a host",
     ):
         place_tier(tiers["t0"].spec, target("t0", rules), None, {"h1": hosts["h1"]})
 
@@ -292,13 +292,13 @@ def test_a_dedicated_host_takes_those_it_is_for_and_nobody_else():
         {"h1": host_of("h1", rack="r1"), "h2": host_of("h2", rack="r1"), "h3": host_of("h3")}, rules
     )
     assert [hosts[name].only for name in hosts] == [{"t0"}, {"t0", "t1"}, None]
-    assert place([Ask("t2", 8, SMALL)], hosts).where["t2", "slots"] == ("h3",) * 8
-    assert place([Ask(BATCH, 1, SMALL)], hosts).where[BATCH, "slots"] == ("h3",)
+    assert place([Request("t2", 8, SMALL)], hosts).where["t2", "slots"] == ("h3",) * 8
+    assert place([Request(BATCH, 1, SMALL)], hosts).where[BATCH, "slots"] == ("h3",)
     with pytest.raises(
         RefusedError,
         match=r"no host at rack:r1 may take it: h1 is dedicated to t0, h2 is dedicated to t0, t1; return",
     ):
-        place([Ask("t2", 1, SMALL, "rack:r1")], hosts)
+        place([Request("t2", 1, SMALL, "rack:r1")], hosts)
 
 
 def test_a_refusal_names_the_limit_that_leaves_no_room():
@@ -306,7 +306,7 @@ def test_a_refusal_names_the_limit_that_leaves_no_room():
     with pytest.raises(RefusedError) as refused:
         place_tier(spec_of("t"), Target(3, spread=Spread(host=1, zone=4)), None, hosts)
     assert (
-        "1 of 3 (1 cpu, 1024 MiB each) find no room, where at most 1 on a host, 4 in a zone of its workers may be (spread.t)"
+        "1 of 3 units (1 cpu, 1024 MiB each) find no room, with at most 1 on a host, 4 in a zone (spread.t)"
         in str(refused.value)
     )
 
@@ -338,6 +338,6 @@ def test_the_checker_finds_what_keeps_nothing_apart():
         Cluster(dedicated(hosts, rules), tiers, (), rules),
     ) == [
         "t0 would be on h3, which is dedicated to others",
-        "t0 would have 2 workers in rack onprem/r1, and may have 1",
+        "t0 would have 2 workers in rack onprem/r1, but may have 1",
         "while t0 is prepared: h2 would hold t0 beside t1, from which it has to be separate",
     ]

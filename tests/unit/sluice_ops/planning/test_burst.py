@@ -39,7 +39,7 @@ def test_a_second_burst_is_refused_and_those_of_other_tiers_do_not_count() -> No
         )
 
     refuse_second(ENTRY, Layers(entries=(of("counts", 2), of("entry", 0))))
-    with pytest.raises(BurstError, match=r'"entry" has a burst of 2 already; leave EC2 first'):
+    with pytest.raises(BurstError, match=r'"entry" already has a burst of 2 workers; leave EC2 first'):
         refuse_second(ENTRY, Layers(entries=(of("entry", 2),)))
 
 

@@ -75,22 +75,22 @@ def made(cluster, **what):
         (
             {"kind": "drain", "host": "h2"},
             {},
-            ["t would not move, and is on h2", "u would not move, and is on h2"],
+            ["t would not move, but is on h2", "u would not move, but is on h2"],
         ),
-        ({"kind": "reboot", "host": "h1"}, {}, ["t would not move, and is on h1"]),
-        ({"kind": "leave"}, {"t": ON_BURST}, ["t would not move, and is on e1"]),
+        ({"kind": "reboot", "host": "h1"}, {}, ["t would not move, but is on h1"]),
+        ({"kind": "leave"}, {"t": ON_BURST}, ["t would not move, but is on e1"]),
         (
             {"kind": "migrate", "tier": "t", "to": "h4"},
             {},
-            ["t would not move, and has to be at h4, not with its driver on h1"],
+            ["t would not move, but has to be at h4, not with its driver on h1"],
         ),
-        ({"kind": "scale", "tier": "t", "k": 3}, {}, ["t would not move, and has 2 slots instead of 3"]),
-        ({"kind": "burst", "tier": "t", "k": 1}, {}, ["t would not move, and has 2 slots instead of 3"]),
-        ({"kind": "shift", "shift": "night"}, {}, ["t would not move, and has 2 slots instead of 3"]),
+        ({"kind": "scale", "tier": "t", "k": 3}, {}, ["t would not move, but has 2 slots instead of 3"]),
+        ({"kind": "burst", "tier": "t", "k": 1}, {}, ["t would not move, but has 2 slots instead of 3"]),
+        ({"kind": "shift", "shift": "night"}, {}, ["t would not move, but has 2 slots instead of 3"]),
         (
             {"kind": "repair"},
             {"t": Placement(driver="e1", slots=("h1", "h2"))},
-            ["t would not move, and has to be at the site's own hosts, not with its driver on e1"],
+            ["t would not move, but has to be at the site's own hosts, not with its driver on e1"],
         ),
     ],
 )
@@ -102,10 +102,10 @@ def test_a_plan_that_leaves_undone_what_was_asked_is_found_out(what, tiers, left
 def test_an_upgrade_or_repartition_that_moves_nothing_is_found_out():
     cluster = cluster_of(t=T, u=U)
     for what, left in (
-        ({"kind": "upgrade", "tier": "t", "release": "r2-0"}, "t would not move, and runs r1-0"),
+        ({"kind": "upgrade", "tier": "t", "release": "r2-0"}, "t would not move, but runs r1-0"),
         (
             {"kind": "repartition", "tier": "t", "partitions": 6},
-            "t would not move, and is spread over 8 partitions",
+            "t would not move, but is spread over 8 partitions",
         ),
     ):
         tiers = {**cluster.tiers, "t": replace(cluster.tiers["t"], partitions=8)}
@@ -125,7 +125,7 @@ def test_a_tier_that_has_not_to_move_does_not(what):
     planned, spec, cluster = made(cluster_of(t=T, u=U), **what)
     needless = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1", "h1")))
     assert any(
-        problem.startswith("t would move, and ")
+        problem.startswith("t would move, but ")
         for problem in found(planned, spec, cluster, moves=(needless, *planned.moves))
     )
 
@@ -135,7 +135,7 @@ def test_a_change_of_placement_rules_moves_nothing():
     for kind, host in (("cordon", "h1"), ("return", "h1"), ("pause", None)):
         planned, spec, _ = made(cluster, kind=kind, host=host)
         moved = Move(tier="t", before=T, after=T)
-        assert found(planned, spec, cluster, moves=(moved,)) == [f"a {kind} moves nothing, and t would move"]
+        assert found(planned, spec, cluster, moves=(moved,)) == [f"t would move, but a {kind} moves nothing"]
 
 
 def test_a_tier_on_a_removed_host_may_move_to_its_replacement():
@@ -176,7 +176,7 @@ def test_one_that_is_not_where_the_plan_has_it_or_moves_twice_is_found_out():
     planned, spec, cluster = drained()
     (move,) = planned.moves
     assert found(planned, spec, cluster, moves=(move, move)) == ["a tier would move twice"]
-    assert "x would move, and is no tier" in found(
+    assert "x would move, but is no tier" in found(
         planned, spec, cluster, moves=(move.model_copy(update={"tier": "x"}),)
     )
     assert "t is not where the plan has it" in found(
@@ -188,7 +188,7 @@ def test_a_person_s_number_is_not_done_by_halves():
     planned, spec, cluster = made(cluster_of(t=T), kind="scale", tier="t", k=4)
     (move,) = planned.moves
     few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1", "h2", "h3")), "short": 1})
-    assert "t would be 1 slots short, and a scale is done as a whole or not at all" in found(
+    assert "t would be 1 slots short, but a scale is done as a whole or not at all" in found(
         planned, spec, cluster, moves=(few,)
     )
 
@@ -228,14 +228,14 @@ def test_a_burst_whose_hosts_are_gone_stands_in_nobody_s_way():
     assert [
         note
         for note in planned.notes
-        if note.startswith("1 more worker(s) of t at zone:ec2 cannot be had: no host there is up (")
+        if note.startswith("1 more worker(s) of t cannot be placed at zone:ec2: no host there is up (")
     ]
 
 
 def test_nothing_stays_on_burst_hosts_that_are_left():
     planned, spec, cluster = made(cluster_of(t=ON_BURST), kind="leave")
     stays = changed(planned, driver="e2")
-    assert "t would stay on e2, which is to be left" in found(planned, spec, cluster, moves=stays)
+    assert "t would stay on e2, which it has to leave" in found(planned, spec, cluster, moves=stays)
 
 
 def test_a_tier_placed_on_burst_hosts_does_not_bind_other_tiers():
@@ -259,8 +259,8 @@ def test_a_tier_whose_burst_cannot_be_had_holds_up_no_shift():
 @pytest.mark.parametrize(
     ("host", "state", "problem"),
     [
-        ("h2", HostState.UP, "batch would be on h2, which is to take nothing new"),
-        ("h1", HostState.CORDONED, "batch would be on h1, which is to take nothing new"),
+        ("h2", HostState.UP, "batch would be on h2, which takes no new units"),
+        ("h1", HostState.CORDONED, "batch would be on h1, which takes no new units"),
         ("h9", HostState.UP, "batch would be on h9, which is unknown"),
         ("e1", HostState.UP, "batch has to be at the site's own hosts, not on e1"),
     ],
@@ -284,8 +284,8 @@ def test_what_batch_is_lent_has_to_have_room_and_what_it_lacks_is_said():
         planned, spec, full, batch_slots=lent
     )
     silent = found(planned, spec, cluster, batch_slots=planned.batch_kept, notes=())
-    assert "batch would have 2 slots instead of 3, and nothing is said of it" in silent
-    assert "batch would keep slots that it is not to have" in found(
+    assert "batch would have 2 slots instead of 3, but the plan has no note on it" in silent
+    assert "batch would keep slots that it should not have" in found(
         planned, spec, cluster, batch_slots=("h1", "h1", "h3")
     )
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
-from sluice_ops.planning.changes.compatibility import problems
+from sluice_ops.planning.changes.compatibility import incompatibilities
 
 RAW = StreamShape(name="raw")
 HITS = StreamShape(name="hits", columns={"id": "string", "at": "bigint"}, grouping="Fields(columns=('id',))")
@@ -29,7 +29,7 @@ def sums(**more):
 
 
 def found(tier, after):
-    return "; ".join(problems(tier, OTHERS[tier], after, OTHERS))
+    return "; ".join(incompatibilities(tier, OTHERS[tier], after, OTHERS))
 
 
 @pytest.mark.parametrize(
@@ -43,27 +43,31 @@ def found(tier, after):
         (
             "entry",
             entry(outputs=(stream(columns={"id": "string", "at": "timestamp"}),)),
-            "column at as bigint (it is timestamp there) of hits as it runs now, which it would not write; upgrade sums first",
+            "column at as bigint (it is written as timestamp) of hits as it runs now, which the new code does not write; upgrade sums first",
         ),
         ("entry", entry(outputs=(StreamShape(name="new", columns={}),)), "sums reads hits as it runs now"),
         (
             "entry",
             entry(outputs=(stream(grouping="Shuffle()"),)),
-            "hits is grouped by Shuffle(), and was by Fields(columns=('id',))",
+            "hits is grouped by Shuffle(), and was grouped by Fields(columns=('id',))",
         ),
-        ("entry", entry(outputs=(), sink=TABLE), "it ends in Latest sums, and did in streams"),
-        ("entry", entry(state=STATE), "it holds state in Spark, and held none"),
-        ("sums", sums(inputs=(RAW,)), "it reads raw, and has read hits"),
-        ("sums", sums(inputs=(RAW, HITS)), "new inputs are added at the end"),
+        (
+            "entry",
+            entry(outputs=(), sink=TABLE),
+            "the new code writes into Latest sums, and the old code into streams",
+        ),
+        ("entry", entry(state=STATE), "the new code holds state in Spark, and the old code held none"),
+        ("sums", sums(inputs=(RAW,)), "the new code reads raw, and the old code hits"),
+        ("sums", sums(inputs=(RAW, HITS)), "add new inputs at the end"),
         (
             "sums",
             sums(inputs=(stream(columns={"id": "string", "at": "bigint", "who": "string"}),)),
-            "it reads column who of hits, which entry does not write as it runs now; upgrade entry first",
+            "the new code reads column who of hits, which entry does not write as it runs now; upgrade entry first",
         ),
         (
             "sums",
             sums(sink=TABLE.model_copy(update={"name": "other"})),
-            "it ends in Latest other, and did in Latest sums",
+            "the new code writes into Latest other, and the old code into Latest sums",
         ),
         (
             "sums",
@@ -73,13 +77,13 @@ def found(tier, after):
         (
             "sums",
             sums(sink=TABLE.model_copy(update={"columns": {"who": "text"}})),
-            "sums has column hits, which it would not fill",
+            "sums has column hits, which the new code does not fill",
         ),
-        ("sums", sums(state=None), "it holds no state, and held some in Spark"),
+        ("sums", sums(state=None), "the new code holds no state in Spark, and the old code held some"),
         (
             "sums",
             sums(state=STATE.model_copy(update={"lateness": 30})),
-            "records are late after 30 s, and were after 60 s",
+            "records are late after 30 s, and were late after 60 s",
         ),
         (
             "sums",
@@ -89,7 +93,7 @@ def found(tier, after):
         (
             "sums",
             sums(state=STATE.model_copy(update={"operators": ("Aggregate of who, window 20 s",)})),
-            "its state would hold Aggregate of who, window 20 s, and the checkpoint holds Aggregate of who, window 10 s",
+            "the state of the new code holds Aggregate of who, window 20 s, and the checkpoint holds Aggregate of who, window 10 s",
         ),
     ],
 )
@@ -134,13 +138,13 @@ tiers = st.builds(
 
 @given(tiers, tiers)
 def test_code_that_changes_nothing_for_others_is_never_refused(tier, body):
-    assert problems("mine", tier, tier, {"mine": body}) == []
+    assert incompatibilities("mine", tier, tier, {"mine": body}) == []
 
 
 @given(tiers, tiers, tiers)
 def test_the_way_back_is_only_barred_by_what_the_way_there_changed(before, after, other):
     """A hand-over that is allowed both ways changes neither what goes in, nor how it is spread, nor what is kept."""
-    if not problems("mine", before, after, {"other": other}) and not problems(
+    if not incompatibilities("mine", before, after, {"other": other}) and not incompatibilities(
         "mine", after, before, {"other": other}
     ):
         assert [stream.name for stream in before.inputs] == [stream.name for stream in after.inputs]

@@ -89,8 +89,8 @@ def test_an_empty_change_names_the_burst_workers_that_are_unavailable(what, slot
     planned = plan(ChangeSpec(**what), cluster)
     assert planned.moves == ()
     assert planned.notes[0] == (
-        f"{missing} more worker(s) of t at zone:ec2 cannot be had: no host there is up ({states}); start or return one, or `sluice leave` "
-        f"takes every burst back, and `sluice burst t 2` launches anew"
+        f"{missing} more worker(s) of t cannot be placed at zone:ec2: no host there is up ({states}); start or "
+        "return one, or end every burst with `sluice leave` and launch a new one with `sluice burst t 2`"
     )
 
 
@@ -107,7 +107,7 @@ def test_nothing_is_said_of_a_burst_to_who_changes_another_tier():
 
 def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
     (move,) = moves(REPAIR, cluster_of("h1", "h1", "h2", hosts=(burst_host(HostState.UP),)))
-    assert (move.why, move.after.slots) == ("has 2 workers, and is to have 3", ("h1", "h2", "e1"))
+    assert (move.why, move.after.slots) == ("has 2 workers, but should have 3", ("h1", "h2", "e1"))
 
 
 @pytest.mark.parametrize(

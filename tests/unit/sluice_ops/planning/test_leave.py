@@ -66,21 +66,19 @@ def test_a_place_that_is_on_burst_hosts_alone_is_taken_back(place):
 @pytest.mark.parametrize(
     ("more", "who"),
     [
-        ({"entries": (said(to="label:fast"),)}, "anna has it at label:fast"),
-        ({"locality": {"t": "label:fast"}}, "locality.t in the site file has it at label:fast"),
-        ({"locality": {"t": "zone:ec2"}}, "locality.t in the site file has it at zone:ec2"),
+        ({"entries": (said(to="label:fast"),)}, "anna set its place, label:fast"),
+        ({"locality": {"t": "label:fast"}}, "locality.t in the site file set its place, label:fast"),
+        ({"locality": {"t": "zone:ec2"}}, "locality.t in the site file set its place, zone:ec2"),
         (
             {"locality": {"t": "zone:ec2"}, "entries": (said(to="e1"),)},
-            "locality.t in the site file has it at zone:ec2",
+            "locality.t in the site file set its place, zone:ec2",
         ),
     ],
 )
 def test_what_has_its_place_there_stays_and_it_is_said_who_says_so(more, who):
     moves, notes = left(cluster_of("e1", "e1", **more))
     assert moves == []
-    kept = (
-        "Instances that a tier runs on are kept, not terminated; give t another place first to have them go"
-    )
+    kept = "Instances on which a tier runs are not terminated. To terminate them, first move the tier with `sluice migrate t PLACE`, then leave again"
     assert notes == (f"t stays on e1: {who}. {kept}", "nothing has to move")
 
 

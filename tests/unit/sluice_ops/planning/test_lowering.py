@@ -55,7 +55,7 @@ NIGHT = ChangeSpec(kind="shift", shift="night")
 def test_a_lowering_shift_restarts_a_tier_only_without_room_and_says_so(cpu, slots):
     planned = plan(NIGHT, beside(cpu, {"t": (4, 3)}))
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(slots, 3 - slots)]
-    said = f"t gets {slots} slots, {3 - slots} fewer than its share, until the 4 that it has are gone: beside these there is room for no more"
+    said = f"t gets {slots} slots, {3 - slots} fewer than its share, until its 4 old slots are released: room is short beside them"
     assert (said in planned.notes) is (slots < 3)
 
 
@@ -64,7 +64,7 @@ def test_a_lowering_shift_restarts_a_tier_only_without_room_and_says_so(cpu, slo
     [
         (
             7,
-            "there is room for 2 beside them, so `sluice scale t 2`, and `sluice scale t 3` when that is done; or ",
+            "since there is room for 2, run `sluice scale t 2` and then `sluice scale t 3`; or ",
         ),
         (5, ""),
     ],
@@ -73,8 +73,8 @@ def test_a_lower_number_without_room_is_refused_with_the_alternatives(cpu, first
     with pytest.raises(RefusedError) as refused:
         plan(ChangeSpec(kind="scale", tier="t", k=3), beside(cpu, {"t": (4, 3)}))
     assert str(refused.value).endswith(
-        "To have fewer workers t is handed over (its state lies with its workers), and for a moment 3 stand beside the 4 that it has: "
-        f"{first}with a gap in its output, `sluice stop t`, `sluice scale t 3`, `sluice start t`"
+        "To get fewer workers, t has to be handed over (it keeps state in its workers), and 3 new workers run beside the 4 old ones for a moment: "
+        f"{first}accept a gap in the output and run `sluice stop t`, `sluice scale t 3`, `sluice start t`"
     )
 
 
@@ -186,7 +186,7 @@ def test_a_raised_tier_uses_the_room_a_lowered_tier_gives_up():
         ("far", 2, False),
     ]
     assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
-    assert "far is prepared only when near has been released: room is short" in planned.notes
+    assert "far is prepared only after near is released: room is short" in planned.notes
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,13 @@ def test_a_raised_tier_uses_the_room_a_lowered_tier_gives_up():
     [
         (
             {"after": Placement(driver="h1", slots=("h2", "h1", "h1"))},
-            "elsewhere than on the first of its workers",
+            "would not keep the first of its workers",
         ),
         (
             {"after": Placement(driver="h2", slots=("h1", "h1", "h1"))},
-            "elsewhere than on the first of its workers",
+            "would not keep the first of its workers",
         ),
-        ({"before": None}, "elsewhere than on the first of its workers"),
+        ({"before": None}, "would not keep the first of its workers"),
     ],
 )
 def test_a_plan_that_moves_a_tier_without_a_handover_is_rejected(wrong, said):
@@ -219,7 +219,7 @@ def test_a_plan_that_shrinks_a_stateful_tier_in_place_is_rejected():
     there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
     bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
     assert violations(bad, spec, aftermath(spec, cluster)) == [
-        "t would let workers go where it runs, and its state lies with its workers"
+        "t would release workers in place, but it keeps state in its workers"
     ]
 
 
@@ -230,12 +230,12 @@ AGAINST = {
     "it has a standby": lambda now: with_tier(
         now, spec=now.tiers["t"].spec.model_copy(update={"standby": Standby.HOT})
     ),
-    "its state lies with its workers": lambda now: with_tier(
+    "it keeps state in its workers": lambda now: with_tier(
         now, spec=now.tiers["t"].spec.model_copy(update=STATE)
     ),
-    "it does not work with all of its workers": lambda now: with_tier(now, paused_workers=("slot-t-1-0",)),
-    "some of them are a burst's": lambda now: now.with_layers(BURST),
-    "the others have too few threads": lambda now: with_tier(
+    "it, or one of its workers, is paused": lambda now: with_tier(now, paused_workers=("slot-t-1-0",)),
+    "some of its workers belong to a burst": lambda now: now.with_layers(BURST),
+    "the other workers have too few threads": lambda now: with_tier(
         now, spec=now.tiers["t"].spec.model_copy(update={"mode": Mode.REALTIME, "partitions": 16})
     ),
 }
@@ -256,7 +256,7 @@ def test_a_plan_that_shrinks_in_place_against_a_rule_is_rejected(
     reason,
 ):
     cluster, spec, planned = without_a_reason()
-    said = f"t would let workers go where it runs, and {reason}"
+    said = f"t would release workers in place, but {reason}"
     assert said not in violations(planned, spec, aftermath(spec, cluster))
     assert said in violations(planned, spec, aftermath(spec, AGAINST[reason](cluster)))
 
@@ -264,11 +264,11 @@ def test_a_plan_that_shrinks_in_place_against_a_rule_is_rejected(
 def test_nor_does_one_for_a_tier_that_is_paused_as_a_whole_or_for_a_drain():
     cluster, spec, planned = without_a_reason()
     paused = with_tier(cluster, paused=True)
-    assert "t would let workers go where it runs, and it does not work with all of its workers" in violations(
+    assert "t would release workers in place, but it, or one of its workers, is paused" in violations(
         planned, spec, aftermath(spec, paused)
     )
     drain = ChangeSpec(kind="drain", host="h1")
-    assert "t would stay where it runs, and a drain starts it anew" in violations(
+    assert "t would stay in place, but a drain has to hand it over" in violations(
         planned, drain, aftermath(drain, cluster)
     )
 

@@ -136,23 +136,25 @@ def test_the_check_rejects_giving_up_workers_without_or_beyond_need():
         )
 
     assert wrong(after=Placement(driver="h1", slots=("h1",)), short=3) == [
-        "t would go on with 1 workers instead of 2"
+        "t would continue with 1 workers instead of 2"
     ]
-    assert "t would be handed over, and makes room for others where it runs" in wrong(in_place=False)
+    assert "t would be handed over, but should release workers in place" in wrong(in_place=False)
     cared_for = replace(after, tiers={**after.tiers, "down": replace(after.tiers["down"], wanted=False)})
     assert wrong(cared_for) == [
-        "t would move, and is as it is to be",
-        "t would let workers go from where nobody may be who lacks some of its minimum",
+        "t would move, but is already as it should be",
+        "t would release workers on hosts where no tier may be that lacks some of its minimum",
     ]
     elsewhere = replace(after, rules=replace(after.rules, dedicated={"h1": frozenset({"t"})}))
-    assert "t would let workers go from where nobody may be who lacks some of its minimum" in wrong(elsewhere)
+    assert "t would release workers on hosts where no tier may be that lacks some of its minimum" in wrong(
+        elsewhere
+    )
     few = replace(
         after,
         rules=replace(after.rules, shares={**after.rules.shares, "t": Share(minimum=3, target=4, maximum=8)}),
     )
     assert "t would have 2 slots, below its minimum of 3" in wrong(few)
     budget = replace(after, rules=replace(after.rules, budget={"t": 1}))
-    assert "t would be 2 slots short of its share, and its budget lets 1 be away" in wrong(budget)
+    assert "t would be 2 slots short of its share, but its budget allows 1 to be missing" in wrong(budget)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_the_tier_that_gives_up_the_fewest_is_chosen_then_the_furthest_one(near,
 def test_who_cannot_any_more_is_not_handed_over_instead():
     cluster = giver()
     paused = replace(cluster, tiers={**cluster.tiers, "t": replace(cluster.tiers["t"], paused=True)})
-    with pytest.raises(RefusedError, match="t cannot let workers go where it runs any more"):
+    with pytest.raises(RefusedError, match="t can no longer release workers in place"):
         plan(ChangeSpec(kind="settle", tier="t", k=2), paused)
 
 

@@ -78,7 +78,7 @@ def test_a_repair_moves_the_fewest_units_off_an_overfull_host(drawn):
     planned = plan(ChangeSpec(kind="repair"), cluster)
     hosts = cluster.hosts
     for move in planned.moves:
-        if full in move.before.hosts and "more is held than there is" in move.why:
+        if full in move.before.hosts and "units hold more than the capacity" in move.why:
             assert hosts[full].overfull, "what is there may stay"
         hosts = moved(hosts, cluster.tiers[move.tier].spec, move.before, move.after)
     if hosts[full].overfull:
@@ -89,7 +89,7 @@ def test_a_repair_moves_the_fewest_units_off_an_overfull_host(drawn):
         ]
         assert all(
             any(
-                note.startswith(f"{name} is on {full}, where more is held than there is")
+                note.startswith(f"{name} is on {full}, where units hold more than the capacity")
                 for note in planned.notes
             )
             for name in left
@@ -119,7 +119,7 @@ def test_other_hosts_are_drained_and_what_was_there_does_not_go_to_it(cluster):
 def test_one_tier_is_enough_to_go(cluster):
     planned = plan(ChangeSpec(kind="repair"), cluster)
     assert [(move.tier, move.why) for move in planned.moves] == [
-        ("t0", "is on h1, where more is held than there is")
+        ("t0", "is on h1, where units hold more than the capacity")
     ]
 
 

@@ -72,7 +72,9 @@ def test_starts_and_stops_are_learnt_from_those_that_are_through():
     found = pace([], [asked(1, 10.0, 2.0), asked(2, 12.0, 4.0), asked(3, 20.0), asked(4)])
     assert (found.rest["start"], found.rest["stop"]) == (12.0, 3.0)
     assert found.unknown("start") == ""
-    assert pace([], [asked(1)]).unknown("start") == "how long it takes, for no start has been timed here yet"
+    assert (
+        pace([], [asked(1)]).unknown("start") == "how long it takes, because no start has been timed here yet"
+    )
     old = [asked(number, 500.0) for number in range(1, LAST * 2)]
     assert pace([], [asked(100 + number, 5.0) for number in range(LAST)] + old).rest["start"] == 5.0
 

@@ -12,9 +12,9 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.planning.placement import solver
 from sluice_ops.planning.placement.cluster import Host, RefusedError
-from sluice_ops.planning.placement.requests import DRIVER, Ask
+from sluice_ops.planning.placement.requests import DRIVER, Request
 from sluice_ops.planning.placement.solver import APART_COST, BALANCE_COST, CROWD, NEW_COST, SPREAD_COST, place
-from sluice_ops.planning.shortage.fitting import _plenty
+from sluice_ops.planning.shortage.fitting import _surely_fits
 from tests.unit.sluice_ops.planning.clusters import spreads
 
 QUANTUM = Quantum(cpu=1, memory=1024)
@@ -120,7 +120,7 @@ def hosts_of(draw):
 def asks_of(draw, part="slots"):
     names = st.sampled_from(NAMES)
     return [
-        Ask(
+        Request(
             f"t{number}",
             1 if part == DRIVER else draw(st.integers(1, 5)),
             QUANTUM,
@@ -177,7 +177,7 @@ def spread_out(draw):
     taken = tuple(draw(st.lists(st.sampled_from(names), max_size=3)))
     keep = tuple(draw(st.lists(st.sampled_from(names), max_size=2)))
     limits = draw(spreads.filter(lambda limits: limits.rack is not None or limits.zone is not None))
-    return [Ask("t0", draw(st.integers(1, 3)), QUANTUM, None, keep, spread=limits, taken=taken)], hosts
+    return [Request("t0", draw(st.integers(1, 3)), QUANTUM, None, keep, spread=limits, taken=taken)], hosts
 
 
 @settings(max_examples=300)
@@ -194,7 +194,7 @@ def test_what_surely_fits_at_a_glance_fits_in_any_order(hosts, asks, order, apar
         replace(ask, keep=(), separate=ask.separate | (names - {ask.tenant} if apart else set()))
         for ask in asks
     ]
-    if _plenty(asks, hosts):
+    if _surely_fits(asks, hosts):
         for number in order:
             for ask in asks[number : number + 1]:
                 hosts = place([ask], hosts).hosts

@@ -25,7 +25,7 @@ from sluice_ops.planning.placement.cluster import (
     moved,
     overfull,
 )
-from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import place, place_tier
 from sluice_ops.planning.shortage.fitting import least
@@ -124,7 +124,7 @@ def test_shares_stay_within_their_limits_and_the_highest_layer_wins(low, span, e
 
 def test_slots_of_one_tier_are_spread_over_the_hosts():
     hosts = {name: host_of(name) for name in ("h1", "h2", "h3")}
-    placed = place([Ask("t", 3, Quantum(cpu=1, memory=512))], hosts)
+    placed = place([Request("t", 3, Quantum(cpu=1, memory=512))], hosts)
     assert placed.where["t", "slots"] == ("h1", "h2", "h3")
 
 
@@ -143,7 +143,7 @@ def test_a_cordoned_place_gets_a_note_and_an_unknown_place_is_refused():
     assert placement.hosts == {"h2"}
     assert (
         placed.notes[0]
-        == "enrich has to be at label:fast, but h1 is cordoned: it goes anywhere until it is moved again"
+        == "enrich has to be at label:fast, but h1 is cordoned: enrich may run anywhere until it is moved again"
     )
     with pytest.raises(
         RefusedError,
@@ -156,7 +156,7 @@ def test_where_a_place_is_full_the_way_out_of_it_is_named():
     hosts = {"h1": host_of("h1"), "h2": host_of("h2")}
     with pytest.raises(
         RefusedError,
-        match=r"find no room at h1; .* or `sluice migrate enrich anywhere` if a migrate has set h1$",
+        match=r"find no room at h1; .* or run `sluice migrate enrich anywhere` if a migrate has set h1$",
     ):
         place_tier(spec_of("enrich"), Target(99, to="h1"), None, hosts)
     with pytest.raises(RefusedError, match=r"find no room; .*, or lower a share$"):
@@ -189,7 +189,10 @@ def running(k=2, **more):
         ({"kind": "scale", "tier": "sums", "k": 1}, 'there is no tier "sums"; known tiers: counts'),
         (
             {"kind": "scale", "tier": "counts", "k": 0},
-            "0 is below its minimum of 1; ask for more, or `sluice pause counts` has it stand still, `sluice stop counts` takes",
+            (
+                "0 is below its minimum of 1; ask for more, or pause the tier with `sluice pause counts`, "
+                "or remove its workers with `sluice stop counts`"
+            ),
         ),
         (
             {"kind": "scale", "tier": "counts", "k": 5},
@@ -197,7 +200,7 @@ def running(k=2, **more):
         ),
         (
             {"kind": "scale", "tier": "counts", "k": 1, "minimum": 2},
-            "1 is below its minimum of 2; ask for more, or lower the minimum that is asked for with it",
+            "1 is below its minimum of 2; ask for more, or lower the minimum of this change",
         ),
         (
             {"kind": "scale", "tier": "counts", "k": 2, "minimum": 3, "maximum": 2},
@@ -209,14 +212,17 @@ def running(k=2, **more):
         ),
         (
             {"kind": "migrate", "tier": "counts", "to": "zone:moon"},
-            "cannot go to zone:moon: no host is there; known: h1, h2, h3, zone:onprem",
+            "cannot move to zone:moon: no host is there; known: h1, h2, h3, zone:onprem",
         ),
-        ({"kind": "burst", "tier": "counts", "k": 1}, "no host at zone:ec2 is up; burst_to_ec2 launches one"),
+        (
+            {"kind": "burst", "tier": "counts", "k": 1},
+            "no host at zone:ec2 is up; launch one with `sluice burst counts 1` or burst_to_ec2",
+        ),
         (
             {"kind": "shift", "shift": "noon"},
             'there is no shift "noon" in the site file; known shifts: night, odd',
         ),
-        ({"kind": "shift", "shift": "odd"}, 'speaks of "nobody", which is neither a tier nor batch'),
+        ({"kind": "shift", "shift": "odd"}, 'names "nobody", which is neither a tier nor batch'),
     ],
 )
 def test_a_refusal_names_the_thing_and_what_to_do(spec, reason):
@@ -231,7 +237,7 @@ def test_a_tier_without_a_share_is_refused_zero_workers_and_too_many():
     cluster = replace(cluster, rules=replace(cluster.rules, shares=shares, partitions=32))
     with pytest.raises(
         RefusedError,
-        match=r'tier "counts": 0 is below its minimum of 1; ask for more, or `sluice pause counts`',
+        match=r'tier "counts": 0 is below its minimum of 1; ask for more, or pause the tier with `sluice pause counts`',
     ):
         plan(ChangeSpec(kind="scale", tier="counts", k=0), cluster)
     with pytest.raises(
@@ -260,11 +266,11 @@ def test_a_bounded_shift_is_named_in_the_note_of_a_person_only():
     }
     cluster = replace(cluster, rules=replace(cluster.rules, shifts=shifts))
     notes = plan(ChangeSpec(kind="shift", shift="night"), cluster).notes
-    assert "counts has 4, not the shift's 9: that is its maximum of the site file" in notes
+    assert "counts gets 4 slots, not the shift's 9: that is its maximum of the site file" in notes
     person = LayerEntry(tenant="counts", layer=Layer.PERSON, target=3, owner="anna", at=0.0)
     cluster = replace(cluster, rules=replace(cluster.rules, layers=Layers(entries=(person,))))
     notes = plan(ChangeSpec(kind="shift", shift="eve"), cluster).notes
-    assert "counts has 2, not the shift's 1: that is its maximum, by shift eve" in notes
+    assert "counts gets 2 slots, not the shift's 1: that is its maximum, set by shift eve" in notes
 
 
 def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
@@ -276,13 +282,14 @@ def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
             {"h2": host_of("h2", cpu=2)},
         )
     assert (
-        str(refused.value) == 'tier "counts": Q asks 3 cpu, host h2 has 2; give h2 more or lower quantum.cpu'
+        str(refused.value)
+        == 'tier "counts" needs 3 cpu for one quantum, but the largest host, h2, has 2; give h2 more or lower quantum.cpu'
     )
 
 
 def test_a_realtime_tier_keeps_a_thread_for_each_partition():
     with pytest.raises(
-        RefusedError, match="holds one thread for each of its 3 partitions, 1 workers of 2 threads have 2"
+        RefusedError, match="needs one thread for each of its 3 partitions, but 1 workers of 2 threads have 2"
     ):
         plan(
             ChangeSpec(kind="scale", tier="counts", k=1),
@@ -301,7 +308,7 @@ def reading(partitions, k, **more):
 def test_the_partitions_of_its_streams_set_a_tiers_least_workers():
     wide = reading(5, 3, mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2))
     with pytest.raises(
-        RefusedError, match="holds one thread for each of its 5 partitions, 2 workers of 2 threads have 4"
+        RefusedError, match="needs one thread for each of its 5 partitions, but 2 workers of 2 threads have 4"
     ):
         plan(ChangeSpec(kind="scale", tier="counts", k=2), wide)
     assert least(wide.tiers["counts"].spec, wide.rules) == 3
@@ -344,7 +351,7 @@ def test_without_room_to_double_all_tiers_the_rest_follows_a_release():
     spec = ChangeSpec(kind="drain", host="h2")
     planned = plan(spec, cluster)
     assert [move.tier for move in planned.moves] == ["t0", "t1"]
-    assert "t1 is prepared only when t0 has been released: room is short" in planned.notes
+    assert "t1 is prepared only after t0 is released: room is short" in planned.notes
     assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
@@ -371,14 +378,14 @@ def test_the_checker_finds_what_a_planner_must_not_do():
     [
         (
             ChangeSpec(kind="pause", tier="t0"),
-            "nothing comes out of t0 until it is resumed; what comes in waits",
+            "t0 writes nothing until it is resumed; its input waits in the streams",
         ),
         (
             ChangeSpec(kind="pause"),
-            "nothing comes out of any tier until it is resumed; what comes in waits",
+            "every tier writes nothing until it is resumed; its input waits in the streams",
         ),
-        (ChangeSpec(kind="cordon", host="h1"), "nothing new is placed on h1; what runs there stays"),
-        (ChangeSpec(kind="return", host="h1"), "h1 may be given work again"),
+        (ChangeSpec(kind="cordon", host="h1"), "nothing new is placed on h1; units that run there stay"),
+        (ChangeSpec(kind="return", host="h1"), "units may be placed on h1 again"),
     ],
 )
 def test_a_change_that_moves_nothing_says_what_it_does(spec, said):

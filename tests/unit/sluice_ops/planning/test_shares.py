@@ -17,10 +17,10 @@ from sluice_ops.planning.changes.plan import layers_after
 from sluice_ops.planning.placement.cluster import TOLERANCE, Rules
 from sluice_ops.planning.placement.shares import (
     Limits,
+    capacity_totals,
     cause,
     limits,
     target,
-    wholes,
     with_entry,
     without_entry,
 )
@@ -50,17 +50,19 @@ def test_shares_of_100_per_cent_ask_for_no_more_than_the_hosts_have(hosts, tenan
         shares={
             name: Share(minimum=0, target=amount, maximum="100%") for name, (amount, _) in tenants.items()
         },
-        wholes=wholes(rooms(hosts), {name: quantum for name, (_, quantum) in tenants.items()}),
+        capacity_totals=capacity_totals(
+            rooms(hosts), {name: quantum for name, (_, quantum) in tenants.items()}
+        ),
     )
     held = [(target(name, rules).slots, quantum) for name, (_, quantum) in tenants.items()]
     assert sum(k * quantum.memory for k, quantum in held) <= sum(host.memory for host in hosts)
-    slack = TOLERANCE * sum(count for count in rules.wholes.values())
+    slack = TOLERANCE * sum(count for count in rules.capacity_totals.values())
     assert sum(k * quantum.cpu for k, quantum in held) <= sum(host.cpu for host in hosts) + slack + TOLERANCE
 
 
 @given(capacities, quanta)
 def test_the_whole_is_exactly_the_quanta_that_fit_on_empty_hosts(hosts, quantum):
-    found = wholes(rooms(hosts), {"t": quantum})["t"]
+    found = capacity_totals(rooms(hosts), {"t": quantum})["t"]
     most = 0
     for host in hosts:
         k = 0
@@ -87,15 +89,18 @@ def test_per_cents_are_exact_where_floats_are_not():
 
 @given(st.permutations([("minimum", 3), ("target", "50%"), ("maximum", "80%")]))
 def test_each_number_of_a_share_may_be_either(said):
-    rules = Rules(shares={"t": Share(**dict(said))}, wholes={"t": 11})
+    rules = Rules(shares={"t": Share(**dict(said))}, capacity_totals={"t": 11})
     found = limits("t", rules)
     assert (found.minimum, found.target, found.maximum) == (3, 5, 8)
 
 
 def test_a_share_in_per_cent_has_no_maximum_of_its_own_unless_it_is_said():
-    rules = Rules(shares={"t": Share(target="80%")}, wholes={"t": 1000})
+    rules = Rules(shares={"t": Share(target="80%")}, capacity_totals={"t": 1000})
     assert target("t", rules).slots == 800
-    assert target("t", Rules(shares={"t": Share(target="80%", maximum=20)}, wholes={"t": 1000})).slots == 20
+    assert (
+        target("t", Rules(shares={"t": Share(target="80%", maximum=20)}, capacity_totals={"t": 1000})).slots
+        == 20
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_a_layer_says_one_thing_once_of_a_tenant_and_the_highest_one_holds(said)
     rules = Rules(
         shares={"t0": Share(maximum="100%"), "t1": Share(maximum="100%")},
         layers=layers,
-        wholes={"t0": 20, "t1": 20},
+        capacity_totals={"t0": 20, "t1": 20},
     )
     for tenant in ("t0", "t1"):
         of_it = [entry for entry in said if entry.tenant == tenant]
@@ -219,7 +224,7 @@ def test_a_number_that_a_bound_decides_is_the_word_of_who_set_the_bound():
         1.0,
         9.0,
     )
-    assert cause(found) == "that is its minimum, by shift night"
+    assert cause(found) == "that is its minimum, set by shift night"
     above = LayerEntry(tenant="t", layer=Layer.PERSON, target=9, owner="anna", at=2.0)
     found = target("t", replace(rules, layers=Layers(entries=(above,))))
     assert (found.slots, found.owner, found.bound) == (6, "anna", "maximum of the site file")

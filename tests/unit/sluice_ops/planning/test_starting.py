@@ -41,7 +41,7 @@ def test_a_start_says_where_and_how_long_and_that_there_is_no_gap():
     planned = plan(START, cluster())
     (move,) = planned.moves
     assert (move.before, sorted(move.after.slots)) == (None, ["h1", "h2"])
-    assert planned.notes == ("t does not run now: its start leaves no gap",)
+    assert planned.notes == ("t does not run now, so its start makes no gap",)
     assert (planned.predicted_seconds, planned.predicted_gap_seconds, planned.unpredicted) == (11.0, 0.0, "")
     assert violations(planned, START, cluster()) == []
 
@@ -57,14 +57,14 @@ def test_without_an_earlier_start_nothing_is_made_up():
     assert planned.moves
     assert (planned.predicted_seconds, planned.unpredicted) == (
         0.0,
-        "how long it takes, for no start has been timed here yet",
+        "how long it takes, because no start has been timed here yet",
     )
 
 
 def test_batch_makes_room_for_it():
     planned = plan(START, cluster(lent=("h1", "h1", "h1", "h2", "h2", "h2")))
     assert len(planned.moves[0].after.slots) == 2
-    assert "batch gives back 3 slot(s) first, after 120 s at most" in planned.notes
+    assert "batch gives back 3 slot(s) first, within 120 s" in planned.notes
 
 
 def test_less_than_its_share_is_said():
@@ -79,17 +79,17 @@ def test_without_room_it_would_wait_and_nobody_knows_how_long():
     planned = plan(START, cluster().with_hosts({"h1": host_of("h1", cpu=1)}))
     assert planned.moves == ()
     assert planned.notes[0].startswith('t would wait: the driver of tier "t":')
-    assert planned.unpredicted == "how long it takes until there is room"
+    assert planned.unpredicted == "how long the tier waits for room"
 
 
 @pytest.mark.parametrize(
-    ("paused", "how"), [(False, "runs, or is about to be started again by itself"), (True, "is paused")]
+    ("paused", "how"), [(False, "runs, or the controller is about to restart it"), (True, "is paused")]
 )
 def test_what_runs_is_not_started(paused, how):
     planned = plan(START, cluster(placement=HERE, paused=paused))
     assert (planned.moves, planned.notes, planned.unpredicted) == (
         (),
-        (f"t {how}: nothing else is started",),
+        (f"t {how}: nothing is started",),
         "",
     )
 
@@ -101,26 +101,28 @@ def test_what_was_given_up_leaves_its_room_first():
 
 
 def test_one_that_is_paused_is_said_to_be_so():
-    assert plan(START, cluster(paused=True)).notes == ("t starts, and is paused until it is resumed",)
+    assert plan(START, cluster(paused=True)).notes == (
+        "t starts paused; to resume it, run `sluice resume t`",
+    )
 
 
 def test_a_stop_says_what_ends_and_that_nothing_comes_out_from_then_on():
     planned = plan(STOP, cluster(placement=HERE))
     assert planned.notes == (
         "t ends after its last commit: its driver on h1, its workers on h1, h2",
-        "nothing comes out of t from then on until it is started again; what comes in waits",
+        "then t writes nothing until it is started again; its input waits in the streams",
     )
     assert (planned.moves, planned.predicted_seconds, planned.unpredicted) == ((), 3.0, "")
     assert (
         plan(STOP, cluster(placement=HERE, pace=Pace())).unpredicted
-        == "how long it takes, for no stop has been timed here yet"
+        == "how long it takes, because no stop has been timed here yet"
     )
     assert plan(STOP, cluster()).notes == ("t does not run: nothing is stopped",)
 
 
 def test_a_stop_of_what_was_given_up_ends_nothing_that_lives():
     planned = plan(STOP, cluster(placement=HERE, failed=True))
-    assert planned.notes == ("t was given up: it is not started again, and its room is free then",)
+    assert planned.notes == ("t was given up: it is not started again, and its room becomes free",)
 
 
 def test_its_standby_ends_with_it():

@@ -1,4 +1,4 @@
-"""More workers on EC2."""
+"""Burst: more workers for a tier, on EC2 instances."""
 
 from collections.abc import Iterable
 
@@ -14,32 +14,37 @@ from sluice_ops.planning.placement.shares import target, with_entry
 class Burst(Kind):
     name = "burst"
     summary = "Launch EC2 instances and give a tier k more workers on them."
-    details = "`leave_ec2` goes back."
+    details = "`leave_ec2` moves the tier back and terminates the instances."
     example = "sluice burst enrich 2"
     fields = (
         TIER,
-        Field("k", Input.COUNT, "How many workers more, each of one quantum.", required=False, default=1),
+        Field("k", Input.COUNT, "How many workers to add, each of one quantum.", required=False, default=1),
     )
     exact = True
     launches = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         tier = tier_of(spec, cluster)
         k = burst_of(spec)
         if spec.k not in {None, k} or k < 1:
-            message = f"burst needs k of 1 or more, not {spec.k}; leave_ec2 takes burst slots back"
+            message = (
+                f"burst needs k of 1 or more, not {spec.k}; "
+                "to remove burst slots, run `sluice leave` or leave_ec2"
+            )
             raise RefusedError(message)
         to = spec.to or f"zone:{BURST_ZONE}"
         if not any(host.usable for host in cluster.hosts.values() if host.matches(to)):
-            message = f'tier "{tier.spec.name}" cannot burst: no host at {to} is up; burst_to_ec2 launches one, or start its agent'
+            name = tier.spec.name
+            message = (
+                f'tier "{name}" cannot burst: no host at {to} is up; launch one with '
+                f"`sluice burst {name} {k}` or burst_to_ec2, or start the host's agent"
+            )
             raise RefusedError(message)
         slots = target(tier.spec.name, cluster.rules).slots
         check_number(tier, slots, slots + k, cluster)
         return notes_if_stopped(tier)
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        """Return the layers once the change is through."""
         update = {"extra": burst_of(spec), "extra_to": spec.to or f"zone:{BURST_ZONE}"}
         return with_entry(rules.layers, person_entry(spec, by, now).model_copy(update=update))
 

@@ -12,8 +12,8 @@ from sluice_ops.planning.placement.cluster import Cluster
 
 class Cordon(Kind):
     name = "cordon"
-    summary = "Have nothing new placed on a host until it is returned; what runs there goes on."
-    details = "`drain_host` also moves what runs there. `return_host` lets the host be used again."
+    summary = "Place nothing new on a host until it is returned. Units that run there continue."
+    details = "`drain_host` also moves the units off. `return_host` lets the host be used again."
     example = "sluice cordon h2"
     steps = (Step.PREFLIGHT, Step.CORDON)
     fields = (HOST,)
@@ -21,18 +21,16 @@ class Cordon(Kind):
     layer = Layer.MAINTENANCE
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         name = host_of(spec, cluster)
         state = cluster.hosts[name].state
         return (
             []
             if state in {HostState.UP, HostState.CORDONED, HostState.LOST}
-            else [f"host {name} is {state}: nothing new goes there anyway"]
+            else [f"host {name} is {state}, so nothing new is placed there already"]
         )
 
     def effect(self, spec: ChangeSpec) -> str:
-        """Say what the change does."""
-        return f"nothing new is placed on {spec.host}; what runs there stays"
+        return f"nothing new is placed on {spec.host}; units that run there stay"
 
 
 KIND = Cordon()

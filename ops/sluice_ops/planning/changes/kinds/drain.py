@@ -16,11 +16,11 @@ from sluice_ops.planning.placement.shares import Target
 class Drain(Kind):
     name = "drain"
     summary = (
-        "Move everything off a host while records flow; the host takes nothing new until it is returned."
+        "Move everything off a host while records flow. The host takes nothing new until it is returned."
     )
     details = (
-        "Afterwards `return_host` lets the host be used again. No record is lost: each tier is handed "
-        "over to an incarnation on other hosts that was started and warmed beside it."
+        "Sluice starts and warms the next incarnation of each tier on other hosts, then hands the tier "
+        "over. No record is lost. Afterwards `return_host` lets the host be used again."
     )
     example = "sluice drain h2 --deadline 300"
     steps: ClassVar[tuple[Step, ...]] = (
@@ -38,24 +38,23 @@ class Drain(Kind):
     empties_host = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         name = host_of(spec, cluster)
         state = cluster.hosts[name].state
         if state is HostState.LOST:
-            message = (
-                f"host {name} is lost: what ran there has been started elsewhere; bring its agent back first"
-            )
+            message = f"host {name} is lost: the controller starts its units elsewhere; start its agent first"
             raise RefusedError(message)
         if state is HostState.DRAINED and self.steps[-1] is Step.RELEASE:
-            message = f"host {name} is drained already; `sluice return {name}` lets it be used again"
+            message = f"host {name} is already drained; to use the host again, run `sluice return {name}`"
             raise RefusedError(message)
         if state is HostState.REBOOTING:
-            message = f"host {name} is rebooting; wait for it, or return it"
+            message = f"host {name} is rebooting; wait until it is up, or run `sluice return {name}`"
             raise RefusedError(message)
         if not any(host.usable for host in cluster.hosts.values() if host.name != name) and any(
             tier.placement is not None and name in tier.placement.hosts for tier in cluster.tiers.values()
         ):
-            message = f"host {name} is the last one that is up; return another one first"
+            message = (
+                f"host {name} is the only host that is up; return another host first: `sluice return HOST`"
+            )
             raise RefusedError(message)
         refuse_given_up(
             spec,
@@ -70,11 +69,9 @@ class Drain(Kind):
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether the tier is not yet as the change wants it."""
         return spec.host in now.hosts
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what is not as the change wants it."""
         return [f"is on {spec.host}"] if spec.host in now.hosts else []
 
 

@@ -1,4 +1,4 @@
-"""Leave EC2."""
+"""Leave EC2: end every burst."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,6 @@ class Leave(Kind):
     empties_burst_hosts = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         after = cluster.with_layers(self.layers(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
         leaving = (
             tier
@@ -34,11 +33,10 @@ class Leave(Kind):
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether the tier is not yet as the change wants it."""
         return bool(to_leave(now, aim, cluster.hosts))
 
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
-        """Name the tiers that have their place on burst hosts and stay there, and where that place was set."""
+        """Name the tiers that stay on burst hosts because their place is there, and its owner."""
         moved = {move.tier: move.after for move in moves}
         for tier in cluster.end_first() if spec.tier is None else ():
             name = tier.spec.name
@@ -50,14 +48,16 @@ class Leave(Kind):
                     for entry in cluster.rules.layers.entries
                     if entry.tenant == Tenant(name) and entry.to is not None
                 ]
-                owner = f"{owners[-1]} has it" if owners else f"locality.{name} in the site file has it"
+                owner = owners[-1] if owners else f"locality.{name} in the site file"
                 yield (
-                    f"{name} stays on {listed(staying)}: {owner} at {target(name, cluster.rules).to}. Instances that a tier runs on are "
-                    f"kept, not terminated; give {name} another place first to have them go"
+                    f"{name} stays on {listed(staying)}: {owner} set its place, "
+                    f"{target(name, cluster.rules).to}. Instances on which a tier runs are not terminated. "
+                    f"To terminate them, first move the tier with `sluice migrate {name} PLACE`, then leave "
+                    "again"
                 )
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        """Take back every entry that points to burst hosts alone."""
+        """Remove every entry that points to burst hosts alone."""
         all_hosts = [*hosts]
 
         def is_burst(to: str | None) -> bool:
@@ -71,7 +71,6 @@ class Leave(Kind):
         )
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what is not as the change wants it."""
         return check.on_burst_hosts
 
 
@@ -79,7 +78,10 @@ KIND = Leave()
 
 
 def to_leave(now: Placement | None, aim: Target, hosts: Hosts) -> list[HostName]:
-    """Name the burst hosts that a tier is on and has to leave: none where it has its place there, unless it has more than its number."""
+    """Return the burst hosts that a tier has to leave.
+
+    A tier with its place on burst hosts stays there, unless it has more slots than its number.
+    """
     burst = [] if now is None else [hosts[name] for name in burst_hosts(now, hosts)]
     return [
         host.name
@@ -89,5 +91,5 @@ def to_leave(now: Placement | None, aim: Target, hosts: Hosts) -> list[HostName]
 
 
 def burst_hosts(placement: Placement, hosts: Hosts) -> list[HostName]:
-    """Name the burst hosts that an incarnation has a part on."""
+    """Return the burst hosts that hold the driver or a slot of an incarnation."""
     return [name for name in sorted(placement.hosts) if name in hosts and hosts[name].zone == BURST_ZONE]

@@ -12,15 +12,15 @@ from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedE
 from sluice_ops.planning.placement.shares import Target, target, with_entry, without_entry
 
 ANYWHERE = "anywhere"
-"""Migrating there takes a person's locality back."""
+"""The place of `sluice migrate TIER anywhere`, which removes the place that a person set."""
 
 
 class Migrate(Kind):
     name = "migrate"
-    summary = "Move a tier to a host, a zone, a rack or a label; the tier stays there."
+    summary = "Move a tier to a host, a zone, a rack or a label. The tier stays there."
     details = (
-        "The next incarnation is started and warmed there, the tier is handed over and verified, then "
-        "the old slots are released."
+        "Sluice starts and warms the next incarnation there, hands the tier over, verifies the "
+        "handover, and releases the old slots."
     )
     example = "sluice migrate outbound zone:onprem"
     fields = (
@@ -28,14 +28,13 @@ class Migrate(Kind):
         Field(
             "to",
             Input.PLACE,
-            "A host's name, zone:NAME, rack:NAME, label:NAME, or `anywhere` to take a place back.",
+            "A host's name, zone:NAME, rack:NAME, label:NAME, or `anywhere` to remove the place again.",
         ),
     )
     runbook = "migrate_tier"
     exact = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         tier = tier_of(spec, cluster)
         if spec.to is None:
             message = "migrate needs a place: a host's name, zone:…, rack:…, label:… or `anywhere`"
@@ -50,28 +49,28 @@ class Migrate(Kind):
             racks = sorted({f"rack:{host.rack}" for host in hosts if host.rack})
             labels = sorted({f"label:{label}" for host in hosts for label in host.labels})
             known = ", ".join([*sorted(cluster.hosts), *zones, *racks, *labels])
-            message = f'tier "{tier.spec.name}" cannot go to {spec.to}: no host is there; known: {known}'
+            message = f'tier "{tier.spec.name}" cannot move to {spec.to}: no host is there; known: {known}'
             raise RefusedError(message)
         if not any(host.usable for host in matching):
             states = ", ".join(f"{host.name} is {host.state}" for host in matching)
-            message = f'tier "{tier.spec.name}" cannot go to {spec.to}: {states}; return it first'
+            message = (
+                f'tier "{tier.spec.name}" cannot move to {spec.to}: {states}; '
+                "return a host there first: `sluice return HOST`"
+            )
             raise RefusedError(message)
         return notes_if_stopped(tier)
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether the tier is not yet as the change wants it."""
         return not _is_at(now, aim, cluster.hosts)
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        """Return the layers once the change is through."""
         if spec.to in {None, ANYWHERE}:
             return without_entry(rules.layers, spec.tenant, Layer.PERSON, Setting.PLACE)
         return with_entry(rules.layers, person_entry(spec, by, now).model_copy(update={"to": spec.to}))
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what is not as the change wants it."""
         return check.displaced(gone=True)
 
 
@@ -79,7 +78,7 @@ KIND = Migrate()
 
 
 def _is_at(now: Placement, aim: Target, hosts: Hosts) -> bool:
-    """Tell whether everything but a burst's slots is where it has to be."""
+    """Return whether the driver and all slots, except those of a burst, are at the tier's place."""
 
     def is_there(name: HostName) -> bool:
         return name in hosts and hosts[name].matches(aim.to)

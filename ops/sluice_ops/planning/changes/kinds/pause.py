@@ -15,13 +15,13 @@ from sluice_ops.planning.placement.shares import limits, target
 class Pause(Kind):
     name = "pause"
     summary = (
-        "Pause a tier, or the pipeline, nearest its end first; slots and sessions stay, records wait "
+        "Pause a tier, single workers, or the whole pipeline. Slots and Spark sessions stay; records wait "
         "in the streams."
     )
     details = (
-        "With workers, pause single workers of tiers without state: the others work on, until the "
-        "tier is resumed or handed over. `resume_pipeline` goes on exactly where the pipeline "
-        "stopped."
+        "Sluice pauses the tier nearest the pipeline's end first. With workers, Sluice pauses only "
+        "these workers, of tiers without state, until the tier is resumed or handed over; the other "
+        "workers continue. `resume_pipeline` continues exactly where the pipeline stopped."
     )
     example = "sluice pause outbound --deadline 60, or: sluice pause --worker slot-counts-3-1"
     steps = (Step.PREFLIGHT, Step.PAUSE)
@@ -30,7 +30,7 @@ class Pause(Kind):
         Field(
             "workers",
             Input.WORKERS,
-            "A worker alone, by its slot as `sluice slots` lists it; once for each.",
+            "A single worker to pause, by its slot as `sluice slots` lists it; repeat it for more workers.",
             required=False,
             option=True,
         ),
@@ -38,14 +38,13 @@ class Pause(Kind):
     runbook = "pause_pipeline"
 
     def is_of_all(self, spec: ChangeSpec) -> bool:
-        """Tell whether every tier is paused."""
+        """Return whether every tier is paused."""
         return spec.tier is None and not spec.workers
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         by_tier: dict[TierName, list[UnitId]] = {}
         for worker in spec.workers:
-            by_tier.setdefault(_tier_with(worker, cluster), []).append(worker)
+            by_tier.setdefault(_tier_of_worker(worker, cluster), []).append(worker)
         notes = [
             note
             for name, workers in by_tier.items()
@@ -54,44 +53,44 @@ class Pause(Kind):
         return [*notes, *notes_on_named_tier(spec, cluster)]
 
     def effect(self, spec: ChangeSpec) -> str:
-        """Say what the change does."""
         if spec.workers:
             workers = ", ".join(spec.workers)
-            return f"{workers}: finishes its task and gets none until the tier is resumed; the others work on"
-        return f"nothing comes out of {spec.tier or 'any tier'} until it is resumed; what comes in waits"
+            return (
+                f"{workers}: finishes its tasks and gets no more until the tier is resumed; "
+                "other workers continue"
+            )
+        return (
+            f"{spec.tier or 'every tier'} writes nothing until it is resumed; its input waits in the streams"
+        )
 
 
 KIND = Pause()
 
 
-def _tier_with(worker: UnitId, cluster: Cluster) -> TierName:
+def _tier_of_worker(worker: UnitId, cluster: Cluster) -> TierName:
     for name, tier in cluster.tiers.items():
         if worker in tier.workers:
             return name
-    known = listed(sorted(each for tier in cluster.tiers.values() for each in tier.workers)) or "none"
-    message = f'there is no worker "{worker}"; `sluice slots` lists them: {known}'
+    known = listed(sorted(slot for tier in cluster.tiers.values() for slot in tier.workers)) or "none"
+    message = f'there is no worker "{worker}"; `sluice slots` lists the workers: {known}'
     raise RefusedError(message)
 
 
 def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    """Refuse workers whose tier could not go on without them."""
+    """Return notes; raise RefusedError if the tier could not continue without these workers."""
     name = tier.spec.name
     if spec.tier == name:
-        message = (
-            f"{', '.join(workers)}: {name} is to be paused as a whole; name the tier or its workers, not both"
-        )
+        message = f"the pause names both {name} and its workers {', '.join(workers)}; name one or the other"
         raise RefusedError(message)
     if tier.spec.state:
         message = (
-            f'tier "{name}": its state lies with its workers, so none of them can be paused alone; pause the tier, or give it fewer '
-            f"workers: `sluice scale {name}`"
+            f'tier "{name}" keeps state in its workers, so a single worker cannot be paused; pause the tier '
+            f"with `sluice pause {name}`, or give it fewer workers with `sluice scale {name} K`"
         )
         raise RefusedError(message)
     left = len({*tier.workers} - {*tier.paused_workers, *workers})
     if not left:
-        message = (
-            f'tier "{name}": that would leave it without a worker; pause the tier: `sluice pause {name}`'
-        )
+        message = f'tier "{name}" would have no worker left; pause the whole tier: `sluice pause {name}`'
         raise RefusedError(message)
     if not {*workers} <= {*tier.paused_workers}:
         _check_left(tier, left, cluster)
@@ -100,18 +99,24 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, clust
     partitions, threads = cluster.rules.partitions_of(tier.spec), left * tier.spec.quantum.threads
     if threads < partitions:
         message = (
-            f'tier "{name}": a realtime tier holds one thread for each of its {partitions} partitions, and {left} of its '
-            f"{len(tier.workers)} workers have {threads}; give it more before (`sluice scale {name}`), raise quantum.threads, or pause "
-            f"the tier"
+            f'tier "{name}": a realtime tier needs one thread for each of its {partitions} partitions, but '
+            f"{left} of its {len(tier.workers)} workers have {threads}; first add workers "
+            f"(`sluice scale {name} K`) or raise quantum.threads, or pause the whole tier with "
+            f"`sluice pause {name}`"
         )
         raise RefusedError(message)
-    return [
-        f"{name} begins again on the workers that are left, some seconds without output, and so when they are woken"
-    ]
+    note = (
+        f"{name} restarts its query on the other workers and writes nothing for some seconds; "
+        "the same happens when the workers are resumed"
+    )
+    return [note]
 
 
 def _check_left(tier: TierNow, left: int, cluster: Cluster) -> None:
-    """Refuse to leave a tier fewer workers at work than its budget and its minimum say: below that it is paused as a whole."""
+    """Raise RefusedError if fewer workers would work than the tier's budget or minimum allows.
+
+    Below that, the whole tier has to be paused.
+    """
     name, share, allowed = (
         tier.spec.name,
         target(tier.spec.name, cluster.rules).k,
@@ -119,14 +124,15 @@ def _check_left(tier: TierNow, left: int, cluster: Cluster) -> None:
     )
     if allowed is not None and share - left > allowed:
         message = (
-            f'tier "{name}": {left} of its {share} workers would be at work, and budget.{name} lets {allowed} be away; pause the tier as a '
-            f"whole: `sluice pause {name}`, or raise budget.{name} in the site file"
+            f'tier "{name}": {left} of its {share} workers would work, but budget.{name} allows {allowed} to '
+            f"be missing; pause the whole tier with `sluice pause {name}`, or raise budget.{name} in the "
+            "site file"
         )
         raise RefusedError(message)
     minimum = limits(name, cluster.rules).minimum
     if left < minimum:
         message = (
-            f'tier "{name}": {left} of its workers would be at work, below its minimum of {minimum}; pause the tier as a whole: '
-            f"`sluice pause {name}`, or lower shares.{name}.minimum in the site file"
+            f'tier "{name}": {left} of its workers would work, below its minimum of {minimum}; pause the '
+            f"whole tier with `sluice pause {name}`, or lower shares.{name}.minimum in the site file"
         )
         raise RefusedError(message)

@@ -6,10 +6,8 @@ from sluice_ops.planning.changes.kinds.drain import Drain
 
 class Reboot(Drain):
     name = "reboot"
-    summary = "Drain a host, reboot it, check its health, and return it; records flow all the time."
-    details = (
-        """The host's agent runs the site's reboot command, and only after the handovers were verified."""
-    )
+    summary = "Drain a host, reboot it, check its health and return it, while records flow."
+    details = "The host's agent runs the site's reboot command, but only after the handovers are verified."
     example = "sluice reboot h2"
     steps = (*Drain.steps, Step.REBOOT, Step.HEALTH, Step.RETURN)
     runbook = "reboot_host"

@@ -1,4 +1,4 @@
-"""Bring what has drifted back."""
+"""Move drifted tiers back."""
 
 from collections.abc import Iterable
 
@@ -14,10 +14,13 @@ from sluice_ops.planning.placement.shares import Target
 
 class Repair(Kind):
     name = REPAIR
-    summary = "Move what is not where a plan would have it, with as few moves as can be, while records flow."
+    summary = (
+        "Move drifted tiers to where a plan would place them, with as few moves as possible, while "
+        "records flow."
+    )
     details = (
-        "A dry run says what has drifted and what would be moved. What cannot be repaired now is "
-        "named with the reason, and the rest is repaired."
+        "A dry run lists the drift and the moves. A tier that cannot be repaired now is listed with "
+        "the reason; the others are repaired."
     )
     example = "sluice drift --repair"
     fields = (ANY_TIER,)
@@ -28,18 +31,15 @@ class Repair(Kind):
     repairs = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         unknown_names = unknown(cluster.rules, cluster.rules.shifts, cluster.tiers)
         return [*unknown_names, *notes_on_named_tier(spec, cluster)]
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether the tier is not yet as the change wants it."""
         return bool(drift(tier, aim, cluster.hosts))
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what is not as the change wants it."""
         return check.breaches()
 
 

@@ -1,4 +1,4 @@
-"""Spread the state of a tier over another number of partitions."""
+"""Repartition: spread the state of a tier over another number of partitions."""
 
 from collections.abc import Iterable
 
@@ -10,19 +10,23 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import Target
 
 STORES_PER_THREAD = 16
-"""Each partition of each operator is a store of its own in an executor's memory; a much larger number is a typing error."""
+"""The most state partitions for each thread of the workers.
+
+Each partition of each operator is a store of its own in an executor's memory. A much larger number
+is a typing error.
+"""
 
 
 class Repartition(Kind):
     name = "repartition"
     summary = (
-        "Spread the Spark state of a tier over more or fewer partitions while records flow; its keys "
-        "are counted before and after."
+        "Spread the Spark state of a tier over more or fewer partitions while records flow. Sluice counts "
+        "the keys before and after."
     )
     details = (
-        "The next incarnation copies the newest checkpoint, spreads the copy anew, and takes over "
-        "when it holds as many keys as before. Where that fails, the tier goes on as it was, and the "
-        "run is red."
+        "The next incarnation copies the newest checkpoint, repartitions the copy, and takes over if "
+        "the copy holds as many keys as before. If not, the tier continues unchanged, and the run is "
+        "red."
     )
     example = "sluice repartition by-user 8"
     fields = (
@@ -30,55 +34,60 @@ class Repartition(Kind):
         Field(
             "partitions",
             Input.COUNT,
-            "Over how many partitions the state is to be spread: a few for each thread of the workers.",
+            "The new number of partitions of the state: a few for each thread of the workers.",
         ),
     )
     runbook = "repartition_tier"
     sets_tier = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         tier = tier_of(spec, cluster)
         name, wanted = tier.spec.name, spec.partitions
         if wanted is None:
-            message = "repartition needs partitions, the number over which the state is to be spread"
+            message = "repartition needs partitions, the new number of partitions of the state"
             raise RefusedError(message)
         if not tier.spec.state:
-            message = f'tier "{name}" holds no state in Spark: there is nothing to spread; `sluice scale {name}` gives it more workers'
+            message = (
+                f'tier "{name}" holds no state in Spark, so nothing can be repartitioned; '
+                f"to add workers, run `sluice scale {name} K`"
+            )
             raise RefusedError(message)
         if tier.placement is None or tier.paused or tier.failed:
-            how = "has failed" if tier.failed else "is paused" if tier.paused else "does not run"
-            message = f'tier "{name}" {how}: its state is spread anew in a hand-over, and counted; have it run first'
+            condition = "has failed" if tier.failed else "is paused" if tier.paused else "does not run"
+            command = "resume" if tier.paused and not tier.failed else "start"
+            message = (
+                f'tier "{name}" {condition}, but state is repartitioned in a handover of a tier that runs; '
+                f"first run `sluice {command} {name}`"
+            )
             raise RefusedError(message)
         threads = len(tier.placement.slots) * tier.spec.quantum.threads
         if wanted > STORES_PER_THREAD * threads:
             message = (
-                f'tier "{name}": {wanted} partitions are {wanted / threads:.0f} stores of each operator for each of its {threads} threads; '
-                f"ask for {STORES_PER_THREAD * threads} or fewer, or scale it first"
+                f'tier "{name}": {wanted} partitions mean {wanted / threads:.0f} stores of each operator for '
+                f"each of its {threads} threads; ask for {STORES_PER_THREAD * threads} partitions or fewer, "
+                f"or first add workers: `sluice scale {name} K`"
             )
             raise RefusedError(message)
         if tier.partitions == wanted:
-            return [f"the state of {name} is spread over {wanted} partitions already"]
-        note = f"the state of {name} is spread over {wanted} partitions, and was over {tier.partitions}; its keys are counted before and after"
-        return [
-            note,
-            *(
-                [f"{threads - wanted} of its {threads} threads will hold no state"]
-                if wanted < threads
-                else ()
-            ),
-        ]
+            return [f"the state of {name} is already spread over {wanted} partitions"]
+        note = (
+            f"the state of {name} is repartitioned from {tier.partitions} to {wanted} partitions; "
+            "its keys are counted before and after"
+        )
+        notes = [note]
+        if wanted < threads:
+            notes.append(f"{threads - wanted} of the {threads} threads of {name} will hold no state")
+        return notes
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether the tier is not yet as the change wants it."""
         return tier.partitions != spec.partitions
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what is not as the change wants it."""
-        wrong = tier.partitions != spec.partitions
-        return [f"is spread over {tier.partitions} partitions"] if wrong else []
+        if tier.partitions == spec.partitions:
+            return []
+        return [f"is spread over {tier.partitions} partitions"]
 
 
 KIND = Repartition()

@@ -11,7 +11,8 @@ from sluice_ops.planning.placement.cluster import Cluster
 class Resume(Kind):
     name = "resume"
     summary = (
-        "Resume a paused tier, or the pipeline, where it stopped, and wake workers that were paused alone."
+        "Resume a paused tier or the whole pipeline where it stopped, with the workers that were "
+        "paused alone."
     )
     example = "sluice resume"
     steps = (Step.PREFLIGHT, Step.RESUME)
@@ -19,16 +20,14 @@ class Resume(Kind):
     runbook = "resume_pipeline"
 
     def is_of_all(self, spec: ChangeSpec) -> bool:
-        """Tell whether every tier is resumed."""
+        """Return whether every tier is resumed."""
         return spec.tier is None
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         return notes_on_named_tier(spec, cluster)
 
     def effect(self, spec: ChangeSpec) -> str:
-        """Say what the change does."""
-        return f"{spec.tier or 'every tier that was paused'} goes on from where it stands"
+        return f"{spec.tier or 'every paused tier'} continues where it stopped"
 
 
 KIND = Resume()

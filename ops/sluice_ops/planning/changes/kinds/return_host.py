@@ -12,10 +12,10 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 
 class Return(Kind):
     name = "return"
-    summary = "Let a drained or cordoned host be used again, after a check of its health."
+    summary = "Let a drained or cordoned host be used again, after a health check."
     details = (
-        "The check: its agent answers, and its capacity is there. Nothing is moved onto the host by "
-        "this: the next change, or a failure elsewhere, places on it."
+        "The check: the host's agent answers, and the host has its capacity. Nothing moves onto the "
+        "host now. The next change, or a failure elsewhere, may place units there."
     )
     example = "sluice return h2"
     steps = (Step.PREFLIGHT, Step.HEALTH, Step.RETURN)
@@ -24,17 +24,18 @@ class Return(Kind):
     layer = Layer.MAINTENANCE
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         name = host_of(spec, cluster)
         state = cluster.hosts[name].state
         if state is HostState.LOST:
-            message = f"host {name} is lost: its agent does not answer; start it, then return the host"
+            message = (
+                f"host {name} is lost: its agent does not answer; "
+                f"start the agent, then run `sluice return {name}`"
+            )
             raise RefusedError(message)
-        return [f"host {name} is up already"] if state is HostState.UP else []
+        return [f"host {name} is already up"] if state is HostState.UP else []
 
     def effect(self, spec: ChangeSpec) -> str:
-        """Say what the change does."""
-        return f"{spec.host} may be given work again"
+        return f"units may be placed on {spec.host} again"
 
 
 KIND = Return()

@@ -13,14 +13,14 @@ from sluice_ops.planning.changes.lookups import (
     PLANNED,
     check_number,
     check_share,
+    how_to_change_bound,
+    name_of_tenant,
     notes_if_stopped,
     person_entry,
     tier_of,
-    way_to_change,
-    words_for,
 )
 from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules, TierNow
-from sluice_ops.planning.placement.drift import numbers
+from sluice_ops.planning.placement.drift import right_numbers
 from sluice_ops.planning.placement.shares import (
     Target,
     bounded_by,
@@ -36,12 +36,13 @@ from sluice_ops.planning.placement.shares import (
 class Scale(Kind):
     name = "scale"
     summary = (
-        "Give a tier k workers, or batch k slots, within its share; for a time, or until somebody changes it."
+        "Give a tier k workers, or batch k slots, within its share. The number holds for a time, or until "
+        "somebody changes it."
     )
     details = (
-        "A new incarnation with k workers takes the tier over, or the tier lets its last workers go "
-        "where it runs. When the time is over, the controller goes back to the number that holds "
-        "then. A minimum and a maximum hold as long as the number does."
+        "Sluice hands the tier over to a new incarnation with k workers, or the tier releases its last "
+        "workers without a handover. When the time is over, the controller returns to the number that "
+        "holds then. A minimum and a maximum hold as long as the number does."
     )
     example = "sluice scale enrich 3 --for 2h"
     fields = (
@@ -49,33 +50,34 @@ class Scale(Kind):
         Field(
             "k",
             Input.AMOUNT,
-            "How many workers, each of one quantum; or how much of the cluster, such as 50%.",
+            "How many workers, each of one quantum, or which part of the cluster, such as 50%.",
         ),
         Field(
             "until",
             Input.TIME,
-            "Until when the number holds; without it, until somebody changes it.",
+            "When the number ends. Without it, the number holds until somebody changes it.",
             required=False,
             option=True,
         ),
         Field(
             "minimum",
             Input.AMOUNT,
-            "And never fewer, instead of the site file's minimum.",
+            "The minimum while the number holds, instead of the site file's minimum.",
             required=False,
             option=True,
         ),
         Field(
             "maximum",
             Input.AMOUNT,
-            "And never more, instead of the site file's maximum.",
+            "The maximum while the number holds, instead of the site file's maximum.",
             required=False,
             option=True,
         ),
         Field(
             "layer",
             Input.LAYER,
-            "The layer that the number is set in: autoscaler, maintenance or person (the default); the last one wins.",
+            "The layer in which the number is set: person (the default), maintenance or autoscaler. "
+            "The highest layer with a number wins: person, maintenance, autoscaler, shift, site file.",
             required=False,
             option=True,
         ),
@@ -85,7 +87,6 @@ class Scale(Kind):
     resizes = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         if spec.k is None:
             message = "scale needs k, the number of workers"
             raise RefusedError(message)
@@ -93,21 +94,28 @@ class Scale(Kind):
         notes = (
             []
             if isinstance(spec.k, int)
-            else [f"{spec.k} of {cluster.rules.wholes.get(spec.tenant, 0)} are {slots} slots"]
+            else [f"{spec.k} of {cluster.rules.capacity_totals.get(spec.tenant, 0)} slots are {slots} slots"]
         )
         low, high = (
             None if amount is None else slots_of(spec.tenant, amount, cluster.rules)
             for amount in (spec.minimum, spec.maximum)
         )
         if low is not None and high is not None and low > high:
-            way = f"ask for a maximum of {low} or more, or a minimum of {high} or less"
-            message = f"{spec.tier}: a minimum of {low} is above a maximum of {high}; {way}"
+            message = (
+                f"{spec.tier}: a minimum of {low} is above a maximum of {high}; "
+                f"ask for a maximum of {low} or more, or a minimum of {high} or less"
+            )
             raise RefusedError(message)
         after = cluster.with_layers(self.layers(spec, cluster.rules, PLANNED, 0.0, ()))
         lowest = limits(spec.tenant, after.rules).minimum
         if high is not None and high < lowest:
-            way = way_to_change("lower", "minimum", bounded_by(spec.tenant, after.rules)[0], spec.tenant)
-            message = f"{words_for(spec.tenant)}: a maximum of {high} is below its minimum of {lowest}; ask for more, or {way}"
+            advice = how_to_change_bound(
+                "lower", "minimum", bounded_by(spec.tenant, after.rules)[0], spec.tenant
+            )
+            message = (
+                f"{name_of_tenant(spec.tenant)}: a maximum of {high} is below its minimum of {lowest}; "
+                f"ask for more, or {advice}"
+            )
             raise RefusedError(message)
         if spec.tenant == BATCH:
             check_share(BATCH, slots, slots, after)
@@ -117,43 +125,46 @@ class Scale(Kind):
         check_number(tier, slots, slots + extra, after)
         holds = target(tier.spec.name, after.rules)
         if holds.slots != slots:
-            notes.append(f"{tier.spec.name} has {holds.slots}, not {slots}, for now: {cause(holds)}")
+            notes.append(f"{tier.spec.name} gets {holds.slots} slots for now, not {slots}: {cause(holds)}")
         return [*notes, *notes_if_stopped(tier)]
 
     def refuse_late(self, spec: ChangeSpec, now: float) -> None:
-        """Refuse an end that is past."""
+        """Raise RefusedError if the number would end before `now`."""
         if spec.until is not None and spec.until <= now:
-            message = f"{datetime.fromtimestamp(spec.until, UTC):%Y-%m-%d %H:%M:%S} UTC is past: nothing was changed; name a time to come"
+            end = f"{datetime.fromtimestamp(spec.until, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            message = f"{end} is past, so nothing was changed; name a time in the future"
             raise RefusedError(message)
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether the tier is not yet as the change wants it."""
-        return len(now.slots) != numbers(now, aim, cluster.hosts)[0]
+        return len(now.slots) != right_numbers(now, aim, cluster.hosts)[0]
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        """Set the number. A number that the layers below give anyway is taken back, unless it holds for a time."""
+        """Return the layers with the number in its layer.
+
+        The layer's entry is removed instead if the lower layers give the same number anyway. This
+        is not done if the number has an end, a minimum or a maximum.
+        """
         layer = Layer.PERSON if spec.layer is None else Layer[spec.layer.upper()]
         others = without_entry(rules.layers, spec.tenant, layer, Setting.TARGET)
         below = Layers(entries=tuple(entry for entry in others.entries if entry.layer < layer))
-        limits = {"minimum": spec.minimum, "maximum": spec.maximum}
-        usual = (
+        bounds = {"minimum": spec.minimum, "maximum": spec.maximum}
+        is_redundant = (
             spec.until is None
-            and set(limits.values()) == {None}
+            and set(bounds.values()) == {None}
             and spec.k == target(spec.tenant, replace(rules, layers=below)).slots
         )
-        if usual:
+        if is_redundant:
             return others
         return with_entry(
             others,
             person_entry(spec, by, now).model_copy(
-                update={"layer": layer, "target": spec.k, "until": spec.until, **limits}
+                update={"layer": layer, "target": spec.k, "until": spec.until, **bounds}
             ),
         )
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what is not as the change wants it."""
         return check.miscounted(exactly=True)
 
 

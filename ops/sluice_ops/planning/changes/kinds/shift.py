@@ -13,7 +13,7 @@ from sluice_ops.planning.placement.shares import cause, slots_of, target, with_e
 
 class Shift(Kind):
     name = "shift"
-    summary = "Change to a shift: slots go from tiers to batch jobs, or come back."
+    summary = "Change to a shift: slots move from tiers to batch jobs, or back."
     example = "sluice shift night"
     fields = (Field("shift", Input.SHIFT, "A shift of the site file, such as night or day."),)
     layer = Layer.SCHEDULE
@@ -22,7 +22,6 @@ class Shift(Kind):
     waits_for_lock = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         known = ", ".join(sorted(cluster.rules.shifts)) or "none"
         if spec.shift is None or spec.shift not in cluster.rules.shifts:
             message = f'there is no shift "{spec.shift}" in the site file; known shifts: {known}'
@@ -30,18 +29,20 @@ class Shift(Kind):
         shares = cluster.rules.shifts[spec.shift]
         for tenant in shares:
             if tenant != BATCH and tenant not in cluster.tiers:
-                message = f'shift "{spec.shift}" speaks of "{tenant}", which is neither a tier nor batch; correct shifts.{spec.shift}.shares'
+                message = (
+                    f'shift "{spec.shift}" names "{tenant}", which is neither a tier nor batch; '
+                    f"correct shifts.{spec.shift}.shares in the site file"
+                )
                 raise RefusedError(message)
         rules = cluster.with_layers(self.layers(spec, cluster.rules, PLANNED, 0.0, ())).rules
         return [
-            f"{tenant} has {holds.slots}, not the shift's {numbers.target}: {cause(holds)}"
+            f"{tenant} gets {holds.slots} slots, not the shift's {numbers.target}: {cause(holds)}"
             for tenant, numbers in shares.items()
             if numbers.target is not None
             and (holds := target(tenant, rules)).slots != slots_of(tenant, numbers.target, rules)
         ]
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        """Return the layers once the change is through."""
         layers = without_layer(rules.layers, Layer.SCHEDULE)
         for tenant, numbers in rules.shifts.get(spec.shift or "", {}).items():
             owner = f"shift {spec.shift}" + ("" if by == PLANNED else f" ({by})")

@@ -1,4 +1,4 @@
-"""Have a tier run."""
+"""Start a tier."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,36 +17,36 @@ from sluice_ops.planning.shortage.lending import make_room
 
 class Start(Kind):
     name = START
-    summary = "Have a tier run; a tier that was given up after failures is tried again."
-    details = "The tier's DAG in Airflow watches it while a run of the DAG is there."
+    summary = "Start a tier. A tier that was given up after failures is tried again."
+    details = "The tier's DAG in Airflow watches the tier while a run of the DAG is active."
     example = "sluice start counts"
     steps = (Step.PREFLIGHT,)
     fields = (TIER,)
 
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
-        """Say where a tier would start: beside all that is there, or else in room that batch makes for it."""
+        """Plan where the tier would start: in free room, or else in room that batch gives back."""
         tier = tier_of(spec, cluster)
         name = tier.spec.name
         if tier.placement is not None and not tier.failed:
-            runs = "is paused" if tier.paused else "runs, or is about to be started again by itself"
-            return Plan(notes=(f"{name} {runs}: nothing else is started",))
-        if tier.placement is not None:  # what was given up goes first
+            condition = "is paused" if tier.paused else "runs, or the controller is about to restart it"
+            return Plan(notes=(f"{name} {condition}: nothing is started",))
+        if tier.placement is not None:  # the incarnation that was given up frees its room first
             cluster = cluster.with_hosts(holding(cluster.hosts, tier.spec, tier.placement, -1))
         aim = target(name, cluster.rules)
         try:
             placement, placed, returned = _place(tier, aim, cluster)
         except RefusedError as refused:
             return Plan(
-                notes=(f"{name} would wait: {refused}",), unpredicted="how long it takes until there is room"
+                notes=(f"{name} would wait: {refused}",), unpredicted="how long the tier waits for room"
             )
         remarks = [
-            f"{name} starts, and is paused until it is resumed"
+            f"{name} starts paused; to resume it, run `sluice resume {name}`"
             if tier.paused
-            else f"{name} does not run now: its start leaves no gap"
+            else f"{name} does not run now, so its start makes no gap"
         ]
         if returned:
             remarks.append(
-                f"batch gives back {len(returned)} slot(s) first, after {cluster.rules.reclaim_seconds:g} s at most"
+                f"batch gives back {len(returned)} slot(s) first, within {cluster.rules.reclaim_seconds:g} s"
             )
         if len(placement.slots) < aim.k:
             remarks.append(f"{name} gets {len(placement.slots)} of its {aim.k} slots: room is short")
@@ -58,7 +58,10 @@ KIND = Start()
 
 
 def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Placed, tuple[HostName, ...]]:
-    """Place a tier as the controller would, and name the slots that batch gives back for it; RefusedError when that would not help."""
+    """Place a tier as the controller would. Return also the slots that batch gives back for it.
+
+    Raise RefusedError if the tier finds no room even then.
+    """
     try:
         return *place_most(tier.spec, aim, tier.last, cluster), ()
     except RefusedError as refused:

@@ -13,29 +13,30 @@ from sluice_ops.planning.placement.cluster import Cluster
 class Stop(Kind):
     name = STOP
     summary = (
-        "Stop a tier after a commit, until somebody starts it again; the run of its DAG in Airflow "
-        "ends with it."
+        "Stop a tier after a commit, until somebody starts it again. The run of its DAG in Airflow ends too."
     )
     example = "sluice stop counts"
     steps = (Step.PREFLIGHT,)
     fields = (TIER,)
 
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
-        """Say what would end."""
         tier = tier_of(spec, cluster)
         name = tier.spec.name
         now = tier.placement
         if now is None:
             return Plan(notes=(f"{name} does not run: nothing is stopped",))
-        beside = "" if tier.spec.standby is Standby.NONE else ", and its standby"
+        standby = "" if tier.spec.standby is Standby.NONE else ", and its standby"
         if tier.failed:
             return with_predicted_time(
                 STOP,
                 cluster,
-                Plan(notes=(f"{name} was given up: it is not started again, and its room is free then",)),
+                Plan(notes=(f"{name} was given up: it is not started again, and its room becomes free",)),
             )
-        ends = f"{name} ends after its last commit: its driver on {now.driver}, its workers on {listed(now.slots)}{beside}"
-        gap = f"nothing comes out of {name} from then on until it is started again; what comes in waits"
+        ends = (
+            f"{name} ends after its last commit: its driver on {now.driver}, "
+            f"its workers on {listed(now.slots)}{standby}"
+        )
+        gap = f"then {name} writes nothing until it is started again; its input waits in the streams"
         return with_predicted_time(STOP, cluster, Plan(notes=(ends, gap)))
 
 

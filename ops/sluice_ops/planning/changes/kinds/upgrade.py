@@ -1,29 +1,29 @@
-"""Hand a tier over to other code."""
+"""Upgrade: hand a tier over to another release."""
 
 from collections.abc import Iterable
 
 from sluice_ops.model.change import UPGRADE, ChangeSpec, Step
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.release import number_of
-from sluice_ops.planning.changes.compatibility import problems
+from sluice_ops.planning.changes.compatibility import incompatibilities
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import notes_if_stopped, tier_of
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import Target
 
 BY_VALUE = ("Fields(", "Direct(")
-"""The groupings whose partition follows from a value that the transform makes."""
+"""How the groupings begin that choose the partition by a value that the transform makes."""
 
 
 class Upgrade(Kind):
     name = UPGRADE
     summary = (
-        "Hand a tier over to other code while records flow; the tier goes back by itself when it does "
-        "worse than before."
+        "Hand a tier over to another release while records flow. "
+        "Sluice rolls back if the new code does worse."
     )
     details = (
-        "An upgrade is refused when other tiers, the table or the state could not go on with the new "
-        "code. After the handover the code is tried for a while. A tier that goes back turns the run "
+        "Sluice refuses an upgrade if other tiers, the table or the state could not continue with the "
+        "new code. After the handover, the new code is on trial for a while. A rollback turns the run "
         "red."
     )
     example = "sluice upgrade enrich, or: sluice upgrade enrich --release r7-3f9a2c1b"
@@ -33,7 +33,7 @@ class Upgrade(Kind):
         Field(
             "release",
             Input.RELEASE,
-            "The release; without it, the one that was published last.",
+            "The release. Without it, the release that was published last.",
             required=False,
             option=True,
         ),
@@ -42,11 +42,10 @@ class Upgrade(Kind):
     sets_tier = True
 
     def complete(self, spec: ChangeSpec, tier_release: str | None) -> ChangeSpec:
-        """Name the release once for all steps: others may be published meanwhile."""
+        """Fix the release for all steps, because another one may be published meanwhile."""
         return spec if spec.release is not None else spec.model_copy(update={"release": tier_release})
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         tier = tier_of(spec, cluster)
         name = tier.spec.name
         _refuse_unread([spec.release], cluster)
@@ -55,23 +54,33 @@ class Upgrade(Kind):
                 ", ".join(sorted(cluster.releases, key=number_of))
                 or "none, `python -m sluice.commands.publish` makes one"
             )
-            message = f"there is no release {spec.release or 'yet'}; known releases: {known}"
+            missing = (
+                "no release has been published"
+                if spec.release is None
+                else f"there is no release {spec.release}"
+            )
+            message = f"{missing}; known releases: {known}"
             raise RefusedError(message)
         after = cluster.releases[spec.release].tiers.get(name)
         if after is None:
-            having = ", ".join(
-                sorted((each.name for each in cluster.releases.values() if name in each.tiers), key=number_of)
+            with_tier = ", ".join(
+                sorted(
+                    (release.name for release in cluster.releases.values() if name in release.tiers),
+                    key=number_of,
+                )
             )
-            message = f'release {spec.release} has no tier "{name}"; these have it: {having or "none"}'
+            message = (
+                f'release {spec.release} has no tier "{name}"; releases that have it: {with_tier or "none"}'
+            )
             raise RefusedError(message)
         if tier.release == spec.release:
-            return [f"{name} runs {spec.release} already"]
+            return [f"{name} already runs {spec.release}"]
         if tier.placement is not None:
             _refuse_unread((now.release for now in (tier, *cluster.end_first())), cluster)
         before = None if tier.release is None else cluster.shape(name, tier.release)
         if before is None:
             return [
-                f"{name} runs no release that is known: nothing could be compared, and there is no way back",
+                f"{name} runs no known release, so Sluice cannot compare the code and cannot roll back",
                 *notes_if_stopped(tier),
             ]
         others = {
@@ -79,30 +88,31 @@ class Upgrade(Kind):
             for other, now in cluster.tiers.items()
             if (shape := cluster.shape(other, now.release)) is not None
         }
-        wrong = problems(name, before, after, others)
-        if wrong and tier.placement is not None:
+        incompatible = incompatibilities(name, before, after, others)
+        if incompatible and tier.placement is not None:
             message = (
-                f'tier "{name}" cannot be handed over from {tier.release} to {spec.release}: {"; ".join(wrong)}. '
-                f"To change it nevertheless, knowing what becomes of it: `sluice stop {name}`, `sluice upgrade {name}`, `sluice start {name}`"
+                f'tier "{name}" cannot be handed over from {tier.release} to {spec.release}: '
+                f"{'; '.join(incompatible)}. To upgrade anyway and accept these effects, run "
+                f"`sluice stop {name}`, `sluice upgrade {name} --release {spec.release}`, "
+                f"`sluice start {name}`"
             )
             raise RefusedError(message)
         if tier.failed:
-            return [f"{name} has failed: it is started with {spec.release} at once, and there is no trial"]
-        spread = [stream.name for stream in after.outputs if stream.grouping.startswith(BY_VALUE)]
+            return [f"{name} has failed: it is started with {spec.release} at once, without a trial"]
+        grouped = [stream.name for stream in after.outputs if stream.grouping.startswith(BY_VALUE)]
         note = (
-            f"{', '.join(spread)} is spread by what its records hold: one that the new code gives another value there takes another way, and "
-            f"where both codes put it out, during the hand-over, a table that adds up counts it twice"
+            f"the partitions of {', '.join(grouped)} follow from values that the transform makes. "
+            "A record for which the new code makes another value goes to another partition. "
+            "If both codes write this record during the handover, a table that adds up counts it twice"
         )
-        return [*wrong, *([note] if spread else ()), *notes_if_stopped(tier)]
+        return [*incompatible, *([note] if grouped else ()), *notes_if_stopped(tier)]
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        """Tell whether the tier is not yet as the change wants it."""
         return tier.release != spec.release
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        """Say, for the checker, what is not as the change wants it."""
         return [f"runs {tier.release}"] if tier.release != spec.release else []
 
 
@@ -110,7 +120,7 @@ KIND = Upgrade()
 
 
 def _refuse_unread(releases: Iterable[str | None], cluster: Cluster) -> None:
-    """Refuse what would rest on a release that is there and cannot be read."""
+    """Raise RefusedError if one of the releases exists but cannot be read."""
     for release in releases:
-        if release is not None and (said := cluster.unread_releases.get(release)) is not None:
-            raise RefusedError(said)
+        if release is not None and (message := cluster.unread_releases.get(release)) is not None:
+            raise RefusedError(message)

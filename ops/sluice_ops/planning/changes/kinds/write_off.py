@@ -1,4 +1,4 @@
-"""Give up a lost host."""
+"""Write off a lost host."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,41 +14,44 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 
 class WriteOff(Kind):
     name = "write-off"
-    summary = "Say that a lost host will not come back: what was on it goes on elsewhere."
+    summary = "Declare that a lost host will not come back. Its units are started elsewhere."
     details = (
-        "One lost host needs no word from a person. When many hosts are lost at once, the brake holds "
-        "what is on them where it is; `sluice status` names them. `sluice write-off` without a name "
-        "writes all of them off."
+        "A single lost host needs no write-off. When many hosts are lost at once, the brake keeps "
+        "their units where they are; `sluice status` names the hosts. `sluice write-off` without a "
+        "name writes all of them off."
     )
     example = "sluice write-off h2"
     steps = (Step.PREFLIGHT, Step.WRITE_OFF)
-    fields = (replace(HOST, help="The host's name; without it, all that the brake holds.", required=False),)
+    fields = (
+        replace(HOST, help="The host's name. Without it, all hosts that the brake holds.", required=False),
+    )
     runbook = "write_off_host"
     layer = Layer.MAINTENANCE
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
         if spec.host is None:
             return []
         name = host_of(spec, cluster)
         if cluster.hosts[name].state is not HostState.LOST:
-            message = f"host {name} is {cluster.hosts[name].state}: its agent is there; `sluice drain {name}` moves everything off"
+            message = (
+                f"host {name} is {cluster.hosts[name].state}, not lost: its agent answers; "
+                f"to move everything off, run `sluice drain {name}`"
+            )
             raise RefusedError(message)
         return []
 
     def effect(self, spec: ChangeSpec) -> str:
-        """Say what the change does."""
-        return f"{spec.host or 'every host that is lost'} is not waited for any more: what ran there is started elsewhere"
+        return f"{spec.host or 'every lost host'} is written off: units that ran there are started elsewhere"
 
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
-        """Add what of each tier is on the hosts that are written off."""
-        return super().plan(spec, cluster, (*notes, *_lost(spec, cluster)))
+        """Add notes on the parts of tiers that are on the hosts."""
+        return super().plan(spec, cluster, (*notes, *_lost_parts(spec, cluster)))
 
 
 KIND = WriteOff()
 
 
-def _lost(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+def _lost_parts(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     gone = {
         name
         for name, host in cluster.hosts.items()
@@ -60,4 +63,4 @@ def _lost(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         if now is not None and gone.intersection(now.slots):
             parts.append(workers(sum(name in gone for name in now.slots)))
         if parts:
-            yield f"{tier.spec.name} has {' and '.join(parts)} there"
+            yield f"{tier.spec.name} has {' and '.join(parts)} on a host that is written off"
