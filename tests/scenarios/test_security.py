@@ -89,11 +89,11 @@ def files(live: Live) -> Iterator[Path]:
 def test_every_node_is_changed_by_its_own_roles_only(live: Live, platform: endpoints.Endpoints) -> None:
     assert live.sluice_json("access") == {"ok": True, "others": [], "unknown": []}
     with (
-        Channel(platform.zookeeper, platform.needed(Role.DRIVER)) as driver,
+        Channel(platform.zookeeper, platform.required_credential(Role.DRIVER)) as driver,
         pytest.raises(NotAllowedError, match="this needs the role controller"),
     ):
         driver.put(paths.assignment("h1"), Assignment())
-    with Channel(platform.zookeeper, platform.needed(Role.AGENT)) as agent:
+    with Channel(platform.zookeeper, platform.required_credential(Role.AGENT)) as agent:
         for host in HOSTS:
             with pytest.raises(NotAllowedError, match=f"this needs the agent of {host}"):
                 agent.delete(paths.live(host))

@@ -148,7 +148,7 @@ def serve(
         )
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.check_reboot()
-        credential = None if zookeeper else services.needed(Role.AGENT)
+        credential = None if zookeeper else services.required_credential(Role.AGENT)
         if credential is not None:
             own = folder.credential()
             credential = replace(credential, own=own)
@@ -237,7 +237,7 @@ def main(words: list[str] | None = None) -> int:
         site_file = site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
-        zookeeper = arguments.zookeeper and endpoints.ensemble(arguments.zookeeper)
+        zookeeper = arguments.zookeeper and endpoints.check_zookeeper(arguments.zookeeper)
         serve(facts, site_file, site, zookeeper, arguments.token_file)
     except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")

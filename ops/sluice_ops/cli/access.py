@@ -197,4 +197,4 @@ def _open(role: Role = Role.ADMIN) -> Channel:
             "create roles: `sluice access --make`"
         )
         raise WrongUsageError(message)
-    return Channel(where.zookeeper, where.needed(role))
+    return Channel(where.zookeeper, where.required_credential(role))

@@ -71,9 +71,9 @@ def main() -> int:
         site_watcher = SiteWatcher(options.site)
         where = None if options.zookeeper else endpoints.load()
         address, credential = (
-            (endpoints.ensemble(options.zookeeper), None)
+            (endpoints.check_zookeeper(options.zookeeper), None)
             if where is None
-            else (where.zookeeper, where.needed(Role.CONTROLLER))
+            else (where.zookeeper, where.required_credential(Role.CONTROLLER))
         )
     except (site_file.SiteError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")

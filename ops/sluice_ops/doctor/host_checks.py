@@ -335,7 +335,7 @@ def _access(host: Host) -> Iterator[Finding]:
         return
     try:
         for role in (Role.AGENT, Role.DRIVER):
-            host.services.needed(role)
+            host.services.required_credential(role)
         admin = host.services.credential(Role.ADMIN)
     except endpoints.EndpointsError as error:
         yield Finding("access", Verdict.BAD, str(error), "docs/access.md, ZooKeeper, lists the files")

@@ -155,7 +155,7 @@ def prepare_services() -> None:
     kafka_users.create(AdminClient(admin_settings), passwords)
     servers, _, chroot = addresses.zookeeper.partition("/")
     zookeeper.make_chroot(servers, f"/{chroot}")
-    with Channel(addresses.zookeeper, addresses.needed(Role.ADMIN)) as channel:
+    with Channel(addresses.zookeeper, addresses.required_credential(Role.ADMIN)) as channel:
         access_lists.apply(channel.kazoo)
     superuser = f"postgresql://sluice:{admin.secrets().postgres}@postgres:5432/postgres"
     with psycopg.connect(superuser, autocommit=True) as link:

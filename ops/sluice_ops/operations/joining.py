@@ -58,7 +58,7 @@ class JoinError(Exception):
 class Token(Frozen):
     """The token file: a secret until the host is registered."""
 
-    zookeeper: Annotated[str, AfterValidator(endpoints.ensemble)]
+    zookeeper: Annotated[str, AfterValidator(endpoints.check_zookeeper)]
     tls: Tls | None = None
     host: str
     roles: dict[Role, str]
@@ -97,7 +97,7 @@ def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
     )
     known_as = token.credential.ids[Role.JOINER]
     locked = lock(bundle.model_dump_json(exclude_none=True), token.key, f"bundle for {host}")
-    with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
+    with Channel(where.zookeeper, where.required_credential(Role.ADMIN)) as channel:
         if (facts := channel.read(paths.host(host), HostFacts)) is not None:
             message = (
                 f"{host} is registered, at {facts.value.address}, and needs no token. Where it was made anew or has lost its files, stop "
@@ -187,7 +187,7 @@ def join(file: Path, own: Own) -> None:
 
 def _bundle(where: endpoints.Endpoints) -> tuple[Bundle, endpoints.Access]:
     """Collect what a host needs."""
-    credentials = {role: credential for role in HELD if (credential := where.needed(role)) is not None}
+    credentials = {role: credential for role in HELD if (credential := where.required_credential(role)) is not None}
     passwords = {
         role: credential.password
         for role, credential in credentials.items()

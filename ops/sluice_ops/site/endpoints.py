@@ -78,7 +78,7 @@ def _check_kafka(kafka: str) -> str:
     return kafka
 
 
-def ensemble(zookeeper: str) -> str:
+def check_zookeeper(zookeeper: str) -> str:
     """Return an address of ZooKeeper; EndpointsError if it is none."""
     try:
         servers, _ = collect_hosts(zookeeper)
@@ -114,7 +114,7 @@ class Endpoints(Frozen):
 
     `kafka_as` adds the user.
     """
-    zookeeper: Annotated[str, AfterValidator(ensemble)]
+    zookeeper: Annotated[str, AfterValidator(check_zookeeper)]
     """`host:port/chroot`, several servers with commas."""
     postgres: Annotated[str, AfterValidator(_check_postgres)]
     """A URL as `ops/sluice_ops/site/database.py` describes. `postgres_as` adds the role."""
@@ -172,7 +172,7 @@ class Endpoints(Frozen):
         refuse_unreadable(self.access.tls)
         return self.access.credential(role)
 
-    def needed(self, role: Role) -> Credential | None:
+    def required_credential(self, role: Role) -> Credential | None:
         """Return a role's credential; EndpointsError if its password is missing.
 
         None if the channel has no roles.

@@ -287,9 +287,9 @@ class Auditor:
         """
         try:
             if self._channel is None:
-                self._channel = Channel(self._where.zookeeper, self._where.needed(Role.AUDIT)).start(
-                    seconds=EVERY_SECONDS
-                )
+                self._channel = Channel(
+                    self._where.zookeeper, self._where.required_credential(Role.AUDIT)
+                ).start(seconds=EVERY_SECONDS)
                 address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
                 metrics_server.serve(
                     self._channel, Exporter(role=Role.AUDIT, address=f"{address}:0"), self.metrics
@@ -367,7 +367,7 @@ def main() -> int:
     try:
         published_at = published.changed_at()
         where = endpoints.load()
-        where.needed(Role.AUDIT)
+        where.required_credential(Role.AUDIT)
         auditor = Auditor(tiers_to_audit(where.home, partial(_release_in_channel, where)), where)
     except (
         site_file.SiteError,

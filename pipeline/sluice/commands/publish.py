@@ -161,7 +161,7 @@ def _preview(
     """Yield one line for each change that publishing would make; write nothing."""
     _validated(where.home, settings.pipeline, pipeline)
     new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
-    with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
+    with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
         before = channel.children("/tiers")
         stopping = running_undeclared(channel, {tier.name for tier in pipeline.tiers})
     new_tiers = [tier.name for tier in pipeline.tiers if tier.name not in before]
@@ -199,7 +199,7 @@ def _publish(
     digest = releases.digest(releases.source(settings.pipeline))
     operators = _validated(where.home, settings.pipeline, pipeline)
     if not may_stop:
-        with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
+        with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
             _refuse_to_stop(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
@@ -217,7 +217,7 @@ def _publish(
         )
         for spec in pipeline.specs()
     ]
-    with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
+    with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
         _declare(channel, release)
         for spec in specs:
             channel.put(paths.tier(spec.name), spec)

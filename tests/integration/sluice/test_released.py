@@ -35,7 +35,7 @@ def channel(tmp_path: Path) -> Iterator[Channel]:
     try:
         subprocess.run([*command, "up", "--only", "zookeeper"], env=env, cwd=ROOT, check=True)
         where = Endpoints.model_validate_json((tmp_path / "endpoints.json").read_text())
-        with Channel(where.zookeeper, where.needed(Role.ADMIN)) as made:
+        with Channel(where.zookeeper, where.required_credential(Role.ADMIN)) as made:
             yield made
     finally:
         subprocess.run([*command, "down"], env=env, cwd=ROOT, check=True)

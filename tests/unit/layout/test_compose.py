@@ -159,11 +159,11 @@ def test_each_service_has_the_credentials_of_its_roles_and_no_others(
 ) -> None:
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(keys / "hosts" / "endpoints.json"))
     where = endpoints.load()
-    assert where.needed(Role.AGENT) is not None
+    assert where.required_credential(Role.AGENT) is not None
     assert brokers(with_user(where.kafka, User.DRIVER)).client["sasl.password"]
     for role in set(Role) - {Role.AGENT, Role.DRIVER}:
         with pytest.raises(endpoints.EndpointsError):
-            where.needed(role)
+            where.required_credential(role)
     with pytest.raises(endpoints.EndpointsError):
         where.kafka_as(User.PUBLISHER)
     assert where.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@postgres:5432/")

@@ -49,7 +49,7 @@ def run(tier: str, number: int, jvm: Jvm) -> int:
     structlog.contextvars.bind_contextvars(tier=tier, incarnation=number)
     leaving: list[int] = []
     where = endpoints.load()
-    channel = Channel(where.zookeeper, where.needed(Role.DRIVER))
+    channel = Channel(where.zookeeper, where.required_credential(Role.DRIVER))
     follow = Follow(channel, tier, number, leaving=lambda: bool(leaving))
 
     def leave(signal_number: int, _frame: object) -> None:
