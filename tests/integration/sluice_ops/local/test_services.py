@@ -117,7 +117,7 @@ def test_a_service_that_cannot_start_is_named_with_the_end_of_its_log(installati
     (installation.layout.data / "zookeeper").write_text("a file where a folder is expected")
     done = installation.run("up", "--only", "zookeeper")
     assert done.returncode != 0
-    assert "zookeeper has ended" in done.stderr
+    assert "zookeeper ended during its start" in done.stderr
     assert "zookeeper.log" in done.stderr
     assert "Exception" in done.stderr
 
