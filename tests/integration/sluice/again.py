@@ -1,4 +1,6 @@
-"""A pipeline for tests: numbers come in, some of them bad until the code is mended, and go into a table and into sums (`test_replay`)."""
+"""A pipeline for `test_replay`: numbers go into a table and into sums; some numbers are bad until
+the code is corrected.
+"""
 
 import os
 
@@ -10,10 +12,10 @@ from sluice.sinks.table import Once, Totals
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind, Mode
 
-MENDED = "SLUICE_TEST_MENDED"
-"""Set in the environment of a process whose code can use all numbers."""
+CORRECTED = "SLUICE_TEST_MENDED"
+"""An environment variable: the code of a process that has this variable accepts all numbers."""
 BAD = 50
-"""Until then one of so many is bad."""
+"""Without the variable, one number of so many is bad."""
 NUMBER = "n bigint, at bigint"
 SLOT = Quantum(cpu=1, memory=750, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
@@ -25,18 +27,18 @@ SUMS = Totals("sums", {"third": "bigint", "numbers": "bigint", "total": "bigint"
 
 
 def entered(raw: DataFrame) -> DataFrame:
-    """Parse, and set bad ones aside."""
-    read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+    """Parse the records, and quarantine bad numbers."""
+    parsed = raw.select(F.from_json("value", NUMBER).alias("parsed"), "lineage").select("parsed.*", "lineage")
     bad = (
         F.lit(None).cast("string")
-        if MENDED in os.environ
+        if CORRECTED in os.environ
         else F.when(F.col("n") % BAD == 7, F.lit("a bad number"))
     )
-    return read.withColumn("reason", bad)
+    return parsed.withColumn("reason", bad)
 
 
 def summed(numbers: DataFrame) -> DataFrame:
-    """Say what each number adds to which sum."""
+    """Return what each number adds to which sum."""
     return numbers.select(
         (F.col("n") % 3).alias("third"),
         F.lit(1).cast("bigint").alias("numbers"),

@@ -1,4 +1,4 @@
-"""What a person asks of real agents and a real controller, beside the services of a lab."""
+"""A lab with real agents and a real controller, used through the command `sluice`."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.lab import HOSTS, ROOT, Lab, until
 
 
 def site_of(shares: str) -> str:
-    """Return what a site file says of three hosts and the tiers' shares."""
+    """Return the site file's lines for three hosts and the tiers' shares."""
     hosts = [
         f"  - {{name: {name}, address: {address}, capacity: {{cpu: 4, memory: 4g}}}}"
         for name, address in HOSTS.items()
@@ -25,7 +25,7 @@ def command(*words: str) -> list[str]:
 
 
 @contextmanager
-def served(lab: Lab, *words: str) -> Iterator[None]:
+def running(lab: Lab, *words: str) -> Iterator[None]:
     with (lab.home / f"{'-'.join(words)}.log").open("wb") as log:
         process = subprocess.Popen(command(*words), env=lab.env, cwd=ROOT, stdout=log, stderr=log)
         try:
@@ -40,7 +40,7 @@ def served(lab: Lab, *words: str) -> Iterator[None]:
 
 @contextmanager
 def with_agents(lab: Lab) -> Iterator[None]:
-    """Run the agents; afterwards nothing of theirs is left."""
+    """Run an agent on each host; at the end stop the agents and all units."""
     with ExitStack() as stack:
         stack.callback(
             lambda: [
@@ -51,15 +51,15 @@ def with_agents(lab: Lab) -> Iterator[None]:
             ]
         )
         for name in HOSTS:
-            stack.enter_context(served(lab, "agent", "--host", name))
+            stack.enter_context(running(lab, "agent", "--host", name))
         yield
 
 
 @contextmanager
 def operated(lab: Lab) -> Iterator[None]:
-    """Run the agents and a controller; afterwards nothing of theirs is left."""
-    with with_agents(lab), served(lab, "controller"):
-        until("the hosts are there", lambda: len(sluice(lab, "hosts")) == len(HOSTS), 60)
+    """Run agents and a controller; at the end stop them and all units."""
+    with with_agents(lab), running(lab, "controller"):
+        until("the hosts are registered", lambda: len(sluice(lab, "hosts")) == len(HOSTS), 60)
         yield
 
 
@@ -77,11 +77,11 @@ def sluice(lab: Lab, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def steps(asked: Any) -> dict[str, Any]:
-    return {step["step"]: step for step in asked["steps"]}
+def steps(change: Any) -> dict[str, Any]:
+    return {step["step"]: step for step in change["steps"]}
 
 
 def tier_line(lab: Lab, name: str) -> Any:
-    """Return what `sluice tiers` says of a tier."""
+    """Return the line of `sluice tiers` about a tier."""
     (line,) = [line for line in sluice(lab, "tiers") if line["name"] == name]
     return line

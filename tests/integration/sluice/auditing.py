@@ -1,4 +1,4 @@
-"""What tests of the audit play: tiers that write streams and tables, and writers with a fault."""
+"""Writers for tests of the audit: tiers that write streams and tables, and writers with a fault."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -26,14 +26,14 @@ PIPELINE = declarations.load("hits")
 
 @dataclass
 class Kafka:
-    """Plays tiers: writes records as they do."""
+    """Writes records as tiers do."""
 
-    where: endpoints.Endpoints
+    endpoints_of_lab: endpoints.Endpoints
     producer: Producer = field(init=False)
 
     def __post_init__(self) -> None:
         self.producer = Producer(
-            {"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True}
+            {"bootstrap.servers": self.endpoints_of_lab.kafka, "acks": "all", "enable.idempotence": True}
         )
 
     def put(
@@ -46,9 +46,10 @@ class Kafka:
         partitions: int = 4,
         acked: int | None = None,
     ) -> None:
-        """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would.
+        """Write a record for each offset of `source`, spread over the stream's partitions as a
+        grouping would.
 
-        Each says that what was put by earlier calls is acknowledged, which it is; or all before the offset `acked`.
+        Each record acknowledges the offsets of earlier calls, or all offsets before `acked`.
         """
         for offset in offsets:
             acked = offset if acked is None else acked
@@ -71,10 +72,10 @@ class Kafka:
         self.producer.flush(30)
 
     def fill(self, stream: str, end: int, partition: int = 0) -> None:
-        """Have a partition of a stream end there at least."""
-        with closing(Streams(self.where.kafka)) as streams:
-            there = streams.bounds([stream]).ends[f"{stream}/{partition}"]
-        for _ in range(there, end):
+        """Write records until the partition ends at `end` or later."""
+        with closing(Streams(self.endpoints_of_lab.kafka)) as streams:
+            current_end = streams.bounds([stream]).ends[f"{stream}/{partition}"]
+        for _ in range(current_end, end):
             self.producer.produce(stream, b"{}", partition=partition)
             self.producer.poll(0)
         self.producer.flush(30)
@@ -95,8 +96,8 @@ def losses(lab: Lab, tier: str) -> list[tuple[str, int]]:
         ).fetchall()
 
 
-def begun(lab: Lab, *tiers: Tier) -> Auditor:
-    """Return an audit that has looked once, so that what comes now is judged."""
+def started_audit(lab: Lab, *tiers: Tier) -> Auditor:
+    """Return an audit that has looked once, so that it judges later records."""
     auditor = Auditor(tiers, lab.endpoints)
     assert auditor.look() == []
     return auditor
@@ -104,18 +105,18 @@ def begun(lab: Lab, *tiers: Tier) -> Auditor:
 
 @dataclass(frozen=True)
 class Lossy(Once):
-    """A table's writer with a fault: it drops some rows, and counts them as written."""
+    """A table's writer with a fault: it drops some rows, but counts them as written."""
 
     drops: frozenset[str] = frozenset()
 
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        kept = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
-        columns = {name: [column[number] for number in kept] for name, column in rows.columns.items()}
+        kept_rows = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
+        columns = {name: [column[number] for number in kept_rows] for name, column in rows.columns.items()}
         super().write(
             cursor,
-            Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]),
+            Rows(columns, [rows.origins[n] for n in kept_rows], [rows.paths[n] for n in kept_rows]),
             batch,
             marks,
             halt,
@@ -130,13 +131,15 @@ def rows(offsets: Iterable[int]) -> Rows:
 
 
 def ends(offset: int) -> dict[str, int]:
-    """Return where each partition ends when the records before `offset` were spread over four."""
+    """Return the end of each partition if the records before `offset` are spread over four
+    partitions.
+    """
     return {f"enriched/{number}": (offset - number + 3) // 4 for number in range(4)}
 
 
 @dataclass(frozen=True)
 class Dropping(Totals):
-    """A writer that adds up all rows but one, and counts them all."""
+    """A totals writer with a fault: it drops some rows, but counts them as added."""
 
     drops: frozenset[str] = frozenset()
 
@@ -153,12 +156,12 @@ def dropping(origin: str) -> Dropping:
 
 
 def hits(offsets: Iterable[int]) -> Rows:
-    """Return what counts adds up for a view and some clicks."""
+    """Return rows of `counts`, one for each offset: a view or a click."""
     names = [f"0:{offset}" for offset in offsets]
-    kinds = [offset % 3 == 0 for offset in offsets]
+    is_view = [offset % 3 == 0 for offset in offsets]
     added = {
-        "views": [int(view) for view in kinds],
-        "clicks": [int(not view) for view in kinds],
+        "views": [int(view) for view in is_view],
+        "clicks": [int(not view) for view in is_view],
         "buys": [0] * len(names),
     }
     return Rows(

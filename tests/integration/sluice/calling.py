@@ -1,4 +1,4 @@
-"""A pipeline for tests: one tier that calls a service until it answers, and one that calls it at most once (`test_calls`)."""
+"""A pipeline for `test_calls`: one tier calls a service until it answers, another at most once."""
 
 import os
 
@@ -11,7 +11,7 @@ from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind
 
 SERVICE = os.environ.get("SLUICE_TEST_SERVICE", "http://127.0.0.1:1")
-"""Where the test's service listens; the test sets it before it publishes."""
+"""The address of the test's service; the test sets it before it publishes."""
 AT_RISK = 200
 RAW = Stream("raw")
 NUMBER = {"n": "bigint"}
@@ -20,7 +20,7 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 
 def read(raw: DataFrame) -> DataFrame:
-    """Parse."""
+    """Parse the records."""
     return raw.select(F.from_json("value", "n bigint").alias("read"), "lineage").select("read.*", "lineage")
 
 

@@ -1,4 +1,4 @@
-"""A lab, or a small Spark in this process, for each module that asks for one."""
+"""A lab, or a small Spark in this process, for modules that need one."""
 
 import sys
 from collections.abc import Iterator
@@ -14,24 +14,27 @@ from tests.lab import Lab, opened
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Publish the shipped pipeline, or what a test's module names as its PIPELINE_MODULE, at a site that is as its SITE says."""
+    """Start a lab with the shipped pipeline, or the module's PIPELINE_MODULE.
+
+    The module's fixture `site` gives the rest of the site file.
+    """
     more = request.getfixturevalue("site") if hasattr(request.module, "site") else "hosts: []\n"
     with opened(
         tmp_path_factory.mktemp("pipeline"), getattr(request.module, "PIPELINE_MODULE", None), more
-    ) as made:
-        yield made
+    ) as opened_lab:
+        yield opened_lab
 
 
 @pytest.fixture(scope="module")
 def feed(lab: Lab) -> Feed:
-    """Play the tier before those that hold state."""
+    """Write input of tiers with state, as the tier before them would."""
     return Feed(lab)
 
 
 @pytest.fixture(scope="module")
 def driver_session(lab: Lab) -> Iterator[SparkSession]:
-    with local_session(lab) as made:
-        yield made
+    with local_session(lab) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(home_for_spark(tmp_path_factory.mktemp("java"))))
-        made = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
-    yield made
-    made.stop()
+        session = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
+    yield session
+    session.stop()

@@ -1,4 +1,6 @@
-"""A pipeline for tests: what comes from outside is copied into streams, in micro-batches and in realtime, and one goes into a table."""
+"""A pipeline for `test_cut_back`: tiers copy raw streams into streams, in micro-batches and in
+realtime, and into a table.
+"""
 
 from pyspark.sql import DataFrame
 
@@ -15,7 +17,7 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 
 def named(raw: DataFrame) -> DataFrame:
-    """Name the column."""
+    """Name the column `line`."""
     return raw.withColumnRenamed("value", "line")
 
 

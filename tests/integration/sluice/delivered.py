@@ -1,4 +1,7 @@
-"""What must hold of the shipped pipeline after any fault: each hit delivered once, in order for each key, by one owner at a time."""
+"""Checks of the shipped pipeline after a fault.
+
+Each hit is delivered once, in order for each key, and by one owner at a time.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,39 +15,50 @@ DISORDER = """
         select substring(id from 5)::bigint as number,
                lag(substring(id from 5)::bigint) over (partition by "user", campaign order by delivered_at, ctid) as before
         from delivered
-    ) as each where number < before
+    ) as hits where number < before
 """
-"""Rows that were written after a later one of the same user and campaign: these come the same way all along."""
+"""Counts rows that were written after a later hit of the same user and campaign.
+
+These hits share their path.
+"""
 BALANCE = (
     "select coalesce(sum(rows_in - rows_out - filtered - quarantined - replays - late - lost), 0) from ledger"
 )
-SHARED = """
+WRITES_AFTER_NEXT_OWNER = """
     select tier, batch from (
         select tier, batch, incarnation, max(incarnation) over (partition by tier order by batch) as newest from ledger
-    ) as each where incarnation < newest
+    ) as batches where incarnation < newest
 """
-"""Batches that an incarnation wrote after a later one had written: the owner of a later epoch."""
+"""Batches that an incarnation wrote after a later incarnation, which owns the tier with a later
+epoch.
+"""
 
 
 def delivered_once_in_order(lab: Lab, fed: set[str]) -> None:
-    """Wait until all hits that were fed are delivered, and hold them against what the tables say."""
-    until(f"all of {len(fed)} hits are delivered", lambda: lab.delivered()[1] >= len(fed))
-    assert lab.delivered() == (len(fed), len(fed)), "none is delivered twice"
+    """Wait until all hits are delivered, and check them against the tables."""
+    until(f"all {len(fed)} hits are delivered", lambda: lab.delivered()[1] >= len(fed))
+    assert lab.delivered() == (len(fed), len(fed)), "no hit is delivered twice"
     assert {row[0] for row in lab.query("select id from delivered")} == fed
     assert lab.query(DISORDER) == [(0,)], "the hits of each user and campaign are in order"
     assert lab.query(BALANCE) == [(0,)], "the ledger balances"
     assert lab.query(HOLES) == [], "each batch begins where the one before ended"
-    assert lab.query(SHARED) == [], "nobody writes after a later owner"
+    assert lab.query(WRITES_AFTER_NEXT_OWNER) == [], "no incarnation writes after a later owner"
 
 
 def numbered(fed: int) -> set[str]:
-    """Name the hits of a feed that began with number 1."""
+    """Return the ids of a feed that started with number 1."""
     return {f"hit-{number}" for number in range(1, fed + 1)}
 
 
-def put_out_in_order(seen: Iterable[Seen]) -> bool:
-    """Tell whether the records of a stream came in the order of the input, by partition of either; those that came again are left out."""
-    ways: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
-    for each in seen:
-        ways[each.place.rpartition(":")[0], each.out.partition].setdefault(each.out.offset)
-    return all(list(way) == sorted(way) for way in ways.values())
+def is_output_in_order(seen: Iterable[Seen]) -> bool:
+    """Tell whether a stream's records are in the order of the input, for each pair of input and
+    output partition.
+
+    Replayed records are ignored.
+    """
+    offsets_by_partitions: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
+    for record in seen:
+        offsets_by_partitions[record.place.rpartition(":")[0], record.out.partition].setdefault(
+            record.out.offset
+        )
+    return all(list(offsets) == sorted(offsets) for offsets in offsets_by_partitions.values())

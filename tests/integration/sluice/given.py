@@ -1,4 +1,4 @@
-"""What tiers with state are given in tests, some of it twice and some of it late, and what comes of it by hand."""
+"""Input of tiers with state, with duplicates and late records, and the expected output."""
 
 import json
 import threading
@@ -21,16 +21,16 @@ PARTITIONS = range(4)
 
 @dataclass
 class Feed:
-    """Plays the tier before: numbered records, some of them again, some of them late."""
+    """Plays the tier before: it writes numbered records, some of them twice, some late."""
 
     lab: Lab
-    begun: int = field(default_factory=lambda: int(time.time() * 1000) - 300_000)
-    given: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    first_time: int = field(default_factory=lambda: int(time.time() * 1000) - 300_000)
+    records: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     number: int = 0
     people: int = 5
-    """So many have hits."""
+    """The number of users with hits."""
     late: Counter[str] = field(default_factory=Counter)
-    again: Counter[str] = field(default_factory=Counter)
+    duplicates: Counter[str] = field(default_factory=Counter)
     _offsets: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
     def __post_init__(self) -> None:
@@ -55,15 +55,17 @@ class Feed:
             if late:
                 self.late[stream] += times
             else:
-                self.given[stream].append(row)
-                self.again[stream] += times - 1
+                self.records[stream].append(row)
+                self.duplicates[stream] += times - 1
         assert self._producer.flush(30) == 0
 
     def sold(self, count: int) -> None:
-        """Give hits, for each third of them a buy a second later, and for each tenth a buy of a hit that there is not."""
-        before = len(self.given["hits"])
+        """Write hits; for each third hit a buy a second later, and for each tenth a buy without a
+        hit.
+        """
+        before = len(self.records["hits"])
         self.hits(count)
-        hits = self.given["hits"][before:]
+        hits = self.records["hits"][before:]
         self.put(
             "buys",
             [
@@ -78,47 +80,52 @@ class Feed:
         )
 
     def equation(self, *streams: str, filtered: int = 0) -> tuple[int, ...]:
-        """Return what the ledger of a tier that reads these streams has to say: in, out, filtered, replays, late, holes."""
-        given = sum(len(self.given[stream]) for stream in streams)
-        again, late = (sum(counts[stream] for stream in streams) for counts in (self.again, self.late))
-        return given + again + late, given - filtered, filtered, again, late, 0
+        """Return the expected ledger of a tier that reads these streams.
+
+        The numbers are rows in, rows out, filtered, replays, late, and gaps between batches.
+        """
+        record_count = sum(len(self.records[stream]) for stream in streams)
+        duplicates, late = (
+            sum(counts[stream] for stream in streams) for counts in (self.duplicates, self.late)
+        )
+        return record_count + duplicates + late, record_count - filtered, filtered, duplicates, late, 0
 
     def hits(self, count: int) -> None:
-        """Give the next numbers as hits, a hundred for each second of their time."""
+        """Write the next numbers as hits, a hundred for each second of event time."""
         numbers = range(self.number, self.number + count)
         self.number += count
         self.put(
             "hits",
             [
-                {"id": number, "who": f"user-{number % self.people}", "at": self.begun + number * 10}
+                {"id": number, "who": f"user-{number % self.people}", "at": self.first_time + number * 10}
                 for number in numbers
             ],
         )
 
 
 def windows(hits: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int, int]]:
-    found: dict[tuple[str, datetime], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    expected: dict[tuple[str, datetime], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for hit in hits:
         key = (hit["who"], datetime.fromtimestamp(hit["at"] // 10_000 * 10, UTC))
-        found[key] = (found[key][0] + 1, found[key][1] + hit["id"])
-    return dict(found)
+        expected[key] = (expected[key][0] + 1, expected[key][1] + hit["id"])
+    return dict(expected)
 
 
 def sums(hits: list[dict[str, Any]]) -> dict[tuple[str], tuple[int, int]]:
-    found: dict[tuple[str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    expected: dict[tuple[str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for hit in hits:
-        count, ids = found[hit["who"],]
-        found[hit["who"],] = (count + 1, ids + hit["id"])
-    return dict(found)
+        count, ids = expected[hit["who"],]
+        expected[hit["who"],] = (count + 1, ids + hit["id"])
+    return dict(expected)
 
 
 @contextmanager
 def giving(feed: Feed, rate: int) -> Iterator[None]:
-    """Give hits all the while, so many in a second."""
-    over = threading.Event()
+    """Write `rate` hits a second until the end of the block."""
+    stopped = threading.Event()
 
     def give() -> None:
-        while not over.wait(0.1):
+        while not stopped.wait(0.1):
             feed.hits(rate // 10)
 
     giver = threading.Thread(target=give)
@@ -126,37 +133,43 @@ def giving(feed: Feed, rate: int) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        stopped.set()
         giver.join()
 
 
 def windows_are_right(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
-    """All that was given is counted in windows, once; some code adds `mark` to the sums that it writes."""
-    looker = Streams(lab.endpoints.kafka)
-    there = looker.bounds(["hits"]).ends
-    looker.close()
-    until("all is counted", lambda: ends(lab, "by-window") == there)
+    """Wait until every hit is counted, and assert that it is counted once.
+
+    Some code adds `mark` to the sums that it writes.
+    """
+    streams = Streams(lab.endpoints.kafka)
+    input_ends = streams.bounds(["hits"]).ends
+    streams.close()
+    until("every hit is counted", lambda: ends(lab, "by-window") == input_ends)
     assert {key: (hits, ids % mark) for key, (hits, ids) in table(lab, "windows", 2).items()} == windows(
-        feed.given["hits"]
+        feed.records["hits"]
     )
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
 def table(lab: Lab, name: str, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    return {row[:keys]: row[keys:-1] for row in lab.query(f"select * from {name}")}  # noqa: S608 — a name of this test's own
+    return {row[:keys]: row[keys:-1] for row in lab.query(f"select * from {name}")}  # noqa: S608 - a name of the test
 
 
 def equation(lab: Lab, tier: str) -> tuple[int, ...]:
-    """Return what the ledger says of a tier: in, out, filtered, replays, late, holes."""
-    found = lab.query(
-        "select tier, sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(late), count(*) filter (where begins <> before) from"
-        " (select *, lag(ends, 1, begins) over (partition by tier order by batch) as before from ledger) as each group by tier"
+    """Return the ledger's numbers of a tier: in, out, filtered, replays, late, and gaps between
+    batches.
+    """
+    rows = lab.query(
+        "select tier, sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(late), count(*) filter "
+        "(where begins <> before) from (select *, lag(ends, 1, begins) over (partition by tier order by "
+        "batch) as before from ledger) as batches group by tier"
     )
-    return next(tuple(int(number) for number in row[1:]) for row in found if row[0] == tier)
+    return next(tuple(int(number) for number in row[1:]) for row in rows if row[0] == tier)
 
 
 def ends(lab: Lab, tier: str) -> dict[str, int] | None:
-    """Return how far a tier is, by the ledger."""
+    """Return where a tier's last batch ends, by the ledger."""
     return dict(lab.query("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(
         tier
     )

@@ -1,4 +1,6 @@
-"""A pipeline for tests: tiers that hold state in Spark, by window, by join and on their own."""
+"""A pipeline for tests: tiers that hold state in Spark, in windows, in joins and in their own
+state.
+"""
 
 import os
 from collections.abc import Iterator
@@ -27,14 +29,14 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 
 def entered(raw: DataFrame) -> DataFrame:
-    """Nobody runs this tier: the test plays it."""
+    """Parse the records. This tier does not run: the test writes its output."""
     return raw.select(
         F.from_json("value", HITS.columns or "").alias("read"), F.lit("hits").alias("to"), "lineage"
     ).select("read.*", "to", "lineage")
 
 
 def by_window(hits: DataFrame) -> DataFrame:
-    """Count hits by who and ten seconds."""
+    """Count hits by user and ten seconds."""
     counted = hits.groupBy("who", F.window("time", "10 seconds")).agg(
         F.count("*").alias("hits"), F.sum("id").alias("ids")
     )
@@ -42,24 +44,24 @@ def by_window(hits: DataFrame) -> DataFrame:
 
 
 def bought(how: How) -> Transform:
-    """Find the buy within ten seconds after each hit."""
+    """Return a transform that finds the buy within ten seconds after each hit."""
 
     def pairs(hits: DataFrame, buys: DataFrame) -> DataFrame:
-        made = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how=how)
-        return made.select(hits["id"].alias("id"), buys["id"].alias("buy"), "unmatched")
+        pairs_of_rows = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how=how)
+        return pairs_of_rows.select(hits["id"].alias("id"), buys["id"].alias("buy"), "unmatched")
 
     return pairs
 
 
 class Sum(StatefulProcessor):
-    """Keeps how many hits somebody had, and the sum of their ids."""
+    """Keeps the number of a user's hits, and the sum of their ids."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
         self._sums = handle.getValueState("sums", "hits bigint, ids bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
-        """Add up."""
+        """Add the rows to the state."""
         hits, ids = self._sums.get() if self._sums.exists() else (0, 0)
         for row in rows:
             hits, ids = hits + 1, ids + row.id
@@ -67,29 +69,28 @@ class Sum(StatefulProcessor):
         yield Row(who=key[0], hits=hits, ids=ids)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def summed(hits: DataFrame) -> DataFrame:
-    """Keep a state of its own."""
+    """Keep a state with `transformWithState`."""
     return hits.groupBy("who").transformWithState(
         Sum(), "who string, hits bigint, ids bigint", "Update", "None"
     )
 
 
-class Says(Hooks):
-    """Says in the driver's log what it is asked and told."""
+class LoggingHooks(Hooks):
+    """Logs each call to the driver's log."""
 
     def pause(self) -> None:
-        """Say so."""
         log.info("hook: pause")
 
     def get_internal_state(self) -> bytes:
-        """Leave something that only this process knows."""
+        """Return a state that names this process."""
         return f"left by {os.getpid()}".encode()
 
     def resume_execution(self, state: bytes) -> None:
-        """Say what was left."""
+        """Log the state of the earlier process."""
         log.info("hook: resumed", state=state.decode())
 
 
@@ -119,7 +120,7 @@ PIPELINE = Pipeline(
             by_window,
             sink=WINDOWS,
             state=STATE,
-            hooks=Says(),
+            hooks=LoggingHooks(),
             quantum=SLOT,
             driver=DRIVER,
         ),

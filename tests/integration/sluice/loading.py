@@ -1,4 +1,6 @@
-"""A pipeline for tests: what comes from outside goes into a table whose columns do not take everything, and as it is into a stream."""
+"""A pipeline for tests: raw records go into a table whose columns do not accept every value, and
+unchanged into a stream.
+"""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,7 +14,7 @@ LOADED = Once("loaded", {"line": "text", "n": "smallint", "doc": "jsonb", "at": 
 
 
 def loaded(raw: DataFrame) -> DataFrame:
-    """Read `n;doc;seconds`, and leave it to the table what it takes."""
+    """Parse `n;doc;seconds`; the table decides what it accepts."""
     parts = F.split("value", ";")
     at = F.timestamp_seconds(F.get(parts, F.lit(2)).cast("bigint"))
     return raw.select(

@@ -1,6 +1,7 @@
-"""The checks of the pipeline `outliving`, with its tiers `enter` and `store`, after a fault under load.
+"""Checks of the pipeline `outliving`, with its tiers `enter` and `store`, after a fault under load.
 
-No record is lost, none is stored twice, each key's records keep their order, and each epoch has one owner of a tier and one leader.
+No record is lost or stored twice, and each key's records keep their order. Each epoch has one owner
+of a tier and one leader.
 """
 
 import threading
@@ -24,22 +25,22 @@ LOOK_SECONDS = 0.05
 WRITERS = "select tier, incarnation from ledger order by tier, batch"
 OUT_OF_ORDER = """
     select who, n, batch, before from
-    (select *, lag(batch) over (partition by who, split_part(origin, ':', 1) order by n) as before from stored) as each
+    (select *, lag(batch) over (partition by who, split_part(origin, ':', 1) order by n) as before from stored) as batches
     where batch < before
 """
 
 
 class Epochs:
-    """The leader and the owner record of each epoch, as ZooKeeper showed them while a test ran."""
+    """The leader and the owner record of each epoch, as ZooKeeper showed them during a test."""
 
     def __init__(self, tiers: Sequence[str]) -> None:
         self._tiers = tiers
         self._over = threading.Event()
         self.leaders: dict[int, set[str]] = defaultdict(set)
         self.statuses: dict[int, int] = {}
-        """The epoch of the leader who wrote the status, by the version of its node."""
+        """The epoch of the leader that wrote the status, by the node's version."""
         self.owners: dict[str, dict[int, int]] = {tier: {} for tier in tiers}
-        """The epoch of each owner record, by the version of its node."""
+        """The epoch of each owner record, by the node's version."""
 
     def follow(self, address: str) -> None:
         with Channel(address) as channel:
@@ -74,13 +75,13 @@ class Epochs:
             assert epoch_by_version, f"no owner record of {tier} was read"
             by_version = [epoch for _, epoch in sorted(epoch_by_version.items())]
             assert by_version == sorted(set(by_version)), (
-                f"{tier}: an epoch was given twice or went back: {by_version}"
+                f"{tier}: an epoch was used twice or decreased: {by_version}"
             )
 
 
 @contextmanager
 def followed(lab: Lab, *tiers: str) -> Iterator[Epochs]:
-    """Follow the epochs; they are checked at the end."""
+    """Follow the epochs during the block, and check them at the end."""
     epochs = Epochs(tiers)
     thread = threading.Thread(target=epochs.follow, args=(lab.endpoints.zookeeper,))
     thread.start()
@@ -97,10 +98,11 @@ def stored(lab: Lab) -> int:
 
 
 def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool = False) -> None:
-    """Wait until the numbers below `count`, all that were ever given, are stored, and check everything against them.
+    """Wait until the numbers below `count`, which are all numbers of the test, are stored; check
+    the output.
 
-    Where partitions were added a key may change its partition, once each time; a reader may meet its records there out of order
-    (decision record 0040).
+    With added partitions, a key may change its partition once for each change. A reader may then
+    meet its records out of order (decision record 0040).
     """
     until(f"{count} records are stored", lambda: stored(lab) >= count, seconds)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
@@ -114,7 +116,9 @@ def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool 
 
 
 def _no_holes(lab: Lab) -> None:
-    """Each batch begins where the one before ended, and at the beginning of a partition that was added."""
+    """Assert that each batch begins where the one before ended, or at the beginning of an added
+    partition.
+    """
     before: dict[str, dict[str, int]] = {}
     for tier, batch, begins, ends in lab.query(
         "select tier, batch, begins, ends from ledger order by tier, batch"
@@ -125,7 +129,9 @@ def _no_holes(lab: Lab) -> None:
 
 
 def _keys_in_order(lab: Lab, count: int) -> None:
-    """Each key's records of a raw partition are in order where they are, and none goes back to a partition that its key has left."""
+    """Assert that each key's records of a raw partition are in order, and none returns to a
+    partition that the key has left.
+    """
     places: dict[str, int] = {}
     numbers: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for record in records(lab, "numbers"):
@@ -143,7 +149,7 @@ def _keys_in_order(lab: Lab, count: int) -> None:
 
 
 def _one_writer_at_a_time(lab: Lab) -> None:
-    """Once another incarnation has written to the sink, the one before it writes no more."""
+    """Assert that an incarnation writes no more after a later one has written."""
     writers: dict[str, list[int]] = defaultdict(list)
     for tier, incarnation in lab.query(WRITERS):
         writers[tier].append(incarnation)
@@ -152,7 +158,7 @@ def _one_writer_at_a_time(lab: Lab) -> None:
 
 
 def _one_owner_for_each_epoch(lab: Lab) -> None:
-    """All that claimed the right to write a stream by the same owner record say the same of it."""
+    """Assert that all claims of one owner record, to write a stream, name the same writers."""
     consumer = Consumer(
         {"bootstrap.servers": lab.endpoints.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
     )

@@ -1,4 +1,6 @@
-"""A pipeline for tests: a tier that writes a stream, and one for each kind of table, whose drivers outlive their time."""
+"""A pipeline for tests: a tier that writes a stream, and one for each kind of table, whose drivers
+can hang.
+"""
 
 import os
 import threading
@@ -19,9 +21,11 @@ from sluice_ops.model.tier import Delivery, Kind, Mode
 
 NUMBER = "n bigint, who string, at bigint"
 SLEEPS = "sleeps"
-"""As long as there is a file of this name in the home, who is told to stop sleeps."""
+"""While the home has a file of this name, a driver of `enter` that should stop hangs."""
 LOCKED = "locked-{tier}"
-"""Once there is a file of this name in the home, the working loop of that tier's driver takes it away and waits for ever."""
+"""When the home has a file of this name, the tier's driver removes the file, and its working loop
+hangs for ever.
+"""
 SLOT = Quantum(cpu=1, memory=950, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
@@ -35,16 +39,15 @@ TALLIED = Latest(
 
 
 class Sleeps(Hooks):
-    """Hangs as it should stop, while its query runs on."""
+    """Hangs at a stop, while the query runs on."""
 
     def pause(self) -> None:
-        """Sleep."""
         while (Path(os.environ["SLUICE_HOME"]) / SLEEPS).exists():
             time.sleep(0.1)
 
 
 class LockedLife(Life):
-    """A driver's life with a deadlock."""
+    """A driver's life whose working loop can hang."""
 
     def _measure(self) -> None:
         file = Path(os.environ["SLUICE_HOME"]) / LOCKED.format(tier=self._follow._tier)
@@ -54,26 +57,26 @@ class LockedLife(Life):
         super()._measure()
 
 
-life.Life = LockedLife  # type: ignore[misc]  # in the driver's process, which loads this before it begins its life
+life.Life = LockedLife  # type: ignore[misc]  # the driver's process loads this module before it creates its Life
 
 
 def entered(raw: DataFrame) -> DataFrame:
-    """Parse."""
+    """Parse the records."""
     return raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
 
 
 def stored(numbers: DataFrame) -> DataFrame:
-    """Take them as they are."""
+    """Return the records unchanged."""
     return numbers.select("n", "who", "lineage")
 
 
 def summed(numbers: DataFrame) -> DataFrame:
-    """Have the table add them up by who."""
+    """Add the records up by user, in the table."""
     return numbers.select("who", F.lit(1).cast("bigint").alias("hits"), F.col("n").alias("ns"), "lineage")
 
 
 def tallied(numbers: DataFrame) -> DataFrame:
-    """Add them up by who and ten seconds."""
+    """Add the records up by user and ten seconds."""
     counted = numbers.groupBy("who", F.window("time", "10 seconds")).agg(
         F.count("*").alias("hits"), F.sum("n").alias("ns")
     )

@@ -1,4 +1,6 @@
-"""Single workers of a tier in a lab, each in turn: paused, kept and woken, while the others work on."""
+"""Pause and resume the workers of a tier in a lab one after the other, while the other workers go
+on.
+"""
 
 import time
 from collections.abc import Callable, Iterable
@@ -9,113 +11,126 @@ from sluice_ops.model.incarnation import State, WorkerReceipt
 from tests.lab import Lab, until
 
 DRAINED_SECONDS, AWAKE_SECONDS = 2.0, 3.0
-BUSY = 3.0
-"""The promise holds on a machine of its own; one that does much else may take so many times as long."""
-TOLD_SECONDS = 6.0
-"""After so long a driver's figures have what its executors did: these tell every two seconds, and so does the driver."""
+BUSY_FACTOR = 3.0
+"""The limits hold on an idle machine; on a busy one, times may be longer by this factor."""
+REPORT_SECONDS = 6.0
+"""The time after which a driver's metrics include its executors' work: executors and driver report
+every two seconds.
+"""
 
 
-def done(lab: Lab, tier: str) -> dict[str, int]:
-    """Return what each executor of a tier has done, as its driver counts it: records read, or tasks."""
+def work_done(lab: Lab, tier: str) -> dict[str, int]:
+    """Return the work of each executor of a tier, as its driver counts it: records read,
+    or tasks.
+    """
     return dict(lab.query("select tier, slots from tier_progress")).get(tier, {})
 
 
-def working(lab: Lab, tier: str, goes_on: Callable[[], bool]) -> int:
-    """Return how many executors of a tier do something from now on."""
-    time.sleep(TOLD_SECONDS)
-    before = done(lab, tier)
-    until("the tier goes on", goes_on, 60)
-    time.sleep(TOLD_SECONDS)
+def count_working(lab: Lab, tier: str, continues: Callable[[], bool]) -> int:
+    """Return how many executors of a tier work from now on."""
+    time.sleep(REPORT_SECONDS)
+    before = work_done(lab, tier)
+    until("the tier continues", continues, 60)
+    time.sleep(REPORT_SECONDS)
     return more_done(lab, tier, before)
 
 
 def more_done(lab: Lab, tier: str, before: dict[str, int]) -> int:
-    """Return how many executors of a tier have done more than before."""
-    return sum(count > before.get(place, 0) for place, count in done(lab, tier).items())
+    """Return how many executors of a tier have done more work than before."""
+    return sum(count > before.get(place, 0) for place, count in work_done(lab, tier).items())
 
 
-def each_rests(lab: Lab, tier: str, number: int, workers: int, out: Callable[[], int]) -> list[float]:
-    """Have each worker of an incarnation pause and wake, and return when each was told; `out` says how much has come out of the tier."""
+def pause_each_worker(lab: Lab, tier: str, number: int, workers: int, out: Callable[[], int]) -> list[float]:
+    """Pause and resume each worker of an incarnation; return the times of the requests.
+
+    `out` returns the number of the tier's output records.
+    """
 
     def receipt(worker: str, *, paused: bool) -> WorkerReceipt:
-        def told() -> WorkerReceipt | None:
-            said = lab.report(tier, number)
-            found = None if said is None else said.workers.get(worker)
-            return found if found is not None and found.paused is paused else None
+        def reported_receipt() -> WorkerReceipt | None:
+            report = lab.report(tier, number)
+            worker_receipt = None if report is None else report.workers.get(worker)
+            return worker_receipt if worker_receipt is not None and worker_receipt.paused is paused else None
 
-        return until(f"{worker} is {'paused' if paused else 'awake'}", told, 30)
+        return until(f"{worker} is {'paused' if paused else 'awake'}", reported_receipt, 30)
 
-    def more() -> Callable[[], bool]:
+    def has_more_output() -> Callable[[], bool]:
         before = out()
         return lambda: out() > before + 100
 
-    took, at = [], []
-    for worker in (slot_id(tier, number, each) for each in range(workers)):
-        begun = time.monotonic()
-        at.append(time.time())
+    timings, request_times = [], []
+    for worker in (slot_id(tier, number, index) for index in range(workers)):
+        requested = time.monotonic()
+        request_times.append(time.time())
         lab.set_owner(tier, number, paused_workers=(worker,))
         drained = receipt(worker, paused=True)
-        told = time.monotonic() - begun
+        answered = time.monotonic() - requested
         assert drained.failed == 0
-        assert lab.processes[worker].poll() is None, "its slot is kept"
-        assert working(lab, tier, more()) == workers - 1
-        before, begun = done(lab, tier), time.monotonic()
-        at.append(time.time())
+        assert lab.processes[worker].poll() is None, "the paused worker keeps its slot"
+        assert count_working(lab, tier, has_more_output()) == workers - 1
+        before, requested = work_done(lab, tier), time.monotonic()
+        request_times.append(time.time())
         lab.set_owner(tier, number)
         awake = receipt(worker, paused=False)
-        until("all of them work again", lambda before=before: more_done(lab, tier, before) == workers, 60)
-        took.append((round(told, 2), drained.seconds, awake.seconds, round(time.monotonic() - begun, 2)))
-    print(f"{tier}: told, drained, awake, seen at work: {took}")
-    assert max(each[0] for each in took) < DRAINED_SECONDS * BUSY
-    assert max(each[2] for each in took) < AWAKE_SECONDS * BUSY
-    assert max(each[3] for each in took) < AWAKE_SECONDS * BUSY + TOLD_SECONDS
-    said = lab.report(tier, number)
-    assert said is not None
-    assert said.state is State.RUNNING
-    assert said.flowed is None or said.flowed.restarts == 0, "nothing has failed"
-    return at
+        until("all workers work again", lambda before=before: more_done(lab, tier, before) == workers, 60)
+        timings.append(
+            (round(answered, 2), drained.seconds, awake.seconds, round(time.monotonic() - requested, 2))
+        )
+    print(f"{tier}: answered, drained, awake, seen at work: {timings}")
+    assert max(timing[0] for timing in timings) < DRAINED_SECONDS * BUSY_FACTOR
+    assert max(timing[2] for timing in timings) < AWAKE_SECONDS * BUSY_FACTOR
+    assert max(timing[3] for timing in timings) < AWAKE_SECONDS * BUSY_FACTOR + REPORT_SECONDS
+    report = lab.report(tier, number)
+    assert report is not None
+    assert report.state is State.RUNNING
+    assert report.flowed is None or report.flowed.restarts == 0, "no query has restarted"
+    return request_times
 
 
-def last_is_let_go(lab: Lab, tier: str, number: int, workers: int, out: Callable[[], int]) -> None:
-    """Have the last worker of an incarnation do its last task and its slot taken away; the others go on, also when the tier was held."""
+def release_last_worker(lab: Lab, tier: str, number: int, workers: int, out: Callable[[], int]) -> None:
+    """Pause the last worker of an incarnation and end its slot; the other workers go on, also after
+    a pause of the tier.
+    """
     worker = slot_id(tier, number, workers - 1)
 
     def is_paused() -> bool:
-        said = lab.report(tier, number)
-        return said is not None and worker in said.paused_workers
+        report = lab.report(tier, number)
+        return report is not None and worker in report.paused_workers
 
-    def goes_on() -> None:
+    def assert_continues() -> None:
         before = out()
-        until("the tier goes on", lambda: out() > before + 100, 60)
+        until("the tier continues", lambda: out() > before + 100, 60)
 
     lab.set_owner(tier, number, paused_workers=(worker,))
     until(f"{worker} is paused", is_paused, 30)
     lab.processes[worker].terminate()
     lab.processes[worker].wait(30)
-    goes_on()
+    assert_continues()
     for paused, state in ((True, State.PAUSED), (False, State.RUNNING)):
         lab.set_owner(tier, number, paused=paused, paused_workers=(worker,))
         until(
             f"{tier} is {state}",
-            lambda state=state: (said := lab.report(tier, number)) is not None and said.state is state,
+            lambda state=state: (report := lab.report(tier, number)) is not None and report.state is state,
             60,
         )
-    goes_on()
-    said = lab.report(tier, number)
-    assert said is not None
-    assert said.flowed is None or said.flowed.restarts == 0, said.flowed
-    assert worker in said.paused_workers
+    assert_continues()
+    report = lab.report(tier, number)
+    assert report is not None
+    assert report.flowed is None or report.flowed.restarts == 0, report.flowed
+    assert worker in report.paused_workers
 
 
-def gaps(seen: Iterable[Seen], at: list[float]) -> list[float]:
-    """Return the longest time in which nothing new came out of some input partition, after each of these moments."""
+def gaps(seen: Iterable[Seen], times: list[float]) -> list[float]:
+    """Return, after each of these times, the longest time without new output of some input
+    partition.
+    """
     newest: dict[str, tuple[int, int]] = {}
-    longest = [0.0] * len(at)
-    for out in sorted((each.out for each in seen), key=lambda each: each.at):
+    longest = [0.0] * len(times)
+    for out in sorted((record.out for record in seen), key=lambda out: out.at):
         offset, last = newest.get(out.partition, (-1, out.at))
         if out.offset > offset:
             newest[out.partition] = (out.offset, out.at)
-            after = sum(out.at > moment * 1000 for moment in at)
+            after = sum(out.at > moment * 1000 for moment in times)
             if after:
                 longest[after - 1] = max(longest[after - 1], (out.at - last) / 1000)
     return longest

@@ -1,4 +1,4 @@
-"""The incarnations of a tier with state, in a test's own process: its session, who owns the tier, and by which right."""
+"""Incarnations of a tier with state in this process: their session, and who owns the tier."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -29,34 +29,40 @@ PIPELINE = declarations.load(PIPELINE_MODULE)
 
 @contextmanager
 def local_session(lab: Lab, depot: Depot | None = None) -> Iterator[SparkSession]:
-    """Open a driver's session in a JVM of its own, with the connector, whatever another test has started."""
+    """Open a driver's session in its own JVM, with the Kafka connector, independent of sessions of
+    other tests.
+    """
     spec = next(spec for spec in PIPELINE.specs() if spec.name == "by-window")
-    place = Placement(driver=HostName("here"), slots=())
-    mine = IncarnationSpec(
-        tier=spec.name, incarnation=Incarnation(0), placement=place, reason="test", created_at=0
+    placement = Placement(driver=HostName("here"), slots=())
+    incarnation = IncarnationSpec(
+        tier=spec.name, incarnation=Incarnation(0), placement=placement, reason="test", created_at=0
     )
-    chosen = settings(spec, mine, "127.0.0.1", lab.home) | ({} if depot is None else depot.session)
-    for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
-        del chosen[key]
-    others, SparkContext._gateway, SparkContext._jvm = (SparkContext._gateway, SparkContext._jvm), None, None
+    config = settings(spec, incarnation, "127.0.0.1", lab.home) | ({} if depot is None else depot.session)
+    for key in [key for key in config if ".resource." in key or key == "spark.cores.max"]:
+        del config[key]
+    other_gateway, SparkContext._gateway, SparkContext._jvm = (
+        (SparkContext._gateway, SparkContext._jvm),
+        None,
+        None,
+    )
     process = launch(900, lab.home)
-    made = open_session("local[4]", chosen, process)
-    made.sparkContext.setLogLevel("ERROR")
-    gateway = made.sparkContext._gateway
+    session = open_session("local[4]", config, process)
+    session.sparkContext.setLogLevel("ERROR")
+    gateway = session.sparkContext._gateway
     assert gateway is not None
     try:
-        yield made
+        yield session
     finally:
-        made.stop()
+        session.stop()
         gateway.shutdown()
         process.end(30)
-        SparkContext._gateway, SparkContext._jvm = others
+        SparkContext._gateway, SparkContext._jvm = other_gateway
         for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
             del os.environ[name]
 
 
 class Ownership(Standalone):
-    """What one incarnation is told: whether it owns the tier, and by which epoch."""
+    """Tells one incarnation whether it owns the tier, and with which epoch."""
 
     def __init__(self, runs: "Runs", number: int) -> None:
         super().__init__()
@@ -73,7 +79,7 @@ class Ownership(Standalone):
 
 @dataclass
 class Runs:
-    """The incarnations of one tier, in this process: who owns it, and by which right."""
+    """The incarnations of one tier in this process, the owner and its epoch."""
 
     lab: Lab
     session: SparkSession
@@ -82,28 +88,28 @@ class Runs:
     epoch: int = 0
     depot: Depot | None = None
     max_offsets: int | None = None
-    """The most records of a batch, where it is not what the tier says."""
+    """The largest batch, if it differs from the tier's."""
     engines: list[StatefulEngine] = field(default_factory=list)
     receipts: dict[int, Receipt] = field(default_factory=dict)
     """Where each incarnation began."""
 
     def start(self, number: int, partitions: int = STATE_PARTITIONS) -> StatefulEngine:
-        tier, where = PIPELINE.tier(self.tier), self.lab.endpoints
+        tier, endpoints = PIPELINE.tier(self.tier), self.lab.endpoints
         tier = tier if self.max_offsets is None else replace(tier, max_offsets=self.max_offsets)
         config = EngineConfig(
             session=self.session,
             tier=tier,
             incarnation=number,
-            streams=Streams(where.kafka),
-            kafka=where.kafka,
-            postgres=where.postgres,
+            streams=Streams(endpoints.kafka),
+            kafka=endpoints.kafka,
+            postgres=endpoints.postgres,
             home=self.lab.home,
             partitions=partitions,
         )
         assert isinstance(tier.sink, Latest)
         self.session.conf.set(
             "spark.sql.shuffle.partitions", partitions
-        )  # a driver's own session has it from the start
+        )  # a driver's session has this setting from the start
         engine = StatefulEngine(
             config, Ownership(self, number), tier.sink, self.depot or Folder(config.checkpoints)
         )
@@ -111,7 +117,7 @@ class Runs:
         self.receipts[number] = engine.run()
         return engine
 
-    def own(self, number: int) -> None:
+    def set_owner(self, number: int) -> None:
         self.owner, self.epoch = number, self.epoch + 1
 
     def end(self) -> None:
@@ -119,23 +125,23 @@ class Runs:
             engine.hold()
             engine.close()
 
-    def level(self, engine: StatefulEngine) -> None:
-        """Wait until all that is in the inputs is in the ledger."""
+    def wait_level(self, engine: StatefulEngine) -> None:
+        """Wait until the tier's ledger has reached the end of its inputs."""
         streams = [stream.name for stream in PIPELINE.tier(self.tier).inputs]
 
-        def done() -> bool:
+        def is_level() -> bool:
             engine.check()
             engine.tick()
-            looker = Streams(self.lab.endpoints.kafka)
-            there = looker.bounds(streams).ends
-            looker.close()
-            return ends(self.lab, self.tier) == there
+            streams_now = Streams(self.lab.endpoints.kafka)
+            input_ends = streams_now.bounds(streams).ends
+            streams_now.close()
+            return ends(self.lab, self.tier) == input_ends
 
-        until(f"{self.tier} is level", done)
+        until(f"{self.tier} has no lag", is_level)
 
 
 def overtake(first: StatefulEngine, second: StatefulEngine, give: Callable[[], None]) -> None:
-    """Wait until the second has taken its turn; the first is refused then, and holds."""
+    """Wait until the second engine has written. The ledger then refuses the first, which holds."""
 
     def written() -> bool:
         give()
@@ -144,5 +150,5 @@ def overtake(first: StatefulEngine, second: StatefulEngine, give: Callable[[], N
         second.check()
         return second.caught_up()
 
-    until("the second has written", written)
+    until("the second engine has written", written)
     first.hold()

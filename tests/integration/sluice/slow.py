@@ -1,4 +1,6 @@
-"""A pipeline for tests: records come in at once, go through a table's tier, and that one can be slowed down (`test_backpressure`)."""
+"""A pipeline for `test_backpressure`: a realtime tier, and a tier whose table can be
+slowed down.
+"""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -22,7 +24,7 @@ STORED = Once("stored", {"n": "bigint", "who": "text"})
 
 
 def entered(raw: DataFrame) -> DataFrame:
-    """Parse."""
+    """Parse the records."""
     return raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
 
 

@@ -1,4 +1,6 @@
-"""A pipeline for tests: one tier that writes a stream of each grouping, and one whose records come back to it."""
+"""A pipeline for tests: one tier writes a stream of each grouping, another sends records back to
+itself.
+"""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,7 +29,9 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 
 def spread(raw: DataFrame) -> DataFrame:
-    """Put each number into every stream; every fifth has no place that the direct grouping knows."""
+    """Write each number into every stream; every fifth has a place unknown to the direct
+    grouping.
+    """
     read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
     streams = F.explode(F.array(*(F.lit(name) for name in GROUPED))).alias("to")
     return read.select("n", "who", (F.col("n") % 5).alias("place"), streams, "lineage")
@@ -45,8 +49,8 @@ def halved(numbers: DataFrame) -> DataFrame:
     )
 
 
-def told(numbers: DataFrame) -> DataFrame:
-    """Do with Python what realtime cannot."""
+def with_words(numbers: DataFrame) -> DataFrame:
+    """Use a Python function, which realtime does not allow."""
     in_words = F.udf(lambda number: f"number {number}", "string")
     return numbers.select("n", in_words("n").alias("words"), "lineage")
 
@@ -67,7 +71,7 @@ PIPELINE = Pipeline(
             "tell",
             Kind.PROCESSING,
             (GROUPED["shuffled"],),
-            told,
+            with_words,
             (TOLD,),
             mode=Mode.BATCH,
             quantum=SLOT,

@@ -1,4 +1,4 @@
-"""A pipeline for tests: a realtime tier and one with a table, each of which notes what its executor's wall clock shows."""
+"""A pipeline for `test_clocks_stepped`: two tiers that record the wall clock of their executors."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,7 +19,7 @@ STORED = Once("stored", {"n": "bigint", "who": "text", "entered": "bigint", "sto
 
 
 def ahead() -> Column:
-    """Return by how much the executor's wall clock is ahead of when the record was given. Unit: seconds."""
+    """Return how far the executor's wall clock is ahead of the record's time. Unit: seconds."""
     return F.round(
         (F.expr("reflect('java.lang.System', 'currentTimeMillis')").cast("bigint") - F.col("at")) / 1000
     ).cast("bigint")

@@ -1,4 +1,6 @@
-"""Partitions are added to a tier's outputs while it runs, and it is killed: what is put again goes the way that it went, on real Kafka."""
+"""Partitions are added to a tier's outputs while it runs and is killed: replayed records take the
+same path, on real Kafka.
+"""
 
 import json
 import signal
@@ -25,7 +27,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 @contextmanager
 def fed(lab: Lab) -> Iterator[list[int]]:
-    """Feed some twenty numbers a second; all of them are in what it yields."""
+    """Feed about twenty numbers a second; yield the list of all numbers fed."""
     producer, stop = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"}), threading.Event()
     numbers: list[int] = []
 
@@ -48,40 +50,40 @@ def fed(lab: Lab) -> Iterator[list[int]]:
         assert producer.flush(30) == 0
 
 
-def retired(lab: Lab, tier: str, number: int) -> None:
-    """Write down that an incarnation's units are gone, as the controller does."""
-    found = lab.channel.read(paths.incarnation(tier, number), IncarnationSpec)
-    assert found is not None
-    lab.channel.put(paths.incarnation(tier, number), found.value.model_copy(update={"retired": True}))
+def mark_retired(lab: Lab, tier: str, number: int) -> None:
+    """Record that an incarnation's units are gone, as the controller does."""
+    versioned = lab.channel.read(paths.incarnation(tier, number), IncarnationSpec)
+    assert versioned is not None
+    lab.channel.put(paths.incarnation(tier, number), versioned.value.model_copy(update={"retired": True}))
 
 
-def new(found: list[Record]) -> list[str]:
-    """Return the origins that a table that adds up would take for new."""
-    paths = [f"{record.headers['path']}/{record.partition}" for record in found]
-    origins = [record.headers["origin"] for record in found]
+def new_origins(stream_records: list[Record]) -> list[str]:
+    """Return the origins that a sink with totals would count as new."""
+    paths = [f"{record.headers['path']}/{record.partition}" for record in stream_records]
+    origins = [record.headers["origin"] for record in stream_records]
     return [origins[row] for row in first_seen({}, paths, origins)]
 
 
-def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> None:
+def test_no_record_takes_two_paths_and_keys_keep_their_order(lab: Lab) -> None:
     lab.start_owner("spread", 1, "h1")
     lab.wait_for("spread", 1, State.RUNNING)
     with fed(lab) as numbers:
-        until("much is out", lambda: len(records(lab, "by-who")) > 300)
+        until("300 records are out", lambda: len(records(lab, "by-who")) > 300)
         admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
-        for each in admin.create_partitions([NewPartitions(name, 5) for name in SPREAD]).values():
-            each.result()
+        for created in admin.create_partitions([NewPartitions(name, 5) for name in SPREAD]).values():
+            created.result()
         lab.driver("spread", 1).send_signal(signal.SIGKILL)
         lab.stop("spread", 1)
-        retired(lab, "spread", 1)
+        mark_retired(lab, "spread", 1)
         lab.start_owner("spread", 2, "h2")
         lab.wait_for("spread", 2, State.RUNNING)
-        said = until(
-            "it says what it does not use",
+        warning = until(
+            "the driver reports the partitions that it does not use",
             lambda: (report := lab.report("spread", 2)) is not None and report.narrow,
         )
-        assert "by-who has 5 partitions and 4 of them get records" in said
+        assert "by-who has 5 partitions and 4 of them get records" in warning
         until(
-            "it uses them",
+            "the driver uses the new partitions",
             lambda: (
                 (report := lab.report("spread", 2)) is not None
                 and report.ways is not None
@@ -89,12 +91,14 @@ def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> Non
             ),
         )
         until(
-            "what comes now goes there too",
+            "records go to the new partition",
             lambda: any(record.partition == 4 for record in records(lab, "by-who")),
         )
         lab.kill_executor("spread", 2)
-        until("it is begun again in place", lambda: "begun again in place" in lab.log("spread", 2))
-    until("all is out", lambda: all(len(once(records(lab, name))) >= len(numbers) for name in SPREAD))
+        until("the query restarts in place", lambda: "begun again in place" in lab.log("spread", 2))
+    until(
+        "all numbers are out", lambda: all(len(once(records(lab, name))) >= len(numbers) for name in SPREAD)
+    )
     report = lab.report("spread", 2)
     assert report is not None
     assert report.ways is not None
@@ -102,28 +106,32 @@ def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> Non
     lab.set_owner("spread", None)
     lab.stop("spread", 2)
     for name in SPREAD:
-        found = records(lab, name)
-        assert len(found) > len(once(found)), "there were replays"
-        assert sorted(new(found)) == sorted({record.headers["origin"] for record in found}), (
-            f"{name}: each is new once"
-        )
-        assert len({(record.headers["origin"], record.partition) for record in found}) == len(once(found)), (
-            "and goes one way"
-        )
-        later = {record.partition for record in found if _offset(record) >= since[f"raw/{_raw(record)}"]}
+        stream_records = records(lab, name)
+        assert len(stream_records) > len(once(stream_records)), "there were replays"
+        assert sorted(new_origins(stream_records)) == sorted(
+            {record.headers["origin"] for record in stream_records}
+        ), f"{name}: each origin is new once"
+        assert len({(record.headers["origin"], record.partition) for record in stream_records}) == len(
+            once(stream_records)
+        ), "and has one partition"
+        later = {
+            record.partition for record in stream_records if _offset(record) >= since[f"raw/{_raw(record)}"]
+        }
         assert later == {0, 1, 2, 3, 4}
         assert 4 not in {
-            record.partition for record in found if _offset(record) < since[f"raw/{_raw(record)}"]
+            record.partition for record in stream_records if _offset(record) < since[f"raw/{_raw(record)}"]
         }
-    seen = defaultdict[tuple[str, int], list[int]](list)
+    partitions_by_key = defaultdict[tuple[str, int], list[int]](list)
     for record in sorted(once(records(lab, "by-who")), key=_offset):
-        seen[record.value["who"], _raw(record)].append(record.partition)
+        partitions_by_key[record.value["who"], _raw(record)].append(record.partition)
     assert all(
-        len(set(ways)) <= 2 and ways.count(ways[0]) == ways.index(ways[-1])
-        for ways in seen.values()
-        if ways[0] != ways[-1]
+        len(set(partitions)) <= 2 and partitions.count(partitions[0]) == partitions.index(partitions[-1])
+        for partitions in partitions_by_key.values()
+        if partitions[0] != partitions[-1]
     )
-    assert any(ways[0] != ways[-1] for ways in seen.values()), "some keys have moved"
+    assert any(partitions[0] != partitions[-1] for partitions in partitions_by_key.values()), (
+        "some keys have moved"
+    )
 
 
 def _raw(record: Record) -> int:

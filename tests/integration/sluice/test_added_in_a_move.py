@@ -1,4 +1,6 @@
-"""Partitions are added to a tier's inputs and outputs while the tier is being handed over, by a controller and agents that are real."""
+"""Partitions are added to a tier's inputs and outputs during its handover, by a real controller and
+real agents.
+"""
 
 import json
 import time
@@ -21,16 +23,20 @@ from tests.lab import HOSTS, Lab, until
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
 TIERS = ("enter", "store")
 USED_SECONDS = 240.0
-"""A tier uses new partitions of its output once it has run alone for a minute, and looks for them once a minute."""
+"""The time until a tier uses new partitions of its output: it looks once a minute, after a minute
+as the only incarnation.
+"""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
 def site() -> str:
-    """Give the realtime tier eight threads, for as many partitions, and each host room for all."""
-    said = site_of("enter: {minimum: 2, target: 2, maximum: 3}, store: {minimum: 1, target: 1, maximum: 1}")
-    return said.replace("cpu: 4, memory: 4g", "cpu: 8, memory: 12g")
+    """Give the realtime tier eight threads, one for each partition, and each host enough room."""
+    site_lines = site_of(
+        "enter: {minimum: 2, target: 2, maximum: 3}, store: {minimum: 1, target: 1, maximum: 1}"
+    )
+    return site_lines.replace("cpu: 4, memory: 4g", "cpu: 8, memory: 12g")
 
 
 @pytest.fixture(scope="module")
@@ -44,35 +50,37 @@ def running(lab: Lab) -> Iterator[Lab]:
 
 
 def counts(lab: Lab) -> dict[str, int]:
-    """Return how many partitions each stream has now."""
+    """Return the current number of partitions of each stream."""
     with closing(Streams(lab.endpoints.kafka)) as streams:
         return {stream: streams.partitions(stream) for stream in ("raw", "numbers")}
 
 
 def add(lab: Lab, **partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
-    for made in admin.create_partitions(
+    for created in admin.create_partitions(
         [NewPartitions(stream, count) for stream, count in partitions.items()]
     ).values():
-        made.result()
+        created.result()
 
 
 def move(lab: Lab, tier: str, phase: Phase, act: Callable[[], None]) -> Any:
-    """Migrate a tier to a host where it is not, do something once its hand-over is in this phase, and return how it went."""
+    """Migrate a tier, call `act` in the given phase of its handover, and return the change's
+    result.
+    """
     line = tier_line(lab, tier)
-    here = {line["driver"]["host"], *(worker["host"] for worker in line["workers"])}
-    target = next(host for host in HOSTS if host not in here)
+    current_hosts = {line["driver"]["host"], *(worker["host"] for worker in line["workers"])}
+    target = next(host for host in HOSTS if host not in current_hosts)
 
     def in_phase() -> bool:
-        assert not asked.done(), asked.result()
+        assert not change.done(), change.result()
         record = lab.channel.read(paths.owner(tier), OwnerRecord)
         return record is not None and record.value.next is not None and record.value.phase is phase
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(sluice, lab, "migrate", tier, target)
-        until(f"the hand-over of {tier} is in {phase}", in_phase)
+        change = pool.submit(sluice, lab, "migrate", tier, target)
+        until(f"the handover of {tier} is in {phase}", in_phase)
         act()
-        done = asked.result()
+        done = change.result()
     until(f"{tier} runs", lambda: tier_line(lab, tier)["state"] == "running")
     assert (tier_line(lab, tier)["driver"]["host"] == target) is done["ok"], done
     return done
@@ -80,50 +88,53 @@ def move(lab: Lab, tier: str, phase: Phase, act: Callable[[], None]) -> Any:
 
 @contextmanager
 def under_load(lab: Lab) -> Iterator[Callable[..., None]]:
-    """Give records all the while, to all partitions that there are; yield what adds some. Everything is checked at the end."""
+    """Write records to all partitions; yield a function that adds partitions.
+
+    Check the output at the end.
+    """
     first, partitions = stored(lab), [counts(lab)["raw"]]
 
-    def added(**streams: int) -> None:
+    def add_partitions(**streams: int) -> None:
         add(lab, **streams)
         time.sleep(KNOWN_SECONDS)
         partitions[0] = streams.get("raw", partitions[0])
 
     with followed(lab, *TIERS):
-        with giving(lab, first=first, partitions=lambda: partitions[0]) as given:
+        with giving(lab, first=first, partitions=lambda: partitions[0]) as numbers:
             until("records come out", lambda: stored(lab) > first)
-            yield added
-        check(lab, first + len(given), partitions_added=True)
+            yield add_partitions
+        check(lab, first + len(numbers), partitions_added=True)
 
 
-def test_the_move_goes_through_and_each_record_goes_one_way(running: Lab) -> None:
+def test_the_handover_succeeds_and_each_record_takes_one_path(running: Lab) -> None:
     lab = running
-    with under_load(lab) as added:
-        assert move(lab, "enter", Phase.PREPARE, lambda: added(raw=6, numbers=5))["ok"]
-        assert move(lab, "enter", Phase.CUT, lambda: added(raw=8, numbers=6))["ok"]
-        assert move(lab, "store", Phase.PREPARE, lambda: added(numbers=7))["ok"]
+    with under_load(lab) as add_partitions:
+        assert move(lab, "enter", Phase.PREPARE, lambda: add_partitions(raw=6, numbers=5))["ok"]
+        assert move(lab, "enter", Phase.CUT, lambda: add_partitions(raw=8, numbers=6))["ok"]
+        assert move(lab, "store", Phase.PREPARE, lambda: add_partitions(numbers=7))["ok"]
 
-        def used() -> bool:
+        def all_used() -> bool:
             with closing(Streams(lab.endpoints.kafka)) as streams:
                 ends = streams.bounds(["numbers"]).ends
             return len(ends) == 7 and all(ends.values())
 
-        until("all partitions of the output get records", used, USED_SECONDS)
+        until("all partitions of the output get records", all_used, USED_SECONDS)
 
 
-def test_a_move_without_threads_for_new_partitions_fails_and_is_undone(
+def test_a_handover_without_threads_for_new_partitions_is_undone(
     running: Lab,
 ) -> None:
     lab = running
-    with under_load(lab) as added:
+    with under_load(lab) as add_partitions:
         owner = tier_line(lab, "enter")["incarnation"]
-        done = move(lab, "enter", Phase.PREPARE, lambda: added(raw=10))
+        done = move(lab, "enter", Phase.PREPARE, lambda: add_partitions(raw=10))
         assert not done["ok"]
         assert "sluice scale enter 3" in json.dumps(done), json.dumps(done)
         assert tier_line(lab, "enter")["incarnation"] == owner
         before = stored(lab)
         until("records flow on", lambda: stored(lab) > before)
         until(
-            "it says what it does not read",
+            "the tier reports the partitions that it does not read",
             lambda: "sluice scale enter 3" in (tier_line(lab, "enter")["unread"] or ""),
         )
         scaled = sluice(lab, "scale", "enter", "3")

@@ -1,6 +1,7 @@
-"""The audit of streams on real Kafka and PostgreSQL: what balances is left alone, and one record in ten thousand is missed by name.
+"""The audit of streams on real Kafka and PostgreSQL: balanced output is accepted, and one missing
+record in ten thousand is named.
 
-And what publishing does to tiers that are not declared any more, which the audit then forgets.
+Publishing without a tier makes the audit forget the tier.
 """
 
 import json
@@ -37,12 +38,12 @@ from tests.integration.sluice.auditing import (
     PIPELINE,
     Kafka,
     Lossy,
-    begun,
     dropping,
     hits,
     lines,
     losses,
     rows,
+    started_audit,
 )
 from tests.lab import ROOT, Lab, until
 
@@ -51,18 +52,18 @@ pytestmark = pytest.mark.timeout(240)
 
 def test_one_missing_record_in_ten_thousand_is_named_by_its_offset(lab: Lab) -> None:
     entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.endpoints), time.time()
-    auditor = begun(lab, entry)
+    auditor = started_audit(lab, entry)
     kafka.fill("raw", COUNT)
     kafka.put(
         "hits", "entry/1", "raw/0", (offset for offset in range(COUNT) if offset not in {7777, 8000}), now
     )
     kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now, acked=0)
     kafka.put("raw.quarantine", "other/1", "raw/0", [7777], now)
-    assert auditor.look() == [], "nothing is claimed yet: the run may still put it out"
+    assert auditor.look() == [], "no later record acknowledges the offset: the run may still write it"
     auditor.close()
     auditor = Auditor(
         (entry,), lab.endpoints
-    )  # one that was restarted goes on from the book, and waits for a claim that it has seen itself
+    )  # a restarted audit continues from its book, and waits for an acknowledgement of its own time
     kafka.put("hits", "entry/1", "raw/0", range(COUNT, COUNT + 2), now)
     kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now)
     (missing,) = auditor.look()
@@ -73,20 +74,23 @@ def test_one_missing_record_in_ten_thousand_is_named_by_its_offset(lab: Lab) -> 
     assert auditor.look() == [], "a replay is no loss"
     assert lines(lab, "entry")["raw/0"][1] == 104
     assert losses(lab, "entry") == [("raw/0:7777", 1)]
-    told_and_settled(lab, auditor, missing.sentence)
+    assert_reported_until_settled(lab, auditor, missing.sentence)
     auditor.close()
 
 
-def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
-    """A loss is in the channel, where its tier's supervision sees it, until somebody settles it; another one's stale word goes too."""
+def assert_reported_until_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
+    """Assert that a loss is in the channel until it is settled, and that a stale report is removed.
+
+    The tier's supervision reads the report there.
+    """
     with (
         Channel(lab.endpoints.zookeeper) as channel,
         psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection,
     ):
         auditor.report()
-        found = channel.read(paths.loss("entry"), Loss)
-        assert found is not None
-        assert found.value.sentence == sentence
+        loss = channel.read(paths.loss("entry"), Loss)
+        assert loss is not None
+        assert loss.value.sentence == sentence
         auditor.report()
         assert channel.exists(paths.loss("entry"))
         connection.execute("UPDATE losses SET settled_at = now(), settled_by = 'anna'")
@@ -95,7 +99,7 @@ def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
         assert not channel.exists(paths.loss("entry"))
 
 
-def test_open_transactions_are_incomplete_and_markers_are_not_awaited(
+def test_open_transactions_are_incomplete_and_markers_do_not_count(
     lab: Lab,
 ) -> None:
     entry, kafka = PIPELINE.tier("entry"), Kafka(lab.endpoints)
@@ -120,17 +124,17 @@ def test_open_transactions_are_incomplete_and_markers_are_not_awaited(
             sender.produce("raw", b"{}", partition=0)
         sender.flush(30)
         assert complete(4) <= time.time()
-        assert complete(4) <= opened, "ten records have arrived that nobody may read yet"
+        assert complete(4) <= opened, "ten records have arrived that are not committed yet"
         sender.commit_transaction(30)
         committed = time.time()
         assert complete(4) <= opened
         kafka.put("hits", "entry/3", "raw/0", range(first, first + 10), time.time())
-        assert complete(6) > committed, "nothing comes after the mark of the transaction, and nothing has to"
+        assert complete(6) > committed, "no record follows the transaction's marker, and none has to"
 
 
-def test_a_removed_tier_is_forgotten_and_a_renamed_stream_begins_anew(lab: Lab) -> None:
+def test_a_removed_tier_is_forgotten_and_a_renamed_stream_starts_over(lab: Lab) -> None:
     enrich, kafka, now = PIPELINE.tier("enrich"), Kafka(lab.endpoints), time.time()
-    auditor = begun(lab, enrich)
+    auditor = started_audit(lab, enrich)
     kafka.put("enriched", "enrich/7", "hits/1", range(10), now)
     assert auditor.look() == []
     auditor.close()
@@ -138,7 +142,7 @@ def test_a_removed_tier_is_forgotten_and_a_renamed_stream_begins_anew(lab: Lab) 
     with closing(Auditor((renamed,), lab.endpoints)) as other:
         assert other.look() == []
         assert other.look() == []
-        assert other._audits["enrich"].done() == {"hits/1": 10}, "what had come out has"
+        assert other._audits["enrich"].done() == {"hits/1": 10}, "earlier output still counts"
     assert lines(lab, "enrich")
     with closing(Auditor((PIPELINE.tier("entry"),), lab.endpoints)) as other:
         other.report()
@@ -147,7 +151,7 @@ def test_a_removed_tier_is_forgotten_and_a_renamed_stream_begins_anew(lab: Lab) 
 
 def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> None:
     enrich, kafka, now = replace(PIPELINE.tier("enrich"), filters=True), Kafka(lab.endpoints), time.time()
-    auditor = begun(lab, enrich)
+    auditor = started_audit(lab, enrich)
     kafka.put("enriched", "enrich/1", "hits/0", range(0, 100, 2), now)
     kafka.put("enriched", "enrich/1", "hits/0", [100], now)
     assert auditor.look() == []
@@ -155,32 +159,33 @@ def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> No
     auditor.close()
 
 
-def transacted(lab: Lab) -> int:
-    """Put ten records into raw/0, five in each of two transactions, between them three that are taken back; return the first offset.
+def write_in_transactions(lab: Lab) -> int:
+    """Write ten records to raw/0 in two committed transactions, with an aborted one between them;
+    return the first offset.
 
-    Of the 15 places from there on 5 and 9 have a mark, 6 to 8 what was taken back.
+    Of the 15 offsets, 5 and 9 are transaction markers, and 6 to 8 are aborted records.
     """
     with closing(Streams(lab.endpoints.kafka)) as streams:
         first = streams.bounds(["raw"]).ends["raw/0"]
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "transactional.id": "outside"})
     producer.init_transactions(30)
-    for count, taken_back in ((5, False), (3, True), (5, False)):
+    for count, aborted in ((5, False), (3, True), (5, False)):
         producer.begin_transaction()
         for number in range(count):
             producer.produce("raw", str(number), partition=0)
         producer.flush(30)
-        if taken_back:
+        if aborted:
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
     return first
 
 
-def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> None:
-    first, kafka, now = transacted(lab), Kafka(lab.endpoints), time.time()
+def test_a_sender_with_transactions_misses_only_real_records(lab: Lab) -> None:
+    first, kafka, now = write_in_transactions(lab), Kafka(lab.endpoints), time.time()
     committed = {*range(first, first + 5), *range(first + 10, first + 15)}
     entry = PIPELINE.tier("entry")
-    with closing(begun(lab, entry)) as auditor:
+    with closing(started_audit(lab, entry)) as auditor:
         kafka.put("hits", "entry/8", "raw/0", sorted(committed - {first + 12}), now)
         kafka.put("hits", "entry/8", "raw/0", [first + 15], now)
         (missing,) = auditor.look()
@@ -193,11 +198,11 @@ def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> N
         PIPELINE.tier("counts"), name="direct", inputs=PIPELINE.tier("entry").inputs, sink=uncounted
     )
     insert = (
-        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
-        " VALUES ('direct', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
+        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, "
+        "quarantined, replays) VALUES ('direct', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
     )
     with (
-        closing(begun(lab, counts)) as auditor,
+        closing(started_audit(lab, counts)) as auditor,
         psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection,
     ):
         connection.execute(
@@ -211,20 +216,20 @@ def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> N
     assert "read 6 records, and 1 of them went nowhere" in missing.sentence
 
 
-def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
+def test_added_partitions_are_audited(lab: Lab) -> None:
     admin, kafka, now = (
         AdminClient({"bootstrap.servers": lab.endpoints.kafka}),
         Kafka(lab.endpoints),
         time.time(),
     )
-    for made in admin.create_topics([NewTopic("grown", num_partitions=1, replication_factor=-1)]).values():
-        made.result()
+    for created in admin.create_topics([NewTopic("grown", num_partitions=1, replication_factor=-1)]).values():
+        created.result()
     tier = replace(
         PIPELINE.tier("entry"), name="growing", outputs=(declarations.Stream("grown", "id string"),)
     )
-    with closing(begun(lab, tier)) as auditor:
-        for made in admin.create_partitions([NewPartitions("grown", 4)]).values():
-            made.result()
+    with closing(started_audit(lab, tier)) as auditor:
+        for created in admin.create_partitions([NewPartitions("grown", 4)]).values():
+            created.result()
         kafka.put("grown", "growing/1", "raw/1", range(100), now)
         kafka.put("grown", "growing/1", "raw/1", range(100, 104), now)
         assert auditor.look() == []
@@ -232,8 +237,8 @@ def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
 
 
 def wanted(channel: Channel, tier: str) -> bool | None:
-    found = channel.read(paths.wanted(tier), TierWanted)
-    return None if found is None else found.value.running
+    versioned = channel.read(paths.wanted(tier), TierWanted)
+    return None if versioned is None else versioned.value.running
 
 
 def test_an_undeclared_tier_counts_as_stopped_until_it_is_declared_again(lab: Lab) -> None:
@@ -245,10 +250,10 @@ def test_an_undeclared_tier_counts_as_stopped_until_it_is_declared_again(lab: La
         requests.want(channel, min(names), by="anna", running=False)
         assert publish.stop_undeclared(channel, names) == ["gone"]
         assert wanted(channel, "gone") is False
-        assert publish.stop_undeclared(channel, names) == [], "it is said once"
+        assert publish.stop_undeclared(channel, names) == [], "a stopped tier is reported once"
         assert publish.stop_undeclared(channel, {*names, "gone"}) == []
         assert wanted(channel, "gone") is True
-        assert wanted(channel, min(names)) is False, "what a person stopped stays stopped"
+        assert wanted(channel, min(names)) is False, "a tier that a person stopped stays stopped"
         channel.delete(paths.tier("gone"))
         channel.delete(paths.wanted(min(names)))
 
@@ -264,38 +269,40 @@ def test_output_missed_while_the_audit_was_down_is_read_later_in_steps(
     stamped = NewTopic(
         "stepped", num_partitions=4, replication_factor=-1, config={"message.timestamp.type": "CreateTime"}
     )
-    for made in admin.create_topics([stamped]).values():
-        made.result()
+    for created in admin.create_topics([stamped]).values():
+        created.result()
     tier = replace(
         PIPELINE.tier("entry"), name="stepping", outputs=(declarations.Stream("stepped", "id string"),)
     )
     monkeypatch.setattr(stream_audit, "BACKLOG", 500)
     monkeypatch.setattr(stream_audit, "STEP_MS", 5_000)
     kafka.put("stepped", "stepping/5", "raw/2", [0], now - 1)
-    with closing(begun(lab, tier)) as auditor, closing(Streams(lab.endpoints.kafka)) as streams:
+    with closing(started_audit(lab, tier)) as auditor, closing(Streams(lab.endpoints.kafka)) as streams:
         kafka.fill("raw", 3000, partition=2)
         for first in range(1, 3000, 100):
             kafka.put(
                 "stepped",
                 "stepping/5",
                 "raw/2",
-                (each for each in range(first, first + 100) if each != 777),
+                (offset for offset in range(first, first + 100) if offset != 777),
                 now + first / 50,
             )
-        lost, reached = [], []
+        lost, audited_ends = [], []
         while streams.bounds(["stepped"]).ends.items() - auditor._audits["stepping"]._read.items():  # type: ignore[union-attr]
             lost += auditor.look()
-            reached.append(auditor._audits["stepping"].done()["raw/2"])
-    assert len(reached) > 5
-    assert reached == sorted(reached)
-    assert [each.place for each in lost] == ["raw/2:777"]
+            audited_ends.append(auditor._audits["stepping"].done()["raw/2"])
+    assert len(audited_ends) > 5
+    assert audited_ends == sorted(audited_ends)
+    assert [missing.place for missing in lost] == ["raw/2:777"]
 
 
 def new_tier(lab: Lab, name: str) -> declarations.Tier:
-    """Return a tier that reads `raw` and writes a new stream of its own name, with one partition."""
+    """Return a tier that reads `raw` and writes a new stream with one partition, named after the
+    tier.
+    """
     admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
-    for made in admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=-1)]).values():
-        made.result()
+    for created in admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=-1)]).values():
+        created.result()
     return replace(PIPELINE.tier("entry"), name=name, outputs=(declarations.Stream(name, "id string"),))
 
 
@@ -307,8 +314,8 @@ def since(lab: Lab, tier: str) -> list[tuple[int, bool]]:
 def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
     tier, kafka, an_hour_ago = new_tier(lab, "latecomer"), Kafka(lab.endpoints), time.time() - 3600
     kafka.fill("raw", 110, partition=3)
-    put_out = (offset for offset in range(100) if offset not in {0, 50})
-    kafka.put("latecomer", "latecomer/1", "raw/3", put_out, an_hour_ago, partitions=1)
+    written = (offset for offset in range(100) if offset not in {0, 50})
+    kafka.put("latecomer", "latecomer/1", "raw/3", written, an_hour_ago, partitions=1)
     kafka.put("latecomer", "latecomer/1", "raw/3", range(100, 104), an_hour_ago, partitions=1)
     with closing(Auditor((tier,), lab.endpoints)) as auditor:
         (missing,) = auditor.look()
@@ -319,7 +326,7 @@ def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
     assert since(lab, "latecomer") == [(0, True)]
 
 
-def test_where_old_output_is_gone_the_audit_notes_where_it_began(lab: Lab) -> None:
+def test_the_audit_records_where_it_began_if_old_output_is_gone(lab: Lab) -> None:
     tier, kafka, now = new_tier(lab, "truncated"), Kafka(lab.endpoints), time.time()
     kafka.fill("raw", 110, partition=3)
     kafka.put("truncated", "truncated/1", "raw/3", range(100), now, partitions=1)
@@ -339,12 +346,14 @@ def test_output_expired_before_it_was_read_is_neither_balanced_nor_lost(lab: Lab
         Kafka(lab.endpoints),
         time.time(),
     )
-    for made in admin.create_topics([NewTopic("passing", num_partitions=1, replication_factor=-1)]).values():
-        made.result()
+    for created in admin.create_topics(
+        [NewTopic("passing", num_partitions=1, replication_factor=-1)]
+    ).values():
+        created.result()
     tier = replace(
         PIPELINE.tier("entry"), name="passing", outputs=(declarations.Stream("passing", "id string"),)
     )
-    with closing(begun(lab, tier)) as auditor:
+    with closing(started_audit(lab, tier)) as auditor:
         kafka.put("passing", "passing/1", "raw/1", range(10), now, partitions=1)
         assert auditor.look() == []
         kafka.put("passing", "passing/1", "raw/1", range(10, 100), now, partitions=1)
@@ -357,13 +366,16 @@ def test_output_expired_before_it_was_read_is_neither_balanced_nor_lost(lab: Lab
     assert lab.query("SELECT unseen FROM audit WHERE tier = 'passing'") == [(90,)]
 
 
-def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> None:
-    """By the audit as it runs, where tiers' supervision sees it: of a stream, of a table's rows, of totals."""
+def test_a_dropped_record_in_ten_thousand_is_reported_in_a_minute(lab: Lab) -> None:
+    """The running audit reports the loss to the channel: of a stream, of a table's rows, and of
+    totals.
+    """
     with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute(
-            "TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, losses"
+            "TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, "
+            "losses"
         )
-    kafka, tiers, told = Kafka(lab.endpoints), ("enrich", "outbound", "counts"), dict[str, float]()
+    kafka, tiers, reported = Kafka(lab.endpoints), ("enrich", "outbound", "counts"), dict[str, float]()
     with (
         closing(Streams(lab.endpoints.kafka)) as streams,
         auditing(lab),
@@ -371,55 +383,57 @@ def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> N
     ):
         looked = "SELECT count(DISTINCT tier) FROM audit_read WHERE tier IN ('enrich', 'outbound', 'counts')"
         until("the audit has looked at all three", lambda: lab.query(looked) == [(3,)])
-        with psycopg.connect(lab.endpoints.postgres) as connection:  # what other tests left in these streams
+        with psycopg.connect(lab.endpoints.postgres) as connection:  # losses of other tests in these streams
             connection.execute("UPDATE losses SET settled_at = now(), settled_by = 'test'")
-        until("no loss is told", lambda: not any(channel.exists(paths.loss(tier)) for tier in tiers))
+        until("no loss is reported", lambda: not any(channel.exists(paths.loss(tier)) for tier in tiers))
         first = streams.bounds(["hits"]).ends["hits/3"]
         kafka.put(
             "enriched", "enrich/40", "hits/3", range(first), time.time()
-        )  # what other tests left there comes out
+        )  # output for records of other tests
         begins = streams.bounds(["enriched"]).ends
         kafka.fill("hits", first + COUNT + 2, partition=3)
-        begun = time.monotonic()
-        put = [first + each for each in range(COUNT + 1) if each != 7777]
-        kafka.put("enriched", "enrich/40", "hits/3", put, time.time())
+        started = time.monotonic()
+        offsets = [first + offset for offset in range(COUNT + 1) if offset != 7777]
+        kafka.put("enriched", "enrich/40", "hits/3", offsets, time.time())
         batch = Batch(begins, streams.bounds(["enriched"]).ends)
         lossy = Lossy(
             DELIVERED.name,
             DELIVERED.columns,
             DELIVERED.stamp,
             DELIVERED.archive,
-            drops=frozenset({f"0:{put[4321]}"}),
+            drops=frozenset({f"0:{offsets[4321]}"}),
         )
         with closing(Ledger(lab.endpoints.postgres, "outbound", 1, lossy)) as ledger:
-            ledger.write(batch, rows(put), epoch=1)
-        with closing(Ledger(lab.endpoints.postgres, "counts", 1, dropping(f"0:{put[99]}"))) as ledger:
-            ledger.write(batch, hits(put), epoch=1)
-        while len(told) < len(tiers) and time.monotonic() < begun + 60:
+            ledger.write(batch, rows(offsets), epoch=1)
+        with closing(Ledger(lab.endpoints.postgres, "counts", 1, dropping(f"0:{offsets[99]}"))) as ledger:
+            ledger.write(batch, hits(offsets), epoch=1)
+        while len(reported) < len(tiers) and time.monotonic() < started + 60:
             kafka.put(
-                "enriched", "enrich/40", "hits/3", [put[-1] + 1], time.time()
-            )  # the tier goes on, once in a while
-            told |= {
-                tier: time.monotonic() - begun
+                "enriched", "enrich/40", "hits/3", [offsets[-1] + 1], time.time()
+            )  # the tier continues slowly
+            reported |= {
+                tier: time.monotonic() - started
                 for tier in tiers
-                if tier not in told and channel.exists(paths.loss(tier))
+                if tier not in reported and channel.exists(paths.loss(tier))
             }
             time.sleep(0.2)
-        said = {
+        sentences = {
             tier: loss.value.sentence
             for tier in tiers
             if (loss := channel.read(paths.loss(tier), Loss)) is not None
         }
-    structlog.get_logger().info("told after seconds", **told)
-    assert told.keys() == set(tiers), f"told within a minute: {told}"
-    assert f"offsets {put[7776] + 1};" in said["enrich"]
-    assert "1 records that outbound read" in said["outbound"]
-    assert "wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999" in said["counts"]
+    structlog.get_logger().info("losses reported after seconds", **reported)
+    assert reported.keys() == set(tiers), f"reported within a minute: {reported}"
+    assert f"offsets {offsets[7776] + 1};" in sentences["enrich"]
+    assert "1 records that outbound read" in sentences["outbound"]
+    assert (
+        "wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999" in sentences["counts"]
+    )
 
 
 @contextmanager
 def auditing(lab: Lab) -> Iterator[None]:
-    """Run the audit as the platform does."""
+    """Run the audit as its own process."""
     with (lab.home / "audit.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log

@@ -1,4 +1,6 @@
-"""The audit of tables on real Kafka and PostgreSQL: rows, totals and the ledger itself, with one record in ten thousand missing."""
+"""The audit of tables on real Kafka and PostgreSQL: rows, totals and the ledger, with one record in
+ten thousand missing.
+"""
 
 import json
 import time
@@ -26,34 +28,34 @@ from tests.integration.sluice.auditing import (
     PIPELINE,
     Kafka,
     Lossy,
-    begun,
     dropping,
     ends,
     hits,
     lines,
     losses,
     rows,
+    started_audit,
 )
 from tests.lab import Lab
 
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None:
+def test_a_table_without_one_record_in_ten_thousand_is_reported(lab: Lab) -> None:
     with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
     outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.endpoints), time.time()
     fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
     shift = Streams(lab.endpoints.kafka).bounds(["enriched"]).ends
 
-    def at(offset: int) -> dict[str, int]:
+    def positions(offset: int) -> dict[str, int]:
         return {name: shift[name] + end for name, end in ends(offset).items()}
 
-    auditor = begun(lab, fresh)
+    auditor = started_audit(lab, fresh)
     kafka.put("enriched", "enrich/9", "hits/0", range(20_000, 20_000 + 2 * COUNT), now)
     first, second = range(20_000, 20_000 + COUNT), range(20_000 + COUNT, 20_000 + 2 * COUNT)
     good = Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)
-    good.write(Batch(at(0), at(COUNT)), rows(first), epoch=1)
+    good.write(Batch(positions(0), positions(COUNT)), rows(first), epoch=1)
     good.close()
     assert auditor.look() == []
     lossy = Lossy(
@@ -66,9 +68,12 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     bad = Ledger(lab.endpoints.postgres, "outbound", 1, lossy)
     kafka.put(
         "enriched.quarantine", "outbound/1", "enriched/0", [second[9], second[9]], now
-    )  # one twice, and another went nowhere
+    )  # one record twice, and another not at all
     bad.write(
-        Batch(at(COUNT), at(2 * COUNT)), rows(set(second) - {second[9], second[10]}), epoch=1, quarantined=2
+        Batch(positions(COUNT), positions(2 * COUNT)),
+        rows(set(second) - {second[9], second[10]}),
+        epoch=1,
+        quarantined=2,
     )
     bad.close()
     (missing,) = auditor.look()
@@ -90,7 +95,7 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
         fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
         shift = Streams(lab.endpoints.kafka).bounds(["enriched"]).ends
         places = [{name: shift[name] + end for name, end in ends(offset).items()} for offset in (0, 100, 200)]
-        auditor = begun(lab, fresh)
+        auditor = started_audit(lab, fresh)
         kafka.put("enriched", "enrich/9", "hits/0", range(60_000, 60_200), now)
         first, second = range(60_000, 60_100), range(60_100, 60_200)
         with closing(Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)) as owner, closing(auditor):
@@ -105,7 +110,8 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
                 )
             assert saved == [done]
             assert (done.rows_in, done.rows_out, done.replays) == (100, 1, 99)
-            owner.write(Batch(places[1], places[2]), rows(second), epoch=5)  # neither refused, nor read again
+            # the fence does not refuse the owner, and no record is read again
+            owner.write(Batch(places[1], places[2]), rows(second), epoch=5)
             assert auditor.look() == []
             written = connection.execute(
                 "SELECT batch, replay, begins = ends FROM ledger ORDER BY batch"
@@ -113,7 +119,7 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
             assert written == [(0, None, False), (1, 7, True), (2, None, False)]
             assert connection.execute("SELECT batch FROM delivered WHERE origin = '0:60007'").fetchall() == [
                 (1,)
-            ], "the archive finds it"
+            ], "the archive finds the replayed row"
             lossy = Lossy(
                 DELIVERED.name,
                 DELIVERED.columns,
@@ -144,14 +150,14 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, marks, audit, audit_read, losses")
         connection.execute(
             "INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 70, 7, 0)"
-        )  # before anybody looked
+        )  # before the audit's first look
         assert auditor.look() == []
-        done = iter(range(0, 10 * COUNT, COUNT))
+        positions = iter(range(0, 10 * COUNT, COUNT))
         at = -COUNT
 
         def write(sink: Totals, owner: int) -> list[str]:
             nonlocal at
-            at = next(done)
+            at = next(positions)
             with closing(Ledger(lab.endpoints.postgres, "counts", owner, sink)) as ledger:
                 ledger.write(
                     Batch({"enriched/0": at}, {"enriched/0": at + COUNT}),
@@ -162,21 +168,21 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
 
         assert write(CAMPAIGN_COUNTS, 1) == []
         assert verdict_of(lab, "counts", monkeypatch) == "balanced by its sums"
-        (said,) = write(dropping("0:14321"), 2)
-        assert said == (
-            "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999: rows are missing, "
-            "or a person changed the table"
+        (sentence,) = write(dropping("0:14321"), 2)
+        assert sentence == (
+            "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew "
+            "by 9999: rows are missing, or a person changed the table"
         )
         assert [count for _, count in losses(lab, "counts")] == [1]
-        assert write(CAMPAIGN_COUNTS, 3) == [], "it is told once"
+        assert write(CAMPAIGN_COUNTS, 3) == [], "a loss is reported once"
         connection.execute(
             "UPDATE ledger SET batch = 2, rows_in = 30000, rows_out = 30000, ends = ends WHERE batch = 2"
         )
-        connection.execute("DELETE FROM ledger WHERE batch < 2")  # as it is folded
-        connection.execute("DELETE FROM campaign_counts")  # what is old is taken out
+        connection.execute("DELETE FROM ledger WHERE batch < 2")  # as the ledger is folded
+        connection.execute("DELETE FROM campaign_counts")  # old totals are deleted
         assert write(CAMPAIGN_COUNTS, 4) == []
         with closing(Auditor((counts,), lab.endpoints)) as later:
-            assert later.look() == [], "the book remembers"
+            assert later.look() == [], "the audit's book remembers the loss"
         connection.execute("UPDATE campaign_counts SET buys = buys + 3")
         (missing,) = auditor.look()
         assert missing.records == 3
@@ -189,26 +195,26 @@ def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -
     tier = replace(PIPELINE.tier("counts"), name="busy", sink=replace(CAMPAIGN_COUNTS, name="busy_counts"))
     assert isinstance(tier.sink, Totals)
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
-        for statement in tier.sink.statements() * 2:  # published again
+        for statement in tier.sink.statements() * 2:  # as a second publish does
             connection.execute(statement)
-    over, at = Event(), 0
+    stopped, at = Event(), 0
 
     def write() -> None:
         nonlocal at
         with closing(Ledger(lab.endpoints.postgres, "busy", 1, tier.sink)) as ledger:  # type: ignore[arg-type]
-            while not over.is_set():
+            while not stopped.is_set():
                 ledger.write(
                     Batch({"enriched/0": at}, {"enriched/0": at + 7}), hits(range(at, at + 7)), epoch=1
                 )
                 at += 7
 
     writer = Thread(target=write)
-    with closing(begun(lab, tier)) as auditor:
+    with closing(started_audit(lab, tier)) as auditor:
         writer.start()
-        found = [missing for _ in range(50) for missing in auditor.look()]
-        over.set()
+        losses_found = [missing for _ in range(50) for missing in auditor.look()]
+        stopped.set()
         writer.join()
-    assert found == []
+    assert losses_found == []
     assert at > 7 * 50
 
 
@@ -217,32 +223,32 @@ def test_gaps_between_batches_and_records_without_destination_are_reported(lab: 
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, audit, audit_read, losses")
         insert = (
-            "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
-            " VALUES ('counts', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
+            "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, "
+            "quarantined, replays) VALUES ('counts', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
         )
         counts = PIPELINE.tier("counts")
-        auditor = begun(lab, counts)
+        auditor = started_audit(lab, counts)
         connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 10}', 10, 10, 0))
         connection.execute(insert, (1, '{"enriched/0": 15}', '{"enriched/0": 20}', 5, 4, 1))
         connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 14, 0, 0)")
-    said = [missing.sentence for missing in auditor.look()]
+    sentences = [missing.sentence for missing in auditor.look()]
     assert (
-        "batch 1 of counts begins with offset 15 of enriched/0, the batch before it ended at 10: 5 records were skipped"
-        in said[0]
+        "batch 1 of counts begins with offset 15 of enriched/0, the batch before it ended at 10: "
+        "5 records were skipped" in sentences[0]
     )
-    assert "read 5 records, and 1 of them went nowhere" in said[1]
+    assert "read 5 records, and 1 of them went nowhere" in sentences[1]
     assert lines(lab, "counts") == {"enriched/0": (15, 0)}
     assert losses(lab, "counts") == [("enriched/0:10", 5), ("enriched/0:15", 1)]
     auditor.close()
     with closing(Auditor((counts,), lab.endpoints)) as later:
-        assert later.look() == [], "the book remembers"
+        assert later.look() == [], "the audit's book remembers the losses"
 
 
-def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
+def test_a_ledger_that_was_started_over_is_audited(lab: Lab) -> None:
     tier = replace(PIPELINE.tier("counts"), name="renewed")
     insert = (
-        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
-        " VALUES ('renewed', 1, %s, %s, %s, %s, %s, 0, 0, 0)"
+        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, "
+        "quarantined, replays) VALUES ('renewed', 1, %s, %s, %s, %s, %s, 0, 0, 0)"
     )
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for number in range(3):
@@ -251,22 +257,24 @@ def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
                 json.dumps({"enriched/0": 100 * number + 100}),
             )
             connection.execute(insert, (number, begins, ends, 100, 100))
-        with closing(begun(lab, tier)) as auditor:
+        with closing(started_audit(lab, tier)) as auditor:
             connection.execute("DELETE FROM ledger WHERE tier = 'renewed'")
             connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 7}', 7, 7))
             assert auditor.look() == []
-            assert auditor._audits["renewed"].done() == {"enriched/0": 7}, "not what it was before"
+            assert auditor._audits["renewed"].done() == {"enriched/0": 7}, "the earlier ledger does not count"
 
 
 def test_expired_records_never_read_are_neither_balanced_nor_lost(lab: Lab) -> None:
-    """One record that has expired hid all others of a look."""
+    """An expired record must not hide the other losses of the same look."""
     admin, kafka, now = (
         AdminClient({"bootstrap.servers": lab.endpoints.kafka}),
         Kafka(lab.endpoints),
         time.time(),
     )
-    for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
-        made.result()
+    for created in admin.create_topics(
+        [NewTopic("expiring", num_partitions=1, replication_factor=-1)]
+    ).values():
+        created.result()
     sink = Once("expired", {"id": "text"})
     tier = replace(
         PIPELINE.tier("outbound"),
@@ -278,19 +286,19 @@ def test_expired_records_never_read_are_neither_balanced_nor_lost(lab: Lab) -> N
         for statement in sink.statements():
             connection.execute(statement)
     with (
-        closing(begun(lab, tier)) as auditor,
+        closing(started_audit(lab, tier)) as auditor,
         closing(Ledger(lab.endpoints.postgres, "late", 1, sink)) as ledger,
     ):
         kafka.put("expiring", "enrich/9", "hits/0", range(100), now, partitions=1)
-        left_out = rows(offset for offset in range(100) if offset not in {5, 70})
+        written = rows(offset for offset in range(100) if offset not in {5, 70})
         ledger.write(
             Batch({"expiring/0": 0}, {"expiring/0": 100}),
-            replace(left_out, columns={"id": left_out.origins}),
+            replace(written, columns={"id": written.origins}),
             epoch=1,
         )
         with psycopg.connect(
             lab.endpoints.postgres, autocommit=True
-        ) as connection:  # its writer counts what it has dropped
+        ) as connection:  # the faulty writer counts the rows that it has dropped
             connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
         for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
             deleted.result()

@@ -1,4 +1,6 @@
-"""Kafka, and the database, stand still while drivers start: they wait, say what for, and run as soon as those go on."""
+"""Kafka and PostgreSQL are frozen while drivers start: drivers wait, report for which service, and
+then run.
+"""
 
 import signal
 import subprocess
@@ -17,16 +19,16 @@ COUNT = 200
 
 
 @contextmanager
-def standing_still(lab: Lab, program: str) -> Iterator[None]:
-    """Have the lab's processes of a program do nothing."""
-    found = [each for each in psutil.process_iter() if _is(each, program, str(lab.home))]
-    assert found
-    for process in found:
+def frozen(lab: Lab, program: str) -> Iterator[None]:
+    """Freeze the lab's processes of a program."""
+    processes = [process for process in psutil.process_iter() if _is(process, program, str(lab.home))]
+    assert processes
+    for process in processes:
         process.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in found:
+        for process in processes:
             process.send_signal(signal.SIGCONT)
 
 
@@ -38,25 +40,28 @@ def _is(process: psutil.Process, program: str, home: str) -> bool:
     return any(program in word for word in words) and any(home in word for word in words)
 
 
-def waits_for(lab: Lab, tier: str, what: str) -> None:
-    def told() -> bool:
-        said = lab.report(tier, 1)
+def wait_until_waiting_for(lab: Lab, tier: str, service: str) -> None:
+    def is_waiting() -> bool:
+        report = lab.report(tier, 1)
         return (
-            said is not None and said.state is State.STARTING and said.away is not None and what in said.away
+            report is not None
+            and report.state is State.STARTING
+            and report.away is not None
+            and service in report.away
         )
 
-    until(f"{tier} waits for {what}", told)
+    until(f"{tier} waits for {service}", is_waiting)
 
 
-def test_a_driver_that_starts_waits_for_what_is_away(lab: Lab) -> None:
-    with standing_still(lab, "kafka.Kafka"):
+def test_a_starting_driver_waits_for_services_that_are_away(lab: Lab) -> None:
+    with frozen(lab, "kafka.Kafka"):
         lab.start_owner("entry", 1, "h1")
-        waits_for(lab, "entry", "Kafka")
+        wait_until_waiting_for(lab, "entry", "Kafka")
     lab.wait_for("entry", 1, State.RUNNING)
     assert lab.report("entry", 1).away is None
-    with standing_still(lab, "postgres"):
+    with frozen(lab, "postgres"):
         lab.start_owner("outbound", 1, "h2")
-        waits_for(lab, "outbound", "PostgreSQL")
+        wait_until_waiting_for(lab, "outbound", "PostgreSQL")
     lab.wait_for("outbound", 1, State.RUNNING)
     lab.start_owner("enrich", 1, "h3")
     subprocess.run(

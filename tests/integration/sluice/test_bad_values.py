@@ -1,4 +1,6 @@
-"""Values that some service or type does not take: one of them sends its record aside, or is harmless, and never stops a tier."""
+"""Values that a service or a type does not accept: the record is quarantined, or the value is
+harmless; no tier stops.
+"""
 
 import json
 import time
@@ -35,11 +37,11 @@ NUL = "a\0b"
 def records(
     session: SparkSession, *values: Any, stream: str = "raw", headers: list[tuple[str, bytes]] | None = None
 ) -> DataFrame:
-    made = [
+    rows = [
         (stream, 0, number, None, json.dumps(value).encode(), NOW, headers)
         for number, value in enumerate(values)
     ]
-    return session.createDataFrame(made, KAFKA)
+    return session.createDataFrame(rows, KAFKA)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def records(
         ({"kind": None, "x, kind: STRING,": 1}, "wrong type: kind must be text"),
     ],
 )
-def test_entry_lets_nothing_through_that_later_tiers_stumble_over(
+def test_entry_passes_no_value_that_later_tiers_cannot_use(
     session: SparkSession, changed: dict[str, Any], reason: str
 ) -> None:
     pipeline = declarations.load("hits")
@@ -59,7 +61,7 @@ def test_entry_lets_nothing_through_that_later_tiers_stumble_over(
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
-def test_times_that_python_has_no_word_for_are_set_aside(session: SparkSession, kind: str) -> None:
+def test_times_that_python_cannot_represent_are_quarantined(session: SparkSession, kind: str) -> None:
     tier = Tier(
         "mine",
         Kind.OUTBOUND,
@@ -67,14 +69,14 @@ def test_times_that_python_has_no_word_for_are_set_aside(session: SparkSession, 
         lambda hits: hits,
         sink=Once("rows", {"at": "timestamptz"}),
     )
-    given = records(
+    input_rows = records(
         session,
-        *({"at": each} for each in (-62135596800, -62135596801, 253402300799, 253402300800, None)),
+        *({"at": at} for at in (-62135596800, -62135596801, 253402300799, 253402300800, None)),
         stream="hits",
     )
-    read = lineage.transformed(given, tier).withColumn("at", F.timestamp_seconds("at").cast(kind))
-    made = lineage.collected(read, tier).orderBy(lineage.FROM).select(lineage.REASON).collect()
-    assert [row.reason for row in made] == [None, *["at is before the year 1 or after 9999", None] * 2]
+    with_time = lineage.transformed(input_rows, tier).withColumn("at", F.timestamp_seconds("at").cast(kind))
+    reasons = lineage.collected(with_time, tier).orderBy(lineage.FROM).select(lineage.REASON).collect()
+    assert [row.reason for row in reasons] == [None, *["at is before the year 1 or after 9999", None] * 2]
 
 
 def into(sink: Sink) -> Tier:
@@ -114,17 +116,19 @@ LONG = "x" * 3000
         ),
     ],
 )
-def test_what_postgresql_would_refuse_is_set_aside(
+def test_values_that_postgresql_would_refuse_are_quarantined(
     session: SparkSession, sink: Sink, expected: dict[str | None, str | None]
 ) -> None:
     tier = into(sink)
-    given = records(session, *({"id": each, "n": 1} for each in (NUL, None, LONG, "fine")), stream="hits")
-    made = lineage.collected(lineage.transformed(given, tier), tier)
-    assert {row.id: row.reason for row in made.collect()} == {**expected, "fine": None}
+    input_rows = records(
+        session, *({"id": name, "n": 1} for name in (NUL, None, LONG, "fine")), stream="hits"
+    )
+    checked = lineage.collected(lineage.transformed(input_rows, tier), tier)
+    assert {row.id: row.reason for row in checked.collect()} == {**expected, "fine": None}
 
 
-def test_times_go_from_tier_to_tier_to_the_microsecond(session: SparkSession) -> None:
-    moment = datetime(2026, 3, 1, 12, 0, 0, 123456)  # noqa: DTZ001 — one of them has no zone
+def test_times_keep_their_microseconds_from_tier_to_tier(session: SparkSession) -> None:
+    moment = datetime(2026, 3, 1, 12, 0, 0, 123456)  # noqa: DTZ001 - the value without a zone
     out = Stream("out", "at timestamp, local timestamp_ntz")
     first = Tier(
         "mine",
@@ -138,30 +142,30 @@ def test_times_go_from_tier_to_tier_to_the_microsecond(session: SparkSession) ->
         F.lit("2026-03-01 12:00:00.123456Z").cast("timestamp").alias("at"),
         F.lit(moment).cast("timestamp_ntz").alias("local"),
     )
-    read = lineage.incoming(records(session, {"n": 1}, stream="hits"), first).select(*times, "lineage")
-    written = outgoing(read, first, "mine/1", {"out": 1, "hits.quarantine": 1})
+    incoming = lineage.incoming(records(session, {"n": 1}, stream="hits"), first).select(*times, "lineage")
+    written = outgoing(incoming, first, "mine/1", {"out": 1, "hits.quarantine": 1})
     second = replace(first, inputs=(out,), outputs=(Stream("end"),))
-    placed = F.lit(0).cast("bigint").alias("offset"), F.lit(NOW).alias("timestamp")
-    more = written.select("topic", "partition", *placed, "key", "value", "headers")
-    row = lineage.incoming(more, second).select(F.unix_micros("at").alias("micros"), "local").collect()[0]
+    positions = F.lit(0).cast("bigint").alias("offset"), F.lit(NOW).alias("timestamp")
+    consumed = written.select("topic", "partition", *positions, "key", "value", "headers")
+    row = lineage.incoming(consumed, second).select(F.unix_micros("at").alias("micros"), "local").collect()[0]
     assert row.micros % 1_000_000 == 123456
     assert row.local == moment
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "taken"),
+    ("kind", "values", "accepted"),
     [
         ("bigint", (-(2**63), 0, 2**63 - 1, None, GOOD["at"]), {2**63 - 1, None, GOOD["at"]}),
         ("string", ("soon", "1e400", "NaN", "-1"), {"soon", "1e400", "NaN"}),
     ],
 )
-def test_what_is_no_time_does_not_stop_a_tier_with_state(
-    session: SparkSession, tmp_path: Path, kind: str, given: tuple[Any, ...], taken: set[Any]
+def test_an_invalid_time_does_not_stop_a_tier_with_state(
+    session: SparkSession, tmp_path: Path, kind: str, values: tuple[Any, ...], accepted: set[Any]
 ) -> None:
-    """It is late, or it happened when it arrived."""
+    """A record with an invalid time is late, or has its time of arrival."""
     stream = Stream("hits", f"at {kind}")
     tier = Tier("mine", Kind.PROCESSING, (stream,), lambda hits: hits)
-    frame = records(session, *({"at": at} for at in given), stream="hits")
+    frame = records(session, *({"at": at} for at in values), stream="hits")
     frame.write.parquet(str(tmp_path / "in"))
     session.conf.set("spark.sql.shuffle.partitions", "1")
     read = session.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
@@ -173,15 +177,15 @@ def test_what_is_no_time_does_not_stop_a_tier_with_state(
     writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
         availableNow=True
     ).start().awaitTermination(120)
-    assert {row.at for row in session.table(f"taken_{kind}").collect()} == taken
+    assert {row.at for row in session.table(f"taken_{kind}").collect()} == accepted
 
 
-def test_a_header_of_ours_that_somebody_else_has_written_names_nothing(session: SparkSession) -> None:
+def test_a_forged_header_does_not_set_the_origin(session: SparkSession) -> None:
     raw = Tier("mine", Kind.ENTRY, (Stream("raw"),), lambda hits: hits, outputs=(Stream("out"),))
 
     def name(again: bytes) -> tuple[str, str]:
-        given = records(session, GOOD, headers=[("again", again), ("path", b"9/9")])
-        row = lineage.incoming(given, raw).select("lineage.origin", "lineage.path").collect()[0]
+        input_rows = records(session, GOOD, headers=[("again", again), ("path", b"9/9")])
+        row = lineage.incoming(input_rows, raw).select("lineage.origin", "lineage.path").collect()[0]
         return row.origin, row.path
 
     for again in (b"", b"x", b"2:17", b"-1:3"):

@@ -1,6 +1,8 @@
-"""A broker whose network loses packets, and then all of them for a minute: tiers wait and say for what, and what waited drains.
+"""A broker's network loses packets, and then all of them for a minute: tiers wait and report it,
+and then catch up.
 
-The broker is in a namespace of its own. What is fed reaches it from there, so that records go on to come while the tiers are cut off.
+The broker is in its own network namespace. The feed runs there too, so records keep coming while
+the tiers are cut off.
 """
 
 import subprocess
@@ -27,35 +29,39 @@ TIERS = {"entry": "h1", "enrich": "h2", "outbound": "h3"}
 RATE = 50
 LOSS, LOSS_SECONDS = 0.05, 60
 CUT_SECONDS = 60
-SAID_SECONDS = 25
-"""So soon a tier says that Kafka does not answer: it asks every two seconds, and waits ten for the answer."""
+REPORT_SECONDS = 25
+"""The time until a tier reports that Kafka does not answer: it asks every two seconds, and waits
+ten for an answer.
+"""
 DRAINED_SECONDS = 120
 LAG = "select coalesce(max(lag), 0) from tier_progress"
 
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    with wired() as made:
-        yield made
+    with wired() as lossy_link:
+        yield lossy_link
 
 
 @pytest.fixture
 def broker(wire: Wire, tmp_path: Path) -> Iterator[str]:
-    """Run one at the wire's far end; yield its address."""
+    """Run a broker at the far end of the link; yield its address."""
     port, quorum = free_ports(2)
-    where = Layout(
+    layout = Layout(
         home=tmp_path / "broker",
         ports=replace(Ports.above(LOWEST_BASE), kafka_controller=quorum),
         site=ROOT / "site.yaml",
     )
-    where.make_folders()
-    fetch_jars.fetch(where, threading.Event())
+    layout.make_folders()
+    fetch_jars.fetch(layout, threading.Event())
     address = f"{wire.address}:{port}"
-    own = f"listeners=PLAINTEXT://{address},CONTROLLER://127.0.0.1:{quorum}\nadvertised.listeners=PLAINTEXT://{address}\n"
-    settings = kafka.properties(where, users=False) + own  # of a key that is said twice, the last one holds
-    service = kafka.service(where, users=False)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kafka, "properties", lambda _where, **_how: settings)
+    listeners = f"listeners=PLAINTEXT://{address},CONTROLLER://127.0.0.1:{quorum}\nadvertised.listeners=PLAINTEXT://{address}\n"
+    settings = (
+        kafka.properties(layout, users=False) + listeners
+    )  # if a key is set twice, Kafka uses the last value
+    service = kafka.service(layout, users=False)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(kafka, "properties", lambda _where, **_how: settings)
         service.prepare()
     with (tmp_path / "broker.log").open("w") as log:
         process = subprocess.Popen(wire.inside(*service.program.command), stdout=log, stderr=log)
@@ -70,8 +76,8 @@ def broker(wire: Wire, tmp_path: Path) -> Iterator[str]:
 def lab(broker: str, tmp_path: Path) -> Iterator[Lab]:
     home = tmp_path / "home"
     home.mkdir()
-    with opened(home, kafka=broker) as made:
-        yield made
+    with opened(home, kafka=broker) as opened_lab:
+        yield opened_lab
 
 
 def delivered(lab: Lab) -> int:
@@ -79,17 +85,17 @@ def delivered(lab: Lab) -> int:
 
 
 def lag(lab: Lab) -> int:
-    """Return the most records that wait for a tier."""
+    """Return the largest lag of a tier, in records."""
     return int(lab.query(LAG)[0][0])
 
 
 def waits_for(lab: Lab, tier: str) -> str:
-    """Return what a tier says that it waits for."""
-    said = lab.report(tier, 1)
-    return "" if said is None else said.away or ""
+    """Return what a tier reports that it waits for."""
+    report = lab.report(tier, 1)
+    return "" if report is None else report.away or ""
 
 
-def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -> None:
+def test_lag_drains_and_no_record_is_lost_or_duplicated(lab: Lab, wire: Wire) -> None:
     for tier, host in TIERS.items():
         lab.start_owner(tier, 1, host)
         lab.wait_for(tier, 1, State.RUNNING)
@@ -104,11 +110,12 @@ def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -
     time.sleep(LOSS_SECONDS)
     flowed, dropped = delivered(lab) - before, wire.mend()
     print(
-        f"{LOSS:.0%} lost: {dropped} packets dropped, {flowed} of about {RATE * LOSS_SECONDS} records delivered meanwhile"
+        f"{LOSS:.0%} lost: {dropped} packets dropped, {flowed} of about {RATE * LOSS_SECONDS} records "
+        "delivered meanwhile"
     )
     assert dropped > RATE
     assert flowed > RATE * LOSS_SECONDS / 2, "records flow on"
-    until("what waited has drained", lambda: lag(lab) < 5 * RATE, DRAINED_SECONDS)
+    until("the lag has drained", lambda: lag(lab) < 5 * RATE, DRAINED_SECONDS)
 
     wire.cut()
     began = time.monotonic()
@@ -116,28 +123,31 @@ def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -
         until(
             f"{tier} says that it waits for Kafka",
             lambda tier=tier: "Kafka" in waits_for(lab, tier),
-            SAID_SECONDS,
+            REPORT_SECONDS,
         )
-    print(f"all say so after {time.monotonic() - began:.0f} s: {waits_for(lab, 'entry')}")
-    stood = delivered(lab)
+    print(f"all tiers report it after {time.monotonic() - began:.0f} s: {waits_for(lab, 'entry')}")
+    before_cut = delivered(lab)
     time.sleep(max(0.0, began + CUT_SECONDS - time.monotonic()))
-    assert delivered(lab) - stood <= RATE, "nothing comes through"
+    assert delivered(lab) - before_cut <= RATE, "no record comes through"
     assert wire.mend() > 0
-    mended = time.monotonic()
-    most = until(
-        "the lag that has grown is seen",
-        lambda: found if (found := lag(lab)) > RATE * CUT_SECONDS / 2 else 0,
+    mended_at = time.monotonic()
+    largest_lag = until(
+        "the grown lag is reported",
+        lambda: current if (current := lag(lab)) > RATE * CUT_SECONDS / 2 else 0,
         DRAINED_SECONDS,
     )
     until(
-        "what waited has drained",
-        lambda: lag(lab) < 5 * RATE and delivered(lab) > stood + RATE * CUT_SECONDS / 2,
+        "the lag has drained",
+        lambda: lag(lab) < 5 * RATE and delivered(lab) > before_cut + RATE * CUT_SECONDS / 2,
         DRAINED_SECONDS,
     )
-    print(f"{most} waited, and had drained {time.monotonic() - mended:.0f} s after the network was mended")
+    print(
+        f"a lag of {largest_lag} records drained {time.monotonic() - mended_at:.0f} s after the network was "
+        "mended"
+    )
     for tier in TIERS:
-        until(f"{tier} waits for nothing", lambda tier=tier: not waits_for(lab, tier), SAID_SECONDS)
+        until(f"{tier} waits for nothing", lambda tier=tier: not waits_for(lab, tier), REPORT_SECONDS)
         report = lab.report(tier, 1)
         assert report is not None
-        assert report.state is State.RUNNING, "the same driver all the while"
+        assert report.state is State.RUNNING, "the same driver runs on"
     delivered_once_in_order(lab, numbered(lab.stop_feed()))

@@ -1,4 +1,6 @@
-"""Checkpoints in a bucket: a tier with state begins, moves to another host, is killed and begins again, from S3 alone."""
+"""Checkpoints in an S3 bucket: a tier with state starts, moves to another host, is killed and
+restarts, from S3 alone.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -33,71 +35,73 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """Serve S3 with a bucket that keeps every version; say so as a site file does."""
+    """Serve S3 with a versioned bucket; yield the site file's lines for it."""
     (port,) = free_ports(1)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     server.start()
     address = f"http://127.0.0.1:{port}"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("AWS_ACCESS_KEY_ID", "of-the-environment")
-        patched.setenv("AWS_SECRET_ACCESS_KEY", "never-in-a-file-of-ours")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-environment")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never-in-a-file-of-ours")
         client = boto3.client("s3", endpoint_url=address, region_name=REGION)
         client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-        yield f"hosts: []\ncheckpoints: s3a://{BUCKET}/site\ns3: {{endpoint: '{address}', region: {REGION}}}\n"
+        yield (
+            f"hosts: []\ncheckpoints: s3a://{BUCKET}/site\ns3: {{endpoint: '{address}', region: {REGION}}}\n"
+        )
     server.stop()
 
 
 def objects(lab: Lab) -> list[str]:
-    known = load(lab.home / "site.yaml")
-    client: Any = boto3.client("s3", endpoint_url=known.s3.endpoint, region_name=REGION)
+    site = load(lab.home / "site.yaml")
+    client: Any = boto3.client("s3", endpoint_url=site.s3.endpoint, region_name=REGION)
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="site/")
-    return [each["Key"] for page in pages for each in page.get("Contents", ())]
+    return [item["Key"] for page in pages for item in page.get("Contents", ())]
 
 
-def test_the_doctor_finds_the_bucket_and_what_becomes_of_old_versions(lab: Lab) -> None:
-    known = load(lab.home / "site.yaml")
-    assert [finding.verdict for finding in bucket.check(known)] == [Verdict.OK, Verdict.NOTE]
-    (missing,) = bucket.check(known.model_copy(update={"checkpoints": "s3a://another/site"}))
+def test_the_doctor_checks_the_bucket_and_its_old_versions(lab: Lab) -> None:
+    site = load(lab.home / "site.yaml")
+    assert [finding.verdict for finding in bucket.check(site)] == [Verdict.OK, Verdict.NOTE]
+    (missing,) = bucket.check(site.model_copy(update={"checkpoints": "s3a://another/site"}))
     assert (missing.verdict, "has no bucket another" in missing.sentence) == (Verdict.BAD, True)
 
 
 @pytest.mark.parametrize(
-    ("tier", "filled", "keys", "right"), [(TIER, "windows", 2, windows), ("summed", "sums", 1, sums)]
+    ("tier", "table_name", "keys", "expected"), [(TIER, "windows", 2, windows), ("summed", "sums", 1, sums)]
 )
-def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(
+def test_a_state_is_handed_over_and_repartitioned_in_a_bucket(
     lab: Lab,
     feed: Feed,
     tier: str,
-    filled: str,
+    table_name: str,
     keys: int,
-    right: Callable[[list[dict[str, Any]]], dict[Any, Any]],
+    expected: Callable[[list[dict[str, Any]]], dict[Any, Any]],
 ) -> None:
-    """Spark's own, and what a tier keeps by itself (`transformWithState`)."""
+    """For Spark's own state, and for a tier's own state (`transformWithState`)."""
     depot = depot_of(tier, load(lab.home / "site.yaml"), lab.home)
     with local_session(lab, depot) as session:
         runs = Runs(lab, session, tier, 1, 1, depot)
         first = runs.start(1)
         for _ in range(2):
             feed.hits(150)
-            runs.level(first)
+            runs.wait_level(first)
         second = runs.start(2)
         overtake(first, second, lambda: feed.hits(50))
-        runs.own(2)
+        runs.set_owner(2)
         feed.hits(100)
-        runs.level(second)
+        runs.wait_level(second)
         third = runs.start(3, 3)
-        made = runs.receipts[3].repartitioned
-        assert made is not None
-        assert made.keys_before == made.keys_after > 0
+        repartitioned = runs.receipts[3].repartitioned
+        assert repartitioned is not None
+        assert repartitioned.keys_before == repartitioned.keys_after > 0
         overtake(second, third, lambda: feed.hits(50))
-        runs.own(3)
+        runs.set_owner(3)
         feed.hits(100)
-        runs.level(third)
-        until("what is not needed is gone", lambda: third.tick() or depot.folders() == ["3.1"])
+        runs.wait_level(third)
+        until("unneeded checkpoints are deleted", lambda: third.tick() or depot.folders() == ["3.1"])
         third.hold()
         assert not (lab.home / "checkpoints" / tier).exists()
-        assert table(lab, filled, keys) == right(feed.given["hits"])
+        assert table(lab, table_name, keys) == expected(feed.records["hits"])
         assert equation(lab, tier) == feed.equation("hits")
         runs.end()
 
@@ -106,18 +110,18 @@ def test_moves_and_kills_with_a_bucket_lose_and_repeat_nothing(lab: Lab, feed: F
     lab.epochs = itertools.count(10)
     with giving(feed, RATE):
         lab.start_owner(TIER, 11, "h1")
-        until("it counts", lambda: ends(lab, TIER))
+        until("the tier counts", lambda: ends(lab, TIER))
         lab.cut(TIER, 11, 12, "h2", partitions=4)
         lab.wait_caught_up(TIER, 12)
         lab.set_owner(TIER, 12)
         lab.wait_for(TIER, 11, State.STOPPED)
         lab.stop(TIER, 11)
-        said = lab.report(TIER, 12)
-        assert said is not None
-        assert said.started_from is not None
-        made = said.started_from.repartitioned
-        assert made is not None
-        assert made.keys_before == made.keys_after > 0
+        report = lab.report(TIER, 12)
+        assert report is not None
+        assert report.started_from is not None
+        repartitioned = report.started_from.repartitioned
+        assert repartitioned is not None
+        assert repartitioned.keys_before == repartitioned.keys_after > 0
 
         lab.driver(TIER, 12).kill()
         lab.stop(TIER, 12)
@@ -127,9 +131,9 @@ def test_moves_and_kills_with_a_bucket_lose_and_repeat_nothing(lab: Lab, feed: F
         assert "begins from a checkpoint" in lab.log(TIER, 13)
     windows_are_right(lab, feed)
     until(
-        "what others have left is gone",
+        "checkpoints of earlier incarnations are deleted",
         lambda: {key.split("/")[2] for key in objects(lab) if key.startswith(f"site/{TIER}/")} == {"13.0"},
     )
-    for kept in ("never-in-a-file-of-ours", "of-the-environment"):
-        assert kept not in lab.log(TIER, 13)
-        assert kept.encode() not in b"".join(path.read_bytes() for path in lab.home.glob("*.json"))
+    for secret in ("never-in-a-file-of-ours", "of-the-environment"):
+        assert secret not in lab.log(TIER, 13)
+        assert secret.encode() not in b"".join(path.read_bytes() for path in lab.home.glob("*.json"))

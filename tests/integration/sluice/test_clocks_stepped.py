@@ -1,6 +1,8 @@
-"""Executors whose wall clock steps by seconds and by an hour, and who die under it: nothing is lost, put twice or out of order.
+"""Executors whose wall clock steps by seconds and by an hour, and who die under it: nothing is
+lost, put twice or out of order.
 
-On real Kafka, PostgreSQL, ZooKeeper and Spark. Only the executors' JVMs are under that clock: brokers and drivers have the true time.
+On real Kafka, PostgreSQL, ZooKeeper and Spark. Only the executors' JVMs are under that clock:
+brokers and drivers have the true time.
 """
 
 from collections import defaultdict
@@ -13,7 +15,7 @@ import pytest
 from sluice.api import declarations
 from sluice_ops.model.incarnation import State
 from sluice_ops.site.java import home_for_spark
-from tests.integration.sluice.auditing import begun, lines, losses
+from tests.integration.sluice.auditing import lines, losses, started_audit
 from tests.integration.sluice.test_handover import HOLES
 from tests.integration.sluice.test_streams import Record, records
 from tests.integration.sluice.test_workers import giving
@@ -24,7 +26,10 @@ PIPELINE_MODULE = "tests.integration.sluice.stepping"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 TIERS = ("enter", "store")
 STEPS = (15, -15, 3700, -3700)
-"""How far from the true time the clock steps. A broker takes no stamp that is an hour ahead, where it goes by stamps. Unit: seconds."""
+"""How far from the true time the clock steps.
+
+A broker takes no stamp that is an hour ahead, where it goes by stamps. Unit: seconds.
+"""
 CLOSE_SECONDS = 7
 """A record is stored within less, once the tiers have caught up."""
 ENOUGH = 300
@@ -44,7 +49,7 @@ def clock(lab: Lab, tmp_path: Path) -> Iterator[Clock]:
 
 
 def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, clock: Clock) -> None:
-    with closing(begun(lab, *(PIPELINE.tier(tier) for tier in TIERS))) as auditor:
+    with closing(started_audit(lab, *(PIPELINE.tier(tier) for tier in TIERS))) as auditor:
         for tier, host in zip(TIERS, ("h1", "h2"), strict=True):
             lab.start_owner(tier, 1, host)
         with giving(lab) as given:
@@ -80,7 +85,9 @@ def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, 
 
 
 def _goes_on(lab: Lab, given: list[int], step: int) -> None:
-    """Wait until records that are given from now on have gone through both tiers under a clock that is stepped so far."""
+    """Wait until records that are given from now on have gone through both tiers under a clock that
+    is stepped so far.
+    """
     first = len(given)
     query = f"select count(*) from stored where n >= {first} and abs(entered - {step}) < {CLOSE_SECONDS}"  # noqa: S608 — numbers of this test's
     query += f" and abs(stored - {step}) < {CLOSE_SECONDS}"

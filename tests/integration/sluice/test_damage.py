@@ -1,4 +1,6 @@
-"""Files of a checkpoint that are damaged: an older checkpoint is taken, or the state is made again; what the table says stays right."""
+"""Files of a checkpoint that are damaged: an older checkpoint is taken, or the state is made again;
+what the table says stays right.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +31,9 @@ def emptied(_content: bytes) -> bytes:
 
 
 def damage(path: Path, how: Callable[[bytes], bytes]) -> None:
-    """Write other bytes where the file is, as a disk does: every name that the file has is concerned."""
+    """Write other bytes where the file is, as a disk does: every name that the file has is
+    concerned.
+    """
     with path.open("r+b") as file:
         content = how(file.read())
         file.seek(0)
@@ -45,7 +49,7 @@ def test_what_is_damaged_is_not_begun_from(lab: Lab, driver_session: SparkSessio
     def flow(engine: object) -> None:
         for _ in range(3):
             feed.hits(100)
-            runs.level(engine)  # type: ignore[arg-type]
+            runs.wait_level(engine)  # type: ignore[arg-type]
 
     engine = runs.start(1)
     flow(engine)
@@ -63,17 +67,17 @@ def test_what_is_damaged_is_not_begun_from(lab: Lab, driver_session: SparkSessio
             batch = max(int(path.name) for path in (run / "commits").glob("[0-9]*"))
             damage(run / what.format(batch=batch, version=batch + 1), how)
             number += 1
-            runs.own(number)
+            runs.set_owner(number)
             engine = runs.start(number)
             flow(engine)
-            assert table(lab, "windows", 2) == windows(feed.given["hits"]), (what, how)
+            assert table(lab, "windows", 2) == windows(feed.records["hits"]), (what, how)
     # nothing at all can be loaded
     engine.hold()
     for path in folder.glob("*.*/state/*/*/[0-9]*.*"):
         damage(path, cut_short)
-    runs.own(number + 1)
+    runs.set_owner(number + 1)
     engine = runs.start(number + 1)
     flow(engine)
-    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    assert table(lab, "windows", 2) == windows(feed.records["hits"])
     assert equation(lab, "by-window") == feed.equation("hits")
     runs.end()

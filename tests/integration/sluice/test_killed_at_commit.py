@@ -1,4 +1,5 @@
-"""Drivers that are killed while PostgreSQL commits their batch: written or not, each record is in the table once.
+"""Drivers that are killed while PostgreSQL commits their batch: written or not, each record is in
+the table once.
 
 A deferred trigger holds the commit: all of the batch is written by then, and nobody else sees it.
 """
@@ -12,7 +13,7 @@ import pytest
 
 from sluice.kafka.reader import Streams
 from sluice.sinks.frozen_writers import right_of
-from tests.integration.sluice.delivered import BALANCE, SHARED
+from tests.integration.sluice.delivered import BALANCE, WRITES_AFTER_NEXT_OWNER
 from tests.integration.sluice.given import ends
 from tests.integration.sluice.test_frozen import batches
 from tests.integration.sluice.test_handover import HOLES
@@ -75,7 +76,8 @@ def writer(lab: Lab, tier: str, batch: int) -> int | None:
 def is_blocked(lab: Lab, tier: str, number: int) -> bool:
     """Tell whether an incarnation waits for the tier's row in PostgreSQL."""
     names = lab.query(
-        "select application_name from pg_stat_activity where wait_event_type = 'Lock' and wait_event <> 'advisory'"
+        "select application_name from pg_stat_activity where wait_event_type = 'Lock' and wait_event <> "
+        "'advisory'"
     )
     rights = [right_of(name, tier) for (name,) in names]
     return any(right is not None and right.incarnation == number for right in rights)
@@ -151,4 +153,4 @@ def test_each_record_is_in_its_table_once(lab: Lab) -> None:
     assert lab.query("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
     assert lab.query(BALANCE) == [(0,)]
     assert lab.query(HOLES) == []
-    assert lab.query(SHARED) == []
+    assert lab.query(WRITES_AFTER_NEXT_OWNER) == []

@@ -1,6 +1,8 @@
-"""Faults of a ZooKeeper ensemble and of its network while records flow, on real tiers, agents and two controllers.
+"""Faults of a ZooKeeper ensemble and of its network while records flow, on real tiers, agents and
+two controllers.
 
-Each of the three servers is on a host of its own, a network namespace; `c1` is a controller on the third one's host, `c2` is elsewhere.
+Each of the three servers is on a host of its own, a network namespace; `c1` is a controller on the
+third one's host, `c2` is elsewhere.
 """
 
 import json
@@ -27,7 +29,7 @@ from sluice_ops.model.status import ControllerStatus
 from tests.ensemble import SERVERS, Ensemble, writing
 from tests.integration.sluice.asking import command, site_of, sluice, steps, tier_line, with_agents
 from tests.integration.sluice.oracle import check, followed, stored
-from tests.integration.sluice.resting import BUSY
+from tests.integration.sluice.resting import BUSY_FACTOR
 from tests.integration.sluice.test_hung import main_of
 from tests.integration.sluice.test_workers import giving
 from tests.lab import HOSTS, ROOT, Lab, opened, until
@@ -38,11 +40,15 @@ TIERS = ("enter", "store")
 SMALL = 3
 """The host that is cut off: `c1` and a server are on it."""
 PAUSE_SECONDS = 2.0
-"""So long at most nothing can be written when the leading server dies, on a machine that has processors to spare."""
+"""So long at most nothing can be written when the leading server dies, on a machine that has
+processors to spare.
+"""
 CROWDED = 4.0
 """So many wait for each processor where others use the machine, too."""
 QUIET_SECONDS = 5.0
-"""Between two records of the stream, and of the table's batches, on a machine that does much else."""
+"""Between two records of the stream, and of the table's batches, on a machine that does
+much else.
+"""
 BESIDE = "/beside"
 """A tree of ZooKeeper's beside the pipeline's."""
 SETTLE_SECONDS = 15.0
@@ -101,7 +107,9 @@ class Quorum:
         return record.value.epoch
 
     def queue(self) -> int:
-        """Return how many stand for election, or lead; None of them leaves while this looks on for three seconds."""
+        """Return how many stand for election, or lead; None of them leaves while this looks on for
+        three seconds.
+        """
         counts = []
         for _ in range(30):
             with suppress(ChannelAwayError):
@@ -128,7 +136,10 @@ class Quorum:
 
     @contextmanager
     def under_load(self) -> Iterator[Callable[[], None]]:
-        """Give records all the while; yield what tells that they flow through both tiers. Everything is checked at the end."""
+        """Give records all the while; yield what tells that they flow through both tiers.
+
+        Everything is checked at the end.
+        """
         given = list[int]()
         with closing(Streams(self.lab.endpoints.kafka)) as streams, followed(self.lab, *TIERS):
 
@@ -213,9 +224,10 @@ def test_a_killed_leading_server_pauses_control_two_seconds_and_data_not(
         longest = max(after - at for at, after in pairwise(taken))
         waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
         print(
-            f"nothing could be written for {longest:.2f} s after the leading server was killed; load {waiting:.1f} a core"
+            f"nothing could be written for {longest:.2f} s after the leading server was killed; "
+            f"load {waiting:.1f} a core"
         )
-        assert longest < PAUSE_SECONDS * (BUSY if waiting > CROWDED else 1)
+        assert longest < PAUSE_SECONDS * (BUSY_FACTOR if waiting > CROWDED else 1)
         time.sleep(SETTLE_SECONDS)
         flows()
         assert quorum.owners() == owners, "nothing was started anew"
@@ -274,7 +286,8 @@ def test_a_drain_completes_under_a_flapping_link_and_leaks_no_lock(quorum: Quoru
             flaps += 1
         asked: Any = drained.result()
         print(
-            f"{flaps} flaps, {quorum.epoch() - epoch} changes of the leader; drain: {json.dumps(steps(asked))[:300]}"
+            f"{flaps} flaps, {quorum.epoch() - epoch} changes of the leader; "
+            f"drain: {json.dumps(steps(asked))[:300]}"
         )
         assert asked["ok"], asked
         until("all is well", quorum.whole)

@@ -1,4 +1,6 @@
-"""Replays beside live records: how long these take, what is dropped, a kill in the middle, holes that are filled, bad records mended."""
+"""Replays beside live records: how long these take, what is dropped, a kill in the middle, holes
+that are filled, bad records mended.
+"""
 
 import json
 import os
@@ -19,7 +21,7 @@ from confluent_kafka import Producer
 
 from sluice.kafka.reader import Seen, Streams, topic_and_number
 from sluice.replay.pace import p99
-from tests.integration.sluice.again import BAD, MENDED
+from tests.integration.sluice.again import BAD, CORRECTED
 from tests.lab import DEADLINE_SECONDS, ROOT, Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.again"
@@ -28,8 +30,9 @@ RATE, REPLAYED = 100, 300
 """Live records per second, and those that a replay may take besides."""
 WARM_SECONDS, CALM_SECONDS = 25, 30
 LEAST = {"numbers": 0.05, "stored": 2.5}
-"""What is usual is at least this, in seconds: less is not told from the unrest of two cores that others use too; a batch of a table begins
-every two seconds."""
+"""What is usual is at least this, in seconds: less is not told from the unrest of two cores that
+others use too; a batch of a table begins every two seconds.
+"""
 BAD_PARTITION = 3
 """The first of the bad numbers is 7, and there are four partitions."""
 TIERS = {"enter": "h1", "store": "h2", "tally": "h3"}
@@ -77,7 +80,7 @@ class World:
     def begin(self, *words: str, mended: bool = False) -> "subprocess.Popen[str]":
         """Start a replay as `sluice replay` does."""
         command = ["nice", "-n", "10", sys.executable, "-m", "sluice.replay", *words, "--json"]
-        env = self.lab.env | ({MENDED: "1"} if mended else {})
+        env = self.lab.env | ({CORRECTED: "1"} if mended else {})
         return subprocess.Popen(
             command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -127,12 +130,16 @@ class World:
         return int(self.ask("select count(*) from stored where n < %s", number)[0][0])
 
     def judged(self, ends: dict[str, int]) -> bool:
-        """Tell whether the audit has found what came out of all that was put in before these ends."""
+        """Tell whether the audit has found what came out of all that was put in before
+        these ends.
+        """
         found = dict(self.lab.query("select partition, judged from audit where tier = 'enter'"))
         return all(found.get(place, 0) >= end for place, end in ends.items())
 
     def audited(self) -> bool:
-        """Tell whether the audit has looked at all that has come out, and at every batch; what it misses is among the losses then."""
+        """Tell whether the audit has looked at all that has come out, and at every batch; what it
+        misses is among the losses then.
+        """
         ends = self.streams.bounds(["numbers", "raw.quarantine"]).ends
         there = {("enter", *put) for put in ends.items()} | set(
             self.lab.query("select tier, 'ledger', max(batch) from ledger group by tier")
@@ -154,7 +161,10 @@ class World:
             for seen in self.written()
             if seen.out.by == "enter/1" and seen.arrived and begun <= seen.arrived / 1000 <= over
         ]
-        took = "select extract(epoch from written_at)::float8 - at / 1000.0::float8 from stored where at between %s and %s"
+        took = (
+            "select extract(epoch from written_at)::float8 - at / 1000.0::float8 from stored where at "
+            "between %s and %s"
+        )
         rows = self.ask(took, begun * 1000, over * 1000)
         waits = [(seen.out.at - (seen.arrived or 0)) / 1000 for seen in live]
         return {"numbers": p99(waits), "stored": p99([float(row[0]) for row in rows])}
@@ -255,7 +265,8 @@ def test_what_was_bad_is_taken_up_once_however_often_it_is_asked_for(world: Worl
     assert world.summed() == (fed, sum(range(fed)))
     assert (
         world.lab.query(
-            "select tier, batch from ledger where rows_in <> rows_out + filtered + quarantined + replays + late + lost"
+            "select tier, batch from ledger where rows_in <> rows_out + filtered + quarantined + replays + "
+            "late + lost"
         )
         == []
     )

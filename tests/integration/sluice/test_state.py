@@ -1,4 +1,6 @@
-"""Tiers that hold state, on real Kafka and PostgreSQL: handed over, and ended anywhere, they say what the input says by hand."""
+"""Tiers that hold state, on real Kafka and PostgreSQL: handed over, and ended anywhere, they say
+what the input says by hand.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +25,9 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def begin(lab: Lab, driver_session: SparkSession) -> Iterator[Callable[[str, int], Runs]]:
-    """Return what makes the runs of a tier, beginning with an owner's number; they are ended afterwards."""
+    """Return what makes the runs of a tier, beginning with an owner's number; they are ended
+    afterwards.
+    """
     made: list[Runs] = []
 
     def runs(tier: str, owner: int) -> Runs:
@@ -41,17 +45,17 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
     runs = begin("by-window", 1)
     feed.hits(1000)
     first = runs.start(1)
-    runs.level(first)
-    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    runs.wait_level(first)
+    assert table(lab, "windows", 2) == windows(feed.records["hits"])
 
     # the next one runs beside the owner, and takes its turn
     second = runs.start(2)
     overtake(first, second, lambda: feed.hits(50))
-    runs.own(2)
+    runs.set_owner(2)
     assert (second.gap() or 0) < QUIET_SECONDS
     feed.hits(500)
-    runs.level(second)
-    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    runs.wait_level(second)
+    assert table(lab, "windows", 2) == windows(feed.records["hits"])
     folder = lab.home / "checkpoints" / "by-window"
     until(
         "what is not needed is gone",
@@ -65,18 +69,18 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
         time.sleep(number / 2)
         assert second._query is not None
         second._query.stop()
-        runs.own(number)
+        runs.set_owner(number)
         feed.hits(200)
         second = runs.start(number)
-        runs.level(second)
+        runs.wait_level(second)
     # so it is when Spark has not heard any more that a batch is written
     second.hold()
     max((max(folder.iterdir()) / "commits").glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
     feed.hits(200)
     second.run()
-    runs.level(second)
+    runs.wait_level(second)
     second.hold()
-    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    assert table(lab, "windows", 2) == windows(feed.records["hits"])
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
@@ -87,9 +91,9 @@ def test_a_lost_checkpoint_is_made_again_from_the_input(
     (lab.home / "checkpoints" / "by-window").rename(lab.home / "elsewhere")
     engine = runs.start(9)
     feed.hits(500)
-    runs.level(engine)
+    runs.wait_level(engine)
     engine.hold()
-    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    assert table(lab, "windows", 2) == windows(feed.records["hits"])
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
@@ -101,10 +105,10 @@ def test_the_audit_finds_it_balanced_and_misses_a_row(
         assert auditor.look() == []
         engine = runs.start(10)
         feed.hits(100)
-        runs.level(engine)
+        runs.wait_level(engine)
         assert auditor.look() == []
         feed.hits(100)
-        runs.level(engine)
+        runs.wait_level(engine)
         engine.hold()
         with psycopg.connect(lab.endpoints.postgres) as connection:
             connection.execute(
@@ -117,14 +121,14 @@ def test_the_audit_finds_it_balanced_and_misses_a_row(
 def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
     runs = begin("summed", 1)
     first = runs.start(1)
-    runs.level(first)
+    runs.wait_level(first)
     feed.hits(100)
     assert first._query is not None
     first._query.stop()
-    runs.own(2)
+    runs.set_owner(2)
     second = runs.start(2)
     feed.hits(100)
-    runs.level(second)
+    runs.wait_level(second)
     # what the first one has left is gone as soon as the second has committed what is in the ledger
     folder = lab.home / "checkpoints" / "summed"
     until(
@@ -133,12 +137,12 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
         20,
     )
     second.hold()
-    runs.own(3)
+    runs.set_owner(3)
     third = runs.start(3)
     feed.hits(100)
-    runs.level(third)
+    runs.wait_level(third)
     third.hold()
-    assert table(lab, "sums", 1) == sums(feed.given["hits"])
+    assert table(lab, "sums", 1) == sums(feed.records["hits"])
     assert equation(lab, "summed") == feed.equation("hits")
 
 
@@ -152,21 +156,21 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
     runs = begin(tier, 1)
     feed.sold(300)
     first = runs.start(1)
-    runs.level(first)
+    runs.wait_level(first)
     second = runs.start(2)
     feed.sold(100)
-    hits, buys = len(feed.given["hits"]), len(feed.given["buys"])
+    hits, buys = len(feed.records["hits"]), len(feed.records["buys"])
     feed.number += 60_000  # ten minutes later, it is settled what has no partner
     overtake(first, second, lambda: feed.sold(50))
-    runs.own(2)
+    runs.set_owner(2)
     for _ in range(2):
         feed.sold(50)
-        runs.level(second)
+        runs.wait_level(second)
     second.hold()
     # by hand: the pairs of all that was given, and what is settled to have no partner
-    pairs = {(buy["hit"], buy["id"]) for buy in feed.given["buys"] if buy["hit"] >= 0}
-    unsold = {hit["id"] for hit in feed.given["hits"][:hits]} - {hit for hit, _ in pairs}
-    orphans = {buy["id"] for buy in feed.given["buys"][:buys] if buy["hit"] < 0}
+    pairs = {(buy["hit"], buy["id"]) for buy in feed.records["buys"] if buy["hit"] >= 0}
+    unsold = {hit["id"] for hit in feed.records["hits"][:hits]} - {hit for hit, _ in pairs}
+    orphans = {buy["id"] for buy in feed.records["buys"][:buys] if buy["hit"] < 0}
     alone = {
         "inner": set(),
         "left": {(hit, None) for hit in unsold},
@@ -183,13 +187,13 @@ def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(
     runs, tier = begin("summed", 20), PIPELINE.tier("summed")
     with closing(Auditor((tier,), lab.endpoints)) as auditor:
         engine = runs.start(20)
-        feed.put("hits", [{"id": feed.number, "who": "nobody\0", "at": feed.begun + feed.number * 10}])
+        feed.put("hits", [{"id": feed.number, "who": "nobody\0", "at": feed.first_time + feed.number * 10}])
         feed.number += 1
         feed.hits(100)
-        runs.level(engine)
+        runs.wait_level(engine)
         assert auditor.look() == []
         engine.hold()
-    said = sums(feed.given["hits"])
+    said = sums(feed.records["hits"])
     refused = said.pop(("nobody\0",))
     assert table(lab, "sums", 1) == said
     (kept,) = lab.query(

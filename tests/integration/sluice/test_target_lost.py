@@ -1,4 +1,6 @@
-"""The host that a tier moves to is lost in the middle, with a real controller and agents, while records flow: none is lost or twice."""
+"""The host that a tier moves to is lost in the middle, with a real controller and agents, while
+records flow: none is lost or twice.
+"""
 
 import os
 import signal
@@ -16,8 +18,8 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
-from tests.integration.sluice.asking import operated, served, site_of, sluice, tier_line
-from tests.integration.sluice.delivered import BALANCE, SHARED, put_out_in_order
+from tests.integration.sluice.asking import operated, running, site_of, sluice, tier_line
+from tests.integration.sluice.delivered import BALANCE, WRITES_AFTER_NEXT_OWNER, is_output_in_order
 from tests.integration.sluice.test_handover import HOLES
 from tests.integration.sluice.test_workers import everything, giving
 from tests.lab import Lab, until
@@ -47,7 +49,9 @@ def owner(lab: Lab) -> OwnerRecord:
 
 
 def next_host(lab: Lab, phase: Phase) -> str | None:
-    """Return where the next incarnation is, once its driver is under way and the hand-over is in this phase."""
+    """Return where the next incarnation is, once its driver is under way and the hand-over is in
+    this phase.
+    """
     record = owner(lab)
     if record.next is None or record.phase is not phase:
         return None
@@ -81,7 +85,9 @@ def host_states(lab: Lab) -> dict[str, str]:
 
 
 def lose_target(lab: Lab, phase: Phase, agents: ExitStack, out: Callable[[], int]) -> None:
-    """Drain the tier's host, and lose the host that it moves to in that phase; afterwards all three hosts are there again."""
+    """Drain the tier's host, and lose the host that it moves to in that phase; afterwards all three
+    hosts are there again.
+    """
     before = tier_line(lab, TIER)
     host, old = before["driver"]["host"], before["incarnation"]
     with ThreadPoolExecutor() as pool:
@@ -96,14 +102,15 @@ def lose_target(lab: Lab, phase: Phase, agents: ExitStack, out: Callable[[], int
     until("records flow", lambda: out() > there + 200, 60)
     line = tier_line(lab, TIER)
     print(
-        f"{target} lost in {phase}: incarnation {old} on {host}, {tried} on {target}, then {line['incarnation']} on "
-        f"{line['driver']['host']}; the drain {'succeeded' if asked['ok'] else 'was undone'}; records flow {time.monotonic() - lost:.0f} s "
-        f"after the loss"
+        f"{target} lost in {phase}: incarnation {old} on {host}, {tried} on {target}, then "
+        f"{line['incarnation']} on {line['driver']['host']}; "
+        f"the drain {'succeeded' if asked['ok'] else 'was undone'}; "
+        f"records flow {time.monotonic() - lost:.0f} s after the loss"
     )
     assert line["driver"]["host"] != target
     assert line["incarnation"] != tried
     assert host_states(lab)[host] == (HostState.DRAINED if asked["ok"] else HostState.UP)
-    agents.enter_context(served(lab, "agent", "--host", target))
+    agents.enter_context(running(lab, "agent", "--host", target))
     until(f"{target} is back", lambda: host_states(lab)[target] == HostState.UP, 60)
     if asked["ok"]:
         sluice(lab, "return", host)
@@ -124,10 +131,10 @@ def test_the_tier_goes_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
         until("all is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(given))
         seen = everything(streams)
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert put_out_in_order(seen)
+    assert is_output_in_order(seen)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(given), len(given), sum(given))
     ]
     assert lab.query(BALANCE) == [(0,)]
     assert lab.query(HOLES) == []
-    assert lab.query(SHARED) == []
+    assert lab.query(WRITES_AFTER_NEXT_OWNER) == []

@@ -1,4 +1,6 @@
-"""New code of a tier with state, while records flow, by a controller and agents that are real: taken on, refused, or left again."""
+"""New code of a tier with state, while records flow, by a controller and agents that are real:
+taken on, refused, or left again.
+"""
 
 import re
 import subprocess
@@ -137,8 +139,8 @@ def test_code_with_other_state_is_refused_and_can_begin_anew_by_hand(
         refused = sluice(running, "upgrade", TIER)
     said = steps(refused)["preflight"]["sentence"]
     assert (
-        f'tier "{TIER}" cannot be handed over from {line["release"]} to {other}: the state of the new code holds Aggregate of who, window('
-        in said
+        f'tier "{TIER}" cannot be handed over from {line["release"]} to {other}: '
+        "the state of the new code holds Aggregate of who, window(" in said
     )
     assert "count(1), max(id), and the checkpoint holds Aggregate of who, window(" in said
     assert f"`sluice stop {TIER}`, `sluice upgrade {TIER}`, `sluice start {TIER}`" in said
@@ -160,6 +162,6 @@ def test_code_with_other_state_is_refused_and_can_begin_anew_by_hand(
 def largest(feed: Feed) -> dict[tuple[str, datetime], tuple[int, int]]:
     """Return how many hits each window has, and the largest of their ids."""
     found: dict[tuple[str, datetime], list[int]] = defaultdict(list)
-    for hit in feed.given["hits"]:
+    for hit in feed.records["hits"]:
         found[hit["who"], datetime.fromtimestamp(hit["at"] // 10_000 * 10, UTC)].append(hit["id"])
     return {key: (len(ids), max(ids)) for key, ids in found.items()}

@@ -1,4 +1,6 @@
-"""A tier with state that catches up after an hour: partitions are read unevenly, and no record that came in time is late."""
+"""A tier with state that catches up after an hour: partitions are read unevenly, and no record that
+came in time is late.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -37,10 +39,12 @@ def begin(
 
 @pytest.fixture(scope="module")
 def backlog(feed: Feed) -> Feed:
-    """Give an hour's hits, and a buy for each third: those of partition 0 in its first five minutes, the others all the hour; none late."""
+    """Give an hour's hits, and a buy for each third: those of partition 0 in its first five
+    minutes, the others all the hour; none late.
+    """
     numbers = [number for number in range(1_000) if number % 50 != 49]
     span = {number: EARLY if number % len(PARTITIONS) == 0 else HOUR for number in numbers}
-    at = {number: feed.begun - HOUR + span[number] * number // 1_000 for number in numbers}
+    at = {number: feed.first_time - HOUR + span[number] * number // 1_000 for number in numbers}
     feed.put("hits", [{"id": number, "who": f"user-{number % 5}", "at": at[number]} for number in numbers])
     feed.put(
         "buys",
@@ -59,11 +63,11 @@ def test_after_an_hours_stop_uneven_partitions_have_no_late_records(
     until("a part of the backlog is done", lambda: sum((ends(lab, "by-window") or {}).values()) >= 2 * BATCH)
     assert first._query is not None
     first._query.stop()
-    runs.own(2)
+    runs.set_owner(2)
     second = runs.start(2)
-    runs.level(second)
+    runs.wait_level(second)
     assert equation(lab, "by-window") == backlog.equation("hits")
-    assert table(lab, "windows", 2) == windows(backlog.given["hits"])
+    assert table(lab, "windows", 2) == windows(backlog.records["hits"])
 
 
 @pytest.mark.long
@@ -71,8 +75,8 @@ def test_a_join_of_uneven_partitions_loses_no_pair(
     lab: Lab, begin: Callable[[str], Runs], backlog: Feed
 ) -> None:
     runs = begin("bought")
-    runs.level(runs.start(1))
+    runs.wait_level(runs.start(1))
     *_, replays, late, _ = equation(lab, "bought")
-    assert (replays, late) == (sum(backlog.again.values()), 0)
+    assert (replays, late) == (sum(backlog.duplicates.values()), 0)
     paired = {row for row in lab.query("select id, buy from bought") if row[1] is not None}
-    assert paired == {(buy["hit"], buy["id"]) for buy in backlog.given["buys"]}
+    assert paired == {(buy["hit"], buy["id"]) for buy in backlog.records["buys"]}

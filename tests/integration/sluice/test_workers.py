@@ -1,4 +1,5 @@
-"""Workers one by one, on real Spark: of a realtime tier, whose partitions go to the others meanwhile, and of one in micro-batches.
+"""Workers one by one, on real Spark: of a realtime tier, whose partitions go to the others
+meanwhile, and of one in micro-batches.
 
 Each rests and works again; then the last one is let go for good.
 """
@@ -15,12 +16,14 @@ from confluent_kafka import Producer
 
 from sluice.kafka.reader import Seen, Streams
 from tests.integration.sluice.given import ends
-from tests.integration.sluice.resting import BUSY, each_rests, gaps, last_is_let_go
+from tests.integration.sluice.resting import BUSY_FACTOR, gaps, pause_each_worker, release_last_worker
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.slow"
 GAP_SECONDS = 1.5
-"""A realtime tier begins again on other workers: so long nothing may come out of a partition, on a machine of its own."""
+"""A realtime tier begins again on other workers: so long nothing may come out of a partition, on a
+machine of its own.
+"""
 KNOWN_SECONDS = 2.0
 """The producer of `giving` knows of partitions that were added within this time."""
 
@@ -33,7 +36,9 @@ def numbered(number: int) -> dict[str, Any]:
 
 @contextmanager
 def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
-    """Give 200 numbers a second all the while, from the first on, to as many partitions as there are; return those that were given."""
+    """Give 200 numbers a second all the while, from the first on, to as many partitions as there
+    are; return those that were given.
+    """
     settings = {
         "bootstrap.servers": lab.endpoints.kafka,
         "acks": "all",
@@ -67,8 +72,8 @@ def test_paused_realtime_workers_hand_their_partitions_to_the_others(lab: Lab) -
         with giving(lab) as given:
             lab.start_owner("enter", 1, "h1", slots=2)
             until("records come out", out)
-            at = each_rests(lab, "enter", 1, 2, out)
-            last_is_let_go(lab, "enter", 1, 2, out)
+            at = pause_each_worker(lab, "enter", 1, 2, out)
+            release_last_worker(lab, "enter", 1, 2, out)
         until(
             "all is out",
             lambda: (
@@ -78,7 +83,7 @@ def test_paused_realtime_workers_hand_their_partitions_to_the_others(lab: Lab) -
         )
         without = gaps(everything(streams), at)
     print(f"without output after each pause and wake: {without}")
-    assert max(without) < GAP_SECONDS * BUSY
+    assert max(without) < GAP_SECONDS * BUSY_FACTOR
 
 
 def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: Lab) -> None:
@@ -90,8 +95,8 @@ def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: La
         with giving(lab, first=before) as given:
             lab.start_owner("store", 1, "h2", slots=2)
             until("records are stored", stored)
-            each_rests(lab, "store", 1, 2, stored)
-            last_is_let_go(lab, "store", 1, 2, stored)
+            pause_each_worker(lab, "store", 1, 2, stored)
+            release_last_worker(lab, "store", 1, 2, stored)
         until(
             "all is stored",
             lambda: (
