@@ -206,7 +206,7 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(
         until("all is out of the new leader, too", lambda: lines(streams, "followed") == set(range(130)))
         until(
             "the tier has begun again",
-            lambda: "leaders of its inputs were elected" in lab.log("follow", 1),
+            lambda: "leaders of the inputs were elected" in lab.log("follow", 1),
             seconds=60,
         )
         until(

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice.audit.__main__ import Auditor
-from sluice.driver.engine.sink import QUIET_SECONDS
+from sluice.driver.engine.batch_writer import QUIET_SECONDS
 from sluice.records.joins import How
 from tests.integration.sluice.given import Feed, equation, sums, table, windows
 from tests.integration.sluice.holding import JOINS

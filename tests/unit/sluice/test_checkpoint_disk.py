@@ -11,7 +11,7 @@ import pytest
 
 from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.counters import Flow
-from sluice.driver.engine import sink
+from sluice.driver.engine import batch_engine
 from sluice.driver.state import checkpoint_disk
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
 from sluice.driver.state.checkpoint_store import Depot, Folder
@@ -114,7 +114,7 @@ def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(sink.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(batch_engine.time, "monotonic", lambda: now[0])
     made = query()
     for _ in range(100):
         made._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError(SPARKS)))

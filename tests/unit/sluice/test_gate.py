@@ -335,7 +335,7 @@ def test_a_stream_that_is_not_there_is_not_waited_for(gate, given, monkeypatch):
 
 def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, given):
     given.end = 50
-    gate._own = [{RAW: 70}]
+    gate._own_starts = [{RAW: 70}]
     with pytest.raises(
         RecordsGoneError,
         match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or recreated, so the tier has stopped; the tier continues",

@@ -12,9 +12,10 @@ import pytest
 
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.sink import SinkAwayError
-from sluice.driver.engine import sink
+from sluice.driver.engine import batch_engine, batch_writer, sink
+from sluice.driver.engine.batch_writer import HeldError, Stored
 from sluice.driver.engine.settings import EngineConfig
-from sluice.driver.engine.sink import HeldError, SinkEngine
+from sluice.driver.engine.sink import SinkEngine
 from sluice.driver.engine.sink_rows import NamesakesError, refuse_namesakes
 from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import Bounds, NoStreamError, StreamError
@@ -39,16 +40,31 @@ class Query(SinkEngine):
         self.begun: list[dict[str, int]] = []
         self.trouble: Exception | None = None
         self.last: LastBatch | None = LAST
-        self._ledger = cast("Any", SimpleNamespace(last=self._look, number=7, adopt_streams=lambda *_: None))
+        self.written: list[Batch] = []
+        self._writer.ledger = cast(
+            "Any", SimpleNamespace(last=self._look, number=7, marks=0, adopt_streams=lambda *_: None)
+        )
 
     def _look(self) -> LastBatch | None:
         if self.trouble is not None:
             raise self.trouble
         return self.last
 
-    def _start(self, begins: dict[str, int], *_more: Any, **_others: Any) -> Any:
+    def _start(self, _checkpoint: Any, begins: dict[str, int], *_more: Any, **_others: Any) -> Any:
         self.begun.append(begins)
         return SimpleNamespace(isActive=True)
+
+    def put(self, batch: Batch) -> None:
+        self._job.put(pa.table({}), batch, 0)
+
+    def note(self, _rows: object, batch: Batch, _before: float | None) -> Stored:
+        """Take a batch in the place of the sink."""
+        self.written.append(batch)
+        return stored()
+
+
+def stored() -> Stored:
+    return Stored(Counts(5, 5, 0, 0, 0, 0, 0, 5), time.time(), [], None)
 
 
 def engine_config(tier: Tier, incarnation: int, streams: object) -> EngineConfig:
@@ -66,7 +82,7 @@ def engine_config(tier: Tier, incarnation: int, streams: object) -> EngineConfig
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(sink.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(batch_engine.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -121,10 +137,10 @@ def test_what_the_database_will_never_take_is_not_tried_for_ever(monkeypatch: py
         message = "index row size 2800 exceeds maximum 2704"
         raise psycopg.errors.ProgramLimitExceeded(message)
 
-    monkeypatch.setattr(made, "_write", refuse)
-    monkeypatch.setattr(sink, "AWAY_SECONDS", 0.01)
+    monkeypatch.setattr(made._job, "write", refuse)
+    monkeypatch.setattr(batch_writer, "AWAY_SECONDS", 0.01)
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
-        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+        made.put(Batch({"hits/0": 15}, {"hits/0": 20}))
 
 
 def test_retry_after_is_respected_and_a_hold_ends_the_wait(
@@ -139,15 +155,17 @@ def test_retry_after_is_respected_and_a_hold_ends_the_wait(
     def wait(seconds: float) -> None:
         waits.append(seconds)
         if not asked:
-            made._held.set()
+            made._writer.held.set()
 
-    monkeypatch.setattr(made, "_write", refuse)
+    monkeypatch.setattr(made._job, "write", refuse)
     monkeypatch.setattr(
-        made, "_held", SimpleNamespace(wait=wait, set=(held := threading.Event()).set, is_set=held.is_set)
+        made._writer,
+        "held",
+        SimpleNamespace(wait=wait, set=(held := threading.Event()).set, is_set=held.is_set),
     )
     with pytest.raises(HeldError):
-        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
-    assert waits == [sink.AWAY_SECONDS, 60.0]
+        made.put(Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert waits == [batch_writer.AWAY_SECONDS, 60.0]
     assert made._config.flow.away == "crm takes no records: it answers 429"
 
 
@@ -171,7 +189,7 @@ def test_where_a_stream_was_made_anew_it_says_how_to_go_on() -> None:
 
 def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
     made = query(0, 500)
-    made._watch = Watch(Answers("second"))
+    made._writer.watch = Watch(Answers("second"))
     made.last = replace(LAST, streams={"hits": "first"})
     with pytest.raises(
         RecordsGoneError, match=r"hits: the stream was deleted and recreated.*`sluice skip counts`"
@@ -183,8 +201,8 @@ def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
 
 def test_an_id_that_was_not_known_is_taken_once() -> None:
     made, adopted = query(0, 500), list[dict[str, str]]()
-    made._watch = Watch(Answers("first"))
-    made._ledger.adopt_streams = adopted.append  # type: ignore[method-assign]
+    made._writer.watch = Watch(Answers("first"))
+    made._writer.ledger.adopt_streams = adopted.append  # type: ignore[method-assign]
     began = made.run()
     assert (began.streams, began.epochs) == ({"hits": "first"}, {"hits/0": 3})
     assert adopted == [{"hits": "first"}]
@@ -192,7 +210,7 @@ def test_an_id_that_was_not_known_is_taken_once() -> None:
 
 def test_a_partition_that_was_cut_back_below_the_ledger_is_not_read_on() -> None:
     made, ids = query(0, 500), Answers("first")
-    made._watch = Watch(ids)
+    made._writer.watch = Watch(ids)
     made.last = replace(LAST, streams={"hits": "first"}, epochs={"hits/0": 3})
     assert made.run().positions == {"hits/0": 15}
     ids.epoch = 4
@@ -210,37 +228,37 @@ def test_a_partition_that_was_cut_back_below_the_ledger_is_not_read_on() -> None
 def test_a_batch_that_was_read_while_a_leader_was_elected_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, ids, written = query(0, 500), Answers("first"), list[Batch]()
-    made._watch = Watch(ids)
+    made, ids = query(0, 500), Answers("first")
+    made._writer.watch = Watch(ids)
     made.last = replace(LAST, streams={"hits": "first"}, epochs={"hits/0": 3})
     made.run()
-    monkeypatch.setattr(made, "_write", lambda _rows, batch: written.append(batch))
+    monkeypatch.setattr(made._job, "write", made.note)
     ids.epoch = 4
     with pytest.raises(ReadAgainError, match="hits/0"):
-        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
-    assert written == []
+        made.put(Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert made.written == []
     made._query, made._error = cast("Any", SimpleNamespace(isActive=False)), ReadAgainError(["hits/0"])
     began = len(made.begun)
     made.check()
     assert len(made.begun) == began + 1
     assert made._config.flow.restarts == 0, "an election is no failure"
-    made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
-    assert [batch.epochs for batch in written] == [{"hits/0": 4}]
+    made.put(Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert [batch.epochs for batch in made.written] == [{"hits/0": 4}]
 
 
 def test_a_batch_is_not_written_when_its_stream_was_made_anew_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, ids, written = query(0, 500), Answers("first"), list[Batch]()
-    made._watch = Watch(ids)
+    made, ids = query(0, 500), Answers("first")
+    made._writer.watch = Watch(ids)
     made.last = replace(LAST, streams={"hits": "first"})
     made.run()
-    monkeypatch.setattr(made, "_write", lambda _rows, batch: written.append(batch))
-    made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+    monkeypatch.setattr(made._job, "write", made.note)
+    made.put(Batch({"hits/0": 15}, {"hits/0": 20}))
     ids.id = "second"
     with pytest.raises(RecordsGoneError, match="recreated"):
-        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
-    assert len(written) == 1
+        made.put(Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert len(made.written) == 1
 
 
 def test_it_goes_on_with_the_oldest_when_a_person_has_said_so() -> None:
@@ -286,12 +304,13 @@ def test_a_gap_is_what_lies_behind_the_last_batch_of_another(monkeypatch: pytest
 
     def first_batches(last: LastBatch | None) -> float | None:
         made = query()
-        made._quarantine = cast("Any", SimpleNamespace(split=lambda rows: (rows, ()), put=lambda _: None))
-        made._ledger.write = lambda *_, **_more: written  # type: ignore[method-assign]
-        made._ledger.marks = 0  # type: ignore[misc]
+        made._records.quarantine = cast(
+            "Any", SimpleNamespace(split=lambda rows: (rows, ()), put=lambda _: None)
+        )
+        made._writer.ledger.write = lambda *_, **_more: written  # type: ignore[method-assign]
         made.last = last
         for begin in (15, 20):
-            made._put(pa.table({}), Batch({"hits/0": begin}, {"hits/0": begin + 5}))
+            made.put(Batch({"hits/0": begin}, {"hits/0": begin + 5}))
             made.last = LastBatch(8, {"hits/0": begin + 5}, time.time() - 100, 0.0)
         return made.gap()
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sluice.api.declarations import Stream, Tier
 from sluice.driver.engine import streams as into_streams
+from sluice.driver.engine.batch_writer import Stored
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.streams import StreamsEngine
 from sluice.kafka import output_tail
@@ -26,7 +26,7 @@ from sluice_ops.model.tier import Kind
 from tests.unit.sluice.answers import Answers
 from tests.unit.sluice.controlled import FakeControl
 from tests.unit.sluice.few import Few
-from tests.unit.sluice.test_sink_queries import Query, engine_config
+from tests.unit.sluice.test_sink_queries import Query, engine_config, stored
 
 RAW = "raw/0"
 NO_LOSS = 0
@@ -122,9 +122,9 @@ class IntoTable:
             sink=cast("Any", SimpleNamespace(name="loaded")),
         )
         self.query = Query(engine_config(tier, 3, self.log))
-        self.query._watch = Watch(self.log if self.checked else None)
+        self.query._writer.watch = Watch(self.log if self.checked else None)
         self.query.last, self.batch = self.last, None
-        self.query._write = self._write  # type: ignore[method-assign]
+        self.query._records.write = self._write  # type: ignore[method-assign]
         self.query.run()
 
     def read(self, count: int) -> None:
@@ -141,15 +141,16 @@ class IntoTable:
             return
         begin, numbers = self.batch
         try:
-            self.query._put(pa.table({}), Batch({RAW: begin}, {RAW: begin + len(numbers)}))
+            self.query.put(Batch({RAW: begin}, {RAW: begin + len(numbers)}))
         except ReadAgainError:
             self.restart()
 
-    def _write(self, _rows: object, batch: Batch) -> None:
+    def _write(self, _rows: object, batch: Batch, _before: float | None) -> Stored:
         assert self.batch is not None
         self.written += self.batch[1]
         self.last = self.query.last = LastBatch(0, batch.ends, 0.0, 0.0, batch.streams, batch.epochs)
         self.batch = None
+        return stored()
 
     def look(self) -> None: ...
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.driver.engine.sink import may_take_over
+from sluice.driver.engine.batch_writer import may_take_over
 from sluice.sinks.batches import Batch, BatchGapError, LastBatch, LedgerMovedError
 
 PARTITIONS = ("in/0", "in/1")

@@ -1,4 +1,5 @@
-"""What runs of a tier agree on before records are spread over other partitions than before (decision record 0040). Pure.
+"""What runs of a tier agree on before records are spread over other partitions than before
+(decision record 0040). Pure.
 
 `sluice.driver.control.control_channel` implements the agreement. `SoleWriter` tells when no other
 run writes records any more. A routing epoch (`Way`) is a stretch of the inputs whose records are
@@ -24,16 +25,22 @@ class RoutingAgreement(Protocol):
     """What the incarnations of a tier have told each other about their routing epochs."""
 
     def agreed_ways(self) -> Ways | None:
-        """Return the valid routing epochs, None if no run has announced any; an error if they cannot be read."""
+        """Return the valid routing epochs, None if no run has announced any; an error if they
+        cannot be read.
+        """
 
     def announce_ways(self, ways: Ways) -> None:
         """Report the routing epochs with which a run begins."""
 
     def switch_ways(self, ways: Ways) -> bool:
-        """Make other routing epochs valid from now on; return False if another incarnation may have been told to run."""
+        """Make other routing epochs valid from now on; return False if another incarnation may have
+        been told to run.
+        """
 
     def other_writer(self) -> str | None:
-        """Return a sentence that names another incarnation with orders to write the tier's records; None if none has."""
+        """Return a sentence that names another incarnation with orders to write the tier's records;
+        None if none has.
+        """
 
 
 class LocalAgreement:
@@ -77,7 +84,9 @@ class SoleWriter:
         self._wrote |= mine in runs
 
     def lasts(self, now: float) -> bool:
-        """Tell whether this has lasted ALONE_SECONDS; False while no record comes out, which proves nothing."""
+        """Tell whether this has lasted ALONE_SECONDS; False while no record comes out, which proves
+        nothing.
+        """
         return self._wrote and self._since is not None and now - self._since >= ALONE_SECONDS
 
     def forget(self) -> None:
@@ -91,7 +100,9 @@ def spread_outputs(tier: Tier) -> list[str]:
 
 
 def unused_sentence(unused: Mapping[str, int], now: Mapping[str, int], why: str) -> str:
-    """Return a sentence that names the partitions without records, and what must happen before they get records."""
+    """Return a sentence that names the partitions without records, and what must happen before they
+    get records.
+    """
     streams = ", ".join(
         f"{name} has {count} partitions and {now[name]} of them get records"
         for name, count in sorted(unused.items())

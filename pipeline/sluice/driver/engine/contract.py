@@ -1,6 +1,7 @@
-"""The two protocols around an engine: `Engine`, which the process drives, and `Control`, which the engine asks.
+"""The two interfaces of an engine: `Engine`, which the process drives, and `Control`, which it asks.
 
-`sluice.driver.process.life` drives an engine. `sluice.driver.control.control_channel` answers as its control.
+`sluice.driver.process.life` drives an engine. `sluice.driver.control.control_channel` answers as
+its control.
 """
 
 import json
@@ -21,7 +22,10 @@ class Control(RoutingAgreement, Protocol):
 
     @property
     def owns(self) -> bool:
-        """Whether this incarnation owns the tier. If not, it runs beside the owner, ready to take over."""
+        """Whether this incarnation owns the tier.
+
+        If not, it runs beside the owner, ready to take over.
+        """
 
     @property
     def epoch(self) -> int:
@@ -39,14 +43,20 @@ class Control(RoutingAgreement, Protocol):
         """Tell whether a warm standby could take over at once."""
 
     def complete_positions(self) -> list[dict[str, int]]:
-        """Return the positions before which all output was complete, as incarnations of the tier reported them."""
+        """Return the positions before which all output was complete, as incarnations of the tier
+        reported them.
+        """
 
     def receipts(self) -> list[Receipt]:
-        """Return the receipts that incarnations of the tier reported when they started or settled."""
+        """Return the receipts that incarnations of the tier reported when they started or
+        settled.
+        """
 
 
 class Standalone(LocalAgreement):
-    """The control of an engine without a control channel: it owns the tier, and no other incarnation exists."""
+    """The control of an engine without a control channel: it owns the tier, and no other
+    incarnation exists.
+    """
 
     @property
     def owns(self) -> bool:
@@ -85,7 +95,10 @@ class Engine(ABC):
     """One tier's query: warmed up, run, held, and run again."""
 
     def rehearse(self) -> None:  # noqa: B027 — not every engine can
-        """Plan the query once without data. A fresh JVM needs seconds for it, which it has while executors start."""
+        """Plan the query once without data.
+
+        A fresh JVM needs seconds for it, which it has while executors start.
+        """
 
     @abstractmethod
     def warm(self, go_on: Callable[[], bool]) -> None:
@@ -97,7 +110,10 @@ class Engine(ABC):
 
     @abstractmethod
     def hold(self) -> Receipt:
-        """Stop the query with no record half done, and return the positions. The session stays open."""
+        """Stop the query with no record half done, and return the positions.
+
+        The session stays open.
+        """
 
     @abstractmethod
     def check(self) -> None:
@@ -109,7 +125,10 @@ class Engine(ABC):
 
     @abstractmethod
     def gap(self) -> float | None:
-        """Return the largest gap in the output over the handover, once it is known. Unit: seconds."""
+        """Return the largest gap in the output over the handover, once it is known.
+
+        Unit: seconds.
+        """
 
     @abstractmethod
     def positions(self) -> dict[str, int]:
@@ -120,19 +139,28 @@ class Engine(ABC):
         """Return Spark's progress report of the query's last batch, if the query runs."""
 
     def settled(self) -> dict[str, int]:
-        """Return positions before which all output is complete; empty if they are the same as at the last call."""
+        """Return positions before which all output is complete; empty if they are the same as at
+        the last call.
+        """
         return {}
 
     def logs(self) -> Logs:
-        """Return the topic ids and leader epochs that the positions belong to, as far as they are known."""
+        """Return the topic ids and leader epochs that the positions belong to, as far as they are
+        known.
+        """
         return Logs()
 
     def read(self) -> int | None:
-        """Return the sum of the next offsets that the query will read; None if `positions` is enough."""
+        """Return the sum of the next offsets that the query will read; None if `positions` is
+        enough.
+        """
         return None
 
     def floor(self) -> dict[str, int]:
-        """Return offsets of input partitions before which all output is certainly complete. Cheap, and often old."""
+        """Return offsets of input partitions before which all output is certainly complete.
+
+        Cheap, and often old.
+        """
         return {}
 
     def internal_state(self, receipt: Receipt) -> bytes:

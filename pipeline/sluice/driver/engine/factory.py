@@ -5,7 +5,10 @@ from sluice.driver.engine.settings import EngineConfig
 
 
 def create_engine(config: EngineConfig, control: Control) -> Engine:
-    """Return the engine for the tier's output: streams, a sink, or a sink behind state. Only that engine's module is imported."""
+    """Return the engine for the tier's output: streams, a sink, or a sink behind state.
+
+    Only that engine's module is imported.
+    """
     sink = config.tier.sink
     if sink is None:
         from sluice.driver.engine.streams import StreamsEngine  # noqa: PLC0415 — a tier loads only its own engine

@@ -29,7 +29,9 @@ AFTER_SECONDS = 4.0
 AT_MOST_SECONDS = 120.0
 """The longest watch while little comes out, so that neither run is behind and none is level."""
 CLOSE_MS = 100
-"""The new run is level if the records that it writes arrived at most this much before the old run's."""
+"""The new run is level if the records that it writes arrived at most this much before the old
+run's.
+"""
 ASK_SECONDS = 0.5
 """Time between two questions to the JVM about records read; each costs it some hundred calls."""
 STANDS_SECONDS = 5.0
@@ -79,7 +81,10 @@ class Handover:
         return self._front.behind()
 
     def gap(self) -> float | None:
-        """Return the longest time without new output; None until the watch is over. Unit: seconds."""
+        """Return the longest time without new output; None until the watch is over.
+
+        Unit: seconds.
+        """
         return self._gap
 
     def stop(self) -> None:
@@ -146,7 +151,9 @@ class Front:
         )
 
     def level(self) -> bool:
-        """Tell whether the new run has written everything that waited at its start, and the old run is no further."""
+        """Tell whether the new run has written everything that waited at its start, and the old run
+        is no further.
+        """
         return not self._left and not self._idle and not self.behind()
 
     def gap(self) -> float | None:
@@ -161,7 +168,9 @@ class Front:
 
 
 class InitialRead:
-    """Compares the records that the tasks of a run have read with the records that waited when the run began."""
+    """Compares the records that the tasks of a run have read with the records that waited when the
+    run began.
+    """
 
     def __init__(self, begins: Mapping[str, int], ends: Mapping[str, int]) -> None:
         """Expect the records of each partition between `begins` and `ends`."""
@@ -173,7 +182,9 @@ class InitialRead:
         self._asked = 0.0
 
     def is_over(self, session: "SparkSession", streams: Streams) -> bool:
-        """Tell whether all of these records are read, as far as Spark had heard at the last look."""
+        """Tell whether all of these records are read, as far as Spark had heard at the
+        last look.
+        """
         now = time.monotonic()
         if now < self._asked + ASK_SECONDS:
             return False

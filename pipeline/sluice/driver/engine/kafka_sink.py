@@ -1,4 +1,6 @@
-"""Writes a tier's records into Kafka: the query, the jobs of a tier that is held back, and the producers' guard."""
+"""Writes a tier's records into Kafka: the query, the jobs of a tier that is held back, and the
+producers' guard.
+"""
 
 import json
 import tempfile
@@ -20,25 +22,34 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 BATCH_MINUTES = 24 * 60
-"""Length of a batch in realtime mode. Its end costs a second of output, and tells exactly up to where
-the output is complete (decision record 0042)."""
+"""Length of a batch in realtime mode.
+
+Its end costs a second of output, and tells exactly up to where the output is complete (decision
+record 0042).
+"""
 APART_MINUTES = 17
 """Batches are longer by this for each hop to the pipeline's end. Tiers that start together then end
 their batches at least a quarter of an hour apart for a month."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
-"""How long a record may wait for others in one request. At 0 each record is a request of its own."""
+"""How long a record may wait for others in one request.
+
+At 0 each record is a request of its own.
+"""
 GUARD_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("ProducerGuard", "WriterFence"))
 GUARD = {"kafka.interceptor.classes": "sluice.WriterFence,sluice.ProducerGuard"}
-"""The option of Kafka's sink after `install_guard`. Without options of its own the fence does nothing
-(`sluice.driver.control.write_fence`)."""
+"""The option of Kafka's sink after `install_guard`.
+
+Without options of its own the fence does nothing (`sluice.driver.control.write_fence`).
+"""
 
 
 def install_guard(session: "SparkSession") -> dict[str, str]:
-    """Give the executors the producer guard, and return the option that makes their producers use it.
+    """Give the executors the producer guard, and return the option that makes their producers use
+    it.
 
-    An executor ends with the first record that Kafka refuses, so that the output has no hole (decision
-    record 0033). Spark offers no place for that except a class of Kafka's producer. The guard is Java,
-    compiled by the compiler that Spark uses for its own code.
+    An executor ends with the first record that Kafka refuses, so that the output has no hole
+    (decision record 0033). Spark offers no place for that except a class of Kafka's producer. The
+    guard is Java, compiled by the compiler that Spark uses for its own code.
     """
     spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to
     with (
@@ -99,7 +110,8 @@ def written(
 def into_kafka(config: EngineConfig, guard: Mapping[str, str]) -> dict[str, str]:
     """Return the options of Kafka's sink.
 
-    With `guard`, an executor ends before it leaves a hole in the output, and when it loses the right to write.
+    With `guard`, an executor ends before it leaves a hole in the output, and when it loses the
+    right to write.
     """
     return {
         **brokers(config.kafka).spark,

@@ -23,7 +23,10 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
 def source(
     config: EngineConfig, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True
 ) -> "DataFrame":
-    """Read the given topics, or all of the tier's inputs. Without `stream`, read the offsets in `options` once."""
+    """Read the given topics, or all of the tier's inputs.
+
+    Without `stream`, read the offsets in `options` once.
+    """
     session = config.session
     reader = (
         (session.readStream if stream else session.read)

@@ -1,4 +1,5 @@
-"""Partitions that were added to a tier's inputs or outputs, and whether its run may use them (decision record 0040).
+"""Partitions that were added to a tier's inputs or outputs, and whether its run may use them
+(decision record 0040).
 
 The engine of a tier that writes streams asks `PartitionGrowth` at its checks. The engine itself
 restarts the query or switches the routing epochs.
@@ -46,7 +47,9 @@ class PartitionGrowth:
         self._look_at = self._look_at_inputs = 0.0
 
     def may_be_read(self, read: int) -> bool:
-        """Tell whether a realtime tier's inputs have more than `read` partitions, and a thread for each."""
+        """Tell whether a realtime tier's inputs have more than `read` partitions, and a thread for
+        each.
+        """
         config, now = self._config, time.monotonic()
         if now < self._look_at_inputs:
             return False
@@ -85,7 +88,9 @@ class PartitionGrowth:
         return {name: self._config.streams.partitions(name) for name in spread_outputs(self._config.tier)}
 
     def agreed_ways(self) -> Ways:
-        """Return the routing epochs that all incarnations reported; if none did, one over all partitions."""
+        """Return the routing epochs that all incarnations reported; if none did, one over all
+        partitions.
+        """
         agreed, counts = self._control.agreed_ways(), self.counts()
         return begun(counts) if agreed is None else agreed.taking_in(counts)
 
@@ -108,7 +113,9 @@ class PartitionGrowth:
         }
 
     def may_be_used(self, ways: Ways, by: str, positions: Callable[[], dict[str, int]]) -> bool:
-        """Tell whether the run `by` may write to added partitions now; if not, `flow.narrow` says why."""
+        """Tell whether the run `by` may write to added partitions now; if not, `flow.narrow` says
+        why.
+        """
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -147,7 +154,9 @@ class PartitionGrowth:
         return False
 
     def _watch(self, now: float, by: str) -> None:
-        """Read whose records have come out since the last look; if there are many, only the last ones."""
+        """Read whose records have come out since the last look; if there are many, only the last
+        ones.
+        """
         config = self._config
         ends = config.streams.bounds(config.outputs).ends
         starts = {
@@ -181,7 +190,9 @@ class PartitionGrowth:
         return None
 
     def _others(self, now: float) -> str | None:
-        """Return why runs that the channel does not name may still write records; None if none can."""
+        """Return why runs that the channel does not name may still write records; None if
+        none can.
+        """
         sole = self._config.writers.sole_seconds()
         if sole is None:
             return ABSENT

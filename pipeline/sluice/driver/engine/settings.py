@@ -1,4 +1,4 @@
-"""The fixed facts and tools of one engine: `EngineConfig`. Nothing here changes while the incarnation lives."""
+"""What one engine works with, fixed for the life of its incarnation: `EngineConfig`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from sluice.kafka.stream_identity import Identities
 
 INTERVAL = 2.0
-"""Time between the starts of two micro-batches. A batch of few records costs almost as much as one of many. Unit: seconds."""
+"""Time between the starts of two micro-batches.
+
+A batch of few records costs almost as much as one of many. Unit: seconds.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,9 @@ class EngineConfig:
     distance: int = 0
     """How many hops the tier is from the pipeline's end."""
     one_for_one: bool = False
-    """Whether the transform makes exactly one output record of each input record, so that complete output can be counted."""
+    """Whether the transform makes exactly one output record of each input record, so that complete
+    output can be counted.
+    """
     partitions: int = STATE_PARTITIONS
     """The number of partitions of the tier's state, if it has state."""
     release: str | None = None

@@ -13,7 +13,9 @@ class NamesakesError(Exception):
 
 
 def refuse_namesakes(good: pa.Table) -> None:
-    """Refuse rows of a batch that were made of one record and have one name: all but the first would be dropped as replays."""
+    """Refuse rows of a batch that were made of one record and have one name: all but the first
+    would be dropped as replays.
+    """
     named = list(
         zip(good.column(lineage.FROM).to_pylist(), good.column(lineage.ORIGIN).to_pylist(), strict=True)
     )

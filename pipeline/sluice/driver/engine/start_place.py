@@ -1,4 +1,6 @@
-"""Where a run of a tier that writes streams starts, and whether its inputs still have the records before (decision record 0055)."""
+"""Where a run of a tier that writes streams starts, and whether its inputs still have the records
+before (decision record 0055).
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -35,8 +37,8 @@ class StartPlace:
     ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         """Return where a run has to start, and the ends of inputs and outputs.
 
-        `earlier_starts` are the starts of this incarnation's earlier runs. RecordsGoneError: records before the
-        start were lost, or other records have their offsets.
+        `earlier_starts` are the starts of this incarnation's earlier runs. RecordsGoneError:
+        records before the start were lost, or other records have their offsets.
         """
         config = self._config
         outputs = config.streams.bounds(config.outputs)
@@ -62,10 +64,11 @@ class StartPlace:
     def _refuse_cut(
         self, done: dict[str, int], tail: list[OutputRecord], outputs: dict[str, int], logs: Logs
     ) -> dict[str, int]:
-        """Raise RecordsGoneError if records that were read were cut off; return the offsets to read again from.
+        """Raise RecordsGoneError if records that were read were cut off; return the offsets to read
+        again from.
 
-        A position alone does not tell whether records were read after an election that was not known yet.
-        The records in the output that were made of them do.
+        A position alone does not tell whether records were read after an election that was not
+        known yet. The records in the output that were made of them do.
         """
         read = dict(done)
         for record in tail:
@@ -87,7 +90,9 @@ class StartPlace:
         return cut
 
     def _changed(self, cut: dict[str, int], outputs: dict[str, int]) -> dict[str, int]:
-        """Return the partitions in which other records follow these offsets than the output was made of."""
+        """Return the partitions in which other records follow these offsets than the output was
+        made of.
+        """
         made: dict[str, dict[int, list[tuple[int | None, str]]]] = {place: {} for place in cut}
         for seen in self._tail.back_to(outputs, cut):
             if seen.out.offset >= cut.get(seen.out.partition, seen.out.offset + 1):

@@ -1,8 +1,10 @@
-"""The query of a tier that holds state in Spark: sinks take turns, and each run begins on files of a checkpoint (decision record 0016)."""
+"""The engine of a tier that holds state in Spark: each run begins on files of an earlier checkpoint
+(decision record 0016).
+"""
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,10 +13,11 @@ import structlog
 from confluent_kafka import KafkaException
 
 from sluice.api.sink import Absorbed, Rows, Unfit
+from sluice.driver.engine.batch_engine import BatchEngine, QueryCheckpoint, RunStart, query_name
+from sluice.driver.engine.batch_writer import QUIET_SECONDS, BatchWriter, Stored
 from sluice.driver.engine.contract import Control
 from sluice.driver.engine.offsets import offsets_option, source
 from sluice.driver.engine.settings import EngineConfig
-from sluice.driver.engine.sink import QUIET_SECONDS, SinkEngine
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
 from sluice.driver.state.checkpoint_selection import Vouched
 from sluice.driver.state.checkpoint_store import Depot
@@ -33,7 +36,7 @@ from sluice.records.state_inputs import (
 from sluice.records.watermark import Watermark
 from sluice.sinks.batches import Batch, LastBatch
 from sluice.sinks.table import Latest
-from sluice_ops.model.incarnation import Receipt
+from sluice_ops.model.incarnation import Receipt, Repartitioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,19 +44,23 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 VOUCH = 100
-"""So many of the ledger's last batches are looked for among checkpoints; Spark keeps a fifth of that (`minBatchesToRetain`)."""
+"""So many of the ledger's last batches are looked for among checkpoints.
+
+Spark keeps a fifth of that (`minBatchesToRetain`).
+"""
 UNREADABLE = ("CANNOT_LOAD_STATE_STORE", "Checksum error", "Incomplete log file")
-"""What Spark says of a checkpoint whose state, or log, it cannot read."""
+"""Spark's words for a checkpoint whose state, or log, it cannot read."""
 LATE_SECONDS = 60.0
-"""Between two warnings that records came too late."""
+"""Time between two warnings that records came too late."""
 AHEAD = 500
-"""So many of the records that wait are looked at after each batch, of all partitions together."""
+"""After each batch, so many of the waiting records of all partitions together are looked at."""
 TRIES = 3
-"""So many checkpoints that cannot be loaded are enough: what is damaged is a part of all of them, and the state is made again."""
+"""After so many checkpoints that cannot be loaded the state is built again: the damage is in a file
+that all of them share."""
 
 
 class StateGoneError(Exception):
-    """The state is in no checkpoint, and cannot be made again."""
+    """No checkpoint has the state, and the records to build it again are gone."""
 
 
 def damaged(error: BaseException | None) -> bool:
@@ -62,33 +69,38 @@ def damaged(error: BaseException | None) -> bool:
 
 
 def older(endings: Sequence[LastBatch], damaged: Sequence[int]) -> Sequence[LastBatch]:
-    """Return the batches in the ledger whose checkpoints may be tried: those before one that could not be loaded; in the end none. Pure."""
+    """Return the ledger's batches whose checkpoints may be tried: those before all damaged ones;
+    none after TRIES. Pure.
+    """
     if len(damaged) >= TRIES:
         return ()
-    return [each for each in endings if each.number < min(damaged, default=each.number + 1)]
+    return [last for last in endings if last.number < min(damaged, default=last.number + 1)]
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return what is in a column; a value that Python has no word for is `Unfit`, and does not stop the tier."""
+    """Return the values of a column.
+
+    A value that Python cannot represent becomes `Unfit`, so the tier goes on.
+    """
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return [_value(each) for each in column]
+        return [_value(scalar) for scalar in column]
 
 
-def _value(each: pa.Scalar) -> Any:
+def _value(scalar: pa.Scalar) -> Any:
     try:
-        return each.as_py()
+        return scalar.as_py()
     except (ValueError, OverflowError) as error:
-        return Unfit(f"{_raw(each)} is no value that its table takes: {error}")
+        return Unfit(f"{_raw(scalar)} is no value that its table takes: {error}")
 
 
-def _raw(each: pa.Scalar) -> str:
-    """Tell it from others all the same: it may be a key."""
+def _raw(scalar: pa.Scalar) -> str:
+    """Return a text that distinguishes the value from others, for it may be a key."""
     try:
-        return str(each.cast(pa.string()).as_py())
+        return str(scalar.cast(pa.string()).as_py())
     except UnicodeDecodeError:
-        return str(each.cast(pa.binary()).as_py().decode(errors="backslashreplace"))
+        return str(scalar.cast(pa.binary()).as_py().decode(errors="backslashreplace"))
     except pa.ArrowException:
         return "what is in it"
 
@@ -102,129 +114,108 @@ class Changes:
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def take(self, rows: pa.Table) -> None:
-        """Put what a batch has changed in the place of what is older."""
+        """Replace older rows of the same keys by those of a batch."""
         columns = [values(rows.column(name)) for name in self._sink.columns]
-        at = [list(self._sink.columns).index(name) for name in self._sink.key]
+        key_indexes = [list(self._sink.columns).index(name) for name in self._sink.key]
         for row in zip(*columns, strict=True):
-            self._rows[tuple(row[index] for index in at)] = row
+            self._rows[tuple(row[index] for index in key_indexes)] = row
 
     def rows(self) -> Rows:
-        """Return them as a sink takes them."""
+        """Return them in the form that a sink takes."""
         columns = list(zip(*self._rows.values(), strict=True)) or [() for _ in self._sink.columns]
         return Rows(dict(zip(self._sink.columns, columns, strict=True)), [], [])
 
 
-class StatefulEngine(SinkEngine):
-    """Micro-batches through a state into a table of results."""
+class RunCheckpoint:
+    """The checkpoint of a run, which later runs may begin from."""
 
-    def __init__(self, config: EngineConfig, control: Control, sink: Latest, depot: Depot) -> None:
-        """Prepare; nothing runs yet."""
-        super().__init__(config, control, sink)
-        self._latest = sink
-        self._checkpoints = Checkpoints(depot, Code(config.release, config.holds))
-        self._disk: CheckpointDisk | None = None
-        """Looked at while the query runs."""
-        self._run: str | None = None
+    def __init__(self, checkpoints: Checkpoints, run: str) -> None:
+        """Name the run's folder."""
+        self._checkpoints, self._run = checkpoints, run
+
+    @property
+    def location(self) -> str:
+        """The folder's URL."""
+        return self._checkpoints.depot.url(self._run)
+
+    def ends(self, number: int) -> dict[str, int]:
+        """Return the positions at which a batch of the query ends."""
+        return self._checkpoints.ends(self._run, number)
+
+    def drop(self) -> None:
+        """Keep it for the next run."""
+
+
+class StateJob:
+    """Takes each batch into the state, and writes the rows that the state changed."""
+
+    def __init__(
+        self, config: EngineConfig, control: Control, sink: Latest, depot: Depot, writer: BatchWriter
+    ) -> None:
+        """Prepare; nothing is read or written yet."""
+        self._config, self._control, self._sink, self._writer = config, control, sink, writer
+        self.checkpoints = Checkpoints(depot, Code(config.release, config.holds))
+        self.run: str | None = None
         """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
         self._watermark = Watermark()
         self._ahead = Streams(config.kafka)
-        """Looks at what waits; used by the query's own thread alone."""
+        """Reads waiting records; used by the query's own thread alone."""
         self._absorbed = Absorbed()
-        """By the batches after `_since`."""
+        """What the batches after `_since` absorbed."""
         self._since = -1
         """The ledger's batch at whose end the ledger and this state were last the same."""
         self._level: dict[str, int] = {}
-        """How far the ledger is known to be at least as far as this state."""
+        """Positions that the ledger is known to have reached, and this state has too."""
         self._kept: int | None = None
-        """The first batch that was written, until Spark has committed it and older checkpoints are removed."""
+        """Spark's first batch that was written, until Spark has committed it and older checkpoints
+        are removed.
+        """
         self._damaged: list[int] = []
         """The ledger's batches whose checkpoints Spark could not load, since one was loaded."""
         self._loaded: int | None = None
         """The ledger's batch whose checkpoint the run began from."""
         self._warned = -LATE_SECONDS
-        """When it was said last that records came too late. Monotonic clock."""
+        """When the last warning about late records was logged. Monotonic clock."""
         self._pruned = False
         self._others: int | None = None
-        """The ledger's batch after which what other code has made is not needed: nobody would begin from it any more."""
+        """From this batch of the ledger on, checkpoints of other code are not needed: no run would
+        begin from them.
+        """
 
-    def check(self) -> None:
-        """Begin again in place as others do; on an older checkpoint where Spark could not load this one."""
-        query = self._query
-        if query is not None and not query.isActive:
-            if self._loaded is not None and damaged(query.exception()):
-                self._pass_over(self._loaded)
-            error = self._error or query.exception()
-            if error is not None and is_disk_full(error) and self._run is not None and not self._turn:
-                self._checkpoints.depot.remove(
-                    self._run
-                )  # what it has begun to write is in the way of the next run
-        super().check()
+    # -- the query (`BatchJob`)
 
-    def run(self) -> Receipt:
-        """Look at the disk for as long as the query is to run."""
-        if self._disk is None:
-            self._disk = CheckpointDisk(self._checkpoints.depot, self._config.flow)
-            self._disk.start()
-        return super().run()
+    def begin(self, last: LastBatch | None, bounds: Bounds) -> RunStart:
+        """Begin from the newest checkpoint that the ledger vouches for; without one, build the
+        state again.
 
-    def hold(self) -> Receipt:
-        """Look at the disk no more."""
-        if self._disk is not None:
-            self._disk.stop()
-            self._disk = None
-        return super().hold()
-
-    def tick(self) -> None:
-        """Remove what other runs have left as soon as a batch of this one is vouched for."""
-        run, kept = self._run, self._kept
-        if (
-            run is not None
-            and kept is not None
-            and self._control.owns
-            and self._checkpoints.committed(run, kept)
-        ):
-            self._kept, self._pruned, self._others = None, True, self._ledger.number + VOUCH
-            self._checkpoints.prune(run, others=False)
-        if run is not None and self._others is not None and self._ledger.number >= self._others:
-            self._others = None
-            self._checkpoints.prune(run, others=True)
-
-    def internal_state(self, receipt: Receipt) -> bytes:
-        """Name the checkpoint that it leaves, and its files."""
-        found = None if self._run is None else self._checkpoints.manifest(self._run)
-        said: dict[str, Any] = {"positions": receipt.positions}
-        if found is not None:
-            said |= {"checkpoint": self._run, "batch": found[0], "files": found[1]}
-        return json.dumps(said).encode()
-
-    def _begin(self, last: LastBatch | None, bounds: Bounds) -> dict[str, int]:
-        config = self._config
-        require_room(self._checkpoints.depot)
+        DiskFullError: the checkpoints' disk is full. StateGoneError: the records to build the state
+        are gone.
+        """
+        config, self.run = self._config, None
+        require_room(self.checkpoints.depot)
         endings = (
             []
             if last is None
-            else [each for each in self._ledger.last_batches(VOUCH) if each.is_followed(bounds.oldest)]
+            else [
+                ending
+                for ending in self._writer.ledger.last_batches(VOUCH)
+                if ending.is_followed(bounds.oldest)
+            ]
         )
-        for key, value in self._checkpoints.depot.query.items():
+        for key, value in self.checkpoints.depot.query.items():
             config.session.conf.set(key, value)
-        found = self._take_up(endings)
-        self._changes, self._absorbed, self._kept, self._pruned, self._others = (
-            Changes(self._latest),
-            Absorbed(),
-            None,
-            False,
-            None,
-        )
-        self._watermark = Watermark()
-        self._loaded = None if found is None else found.number
-        self._since = -1 if found is None else found.number
-        if found is not None:
-            known = [dict(found.committed.ends)]
+        checkpoint, vouched, repartitioned = self._take_up(endings)
+        self._changes, self._absorbed, self._watermark = Changes(self._sink), Absorbed(), Watermark()
+        self._kept, self._pruned, self._others = None, False, None
+        self._loaded = None if vouched is None else vouched.number
+        self._since = -1 if vouched is None else vouched.number
+        if vouched is not None:
+            known = [dict(vouched.committed.ends)]
         elif last is not None:
-            known = [self._ledger.begins()]
+            known = [self._writer.ledger.begins()]
             log.warning(
-                "no checkpoint is of a batch in the ledger; the state is made again from the tier's first record on",
+                "no checkpoint is of a batch in the ledger; the state is built again from the tier's first record on",
                 begins=known,
             )
         else:
@@ -232,144 +223,226 @@ class StatefulEngine(SinkEngine):
         try:
             self._level = start(bounds.oldest, bounds.ends, known, [])
         except RecordsGoneError as gone:
+            whole = "whole " if self._damaged else ""
             message = (
-                f"{self._checkpoints.depot} has no {'whole ' if self._damaged else ''}checkpoint of any of the last {VOUCH} batches in the "
-                f"ledger that the tier could go on from, and the records of which the state could be made again are no longer there; "
-                f"bring it back; or, to count anew from the oldest that are, delete the tier's rows in ledger and in its table, and start "
-                f"it again"
+                f"{self.checkpoints.depot} has no {whole}checkpoint of any of the last {VOUCH} batches in the ledger that the tier "
+                f"could go on from, and the records of which the state could be made again are no longer there; bring it back; or, "
+                f"to count anew from the oldest that are, delete the tier's rows in ledger and in its table, and start it again"
             )
             raise StateGoneError(message) from gone
-        return self._level
+        return RunStart(self._level, checkpoint, repartitioned)
 
-    def _anew(self, last: LastBatch) -> str:
-        del last
-        return f"delete the tier's rows in ledger and in {self._latest.name}, and start it again"
-
-    def _other_stream(self, last: LastBatch) -> str:
-        return self._anew(last)
-
-    def rehearse(self) -> None:
-        """Nothing: what holds state is planned as a stream, or not at all."""
-
-    def _take_up(self, endings: Sequence[LastBatch]) -> Vouched | None:
-        """Make the run's checkpoint of the newest one that can be loaded, in as many partitions as it is to have."""
-        config, self._repartitioned = self._config, None
-        while True:
-            self._run, found = self._checkpoints.begin(config.incarnation, older(endings, self._damaged))
-            if found is None or found.committed.partitions == config.partitions:
-                return found
-            try:
-                self._run, self._repartitioned = repartition(
-                    config.session,
-                    self._checkpoints,
-                    config.incarnation,
-                    self._run,
-                    found.committed,
-                    config.partitions,
-                )
-            except Exception as error:
-                if not damaged(error):
-                    raise
-                self._pass_over(found.number)
-            else:
-                return found
-
-    def _pass_over(self, number: int) -> None:
-        self._damaged.append(number)
-        log.warning("the checkpoint is damaged; an older one is taken", run=self._run, ledger=number)
-
-    def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
-        config, chosen = self._config, offsets_option(begins)
-        read = [
+    def frame(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
+        """Return the query from these positions on, with at most so many records in a batch, and
+        its output mode.
+        """
+        config, offsets = self._config, offsets_option(begins)
+        inputs = [
             source(
                 config,
-                {"startingOffsets": json.dumps({name: chosen[name]}), "maxOffsetsPerTrigger": str(records)},
+                {"startingOffsets": json.dumps({name: offsets[name]}), "maxOffsetsPerTrigger": str(records)},
                 [name],
             )
             for name in config.inputs
         ]
-        made = transformed_with_state(read, config.tier)
-        return made, output_mode(made)
+        results = transformed_with_state(inputs, config.tier)
+        return results, output_mode(results)
 
-    def _location(self) -> str:
-        return super()._location() if self._run is None else self._checkpoints.depot.url(self._run)
-
-    def _reached(self, number: int) -> dict[str, int]:
-        return super()._reached(number) if self._run is None else self._checkpoints.ends(self._run, number)
-
-    def close(self) -> None:
-        """Give connections back."""
-        super().close()
-        self._ahead.close()
-
-    def _clear(self) -> None:
-        self._run = None  # the next run begins from it
-        super()._clear()
-
-    def _take(self, frame: "DataFrame", number: int) -> None:
-        before = self._since
-        super()._take(frame, number)
-        if self._since != before:
+    def put(self, rows: pa.Table, batch: Batch, number: int) -> None:
+        """Keep the changed rows, write them when it is the run's turn, and hold the watermark."""
+        since = self._since
+        matched = rows.filter(pc.invert(rows.column(UNMATCHED))) if UNMATCHED in rows.column_names else rows
+        self._changes.take(matched)
+        self._absorbed += Absorbed(unmatched=len(rows) - len(matched))
+        name = query_name(self._config)
+        query = next(query for query in self._config.session.streams.active if query.name == name)
+        self._absorbed += absorbed_counts(query)
+        self._writer.put(rows, batch, self)
+        with self._config.flow.phases.labels("watermark").time():
+            hold_watermark(query, self._watermark, self._waiting(batch.ends))
+        if self._since != since:
             self._damaged = []
             if not self._pruned and self._kept is None:
                 self._kept = number
 
-    def _put(self, rows: pa.Table, batch: Batch) -> None:
-        kept = rows.filter(pc.invert(rows.column(UNMATCHED))) if UNMATCHED in rows.column_names else rows
-        self._changes.take(kept)
-        self._absorbed += Absorbed(unmatched=len(rows) - len(kept))
-        active = self._config.session.streams.active
-        query = next(query for query in active if query.name == self._called)
-        self._absorbed += absorbed_counts(query)
-        super()._put(rows, batch)
-        with self._config.flow.phases.labels("watermark").time():
-            hold_watermark(query, self._watermark, self._waiting(batch.ends))
+    def begin_anew(self, last: LastBatch) -> str:
+        """Return what a person must do to start the tier with the oldest records."""
+        del last
+        return f"delete the tier's rows in ledger and in {self._sink.name}, and start it again"
 
-    def _waiting(self, ends: dict[str, int]) -> list[int] | None:
-        """Return when the next records of each partition arrived that wait behind a batch; None where Kafka does not say."""
-        outside = {stream.name for stream in self._config.tier.inputs if stream.columns is None}
-        try:
-            ahead = self._ahead.next_records(ends, max(1, AHEAD // len(ends)))
-            return [arrived(each, outside=each.topic() in outside) for each in ahead]
-        except (StreamError, KafkaException) as error:
-            log.warning(
-                "Kafka does not say which records wait; the watermark stays where it is", error=str(error)
-            )
-            return None
+    def continue_in_new_stream(self, last: LastBatch) -> str:
+        """Return the same as `begin_anew`: the state counts records of the old stream."""
+        return self.begin_anew(last)
 
-    def _rest(self, batch: Batch) -> Batch | None:
+    # -- the table of results (`BatchTarget`)
+
+    def missing(self, batch: Batch, wait_for_turn: Callable[[Batch], Batch | None]) -> Batch | None:
         """Return what the ledger lacks, once this state has everything that the ledger has."""
-        rest = super()._rest(
-            Batch({partition: self._level.get(partition, 0) for partition in batch.ends}, batch.ends)
-        )
+        begins = {partition: self._level.get(partition, 0) for partition in batch.ends}
+        rest = wait_for_turn(Batch(begins, batch.ends))
         if rest is None:
             self._level = batch.ends
         elif not batch.reaches(rest.begins):
             return None
         return rest
 
-    @staticmethod
-    def _within(rows: pa.Table, batch: Batch) -> pa.Table:
-        """A row is the state as of the batch's end: none is cut."""
-        del batch
+    def part_of(self, rows: pa.Table, part: Batch) -> pa.Table:
+        """Return all rows: a row is the state at the batch's end, and belongs to each part."""
+        del part
         return rows
 
-    def _write(self, rows: pa.Table, batch: Batch) -> None:
+    def write(self, rows: pa.Table, batch: Batch, before: float | None) -> Stored:
+        """Write all changes since this state and the ledger were last the same."""
         del rows  # they are among the changes
-        taken = self._absorbed - self._ledger.absorbed(self._since)
-        counts = self._ledger.write(batch, self._changes.rows(), epoch=self._control.epoch, absorbed=taken)
-        self._count(counts, [], time.time())
+        ledger = self._writer.ledger
+        absorbed = self._absorbed - ledger.absorbed(self._since)
+        counts = ledger.write(batch, self._changes.rows(), epoch=self._control.epoch, absorbed=absorbed)
+        now = time.time()
         if counts.late > 0 and time.monotonic() >= self._warned + LATE_SECONDS:
             self._warned = time.monotonic()
             log.warning(
                 "records came too late for the state and are in none of its results; look for a sender that was away or whose clock is "
                 "wrong, or raise State.lateness",
-                batch=self._ledger.number,
+                batch=ledger.number,
                 late=counts.late,
             )
-        self._turn, self._done, self._level = True, batch.ends, batch.ends
-        self._changes, self._absorbed, self._since = Changes(self._latest), Absorbed(), self._ledger.number
-        gap = time.time() - (self._before or 0)
-        if self._gap is None and gap < QUIET_SECONDS:
-            # after a longer time it was the input that was quiet, or the owner that died
-            self._gap = gap
+        self._level, self._since = batch.ends, ledger.number
+        self._changes, self._absorbed = Changes(self._sink), Absorbed()
+        gap = None if before is None else now - before
+        # after a longer time the input was quiet, or the owner died
+        return Stored(counts, now, [], gap if gap is not None and gap < QUIET_SECONDS else None)
+
+    # -- checkpoints
+
+    def failed(self, error: BaseException | None, query_error: BaseException | None) -> None:
+        """Prepare the restart of a failed query.
+
+        Pass over a checkpoint that Spark could not load. Remove the run's checkpoint if its disk
+        was full before the first batch was written, to make room for the next run.
+        """
+        if self._loaded is not None and damaged(query_error):
+            self._pass_over(self._loaded)
+        if error is not None and is_disk_full(error) and self.run is not None and not self._writer.has_turn:
+            self.checkpoints.depot.remove(self.run)
+
+    def prune(self) -> None:
+        """Remove checkpoints of other runs once no run needs them: soon those of the same code,
+        later all.
+        """
+        run, kept, ledger = self.run, self._kept, self._writer.ledger
+        if (
+            run is not None
+            and kept is not None
+            and self._control.owns
+            and self.checkpoints.committed(run, kept)
+        ):
+            self._kept, self._pruned, self._others = None, True, ledger.number + VOUCH
+            self.checkpoints.prune(run, others=False)
+        if run is not None and self._others is not None and ledger.number >= self._others:
+            self._others = None
+            self.checkpoints.prune(run, others=True)
+
+    def close(self) -> None:
+        """Close connections to Kafka."""
+        self._ahead.close()
+
+    def _take_up(
+        self, endings: Sequence[LastBatch]
+    ) -> tuple[QueryCheckpoint, Vouched | None, Repartitioned | None]:
+        """Make the run's checkpoint from the newest one that can be loaded, with the wanted number
+        of partitions.
+        """
+        config = self._config
+        while True:
+            self.run, vouched = self.checkpoints.begin(config.incarnation, older(endings, self._damaged))
+            if vouched is None or vouched.committed.partitions == config.partitions:
+                return RunCheckpoint(self.checkpoints, self.run), vouched, None
+            try:
+                self.run, repartitioned = repartition(
+                    config.session,
+                    self.checkpoints,
+                    config.incarnation,
+                    self.run,
+                    vouched.committed,
+                    config.partitions,
+                )
+            except Exception as error:
+                if not damaged(error):
+                    raise
+                self._pass_over(vouched.number)
+            else:
+                return RunCheckpoint(self.checkpoints, self.run), vouched, repartitioned
+
+    def _pass_over(self, number: int) -> None:
+        self._damaged.append(number)
+        log.warning("Spark cannot read the checkpoint; an older one is taken", run=self.run, ledger=number)
+
+    def _waiting(self, ends: dict[str, int]) -> list[int] | None:
+        """Return when the next waiting records of each partition arrived; None where Kafka does not
+        answer.
+        """
+        outside = {stream.name for stream in self._config.tier.inputs if stream.columns is None}
+        try:
+            waiting = self._ahead.next_records(ends, max(1, AHEAD // len(ends)))
+            return [arrived(message, outside=message.topic() in outside) for message in waiting]
+        except (StreamError, KafkaException) as error:
+            log.warning(
+                "Kafka does not tell which records wait; the watermark stays where it is", error=str(error)
+            )
+            return None
+
+
+class StatefulEngine(BatchEngine):
+    """Writes the results of a state, in micro-batches, into a table."""
+
+    def __init__(self, config: EngineConfig, control: Control, sink: Latest, depot: Depot) -> None:
+        """Prepare; nothing runs yet."""
+        writer = BatchWriter(config, control, sink)
+        self._state = StateJob(config, control, sink, depot, writer)
+        super().__init__(config, writer, self._state)
+        self._disk: CheckpointDisk | None = None
+        """Checks the checkpoints' disk while the query runs."""
+
+    def run(self) -> Receipt:
+        """Start on a checkpoint, and check its disk from now on."""
+        if self._disk is None:
+            self._disk = CheckpointDisk(self._state.checkpoints.depot, self._config.flow)
+            self._disk.start()
+        return super().run()
+
+    def hold(self) -> Receipt:
+        """Stop the query and the checks of the disk."""
+        if self._disk is not None:
+            self._disk.stop()
+            self._disk = None
+        return super().hold()
+
+    def check(self) -> None:
+        """Restart a query that has ended; on an older checkpoint if Spark could not load
+        this one.
+        """
+        query = self._query
+        if query is not None and not query.isActive:
+            query_error = query.exception()
+            self._state.failed(self._error or query_error, query_error)
+        super().check()
+
+    def tick(self) -> None:
+        """Remove checkpoints that no run needs any more."""
+        self._state.prune()
+
+    def internal_state(self, receipt: Receipt) -> bytes:
+        """Return as JSON the positions, the checkpoint that the run leaves, and the checkpoint's
+        files.
+        """
+        run = self._state.run
+        manifest = None if run is None else self._state.checkpoints.manifest(run)
+        content: dict[str, Any] = {"positions": receipt.positions}
+        if manifest is not None:
+            content |= {"checkpoint": run, "batch": manifest[0], "files": manifest[1]}
+        return json.dumps(content).encode()
+
+    def close(self) -> None:
+        """Close connections."""
+        super().close()
+        self._state.close()

@@ -1,4 +1,6 @@
-"""The engine of a tier that writes streams: each run starts, on a checkpoint of its own, where its output tells (decision record 0002)."""
+"""The engine of a tier that writes streams: each run starts, on a checkpoint of its own, where its
+output tells (decision record 0002).
+"""
 
 import shutil
 import time
@@ -54,7 +56,9 @@ LAST_SECONDS = 10.0
 
 
 def make_run_folder(checkpoints: Path, incarnation: int, number: int = 0) -> tuple[Path, int]:
-    """Make the folder of a run, and return its number: the first from `number` on that no process of the incarnation used."""
+    """Make the folder of a run, and return its number: the first from `number` on that no process
+    of the incarnation used.
+    """
     while True:
         folder = checkpoints / f"{incarnation}.{number}"
         try:
@@ -66,7 +70,9 @@ def make_run_folder(checkpoints: Path, incarnation: int, number: int = 0) -> tup
 
 
 def drop_runs(checkpoints: Path, incarnation: int, number: int, *, earlier: bool) -> None:
-    """Remove the folders of an incarnation's runs before `number`; with `earlier`, also those of killed earlier incarnations."""
+    """Remove the folders of an incarnation's runs before `number`; with `earlier`, also those of
+    killed earlier incarnations.
+    """
     for folder in checkpoints.glob("[0-9]*.[0-9]*"):
         owner, _, run = folder.name.partition(".")
         if (owner == str(incarnation) and int(run) < number) or (earlier and int(owner) < incarnation):
@@ -81,7 +87,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 
 
 class StreamsEngine(Engine):
-    """Records one by one in milliseconds, or in micro-batches."""
+    """Writes streams: one record after the other in milliseconds, or in micro-batches."""
 
     def __init__(self, config: EngineConfig, control: Control) -> None:
         """Prepare; nothing runs yet."""
@@ -91,31 +97,43 @@ class StreamsEngine(Engine):
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
         self._executors: frozenset[str] = frozenset()
-        """Those that had tasks of the query when it began."""
+        """The executors that had tasks of the query when it began."""
         self._paused: frozenset[UnitId] = frozenset()
-        """The workers that were to have none then."""
-        self._own: list[dict[str, int]] = []
+        """The workers that were paused then."""
+        self._own_starts: list[dict[str, int]] = []
+        """Where earlier runs of this process began."""
         self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
         self._run = -1
         self._begins: dict[str, int] = {}
         self._initial_read = InitialRead({}, {})
         self._reached = Reached(time.monotonic)
         self._settled = 0.0
-        """When it was last looked for what is out by a batch's end, or by measure."""
+        """When the ends of batches, or of metered jobs, were last checked."""
         self._metered: dict[str, int] | None = None
-        """It was held back: up to here all is out, and no query runs. Else None."""
+        """While backpressure holds the tier back: the positions before which all output is
+        complete. No query runs then; metered jobs let records in. None while the query flows.
+        """
         self._news: dict[str, int] = {}
-        """Up to here all was out when it began to flow again; empty once it is told."""
+        """Positions before which output was complete when the query began again, until they are
+        reported.
+        """
         self._confirmed = Confirmed()
         self._by = ""
+        """The name of the run in its records:
+
+        `tier/incarnation`, with `.run` after a restart in place.
+        """
         self._ways: Ways | None = None
-        """Known from when it is told to run until it is held; whoever ran meanwhile may have taken others."""
+        """The routing epochs from the order to run until the hold.
+
+        Other incarnations may switch them later.
+        """
         self._growth = PartitionGrowth(config, control)
         self._intake = Intake(config.tier.max_offsets)
         self._inputs = SameStreams(Watch(config.identities), control.receipts, RENAME_STREAM)
 
     def rehearse(self) -> None:
-        """Plan what it puts out."""
+        """Plan the output."""
         plan(
             written(
                 self._config,
@@ -126,7 +144,7 @@ class StreamsEngine(Engine):
         )
 
     def warm(self, go_on: Callable[[], bool]) -> None:
-        """Run it over recent records, into streams that nobody reads."""
+        """Run the query over recent records, into warm-up streams, which no tier reads."""
         warm_up_streams(
             self._config,
             lambda begins, folder: self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP),
@@ -134,33 +152,39 @@ class StreamsEngine(Engine):
         )
 
     def run(self) -> Receipt:
-        """Start from where the output says that everything before is out."""
+        """Start at the positions before which, as the output tells, all output is complete."""
         self._query = None
         metered = self._control.held_back or self._metered is not None
-        before = self._inputs.logs.epochs
+        epochs_before = self._inputs.logs.epochs
         begins, inputs, outputs = self._place()
         self._begin(begins, inputs, outputs, metered=metered)
         logs = self._inputs.logs
-        if before and logs.epochs != before:
-            self._news = begins  # told with the epochs, so that the next incarnation has nothing to find out
+        if epochs_before and logs.epochs != epochs_before:
+            self._news = begins  # reported with the epochs, so that the next incarnation knows them
         return Receipt(positions=begins, streams=logs.streams, epochs=logs.epochs, at=time.time())
 
     def _place(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-        """Return where a run has to start, as the output tells, and where inputs and outputs end."""
+        """Return where a run has to start, as the output tells, and the ends of inputs and
+        outputs.
+        """
         config = self._config
         config.writers.claim()
         config.streams.renew()
         ways = self._ways = self._known_ways()
         self._control.announce_ways(ways)
-        return StartPlace(config, self._control, self._tail, self._inputs).find([*self._own, ways.since])
+        return StartPlace(config, self._control, self._tail, self._inputs).find(
+            [*self._own_starts, ways.since]
+        )
 
     def _begin(
         self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool
     ) -> None:
-        """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
+        """Begin a run at these positions: a query, or with `metered` only jobs that let a few
+        records in.
+        """
         config = self._config
         require_room(Folder(config.checkpoints))
-        self._own.append(begins)
+        self._own_starts.append(begins)
         folder, self._by = self._next_run()
         drop_runs(config.checkpoints, config.incarnation, self._run, earlier=self._control.owns)
         self._begins, self._initial_read = begins, InitialRead(begins, inputs)
@@ -173,25 +197,32 @@ class StreamsEngine(Engine):
         config.flow.metered = metered
         self._metered = dict(begins) if metered else None
         if metered:
-            log.info("lets in by measure", by=self._by, begins=begins, behind=self._initial_read.needed)
+            log.info(
+                "the tier is held back; jobs let in measured batches",
+                by=self._by,
+                begins=begins,
+                behind=self._initial_read.needed,
+            )
             return
         if config.tier.mode is Mode.REALTIME:
             refuse_too_few(config.tier.name, len(inputs), config.workers.awake, config.workers.threads)
         config.flow.unread = None
         self._handover = Handover(config.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
-        log.info("runs", by=self._by, begins=begins, behind=self._initial_read.needed)
+        log.info("the query runs", by=self._by, begins=begins, behind=self._initial_read.needed)
 
     def tick(self) -> None:
-        """Stop letting records in when it is held back; else let in what may come, and flow again once all of it is out.
+        """Carry out what changed since the last call.
 
-        Begin again on the workers that are to work, where one was paused or woken.
+        - The tier is held back: stop the query.
+        - It is no longer held back: let in measured batches, then start the query again.
+        - A worker was paused or woken, or partitions were added: start the query again.
         """
         if self._restarts.waiting:
             return
-        held = self._control.held_back
+        held_back = self._control.held_back
         try:
-            if self._query is not None and held:
+            if self._query is not None and held_back:
                 self._query.stop()
                 self.run()
             elif self._query is not None and self._config.tier.mode is Mode.REALTIME:
@@ -203,10 +234,10 @@ class StreamsEngine(Engine):
             ):
                 self._switch_ways(self._query)
             allowed = self._intake.allowance(
-                time.monotonic(), self._control.seconds_without_controller, held=held
+                time.monotonic(), self._control.seconds_without_controller, held=held_back
             )
             if self._metered is not None and allowed > 0:
-                self._let_in(self._metered, allowed, flow=not held)
+                self._let_in(self._metered, allowed, flow=not held_back)
         except Exception as error:
             if not self._restarts.failed(time.monotonic()):
                 raise
@@ -214,27 +245,36 @@ class StreamsEngine(Engine):
                 self._query.stop()
             self._query = None
             self._config.flow.restarts += 1
-            log.warning("it failed, and is begun again from what is out", error=error_text(error))
+            log.warning(
+                "the query or a measured job failed; it restarts where the output ends",
+                error=error_text(error),
+            )
 
-    def _spread(self, before: "StreamingQuery") -> None:
-        """Begin again where a worker was paused or woken, or partitions were added: a realtime tier's tasks last as long as a batch."""
-        told, paused = self._config.workers.told, self._paused
-        if told - paused:
-            self._free(before)
-        elif told != paused or self._growth.may_be_read(len(self._begins)):
-            self._widen(before)
+    def _spread(self, query: "StreamingQuery") -> None:
+        """Start again where a worker was paused or woken, or partitions were added.
 
-    def _switch_ways(self, before: "StreamingQuery") -> None:
-        """Put all that there is through by the ways that it has, agree on others, and begin there (decision record 0040).
+        Realtime tasks last as long as a batch.
+        """
+        to_pause, paused = self._config.workers.told, self._paused
+        if to_pause - paused:
+            self._free(query)
+        elif to_pause != paused or self._growth.may_be_read(len(self._begins)):
+            self._widen(query)
 
-        Nothing that was put before, by whatever run, comes after that place: nobody reads, and all that was read is out when the job ends.
+    def _switch_ways(self, query: "StreamingQuery") -> None:
+        """Process all waiting records by the old routing, then agree on a new routing epoch
+        (decision record 0040).
+
+        The new epoch begins after those records. No run reads meanwhile, and the job ends when all
+        its output is complete. So no record that was written by the old routing comes after that
+        place.
         """
         config = self._config
-        before.stop()
+        query.stop()
         self._query = None
         wait_for(config.workers.is_idle, LAST_SECONDS)
         if not config.workers.is_idle():
-            message = f"its tasks have not ended {LAST_SECONDS:.0f} s after they were told to"
+            message = f"tasks of the stopped query still run after {LAST_SECONDS:.0f} s"
             raise RuntimeError(message)
         begins, inputs, outputs = self._place()
         self._begin(begins, inputs, outputs, metered=True)
@@ -244,29 +284,36 @@ class StreamsEngine(Engine):
         ways, self._ways = self._growth.agreed_ways(), None
         wider = ways.widened(self._growth.counts(), inputs)
         self._ways = wider if self._control.switch_ways(wider) else ways
-        log.info("what comes now is spread over", partitions=self._ways.now, since=inputs)
+        log.info("the routing of new records is settled", partitions=self._ways.now, since=inputs)
         self._growth.reset()
         self._begin(inputs, inputs, config.streams.bounds(config.outputs).ends, metered=False)
         self._news = inputs
 
     def _known_ways(self) -> Ways:
-        """Return the ways that hold for this run: of two runs that may work at once, both have the same."""
+        """Return this run's routing epochs; two runs that may work at the same time have
+        the same.
+        """
         return (
             self._growth.agreed_ways() if self._ways is None else self._ways.taking_in(self._growth.counts())
         )
 
-    def _free(self, before: "StreamingQuery | None") -> None:
-        """Stop: the worker that is paused is free at once. The query begins on the others at the next look, when that has been said."""
-        if before is not None:
-            before.stop()
+    def _free(self, query: "StreamingQuery | None") -> None:
+        """Stop the query, so that a paused worker is free at once.
+
+        The query starts on the others at the next check.
+        """
+        if query is not None:
+            query.stop()
         self._query = None
         self._restarts.put_off(time.monotonic(), 0.0)
         wait_for(self._config.workers.is_idle, ENDED_SECONDS)
 
-    def _widen(self, before: "StreamingQuery") -> None:
-        """Begin on all workers and partitions, in no hurry: the next query is planned while the one before still runs.
+    def _widen(self, query: "StreamingQuery") -> None:
+        """Start the next query on all workers and partitions, planned while the present query still
+        runs.
 
-        Its tasks wait until those of that one have ended: so there is little time without output, and they are spread evenly.
+        The next query's tasks wait until the present ones have ended. So they are spread evenly,
+        and the time without output is short.
         """
         workers = self._config.workers
         with workers.all_spared():
@@ -274,7 +321,7 @@ class StreamsEngine(Engine):
                 self._begin(*self._place(), metered=False)
                 wait_for(self._is_planned, PLANNED_SECONDS)
             finally:
-                before.stop()
+                query.stop()
             wait_for(workers.is_idle, ENDED_SECONDS)
 
     def _is_planned(self) -> bool:
@@ -283,7 +330,9 @@ class StreamsEngine(Engine):
         return query is None or not query.isActive or has_job(self._config.session, query)
 
     def _let_in(self, begins: dict[str, int], most: int, *, flow: bool) -> None:
-        """Put so many records through, which are all out then; and flow again when no more wait."""
+        """Process at most so many records in a job; with `flow`, start the query when no
+        more wait.
+        """
         config = self._config
         inputs = config.streams.bounds(config.inputs).ends
         until = portion(begins, inputs, most)
@@ -296,18 +345,20 @@ class StreamsEngine(Engine):
             self._news = until
 
     def _put_through(self, begins: dict[str, int], until: dict[str, int]) -> None:
-        """Run one job over what lies between; all of it is out when this returns."""
+        """Run one job over the records between two positions; its output is complete when this
+        returns.
+        """
         config = self._config
         workers = config.workers
-        if (there := len(workers.working())) < workers.awake:
-            raise NoExecutorError(missing(there, workers.awake, workers.label))
+        if (working := len(workers.working())) < workers.awake:
+            raise NoExecutorError(missing(working, workers.awake, workers.label))
         records = written(
             config, between(config, begins, until), self._by, self._growth.partitions(self._ways, "")
         )
         records.write.format("kafka").options(**into_kafka(config, self._guard)).save()
 
     def hold(self) -> Receipt:
-        """Stop; what was put out is read from the output."""
+        """Stop the query, and read from the output how far it came."""
         self._restarts.begun()
         if self._query is not None:
             self._query.stop()
@@ -327,22 +378,26 @@ class StreamsEngine(Engine):
         return receipt
 
     def _stopped_at(self) -> dict[str, int]:
-        """Return where it is; where Kafka does not answer, up to where all is known to be out: whoever goes on asks the output again."""
+        """Return the positions; if Kafka does not answer, those known before.
+
+        The next run reads the output again.
+        """
         try:
             return self.positions()
         except Exception as away:
             if not is_away(away):
                 raise
             log.warning(
-                "where it stops is known once it goes on, for its output cannot be read",
+                "the output cannot be read; the next run finds out how far this one came",
                 away=error_text(away),
             )
             return self._known()
 
     def check(self) -> None:
-        """Begin again in place when the query has failed: an executor that died takes the query with it, not the session.
+        """Restart a query that has failed in the same session, up to the limit.
 
-        An executor takes longer to come back than a warm standby takes to begin: where there is one, this incarnation fails.
+        An executor that died ends the query. A warm standby starts faster than an executor comes
+        back: if an executor is missing and a standby is ready, this incarnation fails.
         """
         self._look_at_right()
         now, error, workers = time.monotonic(), self._failure(), self._config.workers
@@ -353,19 +408,19 @@ class StreamsEngine(Engine):
         late = self._restarts.overdue(now)
         if late < 0:
             return
-        there = len(workers.working())
-        if there >= workers.awake:
+        working = len(workers.working())
+        if working >= workers.awake:
             run_again(self.run, self._restarts, self._config.flow)
         elif late > EXECUTORS_SECONDS:
-            raise NoExecutorError(missing(there, workers.awake, workers.label))
+            raise NoExecutorError(missing(working, workers.awake, workers.label))
 
     def _look_at_right(self) -> None:
-        """Stop at once where another one has the right to write (decision record 0047)."""
+        """Stop at once if another incarnation has the right to write (decision record 0047)."""
         try:
             self._config.writers.look()
             elected = self._inputs.look() if self._query is not None or self._metered is not None else None
-            if elected:  # the start finds out whether what was read before is still there
-                log.info("leaders of its inputs were elected; it begins again")
+            if elected:  # the start checks whether the records read before are still there
+                log.info("leaders of the inputs were elected; the query restarts")
                 self._free(self._query)
             elif elected is not None:
                 self._confirmed.answered()
@@ -377,12 +432,15 @@ class StreamsEngine(Engine):
             if not is_away(away):
                 raise
             log.warning(
-                "whether it may still write is not known; its executors wait with writing until it is",
+                "the right to write cannot be confirmed; executors wait with writing until it is",
                 away=error_text(away),
             )
 
     def _failure(self) -> Exception | None:
-        """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, hours ago."""
+        """Return why the query has ended, or stop it if an executor is gone and return that.
+
+        On another executor Spark would start a task again at the start of the batch, hours ago.
+        """
         query = self._query
         if query is None:
             return None
@@ -395,9 +453,10 @@ class StreamsEngine(Engine):
         return RuntimeError(why_gone(self._config.session, gone))
 
     def caught_up(self) -> bool:
-        """Tell whether its output is level with the old run's; where little comes out, whether it has read all that there was.
+        """Tell whether the output is level with the old run's; if little comes out, whether all
+        waiting records were read.
 
-        One that is held back is level: whoever owns the tier goes on from what is out.
+        A tier that is held back counts as level: its next owner continues where the output ends.
         """
         if self._metered is not None:
             return True
@@ -412,28 +471,36 @@ class StreamsEngine(Engine):
         return self._initial_read.is_over(self._config.session, self._config.streams)
 
     def gap(self) -> float | None:
-        """Measured in the time stamps of the output."""
+        """Return the gap between the time stamps of the output."""
         return self._handover.gap() if self._handover is not None else None
 
     def positions(self) -> dict[str, int]:
-        """Read from the last records of the output; where a run has started, everything before was out."""
+        """Return the positions after the last records of the output, and at least the start of the
+        run.
+        """
         if self._metered is not None:
             return dict(self._metered)
-        found = self._known()
+        positions = self._known()
         for out in self._tail.last(self._config.streams.bounds(self._config.outputs).ends):
-            if out.partition in found:
-                found[out.partition] = max(found[out.partition], out.offset + 1)
-        return found
+            if out.partition in positions:
+                positions[out.partition] = max(positions[out.partition], out.offset + 1)
+        return positions
 
     def _known(self) -> dict[str, int]:
-        """Return up to where all was out when its run began, or others did, and as far as they have told since."""
-        found = self.floor()
-        for told in self._control.complete_positions():
-            found |= {name: max(offset, found[name]) for name, offset in told.items() if name in found}
-        return found
+        """Return the positions before which output is complete, as this run and reports of others
+        tell.
+        """
+        positions = self.floor()
+        for reported in self._control.complete_positions():
+            positions |= {
+                name: max(offset, positions[name]) for name, offset in reported.items() if name in positions
+            }
+        return positions
 
     def settled(self) -> dict[str, int]:
-        """By what a realtime run's tasks have read, by the batches that were committed, or by measure."""
+        """Return positions known from realtime tasks, committed batches or measured jobs; empty
+        without news.
+        """
         query, now = self._query, time.monotonic()
         news, self._news = self._reached.news(self._news), {}
         if query is not None and self._config.tier.mode is Mode.REALTIME:
@@ -455,15 +522,17 @@ class StreamsEngine(Engine):
         return {} if last < 0 else ends(Path(self._folder()), last)
 
     def _committed(self) -> int:
-        """Return the last batch of this run that all of is out; -1 before the first."""
+        """Return the last batch of this run whose output is complete; -1 before the first."""
         return max((int(path.name) for path in (Path(self._folder()) / "commits").glob("[0-9]*")), default=-1)
 
     def logs(self) -> Logs:
-        """What its last run found."""
+        """Return the topic ids and leader epochs that the last run found."""
         return self._inputs.logs
 
     def read(self) -> int | None:
-        """Count what the tasks that run have read since the last batch; executors tell every two seconds."""
+        """Return the offsets of the last batch's end plus the records read since; executors report
+        every two seconds.
+        """
         query, metered = self._query, self._metered
         if metered is not None:
             return sum(metered.values())
@@ -477,23 +546,25 @@ class StreamsEngine(Engine):
         return sum(begins.values()) + records_read(self._config.session)[0]
 
     def floor(self) -> dict[str, int]:
-        """Where its run began, all before was out; by measure, all is out that it has let in."""
+        """Return the start of the run, or the end of the last measured job."""
         return dict(self._begins if self._metered is None else self._metered)
 
     def last_batch(self) -> "StreamingQueryProgress | None":
-        """Ask Spark, while there is a query."""
+        """Return Spark's progress report of the last batch, if the query runs."""
         query = self._query
         return None if query is None else query.lastProgress
 
     def close(self) -> None:
-        """Its checkpoint is of no use to any other."""
+        """Remove the checkpoint, which no other run uses."""
         shutil.rmtree(self._folder(), ignore_errors=True)
 
     def _folder(self) -> str:
         return str(self._config.checkpoints / f"{self._config.incarnation}.{self._run}")
 
     def _next_run(self) -> tuple[str, str]:
-        """Return where it has its checkpoint, and the name that its records carry."""
+        """Make the next run's checkpoint folder; return it, and the name that the run's records
+        carry.
+        """
         config = self._config
         folder, self._run = make_run_folder(config.checkpoints, config.incarnation, self._run + 1)
         by = f"{config.tier.name}/{config.incarnation}"
