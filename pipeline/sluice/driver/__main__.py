@@ -1,7 +1,8 @@
-"""`python -m sluice.driver TIER INCARNATION HEAP SHARED`: started by the agent of the host on which the incarnation's driver is placed.
+"""`python -m sluice.driver TIER INCARNATION HEAP SHARED`: runs one incarnation of a tier.
 
-HEAP is that of its JVM, in MiB; SHARED is the folder that all hosts share.
-Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE, SLUICE_HOST, SLUICE_HOST_ADDRESS.
+The agent of the incarnation's host starts it. HEAP is the heap of its JVM in MiB, SHARED the folder
+that all hosts share. Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE, SLUICE_HOST,
+SLUICE_HOST_ADDRESS.
 """
 
 import sys
@@ -11,14 +12,14 @@ from sluice.driver.spark.jvm import launch
 
 
 def main() -> int:
-    """Start the JVM, and while it starts import all that drives it."""
+    """Start the JVM, and import the driver's code while the JVM starts."""
     words = sys.argv[1:]
-    if len(words) != 4 or not words[1].isdigit() or not words[2].isdigit():  # noqa: PLR2004 — the four of the usage
+    if len(words) != 4 or not words[1].isdigit() or not words[2].isdigit():  # noqa: PLR2004
         sys.stderr.write("usage: python -m sluice.driver TIER INCARNATION HEAP SHARED\n")
         return 2
     jvm = launch(int(words[2]), Path(words[3]))
 
-    from sluice.driver.process.run import run  # noqa: PLC0415 — takes a second, in which the JVM is under way
+    from sluice.driver.process.run import run  # noqa: PLC0415 — takes a second, while the JVM starts
 
     return run(words[0], int(words[1]), jvm)
 

@@ -1,4 +1,7 @@
-"""What has gone through an incarnation so far: counted by its engine and by `progress`, shown to Prometheus by `metrics`."""
+"""The counters of one incarnation.
+
+Its engine and `progress_report` count; `driver_metrics` shows them to Prometheus.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -15,14 +18,17 @@ BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 
 @dataclass(frozen=True)
 class Waits:
-    """How many records took no longer than each of BOUNDS, and how many there were in all: a histogram that takes a batch at a time."""
+    """A histogram of waiting times that takes a batch at a time."""
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
+    """Records that waited at most as long as each of BOUNDS; the last is the number of all
+    records.
+    """
     seconds: float = 0.0
-    """What all of them took together."""
+    """The sum of all waiting times."""
 
     def plus(self, waits: Iterable[float]) -> "Waits":
-        """Add those of some records."""
+        """Return the histogram with the waiting times of more records. Unit: seconds."""
         ordered = sorted(waits)
         more = (*(bisect_right(ordered, bound) for bound in BOUNDS), len(ordered))
         return Waits(tuple(map(add, self.counts, more)), self.seconds + sum(ordered))
@@ -35,84 +41,94 @@ def _phases() -> Histogram:
 
 @dataclass
 class Commits:
-    """What only a tier with a sink knows."""
+    """Counters of a tier with a sink."""
 
     filtered: int = 0
-    """Left out on purpose."""
+    """Records that the transform left out on purpose."""
     replays: int = 0
     late: int = 0
-    """Of a tier with state: later than it takes them."""
+    """Records that came too late for the state."""
     marks: int = 0
-    """High-water marks that the sink tells replays by."""
+    """Marks, by which the sink tells replays from new records."""
     lost: int = 0
-    """At most once: it is not known whether they were taken, and they are not sent again."""
+    """Delivery at most once: records that the sink may not have taken, and that are not
+    sent again.
+    """
     retries: int = 0
-    """How often a batch was not taken by the sink, and tried again."""
+    """How often a batch was retried because the sink did not take it."""
 
 
 @dataclass(frozen=True)
 class HungTask:
-    """A task has processed nothing for long, though input waits for it."""
+    """A task that has processed nothing for long, although input waits for it."""
 
     seconds: float
     sentence: str
-    """Since when, where, and what is done about it."""
+    """Since when, where, and the consequence."""
 
 
 @dataclass
 class Flow:
-    """Counts from the process's start on. Each field is set whole, so that another thread may read it."""
+    """Counters since the start of the process.
+
+    Each field is replaced as a whole, so that other threads may read it.
+
+    Measured fields are empty or None while another incarnation owns the tier, or the query does not
+    run.
+    """
 
     records_in: dict[str, int] = field(default_factory=dict)
-    """Input that is done, by stream."""
+    """Processed input records, by stream."""
     records_out: dict[str, int] = field(default_factory=dict)
-    """What came out, by stream or sink; not what went to quarantine."""
+    """Output records, by stream or sink, without quarantine."""
     quarantined: int = 0
     commits: Commits | None = None
     lag: dict[str, int] = field(default_factory=dict)
-    """Records that wait, by stream; empty while the tier is another's, or does not run."""
+    """Measured: records that wait, by stream."""
     waiting: dict[str, float] = field(default_factory=dict)
-    """For how long the oldest record of each stream has waited; empty likewise. Unit: seconds."""
+    """Measured: how long the oldest record of each stream has waited. Unit: seconds."""
     pressure: Pressure | None = None
-    """It is behind too far; None likewise."""
+    """Measured: the lag that is over its limit."""
     metered: bool = False
-    """It was held back, and lets records in batch by batch."""
+    """Whether the tier was held back, and lets records in batch by batch."""
     away: str | None = None
-    """Why the sink, or what a batch needs besides, takes nothing now; None likewise."""
+    """Why the sink, or another service that a batch needs, takes nothing now."""
     unanswered: str | None = None
-    """Why Kafka did not say at the last look how far its streams go; None likewise."""
+    """Measured: why Kafka did not answer the last question for the ends of the streams."""
     checkpoint: str | None = None
-    """Why the disk of the tier's checkpoints takes nothing, or takes long; None likewise."""
+    """Why the disk of the tier's checkpoints takes nothing, or is slow."""
     unread: str | None = None
-    """Why it does not read partitions that were added."""
+    """Why the tier does not read partitions that were added to its inputs."""
     narrow: str | None = None
-    """Why it puts no records yet into partitions that were added to its outputs."""
+    """Why the tier writes no records yet into partitions that were added to its outputs."""
     hung: HungTask | None = None
-    """The task that has hung the longest; None: no task hangs, or the query does not run."""
+    """Measured: the task that has hung the longest."""
     executors_ended: int = 0
     """How many executors were ended because a task hung."""
     state: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Rows and bytes of memory of Spark's state, by operator, at the end of the last batch; empty likewise."""
+    """Measured: rows and bytes of memory of Spark's state, by operator, at the end of the last
+    batch.
+    """
     looked: float | None = None
-    """When input, output and lag were last measured; None likewise. Unit: epoch seconds."""
+    """Measured: when input, output and lag were last measured. Unit: epoch seconds."""
     latency_ms: float | None = None
-    """From arrival in the pipeline to the output, the median of the last samples."""
+    """The time from arrival in the pipeline to the output, as the median of the last samples."""
     waits: Waits = field(default_factory=Waits)
-    """The same of each record (a tier that writes streams: of samples)."""
+    """The same time of each record; samples of a tier that writes streams."""
     last_out: float | None = None
     """When the last record came out, or the last batch was committed. Unit: epoch seconds."""
     restarts: int = 0
-    """How often the query failed, and was begun again in place."""
+    """How often the query failed and was restarted in place."""
     failure: str | None = None
-    """Why it failed last."""
+    """The query's last error."""
     phases: Histogram = field(default_factory=_phases)
 
     @property
     def waits_for(self) -> str | None:
-        """What the tier waits for, as `sluice status` shows it."""
+        """The reason why the tier waits, as `sluice status` shows it."""
         return self.away or self.checkpoint or self.unanswered
 
 
 def raised(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    """Return the counts with some more."""
+    """Return the sums of both, by key."""
     return {name: counts.get(name, 0) + more.get(name, 0) for name in (*counts, *more)}

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from sluice import releases
 from sluice.api import declarations
 from sluice.api.declarations import Pipeline, Tier
-from sluice.driver.control.control_channel import said_ways
+from sluice.driver.control.control_channel import reported_ways
 from sluice.kafka.reader import StreamError, Streams
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError
 from sluice.replay.request import refuse, span
@@ -166,7 +166,7 @@ def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipelin
 def _routing_epochs(where: endpoints.Endpoints, tier: str) -> Ways | None:
     """Return the routing epochs of the tier's outputs, or None if no run has reported them."""
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
-        return newest(said_ways(channel, tier))
+        return newest(reported_ways(channel, tier))
 
 
 def _add_to_trail(where: endpoints.Endpoints, what: str) -> None:

@@ -23,7 +23,7 @@ from tests.lab import Lab, until
 __all__ = ["PIPELINE_MODULE"]
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 TIER, RATE = "by-window", 50
-AGAIN = "the state is made again from the tier's first record on"
+AGAIN = "the state is built again from the tier's first record on"
 
 
 def cut_last_offsets(run: Path) -> None:
@@ -35,7 +35,7 @@ def cut_last_offsets(run: Path) -> None:
 
 DAMAGES: tuple[tuple[Callable[[Path], None], str], ...] = (
     (lambda run: (run / "metadata").unlink(), "begins from a checkpoint"),
-    (cut_last_offsets, "a damaged checkpoint is passed over"),
+    (cut_last_offsets, "a damaged checkpoint is skipped"),
     (lambda run: shutil.rmtree(run / "offsets"), AGAIN),
     (lambda run: shutil.rmtree(run / "commits"), AGAIN),
     (lambda run: shutil.rmtree(run / "state"), AGAIN),

@@ -26,7 +26,7 @@ PIPELINE_MODULE = "tests.integration.sluice.outliving"
 TIER = "enter"
 SOON = 5.0
 """An executor hears of it within milliseconds; a busy machine takes longer."""
-AWAY, BACK = "the channel is away; going on", "the channel is back"
+AWAY, BACK = "ZooKeeper does not answer; the driver continues", "ZooKeeper answers again"
 """What a driver logs of ZooKeeper."""
 
 pytestmark = pytest.mark.timeout(900)

@@ -64,7 +64,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     lab.kill_executor("entry", 2)
     until(
         "entry runs again in place",
-        lambda: "begun again in place" in lab.log("entry", 2) and "by=entry/2.1" in lab.log("entry", 2),
+        lambda: "restarts in place" in lab.log("entry", 2) and "by=entry/2.1" in lab.log("entry", 2),
     )
     assert lab.driver("entry", 2).poll() is None
 
@@ -98,7 +98,7 @@ def _take_turns(lab: Lab) -> None:
     lab.cut("outbound", 1, 2, "h1")
     lab.wait_caught_up("outbound", 2)
     held = lab.wait_for("outbound", 1, State.PAUSED).stopped_at
-    assert "another has taken over" in lab.log("outbound", 1)
+    assert "another incarnation has taken over" in lab.log("outbound", 1)
 
     # it is called off: the owner has the better right again, though the other one has written
     lab.set_owner("outbound", 1)

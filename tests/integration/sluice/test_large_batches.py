@@ -37,5 +37,5 @@ def test_a_batch_that_does_not_fit_is_read_in_smaller_ones(lab: Lab) -> None:
     streams.close()
     lab.start_owner("outbound", 1, "h3")
     until("every hit is delivered", lambda: lab.delivered() == (RECORDS, RECORDS), 200)
-    assert "batches are smaller now" in lab.log("outbound", 1)
+    assert "batches are smaller from now on" in lab.log("outbound", 1)
     assert lab.report("outbound", 1).state == "running"

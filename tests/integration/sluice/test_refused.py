@@ -67,4 +67,4 @@ def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> 
     assert (said["put"], said["quarantined"]) == (0, len(BAD))
     assert sorted(aside(lab)) == sorted([*BAD.items()] * 2)
     assert lab.report("load", 1).state == "running"
-    assert "begun again" not in lab.log("load", 1)
+    assert "restarts" not in lab.log("load", 1)

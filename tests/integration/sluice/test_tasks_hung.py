@@ -21,7 +21,7 @@ STANDS_SECONDS = 2.2 * HANGS_AFTER
 """So long a record keeps its task: its executor is ended once, and the next one, which has twice as long, gets through."""
 BUSY = 40.0
 """So much later things may be on a machine that does much else. Unit: seconds."""
-ENDS, HANGS = "ends the executor of a task that hangs", "a task hangs"
+ENDS, HANGS = "its executor is ended, and the query restarts", "a task hangs"
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 

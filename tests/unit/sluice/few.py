@@ -22,7 +22,7 @@ class Few(Workers):
     def _executors(self):
         return frozenset(self.on.values())
 
-    def _here(self):
+    def _summaries(self):
         def summary(executor):
             return SimpleNamespace(
                 id=lambda: executor,

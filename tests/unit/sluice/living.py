@@ -50,7 +50,7 @@ class Told:
         self._script, self._receipts = iter(script), receipts
         self.report = Report(state=State.STARTING, since=0, pid=1)
 
-    def told(self):
+    def directive(self):
         step = next(self._script, Directive.EXIT)
         return step() or Directive.RUN if callable(step) else step
 

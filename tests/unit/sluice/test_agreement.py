@@ -3,7 +3,7 @@
 import pytest
 from simulation.memory import MemoryChannel
 
-from sluice.driver.control.control_channel import Follow, said_ways
+from sluice.driver.control.control_channel import ChannelFollower, reported_ways
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import (
@@ -66,14 +66,14 @@ def running(channel, number):
     place = Placement(driver="h1", slots=("h1",))
     spec = IncarnationSpec(tier="entry", incarnation=number, placement=place, reason="test", created_at=0)
     channel.put(paths.incarnation("entry", number), spec)
-    follow = Follow(channel, "entry", number, leaving=lambda: False)
+    follow = ChannelFollower(channel, "entry", number, leaving=lambda: False)
     follow.look()
     follow.enter(State.RUNNING)
     return follow
 
 
 def said(channel):
-    return newest(said_ways(channel, "entry"))
+    return newest(reported_ways(channel, "entry"))
 
 
 def test_all_hear_what_one_has_said_and_the_newest_holds(channel, owner):

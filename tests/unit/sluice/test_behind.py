@@ -3,7 +3,7 @@
 import pytest
 
 from sluice.api.declarations import Stream
-from sluice.driver.positions.lag import RENEW_SECONDS, Behind, Look, hot, uneven
+from sluice.driver.positions.lag import RENEW_SECONDS, LagHistory, Look, hot, uneven
 from sluice_ops.model.backpressure import Lag, Watermarks
 
 MARKS = Watermarks(high=Lag(records=1000, seconds=60), low=Lag(records=100, seconds=10))
@@ -25,7 +25,7 @@ def look(now, ends, positions, wait=0.0):
 
 @pytest.fixture
 def behind():
-    return Behind((HITS,))
+    return LagHistory((HITS,))
 
 
 def test_a_tier_that_keeps_up_presses_nobody(behind):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from sluice.driver.counters import BOUNDS, Waits, raised
-from sluice.driver.process.progress_report import Growth, held
+from sluice.driver.process.progress_report import Growth, state_sizes
 from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Seen
 
@@ -75,5 +75,5 @@ def test_state_is_added_up_by_operator_from_what_spark_tells() -> None:
         "stateOperators": [operator("join", 3, 100), operator("join", 4, 50), operator("dedupe", 1, 8)],
         "sink": {"description": "", "numOutputRows": 1},
     }
-    assert held(StreamingQueryProgress.fromJson(said | rates)) == {"join": (7, 150), "dedupe": (1, 8)}
-    assert held(StreamingQueryProgress.fromJson(said | rates | {"stateOperators": []})) == {}
+    assert state_sizes(StreamingQueryProgress.fromJson(said | rates)) == {"join": (7, 150), "dedupe": (1, 8)}
+    assert state_sizes(StreamingQueryProgress.fromJson(said | rates | {"stateOperators": []})) == {}

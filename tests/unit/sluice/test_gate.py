@@ -225,7 +225,7 @@ def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, given
     given.width = 3
     with pytest.raises(
         CapacityError,
-        match="3 partitions that it reads, and 2 workers of 1 threads have 2; `sluice scale entry 3`",
+        match="3 partitions that it reads, and 2 workers of 1 threads have 2; run `sluice scale entry 3`",
     ):
         gate.run()
     assert len(gate.runs) == 1
@@ -397,7 +397,7 @@ def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given)
     pass_time(gate, given, 5)
     for told, working in ({ONE}, {"1"}), (set(), {"0", "1"}):
         before, workers.busy = gate._query, {"0", "1"}
-        workers.tell(frozenset(told))
+        workers.pause_only(frozenset(told))
         pass_time(gate, given, 5)
         assert not before.isActive
         assert gate._query.isActive
@@ -414,7 +414,7 @@ def test_a_paused_worker_is_free_before_the_tier_restarts_without_it(gate):
     workers = gate._config.workers
     gate.run()
     workers.busy = {"0", "1"}
-    workers.tell(frozenset({ONE}))
+    workers.pause_only(frozenset({ONE}))
     gate.check()
     gate.tick()
     assert workers.is_idle()
@@ -426,10 +426,10 @@ def test_a_paused_worker_is_free_before_the_tier_restarts_without_it(gate):
 @pytest.mark.parametrize(("told", "then", "working"), [(set(), {ONE}, {"1"}), ({ONE}, set(), {"0", "1"})])
 def test_where_kafka_is_away_it_begins_on_other_workers_a_little_later(gate, given, told, then, working):
     workers = gate._config.workers
-    workers.tell(frozenset(told))
+    workers.pause_only(frozenset(told))
     gate.run()
     before, given.away = gate._query, True
-    workers.tell(frozenset(then))
+    workers.pause_only(frozenset(then))
     pass_time(gate, given, 5)
     assert not before.isActive
     assert workers.working() == working

@@ -88,7 +88,7 @@ def test_a_damaged_state_is_not_handed_on(tmp_path):
     with pytest.raises(InternalStateError, match=r"1\.1 is missing or damaged"):
         states.take(left)
     (tmp_path / left.name).unlink()
-    with pytest.raises(InternalStateError, match="there are 0"):
+    with pytest.raises(InternalStateError, match="the file has 0"):
         states.take(left)
 
 

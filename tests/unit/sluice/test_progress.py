@@ -35,7 +35,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Progress:
     )
     monkeypatch.setattr(
         progress_report,
-        "Behind",
+        "LagHistory",
         lambda _inputs: SimpleNamespace(look=lambda *_a, **_k: None, lags={}, pressure=None),
     )
     tier = SimpleNamespace(name="counts", inputs=(), sink=object(), mode="batch", hangs_after=None)

@@ -12,7 +12,7 @@ from sluice.driver.positions.realtime_progress import (
     EVERY_SECONDS,
     HEARD_SECONDS,
     LATER_SECONDS,
-    Reached,
+    RealtimeProgress,
     Task,
 )
 from sluice.kafka.positions import GIVE_UP_MS
@@ -82,7 +82,7 @@ class Clock:
 def run(working, pauses=()):
     """Yield each time, what is told then, and up to where all is out; the driver, and what it hears, stands still in `pauses`."""
     clock, heard_until = Clock(), 0.0
-    reached = Reached(clock)
+    reached = RealtimeProgress(clock)
 
     def tasks():
         if any(heard_until > each.ends + LOOK for each in working):
@@ -143,7 +143,7 @@ def test_where_nothing_goes_wrong_all_that_was_read_a_while_ago_is_told(found):
 
 def test_a_quiet_partition_reports_its_position_and_an_idle_executor_none():
     clock, told = Clock(), {}
-    reached = Reached(clock)
+    reached = RealtimeProgress(clock)
     quiet, other = Task(2, "a", "numbers/1", 500, 40), Task(3, "b", "numbers/2", 0, 7)
     while not told:
         clock.now += LOOK
@@ -153,7 +153,7 @@ def test_a_quiet_partition_reports_its_position_and_an_idle_executor_none():
 
 def test_of_tasks_that_others_have_followed_nothing_is_told():
     clock, told = Clock(), []
-    reached = Reached(clock)
+    reached = RealtimeProgress(clock)
     while clock.now < 2 * EVERY_SECONDS:
         clock.now += LOOK
         number = int(clock.now // (LATER_SECONDS / 2))
@@ -166,7 +166,7 @@ def test_of_tasks_that_others_have_followed_nothing_is_told():
 @pytest.mark.parametrize(("stood", "anew"), [(BROKEN_SECONDS + 0.1, True), (BROKEN_SECONDS - 0.1, False)])
 def test_who_has_not_looked_for_a_while_begins_to_look_anew(stood, anew):
     clock, asked = Clock(), []
-    reached = Reached(clock)
+    reached = RealtimeProgress(clock)
 
     def tasks():
         asked.append(clock.now)
@@ -178,7 +178,7 @@ def test_who_has_not_looked_for_a_while_begins_to_look_anew(stood, anew):
 
 
 def test_what_was_told_otherwise_is_told_with_it_and_nothing_twice():
-    reached = Reached(Clock())
+    reached = RealtimeProgress(Clock())
     assert reached.news({}) == {}
     assert reached.news({"numbers/0": 5}) == {"numbers/0": 5}
     assert reached.news({"numbers/0": 4, "numbers/1": 1}) == {"numbers/0": 5, "numbers/1": 1}

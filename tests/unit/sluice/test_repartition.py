@@ -5,22 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.driver.engine.stateful import TRIES, damaged, older
-from sluice.driver.state.repartition import Held, RepartitionError, refuse_other
+from sluice.driver.state.repartition import RepartitionError, StoreContent, refuse_difference
 from sluice.sinks.batches import LastBatch
 
 STORES = st.dictionaries(
     st.sampled_from(["0/default/default", "1/left/default", "1/right/default"]),
-    st.builds(Held, st.integers(1, 9), st.integers()),
+    st.builds(StoreContent, st.integers(1, 9), st.integers()),
 )
 
 
 @given(before=STORES, after=STORES)
-def test_what_differs_is_refused_and_nothing_else(before: dict[str, Held], after: dict[str, Held]) -> None:
+def test_what_differs_is_refused_and_nothing_else(
+    before: dict[str, StoreContent], after: dict[str, StoreContent]
+) -> None:
     if before == after:
-        refuse_other(before, after)
+        refuse_difference(before, after)
     else:
         with pytest.raises(RepartitionError, match=r"keys before, \d+ after"):
-            refuse_other(before, after)
+            refuse_difference(before, after)
 
 
 @given(numbers=st.sets(st.integers(0, 20)), broken=st.lists(st.integers(0, 20), max_size=4))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.driver.state.checkpoint_selection import Committed, manifest, vouched
+from sluice.driver.state.checkpoint_selection import Committed, candidates, manifest
 
 BATCH = st.integers(0, 12)
 
@@ -99,7 +99,7 @@ def test_a_run_begins_at_the_end_of_a_ledger_batch_not_before_the_last(steps, ru
         ends = {"in/0": ends["in/0"] + first, "in/1": ends["in/1"] + second}
         ledger.append((number, ends))
     committed = [Committed(*each) for each in runs]
-    found = vouched(ledger, committed)
+    found = candidates(ledger, committed)
     known = dict(ledger)
     assert all(known[each.number] == each.committed.ends for each in found)
     assert [each.number for each in found] == sorted((each.number for each in found), reverse=True)
@@ -108,6 +108,6 @@ def test_a_run_begins_at_the_end_of_a_ledger_batch_not_before_the_last(steps, ru
 
 def test_a_batch_that_the_ledger_does_not_have_is_not_vouched_for():
     ahead = Committed("2.0", 3, {"in/0": 9}, 2)
-    assert vouched([(0, {"in/0": 5}), (1, {"in/0": 7})], [ahead]) == []
-    (found,) = vouched([(0, {"in/0": 5}), (1, {"in/0": 7})], [ahead, Committed("1.0", 1, {"in/0": 7}, 2)])
+    assert candidates([(0, {"in/0": 5}), (1, {"in/0": 7})], [ahead]) == []
+    (found,) = candidates([(0, {"in/0": 5}), (1, {"in/0": 7})], [ahead, Committed("1.0", 1, {"in/0": 7}, 2)])
     assert (found.number, found.committed.run) == (1, "1.0")

@@ -20,7 +20,7 @@ class Looking(Few):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now, time=lambda: 0.0))
 
     def look(self, told, seconds=SOON):
-        self.tell(frozenset(told))
+        self.pause_only(frozenset(told))
         self.now += seconds
         return self.receipts()
 
@@ -103,6 +103,6 @@ def test_a_realtime_query_is_not_begun_with_fewer_threads_than_partitions():
     refuse_too_few("enrich", 6, 3, 2)
     with pytest.raises(
         CapacityError,
-        match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; `sluice scale enrich 4`",
+        match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; run `sluice scale enrich 4`",
     ):
         refuse_too_few("enrich", 7, 3, 2)

@@ -1,1 +1,1 @@
-"""What a driver hears through the control channel and Kafka, and its right to write. Start with `control_channel`."""
+"""Orders of the controller, the right to write, and restarts. Start with `control_channel`."""

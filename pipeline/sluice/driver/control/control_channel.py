@@ -1,6 +1,7 @@
-"""The driver's end of the control channel: what it is told, and what it says.
+"""The driver's end of the control channel: orders from the owner record, and the incarnation's
+report.
 
-While the channel is away it goes on with what it read last.
+While ZooKeeper does not answer, the driver continues with what it read last.
 """
 
 import os
@@ -41,15 +42,17 @@ from sluice_ops.model.tier import TierSpec
 log = structlog.get_logger()
 
 LOOK_SECONDS = 2.0
-"""How often the owner record is read without having been woken: heals what a watch missed."""
+"""Time between two reads of the owner record without a wake-up, in case a watch missed a change."""
 RETRY_SECONDS = 1.0
 
 
-class Follow:
+class ChannelFollower:
     """One incarnation's view of the channel."""
 
     def __init__(self, channel: Channel, tier: str, me: int, *, leaving: Callable[[], bool]) -> None:
-        """Follow `tier` as incarnation `me`; `leaving` tells whether the process was asked to end."""
+        """Follow `tier` as incarnation `me`; `leaving` tells whether the process was asked
+        to stop.
+        """
         self._channel = channel
         self._tier = tier
         self.me = Incarnation(me)
@@ -58,12 +61,13 @@ class Follow:
         self._record = OwnerRecord()
         self._version = -1
         self._looked = 0.0
-        self._said: IncarnationReport | None = None
+        self._written: IncarnationReport | None = None
+        """The report as it is in the channel."""
         self._tried = 0.0
         self._away = False
-        self._unsure = False
-        """Whether its last word on its ways was written is not known."""
-        self._heard = self._asked = time.monotonic()
+        self._switch_unsure = False
+        """Whether it is unknown if the last switch of routing epochs was written."""
+        self._controller_seen = self._controller_asked = time.monotonic()
         now = time.time()
         self.report = IncarnationReport(
             state=State.STARTING, since=now, pid=os.getpid(), history=((State.STARTING, now),)
@@ -72,8 +76,10 @@ class Follow:
     # -- at start
 
     def wait_for_start(self) -> tuple[TierSpec, IncarnationSpec, Release | None] | None:
-        """Return what this incarnation is, and its release, as soon as the channel says so; None when asked to end before."""
-        said = 0.0
+        """Return the tier, the incarnation and its release once the channel has them; None if asked
+        to stop before.
+        """
+        logged_at = 0.0
         while not self._leaving():
             try:
                 if not self._channel.connected:
@@ -81,8 +87,8 @@ class Follow:
                 spec = self._channel.read(paths.tier(self._tier), TierSpec)
                 mine = self._channel.read(paths.incarnation(self._tier, self.me), IncarnationSpec)
                 if spec is not None and mine is not None:
-                    named = mine.value.release
-                    release = None if named is None else self._channel.read(paths.release(named), Release)
+                    name = mine.value.release
+                    release = None if name is None else self._channel.read(paths.release(name), Release)
                     self.look()
                     return spec.value, mine.value, None if release is None else release.value
                 missing = (
@@ -91,15 +97,15 @@ class Follow:
                 reason = f"{missing} is not in the channel"
             except (ChannelAwayError, ConflictError) as error:
                 reason = str(error)
-            if time.monotonic() - said > 10:  # noqa: PLR2004 — a line now and then
-                said = time.monotonic()
-                log.warning("waiting for the channel", reason=reason)
+            if time.monotonic() - logged_at > 10:  # noqa: PLR2004 — a line now and then
+                logged_at = time.monotonic()
+                log.warning("the driver waits for the channel", reason=reason)
             time.sleep(RETRY_SECONDS)
         return None
 
-    # -- what it is told
+    # -- orders
 
-    def told(self) -> Directive:
+    def directive(self) -> Directive:
         """Return what to do now, from the owner record as it was read last."""
         if self._leaving():
             return Directive.EXIT
@@ -107,7 +113,7 @@ class Follow:
 
     @property
     def leaving(self) -> bool:
-        """Whether the process was asked to end, as on a host or platform that is being stopped."""
+        """Whether the process was asked to stop, as when its host or the platform stops."""
         return self._leaving()
 
     @property
@@ -128,7 +134,7 @@ class Follow:
 
     @property
     def hands_over(self) -> bool:
-        """Whether another may take the tier over now."""
+        """Whether another incarnation may take the tier over now."""
         return self.owns and self._record.phase is Phase.CUT
 
     @property
@@ -138,26 +144,26 @@ class Follow:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last owner record that had this incarnation run."""
+        """The epoch of the last owner record that told this incarnation to run."""
         return self.report.epoch
 
     @property
     def paused_workers(self) -> frozenset[UnitId]:
-        """The slots of this incarnation that are to be paused alone, while it owns the tier."""
+        """The slots of this incarnation whose workers are to be paused, while it owns the tier."""
         return frozenset(self._record.paused_workers if self.owns else ())
 
     @property
     def held_back(self) -> bool:
-        """Whether to let nothing in, because a tier further on is behind."""
+        """Whether the tier must let no records in because a later tier lags (backpressure)."""
         return self._record.held_for is not None
 
     @property
     def seconds_without_controller(self) -> float:
-        """For how long there has been nobody who could end that. Unit: seconds."""
-        return time.monotonic() - self._heard
+        """How long the tier has been held back without a controller that could end the hold."""
+        return time.monotonic() - self._controller_seen
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something may have changed, then look."""
+        """Sleep until the owner record may have changed, or `seconds` are over; then look."""
         self._waker.wait(seconds)
         self.look()
 
@@ -166,88 +172,100 @@ class Follow:
         self._waker.set()
 
     def look(self) -> None:
-        """Read the owner record, and say again what could not be said."""
+        """Read the owner record, and write the report again if the last write failed."""
         try:
-            found = self._channel.read(paths.owner(self._tier), OwnerRecord, watch=True)
+            record = self._channel.read(paths.owner(self._tier), OwnerRecord, watch=True)
         except (ChannelAwayError, ConflictError):
             if not self._away:
                 log.warning(
-                    "the channel is away; going on with what was read last",
+                    "ZooKeeper does not answer; the driver continues with the owner record that it read last",
                     owner=self._record.owner,
                     next=self._record.next,
                 )
             self._away = True
             return
         if self._away:
-            log.info("the channel is back")
+            log.info("ZooKeeper answers again")
         self._away = False
-        if found is not None:
-            self._take(found)
-        self._hear()
-        if self._said != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
+        if record is not None:
+            self._take(record)
+        self._look_for_controller()
+        if self._written != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
             self._send()
 
     def confirmed(self) -> OwnerRecord | None:
-        """Return the owner record, not older than this call; None where ZooKeeper does not say it."""
+        """Return the owner record, not older than this call; None if ZooKeeper does not answer or
+        has none.
+        """
         try:
             self._channel.sync(paths.owner(self._tier))
-            found = self._channel.read(paths.owner(self._tier), OwnerRecord)
+            record = self._channel.read(paths.owner(self._tier), OwnerRecord)
         except (ChannelAwayError, ConflictError) as error:
             log.info("the owner record cannot be confirmed", error=str(error))
             return None
-        if found is not None:
-            self._take(found)
-        return None if found is None else found.value
+        if record is not None:
+            self._take(record)
+        return None if record is None else record.value
 
-    def _take(self, found: Read[OwnerRecord]) -> None:
-        self._record, self._version = found.value, found.version
-        if directive(found.value, self.me) is Directive.RUN:
-            self.report = self.report.model_copy(update={"epoch": found.value.epoch})
+    def _take(self, record: Read[OwnerRecord]) -> None:
+        self._record, self._version = record.value, record.version
+        if directive(record.value, self.me) is Directive.RUN:
+            self.report = self.report.model_copy(update={"epoch": record.value.epoch})
 
-    def _hear(self) -> None:
-        """Look now and then, while it is held back, whether there is a controller."""
+    def _look_for_controller(self) -> None:
+        """While the tier is held back, check every LOOK_SECONDS whether a controller runs."""
         now = time.monotonic()
         if not self.held_back:
-            self._heard = now
-        elif now - self._asked > LOOK_SECONDS:
-            self._asked = now
+            self._controller_seen = now
+        elif now - self._controller_asked > LOOK_SECONDS:
+            self._controller_asked = now
             try:
                 if self._channel.children(paths.LEADER):
-                    self._heard = now
+                    self._controller_seen = now
             except (ChannelAwayError, ConflictError) as error:
-                log.info("whether anybody decides is not known", error=str(error))
+                log.info("ZooKeeper does not tell whether a controller runs", error=str(error))
 
     def complete_positions(self) -> list[dict[str, int]]:
-        """Return up to where all was out when an incarnation of the tier started or settled, as far as they said; this one's included."""
-        found = _said(self.report)
+        """Return the positions before which all output was complete, as incarnations of the tier
+        reported them.
+
+        They reported them when they started or settled. This incarnation's own are included.
+        """
+        complete = [receipt.positions for receipt in _receipts(self.report)]
         try:
             for positions in starts(self._channel, self._tier):
-                found.append(positions)  # what was heard before the channel went counts
+                # one by one, so that positions read before an error count
+                complete.append(positions)  # noqa: PERF402
         except (ChannelAwayError, ConflictError):
             log.warning(
-                "the channel is away; where earlier incarnations started is not known, the output has to tell"
+                "ZooKeeper does not answer; the starts of earlier incarnations are unknown, and the output "
+                "decides"
             )
-        return found
+        return complete
 
     def receipts(self) -> list[Receipt]:
-        """Return the receipts by which incarnations of the tier started or settled, as far as they said; this one's included."""
-        found = _receipts(self.report)
+        """Return the receipts that incarnations of the tier reported at start or when they settled,
+        this one's included.
+        """
+        receipts = _receipts(self.report)
         try:
-            found += read_receipts(self._channel, self._tier)
+            receipts += read_receipts(self._channel, self._tier)
         except (ChannelAwayError, ConflictError):
-            log.warning("the channel is away; which streams earlier incarnations read is not known")
-        return found
+            log.warning("ZooKeeper does not answer; it is unknown which topic ids earlier incarnations read")
+        return receipts
 
     def left(self) -> Receipt | None:
-        """Return the last receipt that an incarnation of the tier has left, this one included, as far as is known."""
-        found = [self.report.stopped_at]
+        """Return the furthest receipt of a stop that an incarnation of the tier left, this one
+        included.
+        """
+        receipts = [self.report.stopped_at]
         try:
             for number in self._channel.children(paths.incarnations(self._tier)):
                 report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
-                found.append(None if report is None else report.value.stopped_at)
+                receipts.append(None if report is None else report.value.stopped_at)
         except (ChannelAwayError, ConflictError):
-            log.warning("the channel is away; what earlier incarnations have left is not known")
-        return last_of(receipt for receipt in found if receipt is not None)
+            log.warning("ZooKeeper does not answer; the receipts of earlier incarnations are unknown")
+        return last_of(receipt for receipt in receipts if receipt is not None)
 
     def began(self) -> dict[str, int] | None:
         """Return where this incarnation started, while it runs and owns the tier."""
@@ -258,39 +276,47 @@ class Follow:
             else None
         )
 
-    # -- by which ways its records go (`sluice.driver.control.routing_epochs`)
+    # -- routing epochs (`sluice.driver.control.routing_epochs`)
 
     def agreed_ways(self) -> Ways | None:
-        """Return the ways that hold, of what all incarnations of the tier have said; ChannelAwayError where that cannot be read."""
+        """Return the newest routing epochs that incarnations of the tier reported; ChannelAwayError
+        if unreadable.
+        """
         self._make_sure()
-        return newest((self.report.ways, *said_ways(self._channel, self._tier)))
+        return newest((self.report.ways, *reported_ways(self._channel, self._tier)))
 
     def announce_ways(self, ways: Ways) -> None:
-        """Say by which ways it begins."""
+        """Report the routing epochs with which a run begins."""
         self.note(ways=ways)
 
     def switch_ways(self, ways: Ways) -> bool:
-        """Say that it takes other ways from now on, unless anybody may have been told to run meanwhile; return whether it is said.
+        """Report other routing epochs, unless the owner record has changed; return whether they
+        were written.
 
-        Whoever is told later reads it. ChannelAwayError where nobody knows whether it is said; `agreed_ways` finds it out.
+        Incarnations that are told to run later read them. ChannelAwayError: it is unknown whether
+        they were written, and `agreed_ways` finds it out.
         """
         report = self.report.model_copy(update={"ways": ways})
         mine = Write(paths.report(self._tier, self.me), report, ANY_VERSION)
-        self._unsure = True
+        self._switch_unsure = True
         try:
             self._channel.multi([Guard(paths.owner(self._tier), self._version), mine])
         except (ConflictError, NotAllowedError) as error:
-            self._unsure = False
-            log.warning("it keeps to its ways, for it could not say that it takes others", error=str(error))
+            self._switch_unsure = False
+            log.warning(
+                "the new routing could not be reported; the run keeps the old routing", error=str(error)
+            )
             return False
-        self._unsure = False
-        self.report = self._said = report
+        self._switch_unsure = False
+        self.report = self._written = report
         return True
 
     def other_writer(self) -> str | None:
-        """Say who else is told to put out this tier's records, now or soon; None where nobody is.
+        """Return a sentence that names another incarnation with orders to write, now or soon; None
+        if none has.
 
-        Whoever was told to before, and cannot be reached, has lost its right to write in Kafka (`sluice.driver.control.write_fence`).
+        An incarnation with earlier orders that cannot be reached has lost its right to write in
+        Kafka (`sluice.driver.control.write_fence`).
         """
         record = self.confirmed()
         if record is None:
@@ -304,17 +330,17 @@ class Follow:
         return None
 
     def _make_sure(self) -> None:
-        """Find out whether its last word on its ways was written."""
-        if self._unsure:
-            found = self._channel.read(paths.report(self._tier, self.me), IncarnationReport)
-            if found is not None:
-                self.report = self.report.model_copy(update={"ways": found.value.ways})
-            self._unsure = False
+        """Read whether the last switch of routing epochs was written, if that is unknown."""
+        if self._switch_unsure:
+            written = self._channel.read(paths.report(self._tier, self.me), IncarnationReport)
+            if written is not None:
+                self.report = self.report.model_copy(update={"ways": written.value.ways})
+            self._switch_unsure = False
 
-    # -- what it says
+    # -- the report
 
     def enter(self, state: State, *, error: str | None = None, stopped_at: Receipt | None = None) -> None:
-        """Change state, by the table, and report it."""
+        """Change to a state that the table of transitions allows, and report it."""
         advance(self.report.state, state)
         now = time.time()
         changes: dict[str, object] = {
@@ -330,7 +356,7 @@ class Follow:
         self._change(changes)
 
     def note(self, **changes: object) -> None:
-        """Report something besides a change of state."""
+        """Report changed fields without a change of state."""
         if any(getattr(self.report, key) != value for key, value in changes.items()):
             self._change(changes)
 
@@ -343,27 +369,32 @@ class Follow:
         try:
             self._make_sure()
             self._channel.put(paths.report(self._tier, self.me), self.report)
-            self._said = self.report
+            self._written = self.report
         except (ChannelAwayError, ConflictError) as error:
-            log.warning("the report could not be written; it is tried again", error=str(error))
+            log.warning("the report could not be written to ZooKeeper; it is retried", error=str(error))
 
 
 def last_of(receipts: Iterable[Receipt]) -> Receipt | None:
-    """Return the furthest of a tier's receipts: positions only grow, while the clocks of two hosts may differ by any time."""
+    """Return the furthest of a tier's receipts.
+
+    Positions only grow; clocks of two hosts may differ by any time.
+    """
     return max(receipts, key=lambda receipt: (sum(receipt.positions.values()), receipt.at), default=None)
 
 
 def starts(channel: Channel, tier: str) -> Iterator[dict[str, int]]:
-    """Yield up to where all was out when incarnations of a tier started or settled, as they said, or is gone, as a person has said."""
+    """Yield the positions that incarnations of a tier reported as complete, and those that a person
+    skipped.
+    """
     wanted = channel.read(paths.wanted(tier), TierWanted)
     if wanted is not None:
         yield wanted.value.skipped
-    for report in _reports(channel, tier):
-        yield from _said(report)
+    for receipt in read_receipts(channel, tier):
+        yield receipt.positions
 
 
 def read_receipts(channel: Channel, tier: str) -> Iterator[Receipt]:
-    """Yield the receipts by which incarnations of a tier started or settled."""
+    """Yield the receipts that incarnations of a tier reported when they started or settled."""
     for report in _reports(channel, tier):
         yield from _receipts(report)
 
@@ -375,15 +406,11 @@ def _reports(channel: Channel, tier: str) -> Iterator[IncarnationReport]:
             yield report.value
 
 
-def said_ways(channel: Channel, tier: str) -> Iterator[Ways | None]:
-    """Yield by which ways the incarnations of a tier have said that its records go."""
+def reported_ways(channel: Channel, tier: str) -> Iterator[Ways | None]:
+    """Yield the routing epochs that each incarnation of a tier reported."""
     for number in channel.children(paths.incarnations(tier)):
         report = channel.read(paths.report(tier, int(number)), IncarnationReport)
         yield None if report is None else report.value.ways
-
-
-def _said(report: IncarnationReport) -> list[dict[str, int]]:
-    return [receipt.positions for receipt in _receipts(report)]
 
 
 def _receipts(report: IncarnationReport) -> list[Receipt]:

@@ -1,21 +1,23 @@
-"""When a query that has failed is begun again in place, and when its driver gives up and leaves it to the controller. Pure."""
+"""When a failed query restarts in place, and when its driver gives up and leaves it to the
+controller. Pure.
+"""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Restarts:
-    """Counts failures within a sliding time; each waits twice as long as the one before."""
+    """Counts failures within a sliding time. Each restart waits twice as long as the one before."""
 
     limit: int
-    """Failures within `seconds` that are borne."""
+    """The number of failures within `seconds` after which a query still restarts."""
     seconds: float
     first_wait: float
     _failures: list[float] = field(default_factory=list)
     _due: float | None = None
 
     def failed(self, now: float) -> bool:
-        """Take note of a failure; return whether to begin again."""
+        """Note a failure; return whether to restart."""
         self._failures = [at for at in self._failures if now - at < self.seconds]
         if len(self._failures) >= self.limit:
             return False
@@ -29,13 +31,15 @@ class Restarts:
         return self._due is not None
 
     def overdue(self, now: float) -> float:
-        """Return for how long the restart has been due; negative before."""
+        """Return how long the restart has been due; negative if it is not due. Unit: seconds."""
         return -1.0 if self._due is None else now - self._due
 
     def put_off(self, now: float, seconds: float) -> None:
-        """Begin again so much later: what it takes is away, which is no failure of the query."""
+        """Restart this much later, without counting a failure: a service that the query needs does
+        not answer.
+        """
         self._due = now + seconds
 
     def begun(self) -> None:
-        """Take note that it was begun again."""
+        """Note that the query was restarted."""
         self._due = None

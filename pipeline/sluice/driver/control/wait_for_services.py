@@ -1,4 +1,6 @@
-"""What a driver needs may be away: Kafka, PostgreSQL, ZooKeeper, or room on a disk. It waits, and says what for; nobody counts that."""
+"""Waits until Kafka, PostgreSQL and ZooKeeper answer, and disks have room; waiting does not count
+as a failure.
+"""
 
 import time
 from collections.abc import Callable
@@ -14,45 +16,51 @@ from sluice.postgres import UNAVAILABLE
 from sluice_ops.channel.client import ChannelAwayError
 
 if TYPE_CHECKING:
-    from sluice.driver.control.control_channel import Follow
+    from sluice.driver.control.control_channel import ChannelFollower
     from sluice.driver.control.restarts import Restarts
     from sluice.driver.counters import Flow
 
 log = structlog.get_logger()
 
 AGAIN_SECONDS = 2.0
-"""Between two tries."""
+"""Time between two tries."""
 ROOM_SECONDS = 5.0
-"""The same where a disk is full: each try begins a query."""
+"""The same while a disk is full, when each try starts a query."""
 
 
 def is_away(error: Exception) -> bool:
-    """Tell whether a service does not answer now, or a disk is full; a stream that is not there will not come by waiting."""
+    """Tell whether a service does not answer now, or a disk is full.
+
+    A missing stream does not count: waiting does not help.
+    """
     away = isinstance(error, (*UNAVAILABLE, StreamError, KafkaException, ChannelAwayError)) or is_disk_full(
         error
     )
     return away and not isinstance(error, NoStreamError)
 
 
-def bear(error: BaseException, restarts: "Restarts", flow: "Flow", *, give_up: bool) -> None:
-    """Have a query that has failed begun again in place, or raise its error: to `give_up`, or since it fails too often.
+def restart_or_raise(error: BaseException, restarts: "Restarts", flow: "Flow", *, give_up: bool) -> None:
+    """Schedule the restart of a failed query; raise its error with `give_up`, or if it failed too
+    often.
 
-    What a full disk has ended is begun again for as long as it takes, and has not failed.
+    A query that a full disk ended restarts until the disk has room, and does not count as failed.
     """
     if is_disk_full(error):
         restarts.put_off(time.monotonic(), ROOM_SECONDS)
         flow.away = error_text(error)
-        log.warning("the query is begun again once a disk has room", away=flow.away)
+        log.warning("a disk is full; the query restarts once the disk has room", away=flow.away)
         return
     if give_up or not restarts.failed(time.monotonic()):
         raise error
     flow.restarts += 1
     flow.failure = error_text(error)
-    log.warning("the query failed and is begun again in place", error=flow.failure)
+    log.warning("the query failed and restarts in place", error=flow.failure)
 
 
-def run_again(run: Callable[[], object], restarts: "Restarts", flow: "Flow") -> None:
-    """Begin a query again that has failed, a little later where what it needs is away; who asks is told."""
+def restart(run: Callable[[], object], restarts: "Restarts", flow: "Flow") -> None:
+    """Restart a query; if a service does not answer, put the restart off and name the service in
+    `flow.away`.
+    """
     restarts.begun()
     try:
         run()
@@ -62,19 +70,19 @@ def run_again(run: Callable[[], object], restarts: "Restarts", flow: "Flow") -> 
             raise
         restarts.put_off(time.monotonic(), AGAIN_SECONDS)
         flow.away = error_text(error)
-        log.warning("the query is begun again once what it needs is back", away=flow.away)
+        log.warning("a service does not answer; the query restarts once it does", away=flow.away)
 
 
-class Patience:
-    """Tries again later what cannot be done now."""
+class ServiceWait:
+    """Retries an action until the services that it needs answer."""
 
-    def __init__(self, follow: "Follow") -> None:
-        """Say in its report what it waits for."""
-        self._follow = follow
+    def __init__(self, follower: "ChannelFollower") -> None:
+        """Name the services that do not answer in the incarnation's report."""
+        self._follower = follower
         self._due = 0.0
 
     def done(self, act: Callable[[], object]) -> bool:
-        """Do it if it is time to, and return whether it was done."""
+        """Do the action if a try is due; return whether it was done."""
         if time.monotonic() < self._due:
             return False
         try:
@@ -86,11 +94,11 @@ class Patience:
             away = (
                 f"PostgreSQL: {error_text(error)}" if isinstance(error, psycopg.Error) else error_text(error)
             )
-            if self._follow.report.away != away:
-                log.warning("it waits for what is away", away=away)
-            self._follow.note(away=away)
+            if self._follower.report.away != away:
+                log.warning("the driver waits for a service that does not answer", away=away)
+            self._follower.note(away=away)
             return False
-        if self._follow.report.away is not None:
-            log.info("what was away is back")
-            self._follow.note(away=None, since=time.time())
+        if self._follower.report.away is not None:
+            log.info("all services answer again")
+            self._follower.note(away=None, since=time.time())
         return True

@@ -14,12 +14,14 @@ import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.header.Header;
 
 /**
- * Ends the executor with the first record that Kafka does not take, before its producer sends a later one (decision record 0033), and
- * writes into records up to where everything before them is acknowledged (decision record 0044).
+ * Ends the executor with the first record that Kafka refuses, before its producer sends a later record
+ * (decision record 0033). Also writes into records up to which input offset all output before them is
+ * acknowledged (decision record 0044).
  *
- * A producer tells of a record that is not taken on the thread that sends, before it sends anything else; or on the task's, which cannot
- * hand it over, and would read on: Spark looks only as it writes the next one. Any other error there is one that the task ends with, or
- * was told to end by. The producer's own time limits go by the wall clock; this class holds them on the monotonic one.
+ * A producer reports a refused record on its sender thread, before it sends anything else. Or it reports
+ * on the task's thread, which could not hand the record over and would read on, because Spark checks for
+ * errors only when it writes the next record. Other errors on the task's thread end the task, or come
+ * from its end. The producer's own time limits use the wall clock; this class uses the monotonic clock.
  */
 public class ProducerGuard implements ProducerInterceptor, Runnable {
     private static final int NOT_IN_TIME = 75;
@@ -27,7 +29,7 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
     private static final String SENDER = "kafka-producer-network-thread";
     private static final long LOOK_MS = 250;
     private static final long LATE_MS = 500;
-    /** At least each so many-th record of a partition tells, also where nothing was acknowledged since. */
+    /** At least every 16th record of a partition carries the offset, also without new acknowledgements. */
     private static final int AT_LEAST_EACH = 16;
 
     private final ConcurrentHashMap topics = new ConcurrentHashMap();
@@ -57,11 +59,11 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
             end("Kafka has not taken a record, and this executor ends before it puts a later one: " + error,
                 error instanceof TimeoutException ? NOT_IN_TIME : REFUSED);
         } else {
-            flight(record.topic(), record.partition()).sent.decrementAndGet(); // it was not handed over
+            flight(record.topic(), record.partition()).sent.decrementAndGet(); // the record was not handed over
         }
     }
 
-    /** Ends the executor when a record is not acknowledged in time, whatever the wall clock says. */
+    /** Ends the executor when a record is not acknowledged in time, by the monotonic clock. */
     public void run() {
         while (!closed) {
             long now = System.nanoTime();
@@ -88,7 +90,7 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
         Runtime.getRuntime().halt(code);
     }
 
-    /** Writes into a record of a tier up to where everything before it is out. Only what its own task has handed over is concerned. */
+    /** Writes into a record of a tier the offset before which all output of its own task is acknowledged. */
     private void tell(ProducerRecord record) {
         Header from = record.headers().lastHeader("from");
         Header by = record.headers().lastHeader("by");
@@ -132,15 +134,15 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
     }
 
     /**
-     * How many records were handed over for one partition of an output, and how many of them are acknowledged.
+     * The numbers of records handed over for one output partition, and acknowledged by Kafka.
      *
-     * A broker takes the records of a producer in the order in which they were handed over, so the acknowledged ones are always the first
-     * ones. `sent` counts a record before it is handed over: it is never less than what was.
+     * A broker takes the records of a producer in the order of the handover, so the first ones are
+     * acknowledged first. `sent` counts a record before its handover, so it is never too small.
      */
     private static class Flight {
         final AtomicLong sent = new AtomicLong();
         final AtomicLong acked = new AtomicLong();
-        /** How many were sent, and since when; of which not all are acknowledged. */
+        /** Pairs of a number of sent records and the time when it was seen, until all of them are acknowledged. */
         private final ArrayDeque marks = new ArrayDeque();
 
         boolean isLate(long now, long limit) {
@@ -160,7 +162,7 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
         }
     }
 
-    /** One partition of the input, as the task that this thread runs reads it: in order, each record handed over before the next is read. */
+    /** One input partition, as this thread's task reads it: in order, with each output handed over before the next read. */
     private static class Source {
         long acked = -1;
         private final byte[] partition;
@@ -180,7 +182,7 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
             return Arrays.equals(partition, 0, partition.length, place, 0, length) && Arrays.equals(by, run);
         }
 
-        /** Looks whether more is out, as the record of `offset` is about to be handed over; returns whether that record is to tell it. */
+        /** Checks for new acknowledgements before the record of `offset` is handed over; returns whether it carries the offset. */
         boolean tells(long offset, Flight[] flights) {
             boolean news = isOut();
             if (claim < 0 && offset > acked) {
@@ -194,7 +196,7 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
             return acked >= 0 && silent == 0;
         }
 
-        /** All before `offset` was handed over; it is out once as many are acknowledged, of each partition, as were sent by now. */
+        /** All output before `offset` was handed over. It is complete once all records sent by now are acknowledged. */
         private void wait(long offset, Flight[] flights) {
             if (waits.length < flights.length) {
                 waits = new Flight[flights.length];

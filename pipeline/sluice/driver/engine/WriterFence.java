@@ -16,10 +16,11 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Ends the executor with its right to write (decision record 0047).
+ * Ends the executor when its incarnation loses the right to write (decision record 0047).
  *
- * A thread follows the control topic. The executor ends with the first value there by which its incarnation is no writer of the tier any
- * more (`ops/sluice_ops/model/stream_writers.py` has the same rule), and puts no record while the topic has not been read to its end for VALID_MS.
+ * A thread follows the control topic. The executor ends at the first value that no longer names its
+ * incarnation as a writer of the tier (`ops/sluice_ops/model/stream_writers.py` has the same rule). It
+ * writes no record after VALID_MS in which the topic was not read to its end.
  */
 public class WriterFence implements ProducerInterceptor {
     private static Right right;
@@ -56,7 +57,7 @@ public class WriterFence implements ProducerInterceptor {
         return right;
     }
 
-    /** The right of the incarnation whose executor this is: an executor serves one. */
+    /** The right of this executor's incarnation; an executor serves one incarnation. */
     static class Right implements Runnable {
         private static final int FENCED = 77;
         private static final long VALID_MS = 20000;
@@ -71,8 +72,8 @@ public class WriterFence implements ProducerInterceptor {
         private long term = -1;
         private long epoch = -1;
         private volatile boolean known = false;
-        /** When it was last asked how far the topic goes, which has been read since: on the clock that never jumps, and on the wall's,
-         * which goes on while the machine is suspended. */
+        /** When the end of the topic was last asked for that was reached since. On the monotonic clock, which
+         * never jumps, and on the wall clock, which goes on while the machine is suspended. */
         private volatile long nanos;
         private volatile long wall;
 
@@ -94,7 +95,7 @@ public class WriterFence implements ProducerInterceptor {
             incarnation = Long.parseLong((String) settings.get("sluice.incarnation"));
         }
 
-        /** Go by a later claim of this incarnation. */
+        /** Use a later claim of this incarnation. */
         synchronized void claimed(long claimedTerm, long claimedEpoch) {
             if (isAfter(claimedTerm, claimedEpoch)) {
                 term = claimedTerm;
@@ -102,7 +103,7 @@ public class WriterFence implements ProducerInterceptor {
             }
         }
 
-        /** Return while the right is known to hold. Only an error is not swallowed by the producer, which would send the record. */
+        /** Wait until the right is confirmed. The producer swallows exceptions and sends the record, but not an Error. */
         void await() {
             while (!isKnown()) {
                 try {
@@ -126,14 +127,14 @@ public class WriterFence implements ProducerInterceptor {
                 } catch (Exception error) {
                     if (!String.valueOf(error).equals(told)) {
                         told = String.valueOf(error);
-                        System.err.println("the control topic cannot be followed, and is asked again: " + told);
+                        System.err.println("the control topic cannot be read; the executor retries: " + told);
                     }
                     pause();
                 }
             }
         }
 
-        /** Follow the topic from its beginning, until it is made anew or does not answer. */
+        /** Follow the topic from its beginning, until it is recreated or Kafka does not answer. */
         private void follow() {
             KafkaConsumer consumer = new KafkaConsumer(client);
             try {
@@ -143,7 +144,7 @@ public class WriterFence implements ProducerInterceptor {
                     long askedNanos = System.nanoTime();
                     long askedWall = System.currentTimeMillis();
                     List there = consumer.partitionsFor(place.topic(), ANSWER);
-                    if (there == null || there.isEmpty()) { // nothing says who may write
+                    if (there == null || there.isEmpty()) { // without the topic there is no fence
                         confirm(askedNanos, askedWall);
                         pause();
                         return;

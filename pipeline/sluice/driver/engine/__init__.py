@@ -1,1 +1,4 @@
-"""The queries of a tier: into streams, into a sink, with state. Start with `contract`."""
+"""The engines of a tier: into streams, into a sink, into a table behind state.
+
+Start with `contract`.
+"""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import structlog
 
 from sluice.driver.control.restarts import Restarts
-from sluice.driver.control.wait_for_services import bear, run_again
+from sluice.driver.control.wait_for_services import restart, restart_or_raise
 from sluice.driver.engine.batch_writer import BatchWriter
 from sluice.driver.engine.contract import Engine
 from sluice.driver.engine.settings import EngineConfig
@@ -110,7 +110,7 @@ class BatchJob(Protocol):
 
     def continue_in_new_stream(self, last: LastBatch) -> str:
         """Return what a person must do to continue with the oldest records of a stream that was
-        made anew.
+        recreated.
         """
 
 
@@ -215,10 +215,10 @@ class BatchEngine(Engine):
             self._restarts.put_off(now, 0.0)
         elif query is not None and not query.isActive:
             error = self._error or query.exception() or RuntimeError("the query ended without an error")
-            bear(error, self._restarts, self._config.flow, give_up=isinstance(error, FencedError))
+            restart_or_raise(error, self._restarts, self._config.flow, give_up=isinstance(error, FencedError))
             self._query = None
         if self._restarts.overdue(now) >= 0:
-            run_again(self.run, self._restarts, self._config.flow)
+            restart(self.run, self._restarts, self._config.flow)
 
     def caught_up(self) -> bool:
         """Tell whether the run has written its first batch, or has nothing to write."""

@@ -228,7 +228,7 @@ class BatchWriter:
     def _same_logs(self, batch: Batch) -> Batch:
         """Return the batch with its topic ids and leader epochs.
 
-        RecordsGoneError if a topic was made anew since the run began; ReadAgainError if a leader
+        RecordsGoneError if a topic was recreated since the run began; ReadAgainError if a leader
         was elected.
         """
         now = self.watch.now(batch.ends)

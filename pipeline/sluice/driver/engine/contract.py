@@ -1,4 +1,4 @@
-"""The two interfaces of an engine: `Engine`, which the process drives, and `Control`, which it asks.
+"""The interface of an engine (`Engine`), and what an engine asks its process (`Control`).
 
 `sluice.driver.process.life` drives an engine. `sluice.driver.control.control_channel` answers as
 its control.

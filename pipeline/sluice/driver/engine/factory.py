@@ -11,7 +11,7 @@ def create_engine(config: EngineConfig, control: Control) -> Engine:
     """
     sink = config.tier.sink
     if sink is None:
-        from sluice.driver.engine.streams import StreamsEngine  # noqa: PLC0415 — a tier loads only its own engine
+        from sluice.driver.engine.streams import StreamsEngine  # noqa: PLC0415 — one engine only
 
         return StreamsEngine(config, control)
     from sluice.driver.engine.sink import SinkEngine  # noqa: PLC0415 — as above

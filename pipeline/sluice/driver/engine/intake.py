@@ -1,25 +1,24 @@
-"""How much a gate that was held back may let in: measured batches, until it has caught up and flows
-again (decision record 0019). Pure.
+"""How many records a tier that was held back may let in, until it flows again (decision record
+0019). Pure.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 ROUND_SECONDS = 4.0
-"""Whoever is behind is heard of within this time (a look every two seconds, a pass of the
-controller): so long the first batch is all.
-"""
+"""Length of a round. Within this time the controller hears of a tier that lags (a look every two
+seconds, and a pass of the controller). Until then only the first batch is let in."""
 SILENT_SECONDS = 60.0
-"""After so long without anybody who decides, a tier that is held back lets a little in, and again
-each time that it has passed.
+"""Without a controller, a tier that is held back lets a few records in each time this has
+passed.
 """
 LITTLE = 0.1
-"""Of a batch."""
+"""The size of such a batch, as a part of the tier's largest batch."""
 
 
 @dataclass
 class Intake:
-    """Rounds of some seconds: one batch in the first, one more in each that follows, until it is
+    """Works in rounds: one batch in the first, one more in each that follows, until the tier is
     held back again.
     """
 
@@ -30,8 +29,9 @@ class Intake:
     _begun: float | None = None
 
     def allowance(self, now: float, silent: float, *, held: bool) -> int:
-        """Return how many records may be taken now; `silent` is for how long nobody has been there
-        to decide.
+        """Return how many records may be let in now.
+
+        `silent` is how long there has been no controller; `held` whether the tier is held back.
         """
         since = None if self._begun is None else now - self._begun
         if held:
@@ -44,22 +44,22 @@ class Intake:
         return min(self.most, self._left)
 
     def took(self, now: float, count: int) -> None:
-        """Take note of so many records that were taken."""
+        """Note how many records were let in."""
         if self._rounds == 0:
             self._begun = now
         self._left = max(0, self._left - count)
 
 
 def portion(begins: Mapping[str, int], ends: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return where a batch of at most so many records ends: from each partition as large a part as
-    it has of all that waits.
+    """Return where a batch of at most `most` records ends, with a proportional part of each
+    partition.
     """
     waits = {partition: max(0, end - begins[partition]) for partition, end in ends.items()}
     total = sum(waits.values())
     if total <= most:
-        return {partition: begins[partition] + left for partition, left in waits.items()}
-    cut = {partition: begins[partition] + left * most // total for partition, left in waits.items()}
-    rest = most - sum(cut[partition] - begins[partition] for partition in cut)
-    for partition, left in sorted(waits.items(), key=lambda item: (-item[1], item[0]))[:rest]:
-        cut[partition] += 1 if cut[partition] < begins[partition] + left else 0
-    return cut
+        return {partition: begins[partition] + count for partition, count in waits.items()}
+    until = {partition: begins[partition] + count * most // total for partition, count in waits.items()}
+    rest = most - sum(until[partition] - begins[partition] for partition in until)
+    for partition, count in sorted(waits.items(), key=lambda item: (-item[1], item[0]))[:rest]:
+        until[partition] += 1 if until[partition] < begins[partition] + count else 0
+    return until

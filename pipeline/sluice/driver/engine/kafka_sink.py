@@ -51,7 +51,7 @@ def install_guard(session: "SparkSession") -> dict[str, str]:
     (decision record 0033). Spark offers no place for that except a class of Kafka's producer. The
     guard is Java, compiled by the compiler that Spark uses for its own code.
     """
-    spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to
+    spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — not public in Python
     with (
         tempfile.NamedTemporaryFile(prefix="sluice-holes-", suffix=".jar", delete=False) as jar,
         zipfile.ZipFile(jar, "w") as archive,

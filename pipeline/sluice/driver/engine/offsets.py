@@ -36,7 +36,8 @@ def source(
                 **brokers(config.kafka).spark,
                 "subscribe": ",".join(topics or config.inputs),
                 "includeHeaders": "true",
-                "kafka.isolation.level": "read_committed",  # as the driver reads: aborted transactions do not count
+                # as the driver itself reads: records of aborted transactions do not count
+                "kafka.isolation.level": "read_committed",
                 **options,
             }
         )

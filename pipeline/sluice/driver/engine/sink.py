@@ -77,16 +77,17 @@ class RecordJob:
         tier = self._config.tier
         outside = tier.inputs[0].columns is None
         names = (
-            f" (and empty {self._sink.name} and the tier's rows in marks: new records have the names of old ones)"
+            f" (and empty {self._sink.name} and the tier's rows in marks: "
+            "new records have the names of old ones)"
             if outside
             else ""
         )
-        statement = f"update ledger set ends = '{{}}' where tier = '{tier.name}' and batch = {last.number}"  # noqa: S608 — for a person to run
-        return f"{statement}{names}; then start it again"
+        where = f"where tier = '{tier.name}' and batch = {last.number}"
+        return f"update ledger set ends = '{{}}' {where}{names}; then start it again"  # noqa: S608 — a text
 
     def continue_in_new_stream(self, last: LastBatch) -> str:
         """Return what a person must do to continue with the oldest records of a stream that was
-        made anew.
+        recreated.
         """
         if self._config.tier.inputs[0].columns is None:
             return self.begin_anew(last)

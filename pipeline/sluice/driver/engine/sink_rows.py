@@ -1,4 +1,4 @@
-"""The rows that a query with a sink has collected, as the sink takes them."""
+"""Brings the rows that a query collected into the form that a sink takes."""
 
 from collections import Counter
 
@@ -9,28 +9,32 @@ from sluice.records import lineage
 
 
 class NamesakesError(Exception):
-    """The transform made records that cannot be told from each other."""
+    """The transform made several records with one name."""
 
 
 def refuse_namesakes(good: pa.Table) -> None:
-    """Refuse rows of a batch that were made of one record and have one name: all but the first
-    would be dropped as replays.
+    """Raise NamesakesError if rows of one record have one name.
+
+    Those after the first would be dropped as replays.
     """
-    named = list(
+    names = list(
         zip(good.column(lineage.FROM).to_pylist(), good.column(lineage.ORIGIN).to_pylist(), strict=True)
     )
-    if len(set(named)) == len(named):
+    if len(set(names)) == len(names):
         return
-    (place, _), times = Counter(named).most_common(1)[0]
+    (place, _), times = Counter(names).most_common(1)[0]
     message = (
-        f"the transform made {times} records of {place}, and all but the first would be dropped as replays: a table that it joins has "
-        f'to have each key once (dropDuplicates), or it has to return a column "{lineage.INDEX}" that counts them'
+        f"the transform made {times} records of {place}, and all but the first would be dropped as "
+        f"replays: a table that it joins must have each key once (dropDuplicates), or the transform must "
+        f'return a column "{lineage.INDEX}" that counts the records'
     )
     raise NamesakesError(message)
 
 
 def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:
-    """Return good rows as a sink takes them, and when each arrived in the pipeline (epoch ms)."""
+    """Return good rows in the form that a sink takes, and when each arrived in the pipeline (epoch
+    ms).
+    """
     columns = {name: good.column(name).to_pylist() for name in good.column_names}
     origins, paths, arrived = (
         columns.pop(lineage.ORIGIN),

@@ -83,7 +83,8 @@ class StartPlace:
             if lost:
                 raise cut_error(read, lost, RENAME_STREAM)
             log.info(
-                "leaders of input partitions were elected; records read before the election was known are read again",
+                "leaders of input partitions were elected; "
+                "records read before the election was known are read again",
                 begins=cut,
             )
         self._inputs.take(logs, {place: read[place] for place in cut if self._config.tier.filters})

@@ -19,7 +19,7 @@ from sluice.driver.engine.contract import Control
 from sluice.driver.engine.offsets import offsets_option, source
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
-from sluice.driver.state.checkpoint_selection import Vouched
+from sluice.driver.state.checkpoint_selection import Candidate
 from sluice.driver.state.checkpoint_store import Depot
 from sluice.driver.state.checkpoints import Checkpoints, Code
 from sluice.driver.state.repartition import repartition
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-VOUCH = 100
+LEDGER_BATCHES = 100
 """So many of the ledger's last batches are looked for among checkpoints.
 
 Spark keeps a fifth of that (`minBatchesToRetain`).
@@ -199,23 +199,24 @@ class StateJob:
             if last is None
             else [
                 ending
-                for ending in self._writer.ledger.last_batches(VOUCH)
+                for ending in self._writer.ledger.last_batches(LEDGER_BATCHES)
                 if ending.is_followed(bounds.oldest)
             ]
         )
         for key, value in self.checkpoints.depot.query.items():
             config.session.conf.set(key, value)
-        checkpoint, vouched, repartitioned = self._take_up(endings)
+        checkpoint, candidate, repartitioned = self._take_up(endings)
         self._changes, self._absorbed, self._watermark = Changes(self._sink), Absorbed(), Watermark()
         self._kept, self._pruned, self._others = None, False, None
-        self._loaded = None if vouched is None else vouched.number
-        self._since = -1 if vouched is None else vouched.number
-        if vouched is not None:
-            known = [dict(vouched.committed.ends)]
+        self._loaded = None if candidate is None else candidate.number
+        self._since = -1 if candidate is None else candidate.number
+        if candidate is not None:
+            known = [dict(candidate.committed.ends)]
         elif last is not None:
             known = [self._writer.ledger.begins()]
             log.warning(
-                "no checkpoint is of a batch in the ledger; the state is built again from the tier's first record on",
+                "no checkpoint is of a batch in the ledger; "
+                "the state is built again from the tier's first record on",
                 begins=known,
             )
         else:
@@ -225,9 +226,11 @@ class StateJob:
         except RecordsGoneError as gone:
             whole = "whole " if self._damaged else ""
             message = (
-                f"{self.checkpoints.depot} has no {whole}checkpoint of any of the last {VOUCH} batches in the ledger that the tier "
-                f"could go on from, and the records of which the state could be made again are no longer there; bring it back; or, "
-                f"to count anew from the oldest that are, delete the tier's rows in ledger and in its table, and start it again"
+                f"{self.checkpoints.depot} has no {whole}checkpoint of any of the last {LEDGER_BATCHES} "
+                "batches in the ledger that the tier could go on from, and the records of which the state "
+                "could be made again are no longer there; bring it back; "
+                "or, to count anew from the oldest that are, delete the tier's rows in ledger and in its "
+                "table, and start it again"
             )
             raise StateGoneError(message) from gone
         return RunStart(self._level, checkpoint, repartitioned)
@@ -301,8 +304,8 @@ class StateJob:
         if counts.late > 0 and time.monotonic() >= self._warned + LATE_SECONDS:
             self._warned = time.monotonic()
             log.warning(
-                "records came too late for the state and are in none of its results; look for a sender that was away or whose clock is "
-                "wrong, or raise State.lateness",
+                "records came too late for the state and are in none of its results; "
+                "look for a sender that was away or whose clock is wrong, or raise State.lateness",
                 batch=ledger.number,
                 late=counts.late,
             )
@@ -336,7 +339,7 @@ class StateJob:
             and self._control.owns
             and self.checkpoints.committed(run, kept)
         ):
-            self._kept, self._pruned, self._others = None, True, ledger.number + VOUCH
+            self._kept, self._pruned, self._others = None, True, ledger.number + LEDGER_BATCHES
             self.checkpoints.prune(run, others=False)
         if run is not None and self._others is not None and ledger.number >= self._others:
             self._others = None
@@ -348,30 +351,30 @@ class StateJob:
 
     def _take_up(
         self, endings: Sequence[LastBatch]
-    ) -> tuple[QueryCheckpoint, Vouched | None, Repartitioned | None]:
+    ) -> tuple[QueryCheckpoint, Candidate | None, Repartitioned | None]:
         """Make the run's checkpoint from the newest one that can be loaded, with the wanted number
         of partitions.
         """
         config = self._config
         while True:
-            self.run, vouched = self.checkpoints.begin(config.incarnation, older(endings, self._damaged))
-            if vouched is None or vouched.committed.partitions == config.partitions:
-                return RunCheckpoint(self.checkpoints, self.run), vouched, None
+            self.run, candidate = self.checkpoints.begin(config.incarnation, older(endings, self._damaged))
+            if candidate is None or candidate.committed.partitions == config.partitions:
+                return RunCheckpoint(self.checkpoints, self.run), candidate, None
             try:
                 self.run, repartitioned = repartition(
                     config.session,
                     self.checkpoints,
                     config.incarnation,
                     self.run,
-                    vouched.committed,
+                    candidate.committed,
                     config.partitions,
                 )
             except Exception as error:
                 if not damaged(error):
                     raise
-                self._pass_over(vouched.number)
+                self._pass_over(candidate.number)
             else:
-                return RunCheckpoint(self.checkpoints, self.run), vouched, repartitioned
+                return RunCheckpoint(self.checkpoints, self.run), candidate, repartitioned
 
     def _pass_over(self, number: int) -> None:
         self._damaged.append(number)

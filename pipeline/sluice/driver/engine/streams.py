@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from sluice.driver.control.restarts import Restarts
-from sluice.driver.control.wait_for_services import bear, is_away, run_again
+from sluice.driver.control.wait_for_services import is_away, restart, restart_or_raise
 from sluice.driver.engine.contract import Control, Engine
 from sluice.driver.engine.handover_watch import Handover, InitialRead
 from sluice.driver.engine.intake import Intake, portion
@@ -21,7 +21,7 @@ from sluice.driver.engine.partition_growth import PartitionGrowth
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.start_place import StartPlace
 from sluice.driver.engine.warm_up import warm_up_streams
-from sluice.driver.positions.realtime_progress import EVERY_SECONDS, Reached
+from sluice.driver.positions.realtime_progress import EVERY_SECONDS, RealtimeProgress
 from sluice.driver.spark.queries import is_idle, plan
 from sluice.driver.spark.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from sluice.driver.spark.slots import has_job, reading, records_read, why_gone
@@ -106,7 +106,7 @@ class StreamsEngine(Engine):
         self._run = -1
         self._begins: dict[str, int] = {}
         self._initial_read = InitialRead({}, {})
-        self._reached = Reached(time.monotonic)
+        self._reached = RealtimeProgress(time.monotonic)
         self._settled = 0.0
         """When the ends of batches, or of metered jobs, were last checked."""
         self._metered: dict[str, int] | None = None
@@ -119,10 +119,7 @@ class StreamsEngine(Engine):
         """
         self._confirmed = Confirmed()
         self._by = ""
-        """The name of the run in its records:
-
-        `tier/incarnation`, with `.run` after a restart in place.
-        """
+        """The run's name in its records: `tier/incarnation`, and `.run` after a restart in place."""
         self._ways: Ways | None = None
         """The routing epochs from the order to run until the hold.
 
@@ -192,13 +189,13 @@ class StreamsEngine(Engine):
         if self._handover is not None:
             self._handover.stop()
             self._handover = None
-        self._executors, self._paused = config.workers.working(), config.workers.told
-        self._reached, self._settled = Reached(time.monotonic), time.monotonic()
+        self._executors, self._paused = config.workers.working(), config.workers.to_pause
+        self._reached, self._settled = RealtimeProgress(time.monotonic), time.monotonic()
         config.flow.metered = metered
         self._metered = dict(begins) if metered else None
         if metered:
             log.info(
-                "the tier is held back; jobs let in measured batches",
+                "no query runs; jobs let records in",
                 by=self._by,
                 begins=begins,
                 behind=self._initial_read.needed,
@@ -255,7 +252,7 @@ class StreamsEngine(Engine):
 
         Realtime tasks last as long as a batch.
         """
-        to_pause, paused = self._config.workers.told, self._paused
+        to_pause, paused = self._config.workers.to_pause, self._paused
         if to_pause - paused:
             self._free(query)
         elif to_pause != paused or self._growth.may_be_read(len(self._begins)):
@@ -403,14 +400,16 @@ class StreamsEngine(Engine):
         now, error, workers = time.monotonic(), self._failure(), self._config.workers
         if error is not None:
             short = len(workers.working()) < workers.awake
-            bear(error, self._restarts, self._config.flow, give_up=short and self._control.standby_is_ready())
+            restart_or_raise(
+                error, self._restarts, self._config.flow, give_up=short and self._control.standby_is_ready()
+            )
             self._query = None
         late = self._restarts.overdue(now)
         if late < 0:
             return
         working = len(workers.working())
         if working >= workers.awake:
-            run_again(self.run, self._restarts, self._config.flow)
+            restart(self.run, self._restarts, self._config.flow)
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(working, workers.awake, workers.label))
 

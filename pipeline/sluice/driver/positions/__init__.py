@@ -1,1 +1,1 @@
-"""Progress and lag of a running query. Pure."""
+"""How far the output of a running query is complete, and how far the tier lags. Pure."""

@@ -1,7 +1,9 @@
-"""How far a tier is behind in each of its inputs, and what to say of it when it is too far.
+"""How far a tier lags in each of its inputs, and the report of a lag over the limit. Pure.
 
-Pure: `progress` brings what it has measured. Where a tier is, its output tells by halves (a record that was left out does not show, nor one
-of a quiet partition among many others), so that it seems further behind than it is. When it seems far behind, it is asked what it has read.
+`progress_report` brings the measurements. The output shows a tier's position only in part: it lacks
+records that were left out, and the newest records of quiet partitions may not be among the last
+ones. So the tier seems to lag more than it does. If it seems to lag far, the engine is asked what
+it has read.
 """
 
 from collections import Counter, deque
@@ -13,56 +15,56 @@ from sluice.kafka.reader import topic_and_number
 from sluice_ops.model.backpressure import Lag, Pressure, is_over
 
 RENEW_SECONDS = 60.0
-"""Between two times that the figures of a pressure are said anew: they go through ZooKeeper."""
+"""Time between two updates of a reported pressure, which go through ZooKeeper."""
 WINDOW = 31
-"""Looks over which rates are taken: a minute, for a sink commits seldom and much."""
+"""Looks for the rates, which is a minute: a sink commits seldom, and much at once."""
 UNKNOWN_SECONDS = float(1 << 62)
-"""As much as can be said: JSON has no word for more."""
+"""Stands for an unknown, unlimited time; JSON has no infinity."""
 HISTORY = 1_000
-"""Looks over which it is known what had come by then: half an hour."""
+"""Looks for which the sum of the inputs is remembered: half an hour."""
 UNEVEN = 2.0
-"""A partition is named when so many times its equal part of all that waits is in it,"""
+"""A partition is named if it has so many times its equal part of the waiting records,"""
 MOST = 0.8
-"""or so much of all: of two partitions neither can have twice its part without having all."""
+"""or this part of all. Of two partitions, neither could have more than twice its part."""
 HOT = 0.2
-"""A key is named when it is so much of what waits, as samples of its partitions tell."""
+"""A key is named if it has this part of the waiting records, as samples of its partitions show."""
 
 Keys = Mapping[int, Sequence[bytes | None]]
-"""Those of some records that wait, by partition."""
+"""Keys of some waiting records, by partition."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was measured at one moment."""
+    """The measurements of one moment."""
 
     now: float
     """Monotonic clock."""
     at: float
     """Wall clock, for people."""
     ends: Mapping[str, int]
-    """Of each partition of the inputs, by `stream/partition`."""
+    """The ends of the input partitions, by `stream/partition`."""
     positions: Mapping[str, int]
     waits: Mapping[str, float]
-    """For how long the oldest record of each partition has waited that is not done. Unit: seconds."""
+    """How long the oldest waiting record of each partition has waited. Unit: seconds."""
 
 
-class Behind:
-    """Remembers the last minute's looks, and whether the tier was behind too far."""
+class LagHistory:
+    """Remembers the looks of the last minute, and whether the lag was over its limit."""
 
     def __init__(self, inputs: Sequence[Stream]) -> None:
-        """Know nothing yet."""
+        """Begin without looks."""
         self._inputs = inputs
         self._looks: deque[Look] = deque(maxlen=WINDOW)
         self._came: deque[tuple[float, int]] = deque(maxlen=HISTORY)
-        """What all inputs held at each look, in all."""
+        """The sum of the ends of all inputs at each look."""
         self._over: dict[str, tuple[float, float]] = {}
-        """Since when it is behind too far, by stream, on both clocks."""
-        self._said = 0.0
+        """Since when each stream's lag is over the limit, on both clocks."""
+        self._reported_at = 0.0
         self.lags: dict[str, Lag] = {}
         self.pressure: Pressure | None = None
 
     def forget(self) -> None:
-        """Know nothing again: another owns the tier, or it does not run."""
+        """Start again: another incarnation owns the tier, or it does not run."""
         self._looks.clear()
         self._came.clear()
         self._over, self.lags, self.pressure = {}, {}, None
@@ -75,10 +77,13 @@ class Behind:
         *,
         metered: bool = False,
     ) -> None:
-        """Take a look. Who lets in by measure was held back: it is behind because of that, and presses nobody.
+        """Take a look, and update lags and pressure.
 
-        `read` returns the sum of the next offsets that the tier will read, as far as it knows; it is asked only when the tier seems far
-        behind. `keys` returns those of some records that wait in a stream, and is asked only when it is behind too far.
+        With `metered` the tier was held back, and its lag presses no other tier.
+
+        `read` returns the sum of the next offsets that the tier will read, or None if unknown; it
+        is asked only if the lag seems over the limit. `keys` returns keys of some waiting records
+        of a stream; it is asked only if the lag is over the limit.
         """
         self._looks.append(look)
         self._came.append((look.now, sum(look.ends.values())))
@@ -100,12 +105,12 @@ class Behind:
             return
         worst = min(self._over, key=lambda name: (self._over[name], name))
         known = self.pressure is not None and self.pressure.stream == worst
-        if not known or look.now - self._said >= RENEW_SECONDS:
-            self._said = look.now
+        if not known or look.now - self._reported_at >= RENEW_SECONDS:
+            self._reported_at = look.now
             self.pressure = self._pressure(look, worst, keys)
 
     def _most(self, now: float, read: int | None) -> Lag:
-        """Return how far it may be behind at most by what it has read."""
+        """Return the largest lag that is possible with the records that the tier has read."""
         if read is None:
             return Lag(records=1 << 62, seconds=UNKNOWN_SECONDS)
         then = max((at for at, came in self._came if came <= read), default=None)
@@ -136,20 +141,22 @@ class Behind:
 
 def waiting(look: Look, stream: str) -> dict[int, int]:
     """Return how many records wait in each partition of a stream."""
-    found = {
+    waits = {
         topic_and_number(name): max(0, end - look.positions[name])
         for name, end in look.ends.items()
         if name in look.positions
     }
-    return {partition: left for (topic, partition), left in found.items() if topic == stream}
+    return {partition: count for (topic, partition), count in waits.items() if topic == stream}
 
 
 def uneven(waits: Mapping[int, int]) -> str:
-    """Name the partition in which far more waits than in the others."""
+    """Return a sentence that names the partition with far more waiting records than the others;
+    empty if none.
+    """
     total = sum(waits.values())
-    if len(waits) < 2 or not total:  # noqa: PLR2004 — one has all of it
+    if len(waits) < 2 or not total:  # noqa: PLR2004 — a single partition has all of them
         return ""
-    partition = max(waits, key=lambda each: (waits[each], -each))
+    partition = max(waits, key=lambda number: (waits[number], -number))
     part = waits[partition] / total
     return (
         f"{part:.0%} of it is in partition {partition} of {len(waits)}"
@@ -159,7 +166,10 @@ def uneven(waits: Mapping[int, int]) -> str:
 
 
 def hot(waits: Mapping[int, int], keys: Keys) -> str:
-    """Name the key that far too much of what waits has: each partition's sample counts by what waits there."""
+    """Return a sentence that names the key of very many waiting records; empty if none.
+
+    The sample of each partition counts in proportion to the records that wait there.
+    """
     total = sum(waits.get(partition, 0) for partition, sample in keys.items() if sample)
     parts: dict[bytes, float] = {}
     for partition, sample in keys.items():
@@ -167,10 +177,10 @@ def hot(waits: Mapping[int, int], keys: Keys) -> str:
             parts[key] = parts.get(key, 0.0) + waits.get(partition, 0) * count / len(sample)
     if not parts or not total:
         return ""
-    key = max(parts, key=lambda each: (parts[each], each))
-    part, looked = parts[key] / total, sum(map(len, keys.values()))
+    key = max(parts, key=lambda candidate: (parts[candidate], candidate))
+    part, sampled = parts[key] / total, sum(map(len, keys.values()))
     return (
-        f"key {key[:60].decode(errors='replace')!r} has {part:.0%} of it, as {looked} records tell"
+        f"key {key[:60].decode(errors='replace')!r} has {part:.0%} of it, as {sampled} records tell"
         if part >= HOT
         else ""
     )

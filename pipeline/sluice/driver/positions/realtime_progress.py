@@ -1,8 +1,10 @@
-"""Up to where all is out of what a realtime run has read, also where nothing comes out of it (decision record 0042). Pure.
+"""Up to where the output of a realtime run is complete, also of records without output (decision
+record 0042). Pure.
 
-A task hands what it made of one record over before it reads the next. What was handed over is out within `SETTLED_MS`, or its executor has
-ended (`sluice.kafka.positions`). So where an executor still works that much later, all is out that its tasks had read, but for the last
-record of each.
+A task hands the output of one record to Kafka's producer before it reads the next record. Kafka has
+that output within `SETTLED_MS`, or the executor has ended (`sluice.kafka.positions`). So if an
+executor still works that much later, the output of all records that its tasks had read is complete,
+except for the last record of each task.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,31 +13,39 @@ from dataclasses import dataclass
 from sluice.kafka.positions import SETTLED_MS
 
 EVERY_SECONDS = 60.0
-"""Between two times that it is told."""
+"""Time between two results."""
 BROKEN_SECONDS = 4.0
-"""Who has not looked for so long may itself have stood still, and does not know how old what it hears is."""
+"""After a longer pause between two calls the driver itself may have stood still.
+
+Then it is unknown how old the executors' reports are.
+"""
 LATER_SECONDS = SETTLED_MS / 1000 + BROKEN_SECONDS
-"""From the first look to the second: what is heard after that one was said `SETTLED_MS` after the first one, or later."""
+"""Time from the first look to the second.
+
+Reports that come after the second look were sent at least `SETTLED_MS` after the first.
+"""
 HEARD_SECONDS = 5.0
-"""From each look to the next after that: in this time the driver hears twice from each executor."""
+"""Time between the later looks, in which each executor reports twice."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One that runs, and the partition that it reads."""
+    """A running task, and the partition that it reads."""
 
     number: int
-    """No other one of this session has it."""
+    """Unique in the session."""
     executor: str
     partition: str
     begin: int
     """Its first offset."""
     read: int
-    """How many records it has read, as far as was heard: at least so many."""
+    """How many records it has read at least, as last reported."""
 
 
-class Reached:
-    """Looks four times: at what was read, whether it is out by now, which executors have worked since, and whether they go on."""
+class RealtimeProgress:
+    """Looks four times: what was read, again after the settling time, which executors worked since,
+    and whether they go on.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin when the run begins."""
@@ -43,12 +53,14 @@ class Reached:
         self._due = clock() + EVERY_SECONDS
         self._looked = clock()
         self._sights: list[Mapping[int, Task]] = []
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def look(self, tasks: Callable[[], Sequence[Task]]) -> dict[str, int]:
-        """Return up to where all is out by what was read a while ago, when there is news; nothing most of the time.
+        """Return the positions before which output is complete, if there is news; empty most of the
+        time.
 
-        To be called again and again. It asks for `tasks`, all of them or none, when it has to know.
+        Call it at least every BROKEN_SECONDS. It asks for `tasks`, all of them or none, only at a
+        look.
         """
         now = self._clock()
         if now > self._looked + BROKEN_SECONDS and self._sights:
@@ -57,7 +69,7 @@ class Reached:
         if now < self._due:
             return {}
         seen = {task.number: task for task in tasks()}
-        self._looked = now = self._clock()  # what it has seen may be as new as this
+        self._looked = now = self._clock()  # the question took time, and the answer may be as new as this
         if not seen or (self._sights and seen.keys() != self._sights[0].keys()):
             self._again(now + EVERY_SECONDS)
             return {}
@@ -73,12 +85,15 @@ class Reached:
         return {}
 
     def news(self, out: Mapping[str, int]) -> dict[str, int]:
-        """Take up to where all is out, whatever told it; return all that is known of it, if that is more than before."""
-        before, self._told = (
-            self._told,
-            self._told | {partition: max(at, self._told.get(partition, at)) for partition, at in out.items()},
+        """Take positions before which output is complete, from any source; return all known ones if
+        any has grown.
+        """
+        before, self._reported = (
+            self._reported,
+            self._reported
+            | {partition: max(at, self._reported.get(partition, at)) for partition, at in out.items()},
         )
-        return {} if self._told == before else dict(self._told)
+        return {} if self._reported == before else dict(self._reported)
 
     def _again(self, due: float) -> None:
         self._sights = []
@@ -86,12 +101,14 @@ class Reached:
 
 
 def _grown(before: Mapping[int, Task], after: Mapping[int, Task]) -> frozenset[str]:
-    """Return the executors that have read in between."""
+    """Return the executors whose tasks have read records in between."""
     return frozenset(task.executor for number, task in after.items() if task.read > before[number].read)
 
 
 def _out(tasks: Mapping[int, Task], *, at_work: frozenset[str]) -> dict[str, int]:
-    """Return up to where all is out, by partition: where it began, or further; where several tasks read one, by the one that is behind."""
+    """Return the positions before which output is complete; of several tasks on one partition, the
+    one behind counts.
+    """
     out: dict[str, int] = {}
     for task in tasks.values():
         reached = task.begin + (max(0, task.read - 1) if task.executor in at_work else 0)

@@ -1,1 +1,1 @@
-"""The process of a driver: life, heartbeat, progress report, metrics. Start with `run`."""
+"""The driver's process: life, heartbeat, progress report, metrics. Start with `run`."""

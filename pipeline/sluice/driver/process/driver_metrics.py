@@ -1,24 +1,26 @@
-"""A driver's figures for Prometheus; what each of them means, and what to do when it is off, is in docs/metrics.md."""
+"""A driver's metrics for Prometheus; docs/metrics.md explains each, and what to do about its
+values.
+"""
 
 from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from sluice.driver.control.control_channel import Follow
+from sluice.driver.control.control_channel import ChannelFollower
 from sluice.driver.counters import BOUNDS, Commits, Flow, Waits
 
 
 class DriverMetrics:
-    """Reads at a scrape what the driver knows already; asks nobody."""
+    """Collects at a scrape what the driver knows already, without asking a service."""
 
-    def __init__(self, follow: Follow, flow: Flow) -> None:
-        """Show how an incarnation is, and what has gone through it."""
-        self._follow = follow
+    def __init__(self, follower: ChannelFollower, flow: Flow) -> None:
+        """Take the state from `follower`, and the counters from `flow`."""
+        self._follower = follower
         self._flow = flow
 
     def collect(self) -> Iterable[Metric]:
-        """Yield everything."""
+        """Yield all metrics."""
         yield from self._life()
         yield from self._hung()
         yield from self._records()
@@ -28,10 +30,10 @@ class DriverMetrics:
             yield from _sink(self._flow.commits)
 
     def _life(self) -> Iterable[Metric]:
-        report, flow = self._follow.report, self._flow
+        report, flow = self._follower.report, self._flow
         yield _by("sluice_driver_state", "1 for the state that the driver is in.", "state", {report.state: 1})
         yield GaugeMetricFamily(
-            "sluice_driver_owner", "Whether this incarnation owns the tier.", value=self._follow.owns
+            "sluice_driver_owner", "Whether this incarnation owns the tier.", value=self._follower.owns
         )
         yield GaugeMetricFamily(
             "sluice_driver_last_look_timestamp_seconds",
@@ -46,50 +48,48 @@ class DriverMetrics:
 
     def _hung(self) -> Iterable[Metric]:
         hung, flow = self._flow.hung, self._flow
-        text = (
-            "For how long a task has processed nothing though input waits for it; 0 for less than a minute."
-        )
+        text = "How long a task has processed nothing although input waits for it; 0 below one minute."
         yield GaugeMetricFamily("sluice_tier_hung_seconds", text, value=0.0 if hung is None else hung.seconds)
         yield CounterMetricFamily(
             "sluice_tier_executors_ended",
-            "Executors that were ended because a task of theirs hung.",
+            "Executors that were ended because one of their tasks hung.",
             value=flow.executors_ended,
         )
 
     def _records(self) -> Iterable[Metric]:
         flow = self._flow
         yield _counted(
-            "sluice_tier_records_in", "Records of each input stream that are done.", "stream", flow.records_in
+            "sluice_tier_records_in", "Processed records of each input stream.", "stream", flow.records_in
         )
         yield _counted(
             "sluice_tier_records_out", "Records that came out, by stream or sink.", "to", flow.records_out
         )
         yield CounterMetricFamily(
-            "sluice_tier_records_quarantined", "Records that were set aside as bad.", value=flow.quarantined
+            "sluice_tier_records_quarantined", "Bad records that went to quarantine.", value=flow.quarantined
         )
         yield _by("sluice_tier_lag_records", "Records of each input stream that wait.", "stream", flow.lag)
         yield _by(
-            "sluice_tier_lag_seconds", "For how long the oldest of them has waited.", "stream", flow.waiting
+            "sluice_tier_lag_seconds", "How long the oldest of them has waited.", "stream", flow.waiting
         )
         yield GaugeMetricFamily(
             "sluice_tier_metered",
-            "Whether it was held back and lets records in batch by batch.",
+            "Whether the tier was held back and lets records in batch by batch.",
             value=flow.metered,
         )
 
     def _times(self) -> Iterable[Metric]:
-        flow, gap = self._flow, self._follow.report.gap_seconds
+        flow, gap = self._flow, self._follower.report.gap_seconds
         yield _histogram(
             "sluice_tier_latency_seconds",
             "From a record's arrival in the pipeline to this tier's output.",
             flow.waits,
         )
         yield GaugeMetricFamily(
-            "sluice_tier_last_output_timestamp_seconds", "When something last came out.", value=flow.last_out
+            "sluice_tier_last_output_timestamp_seconds", "When a record last came out.", value=flow.last_out
         )
         yield GaugeMetricFamily(
             "sluice_tier_gap_seconds",
-            "The largest gap in the output over the hand-over to this one.",
+            "The largest gap in the output over the handover to this incarnation.",
             value=gap,
         )
         yield from flow.phases.collect()
@@ -113,24 +113,24 @@ def _sink(commits: Commits) -> Iterable[Metric]:
     )
     yield CounterMetricFamily(
         "sluice_tier_records_replayed",
-        "Records that had come before, and were dropped.",
+        "Replays, which were dropped.",
         value=commits.replays,
     )
     yield CounterMetricFamily(
-        "sluice_tier_records_late", "Records that came later than the state takes them.", value=commits.late
+        "sluice_tier_records_late", "Records that came too late for the state.", value=commits.late
     )
     yield CounterMetricFamily(
         "sluice_tier_records_lost",
-        "Records that may be lost: they are sent at most once.",
+        "Records that may be lost, because they are sent at most once.",
         value=commits.lost,
     )
     yield CounterMetricFamily(
         "sluice_tier_sink_retries",
-        "Tries again of a batch that the sink did not take.",
+        "Retries of a batch that the sink did not take.",
         value=commits.retries,
     )
     yield GaugeMetricFamily(
-        "sluice_tier_marks", "High-water marks that replays are told by.", value=commits.marks
+        "sluice_tier_marks", "Marks, which tell replays from new records.", value=commits.marks
     )
 
 

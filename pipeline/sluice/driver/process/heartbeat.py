@@ -1,6 +1,8 @@
-"""A driver's heartbeat, which its agent watches (decision record 0046), and the watchdog of its working loop.
+"""A driver's heartbeat, which its agent watches (decision record 0046), and the watchdog of its
+working loop.
 
-Two counters go into the file that SLUICE_HEARTBEAT names. The first says that this Python runs; the second, that the JVM has answered it.
+Two counters go into the file that SLUICE_HEARTBEAT names. The first grows while this Python process
+runs, the second while the JVM answers it.
 """
 
 import os
@@ -17,11 +19,14 @@ from sluice_ops.process.watchdog import LoopLimits, Watchdog
 log = structlog.get_logger()
 
 EVERY_SECONDS = 0.25
-"""Between two beats."""
+"""Time between two beats."""
 LIMITS = LoopLimits(busy=60.0, idle=10.0)
-"""Of the working loop. One whose thread only sleeps, and for none of what is below, never goes on."""
+"""Limits of the working loop.
+
+A thread that sleeps, and waits for none of the modules below, hangs.
+"""
 JVM = ("py4j",)
-"""A loop in it waits for the JVM, which plans or stops a query."""
+"""In this module a loop waits for the JVM, which plans or stops a query."""
 SERVICES = (
     "psycopg",
     "kazoo",
@@ -37,15 +42,17 @@ SERVICES = (
     "sluice.sinks.archive",
     "pyspark.sql.readwriter",
 )
-"""A loop in one of these waits for a service, for the hooks of the tier's author, for files, or for a job of Spark's over what was held
-back, whose tasks `task_watchdog` watches: that may take as long as it takes."""
+"""In these modules a loop may wait for any time: for a service, for hooks of the tier's author, for
+files, or for a Spark job over records that were held back. `task_watchdog` watches that job's
+tasks.
+"""
 
 
 class Pulse:
-    """Beats from `start` to `stop`."""
+    """Writes the heartbeat from `start` to `stop`."""
 
     def __init__(self, ping: Callable[[], object]) -> None:
-        """Beat for as long as `ping`, a call of the JVM, returns."""
+        """Call the JVM by `ping`, which returns while the JVM answers."""
         self._ping = ping
         self._file = os.environ.get("SLUICE_HEARTBEAT")
         self._stop = threading.Event()
@@ -53,24 +60,27 @@ class Pulse:
         self._answers = 0
 
     def start(self) -> None:
-        """Begin; the calling thread is the one whose turns are watched."""
+        """Begin, and watch the turns of the calling thread."""
         for act, name in ((self._ask, "JVM"), (self._beat, "heartbeat")):
             threading.Thread(target=act, name=name, daemon=True).start()
         self._watchdog.start()
 
     def stop(self) -> None:
-        """Beat no more, and have nobody miss it."""
+        """End the heartbeat and remove its file, so that the agent does not miss it."""
         self._watchdog.stop()
         self._stop.set()
         if self._file is not None:
             Path(self._file).unlink(missing_ok=True)
 
     def turn(self) -> None:
-        """Say that the loop goes on."""
+        """Note that the loop goes on."""
         self._watchdog.turn()
 
     def resting(self) -> AbstractContextManager[None]:
-        """Have the loop's turns not missed while it stops the tier: a batch is let through, and the controller counts that time."""
+        """Suspend the watchdog while the tier stops.
+
+        A batch finishes then; the controller limits that time.
+        """
         return self._watchdog.resting()
 
     def _ask(self) -> None:
@@ -78,9 +88,9 @@ class Pulse:
         while not self._stop.wait(EVERY_SECONDS):
             try:
                 self._ping()
-            except Exception as error:  # noqa: BLE001 — of a JVM that is gone; the loop fails of the same
+            except Exception as error:  # noqa: BLE001 — the JVM is gone; the loop fails for the same reason
                 if not failed:
-                    log.warning("the JVM cannot be asked whether it is alive", error=error_text(error))
+                    log.warning("the JVM does not answer the heartbeat", error=error_text(error))
                 failed = True
             self._answers += 1
 
@@ -91,7 +101,9 @@ class Pulse:
             self._write(beats)
 
     def _write(self, beats: int) -> None:
-        """Count on; where the disk is full there may be no file, and then nobody misses it."""
+        """Write both counters; if the disk is full, remove the file, so that the agent does not
+        miss the heartbeat.
+        """
         if self._file is None:
             return
         try:
@@ -102,7 +114,8 @@ class Pulse:
                 os.close(file)
         except OSError as error:
             log.warning(
-                "the heartbeat cannot be written, and the agent does not miss it",
+                "the heartbeat file cannot be written and is removed; "
+                "the agent does not watch this driver meanwhile",
                 file=self._file,
                 error=str(error),
             )

@@ -1,6 +1,9 @@
-"""A row of `tier_progress` every two seconds: rates, lag, latency, and what each slot has read. Never in the way of data.
+"""Writes a row of `tier_progress` every two seconds: rates, lag, latency, and records by slot.
 
-What it measures it also counts in the incarnation's `flow`, so that `sluice status` and Prometheus say the same.
+It never delays records.
+
+The same numbers go into the incarnation's `flow`, so that `sluice status` and Prometheus show them
+too.
 """
 
 import json
@@ -14,7 +17,7 @@ import structlog
 
 from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.counters import raised
-from sluice.driver.positions.lag import Behind, Look
+from sluice.driver.positions.lag import LagHistory, Look
 from sluice.driver.process.task_watchdog import TaskWatchdog
 from sluice.driver.spark.slots import SlotCounts
 from sluice.failures import error_text
@@ -36,19 +39,19 @@ log = structlog.get_logger()
 
 EVERY_SECONDS = 2.0
 KEYS = 500
-"""Of each partition that are looked at for a hot key, when the tier is behind too far."""
+"""Records of each partition that are read to find a hot key, when the tier lags too far."""
 RENEW_SECONDS = 60.0
-"""Between two questions how many partitions there are."""
+"""Time between two questions for the number of partitions."""
 RECORDS = 20
-"""Of each output partition that are looked at each time."""
+"""Records of each output partition that are read each time."""
 FRESH_SECONDS = 10.0
-"""Older records tell nothing of the latency now."""
+"""Older records do not count for the present latency."""
 UPSERT = (
-    "INSERT INTO tier_progress (tier, incarnation, at, rate_in, rate_out, lag, latency_ms, slots, details)"
-    " VALUES (%s, %s, to_timestamp(%s), %s, %s, %s, %s, %s, %s) ON CONFLICT (tier) DO UPDATE SET"
-    " (incarnation, at, rate_in, rate_out, lag, latency_ms, slots, details) = (excluded.incarnation, excluded.at, excluded.rate_in,"
-    " excluded.rate_out, excluded.lag, excluded.latency_ms, excluded.slots, excluded.details)"
-    " WHERE tier_progress.incarnation <= excluded.incarnation"
+    "INSERT INTO tier_progress (tier, incarnation, at, rate_in, rate_out, lag, latency_ms, slots, details) "
+    "VALUES (%s, %s, to_timestamp(%s), %s, %s, %s, %s, %s, %s) ON CONFLICT (tier) DO UPDATE SET "
+    "(incarnation, at, rate_in, rate_out, lag, latency_ms, slots, details) = (excluded.incarnation, "
+    "excluded.at, excluded.rate_in, excluded.rate_out, excluded.lag, excluded.latency_ms, excluded.slots, "
+    "excluded.details) WHERE tier_progress.incarnation <= excluded.incarnation"
 )
 
 
@@ -58,7 +61,9 @@ class Progress:
     def __init__(
         self, config: "EngineConfig", engine: "Engine", began: "Callable[[], dict[str, int] | None]"
     ) -> None:
-        """Measure what `engine` does; `began` says where it started, or None while it does not run."""
+        """Measure `engine`; `began` returns where it started, or None while it does not run or own
+        the tier.
+        """
         self._config = config
         self._engine = engine
         self._began = began
@@ -69,21 +74,21 @@ class Progress:
         self._streams = Streams(config.kafka)
         self._watchdog = TaskWatchdog(config, self._streams)
         self._stop = threading.Event()
-        self._said = False
+        self._failed = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._before: tuple[float, int, int] | None = None
-        self._behind = Behind(config.tier.inputs)
+        self._behind = LagHistory(config.tier.inputs)
         self._ends: dict[str, int] = {}
         self._batch: str | None = None
         self._renew_at = 0.0
         self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to measure."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, without waiting for the database."""
+        """End within a second, without waiting for the database."""
         self._stop.set()
         self._thread.join(timeout=1.0)
 
@@ -104,22 +109,24 @@ class Progress:
                 continue
             try:
                 self._write(self._look(began))
-                self._said = False
-            except Exception as error:  # noqa: BLE001 — of Kafka, PostgreSQL, a JVM: whatever it is, the next look is made
-                if not self._said:
-                    log.warning("progress is not written; data is not affected", error=error_text(error))
-                self._said = True
+                self._failed = False
+            except Exception as error:  # noqa: BLE001 — of Kafka, PostgreSQL or the JVM; it tries again
+                if not self._failed:
+                    log.warning("progress is not written; records flow on", error=error_text(error))
+                self._failed = True
                 self._connection = None
 
     def _look(self, began: dict[str, int]) -> TierProgress:
-        """Measure; note where Kafka does not answer: queries and executors wait for it without a word."""
+        """Measure; put into `flow.unanswered` that Kafka does not answer, for queries wait for it
+        silently.
+        """
         try:
-            found = self._measure(began)
+            progress = self._measure(began)
         except Exception as error:
             self._flow.unanswered = error_text(error) if is_away(error) else None
             raise
         self._flow.unanswered = None
-        return found
+        return progress
 
     def _measure(self, began: dict[str, int]) -> TierProgress:
         config, flow = self._config, self._flow
@@ -129,9 +136,8 @@ class Progress:
         bounds = self._streams.bounds(config.inputs)
         ends = bounds.ends
         if config.tier.sink is None:
-            self._by_output(
-                bounds.oldest | began
-            )  # of partitions that were added since, nothing was read then
+            # of partitions that were added since the start, nothing was read then
+            self._by_output(bounds.oldest | began)
         else:
             self._positions = bounds.oldest | self._engine.positions()
         positions = self._positions
@@ -161,7 +167,9 @@ class Progress:
         )
 
     def _waits(self, ends: dict[str, int]) -> dict[str, float]:
-        """Return for how long the oldest record of each partition waits; of those that were not there at the last look, nothing."""
+        """Return how long the oldest record of each partition waits, if it was there at the last
+        look. Unit: seconds.
+        """
         before, self._ends = self._ends, ends
         old = {
             name: offset
@@ -178,7 +186,7 @@ class Progress:
         return {topic_and_number(name)[1]: keys for name, keys in self._streams.keys(places, KEYS).items()}
 
     def _by_output(self, began: dict[str, int]) -> None:
-        """A stream tells by its last records how far its tier is."""
+        """Derive positions, latency and counts from the last records of the output."""
         flow, topics = self._flow, self._config.outputs
         written = self._streams.bounds(topics).ends
         floor = self._engine.floor()
@@ -211,18 +219,22 @@ class Progress:
         flow.quarantined += sum(count for topic, count in grown.items() if topic not in good)
 
     def _look_at_batch(self) -> None:
-        """Take the state and, once, the phases of the last batch from Spark; realtime has no batches to speak of."""
+        """Take state sizes and, once for each batch, its phases from Spark.
+
+        Realtime batches last a day and are skipped.
+        """
         last = self._engine.last_batch() if self._config.tier.mode is Mode.BATCH else None
         if last is None:
             return
-        self._flow.state = held(last)
+        self._flow.state = state_sizes(last)
         if last.numInputRows == 0 or self._batch == last.timestamp:
             return
         self._batch = last.timestamp
-        # all of them together say nothing new, and a sink's own phase holds the pause until the next batch
-        left = {"triggerExecution"} if self._config.tier.sink is None else {"triggerExecution", "addBatch"}
+        # `triggerExecution` is the sum of all phases; a sink's `addBatch` includes the pause before
+        # the next batch
+        skipped = {"triggerExecution"} if self._config.tier.sink is None else {"triggerExecution", "addBatch"}
         for phase, milliseconds in last.durationMs.items():
-            if phase not in left:
+            if phase not in skipped:
                 self._flow.phases.labels(phase).observe(milliseconds / 1000)
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":
@@ -248,23 +260,23 @@ class Progress:
 
 
 class Growth:
-    """How far partitions have got from one look to the next. Pure."""
+    """How much partitions have grown from one look to the next. Pure."""
 
     def __init__(self) -> None:
-        """Know nothing yet: the first look is what later ones are held against."""
+        """Begin without a look; the first one is only compared with later ones."""
         self._before: dict[str, int] = {}
 
     def stands_at(self, now: dict[str, int]) -> bool:
-        """Tell whether nothing has come since the last look."""
+        """Tell whether the ends are the same as at the last look."""
         return now == self._before
 
     def is_new(self, seen: Seen) -> bool:
-        """Tell whether a record lies behind the last look."""
+        """Tell whether a record came after the last look."""
         partition, _, offset = seen.place.rpartition(":")
         return int(offset) >= self._before.get(partition, 1 << 62)
 
     def to(self, now: dict[str, int]) -> dict[str, int]:
-        """Return by how much each stream has grown."""
+        """Return the growth of each stream since the last look."""
         grown: dict[str, int] = {}
         for partition, offset in now.items():
             topic = topic_and_number(partition)[0]
@@ -273,15 +285,15 @@ class Growth:
         return grown
 
 
-def held(batch: "StreamingQueryProgress") -> dict[str, tuple[int, int]]:
-    """Return the rows and the bytes of memory that each of Spark's operators holds; those of one name together."""
-    found: dict[str, tuple[int, int]] = {}
+def state_sizes(batch: "StreamingQueryProgress") -> dict[str, tuple[int, int]]:
+    """Return rows and bytes of memory of Spark's state, by name of operator."""
+    sizes: dict[str, tuple[int, int]] = {}
     for operator in batch.stateOperators:
-        rows, memory = found.get(operator.operatorName, (0, 0))
-        found[operator.operatorName] = rows + operator.numRowsTotal, memory + operator.memoryUsedBytes
-    return found
+        rows, memory = sizes.get(operator.operatorName, (0, 0))
+        sizes[operator.operatorName] = rows + operator.numRowsTotal, memory + operator.memoryUsedBytes
+    return sizes
 
 
 def _wait(seen: Seen) -> int | None:
-    """Return how long a record took from its arrival in the pipeline to this output. Unit: ms."""
+    """Return the time from a record's arrival in the pipeline to this output. Unit: ms."""
     return None if seen.arrived is None else seen.out.at - seen.arrived

@@ -12,7 +12,7 @@ import structlog
 
 from sluice import releases
 from sluice.api import declarations
-from sluice.driver.control.control_channel import Follow
+from sluice.driver.control.control_channel import ChannelFollower
 from sluice.driver.counters import Flow
 from sluice.driver.process.driver_metrics import DriverMetrics
 from sluice.driver.spark.jvm import Jvm
@@ -35,9 +35,11 @@ log = structlog.get_logger()
 
 
 def run(tier: str, number: int, jvm: Jvm) -> int:
-    """Run incarnation `number` of `tier` until it is told to exit; the exit code tells how it ended."""
+    """Run incarnation `number` of `tier` until the owner record says exit; return the process's
+    exit code.
+    """
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    # one line for each event, and no values of variables: they hold passwords
+    # one line for each event, without values of variables, which may be passwords
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -50,25 +52,25 @@ def run(tier: str, number: int, jvm: Jvm) -> int:
     leaving: list[int] = []
     where = endpoints.load()
     channel = Channel(where.zookeeper, where.required_credential(Role.DRIVER))
-    follow = Follow(channel, tier, number, leaving=lambda: bool(leaving))
+    follower = ChannelFollower(channel, tier, number, leaving=lambda: bool(leaving))
 
     def leave(signal_number: int, _frame: object) -> None:
         leaving.append(signal_number)
-        follow.wake()
+        follower.wake()
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, leave)
-    found = follow.wait_for_start()
-    if found is None:
+    records = follower.wait_for_start()
+    if records is None:
         return 0
-    flow = _export(channel, follow, found[1])
-    code = _run(follow, where, *found, jvm, flow)
+    flow = _export(channel, follower, records[1])
+    code = _run(follower, where, *records, jvm, flow)
     channel.stop()
     return code
 
 
-def _export(channel: Channel, follow: Follow, incarnation: IncarnationSpec) -> Flow:
-    """Serve the driver's figures from now on; return where they are counted."""
+def _export(channel: Channel, follower: ChannelFollower, incarnation: IncarnationSpec) -> Flow:
+    """Serve the driver's metrics from now on; return their counters."""
     flow, host = Flow(), incarnation.placement.driver
     exporter = Exporter(
         role=Role.DRIVER,
@@ -77,17 +79,17 @@ def _export(channel: Channel, follow: Follow, incarnation: IncarnationSpec) -> F
         tier=incarnation.tier,
         incarnation=incarnation.incarnation,
     )
-    metrics_server.serve(channel, exporter, DriverMetrics(follow, flow))
+    metrics_server.serve(channel, exporter, DriverMetrics(follower, flow))
     return flow
 
 
 def _address() -> str:
-    """Return where this host is reached."""
+    """Return the address of this host."""
     return os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
 
 
-def _run(  # noqa: PLR0913, PLR0917 — what one incarnation is
-    follow: Follow,
+def _run(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
+    follower: ChannelFollower,
     where: endpoints.Endpoints,
     spec: TierSpec,
     incarnation: IncarnationSpec,
@@ -95,24 +97,30 @@ def _run(  # noqa: PLR0913, PLR0917 — what one incarnation is
     jvm: Jvm,
     flow: Flow,
 ) -> int:
-    if follow.told() is Directive.EXIT:
-        follow.enter(State.STOPPED)
+    if follower.directive() is Directive.EXIT:
+        follower.enter(State.STOPPED)
         return 0
-    follow.note()
+    follower.note()
     begun = time.monotonic()
     try:
         pipeline = _load(where.home, incarnation.release, release)
-        # what is published last says how large it is; all else is as its own release has it
-        mine = pipeline.spec(spec.name).model_copy(update={"quantum": spec.quantum, "driver": spec.driver})
-        return _serve(follow, where, mine, incarnation, release, pipeline.tier(spec.name), jvm, flow, begun)
+        # the sizes come from the newest release, everything else from the incarnation's own release
+        tier_spec = pipeline.spec(spec.name).model_copy(
+            update={"quantum": spec.quantum, "driver": spec.driver}
+        )
+        return _serve(
+            follower, where, tier_spec, incarnation, release, pipeline.tier(spec.name), jvm, flow, begun
+        )
     except Exception as error:
-        log.exception("failed before it could run")
-        follow.enter(State.FAILED, error=error_text(error))
+        log.exception("the incarnation failed before it could run")
+        follower.enter(State.FAILED, error=error_text(error))
         return 1
 
 
 def _load(home: Path, name: str | None, release: Release | None) -> declarations.Pipeline:
-    """Import the code that the incarnation runs, which the channel knows as `release`; without a name, what this host's checkout has."""
+    """Import the release's code, as the channel describes it; without a name, the code of this
+    host's checkout.
+    """
     if name is None:
         return declarations.load(_site().pipeline)
     return releases.load(home, name, release)
@@ -122,8 +130,8 @@ def _site() -> site_file.Site:
     return site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
 
 
-def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
-    follow: Follow,
+def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
+    follower: ChannelFollower,
     where: endpoints.Endpoints,
     spec: TierSpec,
     incarnation: IncarnationSpec,
@@ -133,7 +141,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     flow: Flow,
     begun: float,
 ) -> int:
-    # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
+    # imported here: Spark takes a second, which a driver that must exit should not wait for
     from sluice.checks.operators import check_tier  # noqa: PLC0415
     from sluice.driver.control.write_fence import ControlTopic  # noqa: PLC0415
     from sluice.driver.engine.factory import create_engine  # noqa: PLC0415
@@ -141,7 +149,12 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     from sluice.driver.process.heartbeat import Pulse  # noqa: PLC0415
     from sluice.driver.process.life import Life  # noqa: PLC0415
     from sluice.driver.process.progress_report import Progress  # noqa: PLC0415
-    from sluice.driver.spark.session import is_stopped, open_session, settings, wait_for_executors  # noqa: PLC0415
+    from sluice.driver.spark.session import (  # noqa: PLC0415
+        is_stopped,
+        open_session,
+        settings,
+        wait_for_executors,
+    )
     from sluice.driver.spark.workers import Workers, refuse_too_few  # noqa: PLC0415
     from sluice.driver.state.checkpoint_store import depot_of  # noqa: PLC0415
     from sluice.driver.state.hook_state import InternalStates  # noqa: PLC0415
@@ -150,8 +163,8 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
 
     kafka = where.kafka_as(User.DRIVER)
     streams = Streams(kafka)
-    if not _answer(follow, streams, spec.inputs):
-        follow.enter(State.STOPPED)
+    if not _wait_for_kafka(follower, streams, spec.inputs):
+        follower.enter(State.STOPPED)
         return 0
     slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
     if spec.mode is Mode.REALTIME:
@@ -163,7 +176,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     session = open_session(where.spark, chosen, jvm)
     session.sparkContext.setLogLevel("WARN")
     try:
-        log.info("session", seconds=round(time.monotonic() - begun, 1))
+        log.info("the Spark session is open", seconds=round(time.monotonic() - begun, 1))
         workers = Workers(
             session,
             frozenset(slot_ids(spec.name, incarnation.incarnation, slots)),
@@ -187,19 +200,19 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             workers=workers,
             flow=flow,
             identities=Identities(kafka),
-            writers=ControlTopic(kafka, spec.name, follow),
+            writers=ControlTopic(kafka, spec.name, follower),
         )
-        engine = create_engine(config, follow)
+        engine = create_engine(config, follower)
         engine.rehearse()
-        log.info("rehearsed", seconds=round(time.monotonic() - begun, 1))
+        log.info("the query is planned", seconds=round(time.monotonic() - begun, 1))
         wait_for_executors(session, slots, label)
-        log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
-        progress = Progress(config, engine, follow.began)
+        log.info("all executors have come", seconds=round(time.monotonic() - begun, 1), count=slots)
+        progress = Progress(config, engine, follower.began)
         progress.start()
         pulse = Pulse(lambda: is_stopped(session))
         pulse.start()
         code = Life(
-            follow,
+            follower,
             engine,
             InternalStates(config.checkpoints / "internal", declared.hooks),
             flow,
@@ -208,28 +221,28 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         ).live()
         pulse.stop()
         progress.stop()
-        _finish(engine.close)
+        _clean_up(engine.close)
     finally:
-        _finish(session.stop)
-        log.info("ended", seconds=round(time.monotonic() - begun, 1))
+        _clean_up(session.stop)
+        log.info("the incarnation has ended", seconds=round(time.monotonic() - begun, 1))
     return code
 
 
-def _answer(follow: Follow, streams: "Streams", inputs: tuple[str, ...]) -> bool:
-    """Wait until Kafka answers; tell whether it did before this incarnation was told to exit."""
-    from sluice.driver.control.wait_for_services import AGAIN_SECONDS, Patience  # noqa: PLC0415
+def _wait_for_kafka(follower: ChannelFollower, streams: "Streams", inputs: tuple[str, ...]) -> bool:
+    """Wait until Kafka answers; return False if the owner record says exit before."""
+    from sluice.driver.control.wait_for_services import AGAIN_SECONDS, ServiceWait  # noqa: PLC0415
 
-    patience = Patience(follow)
-    while not patience.done(lambda: [streams.partitions(stream) for stream in inputs]):
-        follow.wait(AGAIN_SECONDS)
-        if follow.told() is Directive.EXIT:
+    kafka = ServiceWait(follower)
+    while not kafka.done(lambda: [streams.partitions(stream) for stream in inputs]):
+        follower.wait(AGAIN_SECONDS)
+        if follower.directive() is Directive.EXIT:
             return False
     return True
 
 
-def _finish(act: Callable[[], None]) -> None:
-    """Tidy up; how the incarnation ended is reported already, and what goes wrong now does not change it."""
+def _clean_up(action: Callable[[], None]) -> None:
+    """Do the action; an error is only logged, because the incarnation's end is reported already."""
     try:
-        act()
+        action()
     except Exception as error:  # noqa: BLE001 — a JVM that is gone fails in many ways
-        log.warning("not everything could be tidied up", error=error_text(error))
+        log.warning("the driver could not clean up everything at its end", error=error_text(error))

@@ -1,6 +1,8 @@
-"""Reports tasks that hang, and ends their executors after the limit: the query begins again on other executors (decision record 0052).
+"""Reports tasks that hang, and ends their executors after the limit; the query restarts on others
+(decision record 0052).
 
-`progress` calls it every two seconds. An executor with a deadlock in the transform still sends heartbeats, so no other check finds it.
+`progress_report` calls it every two seconds. An executor with a deadlock in the transform still
+sends heartbeats, so no other check finds it.
 """
 
 import time
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 AGAIN_SECONDS = 30.0
-"""Between two tries to end an executor."""
+"""Time between two tries to end an executor."""
 FRAMES = 12
-"""Of a task's stack that are told."""
+"""Lines of a task's stack in the log."""
 
 
 class TaskWatchdog:
@@ -40,18 +42,20 @@ class TaskWatchdog:
         self._partitions: dict[int, str] = {}
         self._looked = time.monotonic()
         self._again_at = 0.0
-        """Spark's master is not asked before."""
+        """When Spark's master may be asked again."""
         self._told: dict[int, str] = {}
-        """The tasks that were told, and since when each has hung."""
+        """The tasks that were reported, and since when each has hung."""
 
     def forget(self) -> None:
-        """Begin anew: the tier runs no more, or for another owner."""
+        """Start again: the tier does not run, or another incarnation owns it."""
         self._tasks.forget()
         self._config.flow.hung = None
         self._looked = time.monotonic()
 
     def look(self, running: Mapping[int, tuple[str, int]], ends: Mapping[str, int]) -> None:
-        """Look at the tasks that run, by place and records read; `ends` of the inputs were asked before."""
+        """Look at the tasks that run, by place and records read; `ends` of the inputs were asked
+        before.
+        """
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
         hung = [
@@ -76,7 +80,7 @@ class TaskWatchdog:
     def _works(self, running: Mapping[int, tuple[str, int]]) -> list[Work]:
         session = self._config.session
         queries = session.streams.active if self._config.tier.mode is Mode.REALTIME else []
-        if not queries:  # one that is held back lets records in by jobs of their own
+        if not queries:  # a tier that is held back lets records in by jobs
             return [Work(number, *seen) for number, seen in running.items()]
         if not running.keys() <= self._partitions.keys():
             self._partitions = {
@@ -89,14 +93,18 @@ class TaskWatchdog:
         ]
 
     def _counts(self) -> dict[int, str]:
-        """Return all that the tasks of the last queries have counted so far: rows that Python has given back, and what was shuffled."""
-        store = self._config.session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 — Python has no public way
+        """Return the SQL counters of the last executions: rows that Python returned, and shuffled
+        data.
+        """
+        store = self._config.session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 — not public
         executions = store.executionsList()
         numbers = [int(executions.apply(index).executionId()) for index in range(executions.size())]
         return {number: str(store.executionMetrics(number)) for number in numbers}
 
     def _input_waits(self, still: Still) -> bool:
-        """Ask Kafka whether a record has waited for a realtime task all the while, or its sender has taken back what came."""
+        """Ask Kafka whether a record really waits for a realtime task; senders may have aborted
+        what came.
+        """
         if still.work.partition is None or still.end is None or still.work.number in self._told:
             return True
         if list(self._streams.next_records({still.work.partition: still.end}, 1)):
@@ -119,22 +127,22 @@ class TaskWatchdog:
             else f"its executor is ended after {limit:.0f} s"
         )
         sentence = (
-            f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; {consequence}; the driver's log "
-            "shows where the task stands"
+            f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; "
+            f"{consequence}; the driver's log shows where the task stands"
         )
         self._config.flow.hung = HungTask(worst.seconds, sentence)
         if number not in self._told:
             self._told[number] = since
-            log.warning("a task hangs", what=sentence, stands=self._stack(worst.work))
+            log.warning("a task hangs", task=sentence, stack=self._stack(worst.work))
 
     def _stack(self, work: Work) -> str:
-        """Return where the task stands in its executor's JVM, as far as that answers."""
+        """Return the top of the task's stack in its executor's JVM, if that answers."""
         try:
             dump = self._config.session.sparkContext._jsc.sc().getTaskThreadDump(  # noqa: SLF001
                 work.number, _executor(work)
             )
             return (
-                "its executor does not say"
+                "the executor does not answer"
                 if dump.isEmpty()
                 else _short(str(dump.get().stackTrace().toString()))
             )
@@ -144,15 +152,18 @@ class TaskWatchdog:
     def _end(self, worst: Still, now: float) -> None:
         place = worst.work.place
         log.warning(
-            "ends the executor of a task that hangs",
+            "a task hangs; its executor is ended, and the query restarts on other executors",
             executor=place,
             seconds=round(worst.seconds),
-            stands=self._stack(worst.work),
+            stack=self._stack(worst.work),
         )
         self._again_at = now + AGAIN_SECONDS
-        if not self._config.session.sparkContext._jsc.sc().killAndReplaceExecutor(_executor(worst.work)):  # noqa: SLF001 — likewise
+        context = self._config.session.sparkContext._jsc.sc()  # noqa: SLF001 — likewise
+        if not context.killAndReplaceExecutor(_executor(worst.work)):
             log.warning(
-                "Spark's master does not end it; it is asked again", executor=place, seconds=AGAIN_SECONDS
+                "Spark's master did not end the executor; it is asked again",
+                executor=place,
+                seconds=AGAIN_SECONDS,
             )
             return
         self._limit.ended(now)

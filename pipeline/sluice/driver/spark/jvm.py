@@ -1,7 +1,8 @@
-"""The JVMs of a tier: their options, and the driver's own, which is started before all else.
+"""Options of a tier's JVMs, and the start of the driver's JVM, which comes before everything else.
 
-Python imports what drives it meanwhile, so this module imports little; spark-submit's own JVM is left out. PySpark joins a JVM that is
-there already when its environment names one (PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET).
+Python imports the driver's code while the JVM starts, so this module imports little. It needs no
+spark-submit, which would start a JVM of its own. PySpark joins a running JVM that its environment
+names (PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET).
 """
 
 import os
@@ -42,10 +43,14 @@ AS_SPARK_SUBMIT = (
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
 )
-"""What Spark is always started with, but for Java's vector module, which only linear algebra takes; a test compares them."""
+"""The options with which Spark always starts, without Java's vector module, which only linear
+algebra uses.
+
+A test compares them with Spark's.
+"""
 SERVER = "org.apache.spark.api.python.PythonGatewayServer"
 SECONDS = 120.0
-"""How long a JVM may take until it answers, on a machine that does much else."""
+"""How long a JVM may take to answer, even on a busy machine."""
 
 
 class JvmError(Exception):
@@ -54,57 +59,74 @@ class JvmError(Exception):
 
 @dataclass(frozen=True)
 class Jvm:
-    """A JVM that waits to be driven; it ends when this process does, or closes its standard input."""
+    """A JVM that waits for PySpark.
+
+    It ends when this process ends, or closes the JVM's standard input.
+    """
 
     process: "subprocess.Popen[bytes]"
     folder: "tempfile.TemporaryDirectory[str]"
 
     def join(self) -> None:
-        """Wait until it answers, and have PySpark use it."""
+        """Wait until the JVM answers, and make PySpark use it; JvmError if it ends or does not
+        answer.
+        """
         with self.folder:
-            port, secret = self._told()
+            port, secret = self._address()
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
 
     def end(self, seconds: float) -> None:
-        """Have it end, and return when it has."""
+        """End the JVM, and return when it has ended."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.wait(timeout=seconds)
 
-    def _told(self) -> tuple[int, str]:
-        """Read what the server writes once it listens: its port, then the secret with its length before it."""
-        path, deadline = _where_it_tells(self.folder.name), time.monotonic() + SECONDS
+    def _address(self) -> tuple[int, str]:
+        """Return port and secret, which the server writes once it listens: port, length of the
+        secret, secret.
+        """
+        path, deadline = _answer_path(self.folder.name), time.monotonic() + SECONDS
         while not path.exists():
             if (code := self.process.poll()) is not None:
-                message = f"the driver's JVM ended with exit code {code} before it answered; its own words are above in this log"
+                message = (
+                    f"the driver's JVM ended with exit code {code} before it answered; "
+                    "its own messages are above in this log"
+                )
                 raise JvmError(message)
             if time.monotonic() > deadline:
-                message = f"the driver's JVM did not answer within {SECONDS:.0f} s; the machine is too busy, or short of memory"
+                message = (
+                    f"the driver's JVM did not answer within {SECONDS:.0f} s; "
+                    "the machine is too busy, or short of memory"
+                )
                 raise JvmError(message)
             time.sleep(0.02)
-        port, length = struct.unpack("!ii", (told := path.read_bytes())[:8])
-        return port, told[8 : 8 + length].decode()
+        port, length = struct.unpack("!ii", (answer := path.read_bytes())[:8])
+        return port, answer[8 : 8 + length].decode()
 
 
 def java_options(*, busy: bool = False) -> str:
-    """Return the options of a driver's or executor's JVM, but for the cache that it starts from, which is its host's affair.
+    """Return the options of a driver's or executor's JVM, without its class data cache, which its
+    host chooses.
 
-    A `busy` one, which takes each record by itself, compiles what is hot once more, to run in half the time.
+    A `busy` JVM, which processes each record by itself, compiles hot code once more, to need half
+    the time.
     """
     return shlex.join([*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}"])
 
 
 def launch(heap: int, shared: Path, leaves: Path | None = None, says: IO[bytes] | None = None) -> Jvm:
-    """Start a driver's, with `heap` MiB, from the cache of tiers, or to leave one; it needs to know nothing of tier or incarnation.
+    """Start a driver's JVM with `heap` MiB, before tier and incarnation are known.
 
-    What it has on its class path is below the folder that all hosts share. What it says goes where this process's words go, or into `says`.
+    It starts from the class data cache of tiers, or writes one to `leaves` at its end. Its class
+    path is below the folder that all hosts share. Its output goes to this process's output, or into
+    `says`.
     """
     starts = cache_options(spark.cache_of_tiers(shared)) if leaves is None else cache_output_options(leaves)
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
     options = [*AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options()), *starts]
     command = [str(JAVA), *options, "-cp", spark.path_of_tiers(shared), SERVER]
     environment = os.environ | {
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_answer_path(folder.name)),
         "SPARK_HOME": str(spark.home()),
     }
     try:
@@ -117,5 +139,5 @@ def launch(heap: int, shared: Path, leaves: Path | None = None, says: IO[bytes] 
         raise
 
 
-def _where_it_tells(folder: str) -> Path:
+def _answer_path(folder: str) -> Path:
     return Path(folder) / "answer"

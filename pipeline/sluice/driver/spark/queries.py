@@ -1,4 +1,6 @@
-"""What Spark's public Python API does not offer for a query: planning without running, and whether it waits for records."""
+"""What Spark's public Python API does not offer for a query: planning without running, and whether
+it waits for records.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,6 @@
-"""The Spark session of a tier driver: settings that bind it to its incarnation's slots and keep it small and quick."""
+"""The Spark session of a driver: its settings bind it to the incarnation's slots, and keep it small
+and quick.
+"""
 
 import os
 import sys
@@ -18,16 +20,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RESERVED = 64 * 1024 * 1024
-"""Heap that Spark keeps for itself. Its default of 300 MiB refuses the small heaps of one slot. Unit: bytes."""
+"""Heap that Spark reserves for itself.
+
+With its default of 300 MiB it refuses the small heaps of one slot. Unit: bytes.
+"""
 AT_ONCE = 8
-"""What a driver collects of a batch may take this part of its heap: Python holds it several times over, outside of the heap."""
+"""A collected batch may take the heap divided by this.
+
+Python holds it several times over, outside of the heap.
+"""
 EXECUTORS_SECONDS = 60.0
+"""How long the driver waits for missing executors."""
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 MLLIB = "pyspark.ml"
-"""Who imports it with the pipeline has the functions of vectors in SQL (`vector_to_array`); without them a session is there sooner."""
+"""A pipeline that imports this module gets vector functions in SQL (`vector_to_array`).
+
+Without them a session opens sooner.
+"""
 
 
 class NoExecutorError(Exception):
-    """No executor came: the slots are not there, or too small."""
+    """Executors are missing: their slots do not run, or are too small."""
 
 
 def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared: Path) -> dict[str, str]:
@@ -52,12 +65,14 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.executor.extraJavaOptions": java_options(busy=spec.mode is Mode.REALTIME),
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
-        # a task that Spark began again by itself would write again from the batch's begin, in realtime hours ago: the driver begins the
-        # query again, from what is put out; where state is held, records that were read twice would be counted twice
+        # a task that Spark retries writes again from the start of the batch, in realtime hours ago;
+        # with state, records that are read twice would count twice; so the driver restarts the
+        # query instead
         "spark.task.maxFailures": "1" if spec.outputs or spec.state else "4",
         "spark.stage.maxConsecutiveAttempts": "1" if spec.state else "4",
         "spark.executor.heartbeatInterval": "2s",
-        # an executor that stands still is ended by its agent; where that stands still, too, it counts as lost after this
+        # the agent ends a frozen executor; if the agent is frozen too, the executor counts as lost
+        # after this
         "spark.storage.blockManagerHeartbeatTimeoutMs": "60s",
         "spark.network.timeoutInterval": "10s",
         "spark.locality.wait": "0s",
@@ -71,21 +86,22 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(incarnation.partitions),
         "spark.sql.session.timeZone": "UTC",
-        # the JVM's own tables of upper and lower case: ICU's take 2 s of processor time at the first lower() of every executor
+        # case tables of the JVM: those of ICU take 2 s of processor time at the first lower() of
+        # each executor
         "spark.sql.icu.caseMappings.enabled": "false",
         "spark.sql.streaming.ui.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        # who writes a sink paces itself, and asks Kafka only when there was nothing
+        # a tier with a sink paces itself, and asks Kafka only after a batch without records
         "spark.sql.streaming.pollingDelay": "25ms" if spec.outputs else "500ms",
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
 
 
 def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession":
-    """Start the application in a JVM that was launched before."""
+    """Open the session in a JVM that was launched before."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.bindAddress"]
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 — takes a second, while the JVM starts
@@ -97,12 +113,15 @@ def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession
 
 
 def _plain(context: "SparkContext") -> "JavaObject":
-    """Make the JVM's session without looking for extensions: only MLlib has any, and they take a third of it (decision record 0007).
+    """Make the JVM's session without extensions, which take a third of the time (decision record
+    0007).
 
-    They are looked for where the thread's class loader finds services, and Java's own one finds none.
+    Only MLlib has extensions. Spark looks for them by the thread's class loader; Java's platform
+    class loader finds none.
     """
     jvm: Any = context._jvm  # noqa: SLF001 — Python has no public way to its JVM
-    builder = jvm.org.apache.spark.sql.classic.SparkSession.builder().sparkContext(context._jsc.sc())  # noqa: SLF001
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    builder = sessions.builder().sparkContext(context._jsc.sc())  # noqa: SLF001
     bare, thread = jvm.java.lang.ClassLoader.getPlatformClassLoader(), jvm.java.lang.Thread.currentThread()
     usual = thread.getContextClassLoader()
     thread.setContextClassLoader(bare)
@@ -115,29 +134,31 @@ def _plain(context: "SparkContext") -> "JavaObject":
 def wait_for_executors(
     session: "SparkSession", count: int, label: str, seconds: float = EXECUTORS_SECONDS
 ) -> None:
-    """Return when `count` executors are there."""
+    """Return once `count` executors have registered; NoExecutorError after so many seconds."""
     deadline = time.monotonic() + seconds
-    while (there := len(executors(session))) < count:
+    while (registered := len(executors(session))) < count:
         if time.monotonic() > deadline:
-            raise NoExecutorError(missing(there, count, label))
+            raise NoExecutorError(missing(registered, count, label))
         time.sleep(0.05)
 
 
 def executors(session: "SparkSession") -> frozenset[str]:
-    """Return the ids of the executors that are there."""
-    found = session.sparkContext._jsc.sc().getExecutorIds()  # noqa: SLF001 — Python has no public way to ask
-    return frozenset(str(found.apply(index)) for index in range(found.size()))
+    """Return the ids of the registered executors."""
+    ids = session.sparkContext._jsc.sc().getExecutorIds()  # noqa: SLF001 — Python has no public way to ask
+    return frozenset(str(ids.apply(index)) for index in range(ids.size()))
 
 
 def is_stopped(session: "SparkSession") -> bool:
-    """Ask the JVM whether the application has ended: the cheapest question that it has to answer itself."""
+    """Ask the JVM whether the application has ended. No other question to the JVM is cheaper."""
     return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 — likewise
 
 
-def missing(there: int, count: int, label: str) -> str:
-    """Say what is to be done about executors that do not come."""
+def missing(registered: int, count: int, label: str) -> str:
+    """Return a message about missing executors, with the next step."""
     return (
-        f"{there} of {count} executors came within {EXECUTORS_SECONDS:.0f} s: either no free Worker offers the resource {label} and the "
-        "memory (`sluice slots` shows whether the slots of this incarnation run), or executors end as soon as they start: the slot's log "
-        "says with which exit code, and hosts/<host>/units/<slot>/work/*/*/stderr in the host's SLUICE_HOME says why"
+        f"{registered} of {count} executors came within {EXECUTORS_SECONDS:.0f} s: "
+        f"either no free Worker offers the resource {label} and the memory (`sluice slots` shows whether "
+        "the slots of this incarnation run), or executors end as soon as they start: "
+        "the slot's log has the exit code, and hosts/<host>/units/<slot>/work/*/*/stderr in the host's "
+        "SLUICE_HOME the reason"
     )

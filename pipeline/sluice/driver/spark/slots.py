@@ -1,4 +1,6 @@
-"""What runs where: from the JVM's status store, so that one can show, say, that a given host processed records."""
+"""Tells from the JVM's status store which executor runs which task, and how many records each has
+read.
+"""
 
 import time
 from collections.abc import Collection
@@ -20,19 +22,20 @@ log = structlog.get_logger()
 REALTIME_SCAN = "RealTimeStreamScanExec"
 RUNNING = "RUNNING"
 REASON_SECONDS = 2.0
-"""So long it is waited for how an executor ended."""
+"""How long to wait for Spark's report how an executor ended."""
 
 
-def _active_tasks(session: "SparkSession", of: Collection[int] | None = None) -> list[Any]:
-    """Return those of all stages that run, or of some."""
-    store = session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 — Python's status tracker has no tasks
-    found: list[Any] = []
+def _active_tasks(session: "SparkSession", stages: Collection[int] | None = None) -> list[Any]:
+    """Return the tasks of all active stages, or of those in `stages`."""
+    # Python's status tracker has no tasks
+    store = session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
+    tasks: list[Any] = []
     for stage in session.sparkContext.statusTracker().getActiveStageIds():
-        if of is not None and stage not in of:
+        if stages is not None and stage not in stages:
             continue
-        tasks = store.taskList(stage, 0, 1000)
-        found.extend(tasks.apply(index) for index in range(tasks.size()))
-    return found
+        of_stage = store.taskList(stage, 0, 1000)
+        tasks.extend(of_stage.apply(index) for index in range(of_stage.size()))
+    return tasks
 
 
 def _read(task: Any) -> int:
@@ -41,20 +44,26 @@ def _read(task: Any) -> int:
 
 
 def records_read(session: "SparkSession") -> tuple[int, int]:
-    """Return how many records the tasks that run now have read (known to two seconds), and how many tasks run."""
+    """Return how many records the running tasks have read, at most two seconds ago, and how many
+    tasks run.
+    """
     running = [task for task in _active_tasks(session) if task.status() == RUNNING]
     return sum(_read(task) for task in running), len(running)
 
 
 def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
-    """Return the tasks of a realtime query with what they have read, as far as was heard; none unless all of them run."""
+    """Return the tasks of a realtime query with the records they have read, as last reported; none
+    unless all run.
+    """
     try:
-        if not _running(session, query):  # it is being planned: whoever asks for the plan now waits for that
+        if not _running(
+            session, query
+        ):  # Spark is planning the query, and a question for the plan would wait
             return []
-        places = _places(query)  # before its tasks: of a batch that has begun meanwhile, they have read less
+        places = _places(query)  # before the tasks: those of a batch that begins meanwhile have read less
         tasks = _running(session, query)
     except Py4JError as error:
-        log.warning("what its tasks have read is not known", error=error_text(error))
+        log.warning("the JVM does not tell what tasks have read", error=error_text(error))
         return []
     if tasks.keys() != set(range(len(places))):
         return []
@@ -67,28 +76,31 @@ def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
 
 
 def _running(session: "SparkSession", query: "StreamingQuery") -> dict[int, Any]:
-    """Return the tasks of a query that run, by their number in its plan."""
+    """Return the running tasks of a query, by their number in its plan."""
     stages = {stage for job in _jobs(session, query) for stage in job.stageIds}
     return {int(task.index()): task for task in _active_tasks(session, stages) if task.status() == RUNNING}
 
 
 def _places(query: "StreamingQuery") -> list[tuple[str, int]]:
-    """Return what each task of a realtime query reads, and where it began: the plan's partitions are tasks in their order."""
-    batch = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 — Python has no public way to the plan of a query that runs
+    """Return the partition and first offset of each task of a realtime query, in the order of the
+    tasks.
+    """
+    # Python has no public way to the plan of a running query
+    batch = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001
     leaves = batch.executedPlan().collectLeaves() if batch is not None else None
-    found = [] if leaves is None else [leaves.apply(index) for index in range(leaves.size())]
+    nodes = [] if leaves is None else [leaves.apply(index) for index in range(leaves.size())]
     places: list[tuple[str, int]] = []
-    for scan in (leaf for leaf in found if leaf.getClass().getSimpleName() == REALTIME_SCAN):
+    for scan in (node for node in nodes if node.getClass().getSimpleName() == REALTIME_SCAN):
         parts = scan.inputPartitions()
         for index in range(parts.size()):
             offsets = parts.apply(index).offsetRange()
-            where = offsets.topicPartition()
-            places.append((f"{where.topic()}/{where.partition()}", int(offsets.fromOffset())))
+            partition = offsets.topicPartition()
+            places.append((f"{partition.topic()}/{partition.partition()}", int(offsets.fromOffset())))
     return places
 
 
 def has_job(session: "SparkSession", query: "StreamingQuery") -> bool:
-    """Tell whether a query has asked for tasks."""
+    """Tell whether a query has a job, so that it has been planned."""
     return bool(_jobs(session, query))
 
 
@@ -99,43 +111,53 @@ def _jobs(session: "SparkSession", query: "StreamingQuery") -> "list[SparkJobInf
 
 
 def summaries(session: "SparkSession", *, living: bool) -> list[Any]:
-    """Return what the store says of each executor, and of the driver; of those that are gone too, unless only `living` are asked for."""
-    found = session.sparkContext._jsc.sc().statusStore().executorList(living)  # noqa: SLF001 — as above
-    return [found.apply(index) for index in range(found.size())]
+    """Return the store's summaries of the driver and the executors; with `living`, without
+    executors that are gone.
+    """
+    listed = session.sparkContext._jsc.sc().statusStore().executorList(living)  # noqa: SLF001 — as above
+    return [listed.apply(index) for index in range(listed.size())]
 
 
 def why_gone(session: "SparkSession", gone: frozenset[str]) -> str:
-    """Say how executors ended, as far as Spark has heard: its store has the reason some time after the executor is gone."""
-    over = time.monotonic() + REASON_SECONDS
-    while not gone <= (said := _reasons(session)).keys() and time.monotonic() < over:
+    """Return a message how executors ended.
+
+    Spark knows the reason some time after an executor is gone.
+    """
+    deadline = time.monotonic() + REASON_SECONDS
+    while not gone <= (reasons := _reasons(session)).keys() and time.monotonic() < deadline:
         time.sleep(0.05)
     return "; ".join(
-        f"executor {name} is gone: {said.get(name, 'the log of its slot says why')}" for name in sorted(gone)
+        f"executor {name} is gone: {reasons.get(name, 'the log of its slot says why')}"
+        for name in sorted(gone)
     )
 
 
 def _reasons(session: "SparkSession") -> dict[str, str]:
-    """Return how executors ended."""
+    """Return Spark's reasons why executors ended, by executor."""
     return {
-        each.id(): each.removeReason().get()
-        for each in summaries(session, living=False)
-        if each.removeReason().isDefined()
+        summary.id(): summary.removeReason().get()
+        for summary in summaries(session, living=False)
+        if summary.removeReason().isDefined()
     }
 
 
 class SlotCounts:
-    """Counts records by executor over the life of a session, across batches whose stages the store forgets."""
+    """Counts records by executor over the life of a session, also of stages that the store has
+    forgotten.
+    """
 
     def __init__(self, session: "SparkSession") -> None:
-        """Begin at nothing."""
+        """Begin at zero."""
         self._session = session
         self._tasks: dict[int, tuple[str, int]] = {}
         self._ended: dict[str, int] = {}
         self.running: dict[int, tuple[str, int]] = {}
-        """The tasks that ran when it was read last: where, and how many records each had read."""
+        """The tasks that ran at the last read: their executors, and how many records each
+        had read.
+        """
 
     def read(self) -> dict[str, int]:
-        """Return records (a batch tier: tasks) by `address/executor`."""
+        """Return records, or tasks of a tier in mode batch, by `address/executor`."""
         slots: dict[str, int] = {}
         places: dict[str, str] = {}
         for executor in summaries(self._session, living=False):

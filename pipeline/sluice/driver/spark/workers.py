@@ -1,8 +1,9 @@
-"""The workers of an incarnation one by one: one may be paused, and kept, and woken again, while the others work on (decision record 0032).
+"""Pauses and wakes single workers of an incarnation, while the others work (decision record 0032).
 
-Paused is a worker that Spark gives no task any more, and that has done its last one. Its executor stays: what it has written for others to
-read is still there, and it works again at once. One that is let go ends soon after that (decision record 0041). Called by the life of an
-incarnation at each look; nothing here waits.
+A worker is paused when Spark gives it no more tasks and its last task has ended. Its executor
+stays, so its shuffle files can be read, and it works again at once when it is woken. A worker that
+leaves the tier is paused first, and ends soon after (decision record 0041). `process.life` calls
+this at each check; no method waits.
 """
 
 import math
@@ -25,87 +26,101 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ON_ITS_WAY_SECONDS = 0.1
-"""A task that was on its way to a worker when that was to have no more shows after so long."""
+"""After this time a task shows that was already on its way to a worker when the worker was to be
+paused.
+"""
 
 
 class CapacityError(Exception):
-    """The incarnation cannot run with the workers that it has."""
+    """The incarnation has too few workers to run."""
 
 
 def refuse_too_few(tier: str, partitions: int, workers: int, threads: int) -> None:
-    """Refuse to begin a realtime query that has fewer threads than tasks: each task holds one for as long as the query runs."""
+    """Raise CapacityError if a realtime query has fewer threads than tasks, each of which keeps its
+    thread.
+    """
     if partitions > workers * threads:
         message = (
-            f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, and {workers} workers of '
-            f"{threads} threads have {workers * threads}; `sluice scale {tier} {math.ceil(partitions / threads)}`, or raise "
-            "quantum.threads. Where partitions were added to its streams, publish before"
+            f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, '
+            f"and {workers} workers of {threads} threads have {workers * threads}; run `sluice scale {tier} "
+            f"{math.ceil(partitions / threads)}`, or raise quantum.threads. If partitions were added to its "
+            "streams, publish first"
         )
         raise CapacityError(message)
 
 
 @dataclass
 class Workers:
-    """Those of one incarnation."""
+    """The workers of one incarnation."""
 
     session: "SparkSession | None" = None
     names: frozenset[UnitId] = frozenset()
-    """Of those that it began with, by their slots."""
+    """The slots of the workers with which the incarnation began."""
     label: str = ""
-    """The resource of this incarnation's Workers; a Worker's is named as its slot."""
+    """The Spark resource of this incarnation's Workers; each Worker offers one, named as
+    its slot.
+    """
     threads: int = 0
-    """Of each."""
-    told: frozenset[UnitId] = frozenset()
-    """Those that are to be paused, or are to go, or went: these stay told as long as the incarnation owns the tier."""
+    """Threads of each worker."""
+    to_pause: frozenset[UnitId] = frozenset()
+    """The workers that are to be paused, or to leave, or have left, while the incarnation owns the
+    tier.
+    """
     _receipts: dict[UnitId, WorkerReceipt] = field(default_factory=dict)
     _begun: dict[UnitId, float] = field(default_factory=dict)
-    """Workers on their way, since when, on the monotonic clock."""
+    """Since when each worker is being paused or woken. Monotonic clock."""
     _spared: frozenset[str] = frozenset()
-    """Executors that are given no task; those that have ended since, too."""
+    """Executors that get no task, including those that have ended since."""
     _known: frozenset[str] = frozenset()
-    """The executors that there were at the last look."""
+    """The executors at the last look."""
 
     @property
     def awake(self) -> int:
-        """How many are to work."""
-        return len(self.names - self.told)
+        """The number of workers that are to work."""
+        return len(self.names - self.to_pause)
 
     def working(self) -> frozenset[str]:
-        """Return the executors that are there and are given tasks."""
+        """Return the ids of the executors that get tasks."""
         return self._executors() - self._spared
 
     def gone(self, before: frozenset[str]) -> frozenset[str]:
-        """Return those of some executors that have ended, and not while their workers were paused."""
+        """Return the executors of `before` that have ended while their workers were not paused."""
         return before - self._executors() - self._spared
 
-    def tell(self, told: frozenset[UnitId]) -> None:
-        """Have those workers given no more tasks, and all others given them."""
-        changed, self.told = told ^ self.told, told
+    def pause_only(self, to_pause: frozenset[UnitId]) -> None:
+        """Give no more tasks to these workers, and tasks to all others."""
+        changed, self.to_pause = to_pause ^ self.to_pause, to_pause
         self._begun |= dict.fromkeys(changed, time.monotonic())
-        # a paused worker whose executor has died is given a new one, which nobody has told yet
-        if changed or (told and self._executors() != self._known):
-            here = self._here()
-            self._known = frozenset(str(executor.id()) for executor in here.values())
-            for worker, executor in here.items():
-                self._spare(str(executor.id()), spared=worker in told)
+        # a paused worker whose executor has died gets a new executor, which is not spared yet
+        if changed or (to_pause and self._executors() != self._known):
+            summaries_now = self._summaries()
+            self._known = frozenset(str(executor.id()) for executor in summaries_now.values())
+            for worker, executor in summaries_now.items():
+                self._spare(str(executor.id()), spared=worker in to_pause)
 
     def receipts(self) -> dict[UnitId, WorkerReceipt]:
-        """Return what became last of each worker that was paused or woken."""
+        """Return the last receipt of each worker that was paused or woken."""
         due = [
             worker for worker, begun in self._begun.items() if time.monotonic() > begun + ON_ITS_WAY_SECONDS
         ]
-        here = self._here() if due else {}
+        summaries_now = self._summaries() if due else {}
         for worker in due:
-            if worker in here and (worker not in self.told or self._is_done(here[worker])):
-                self._note(worker, here[worker], paused=worker in self.told)
+            if worker in summaries_now and (
+                worker not in self.to_pause or self._is_done(summaries_now[worker])
+            ):
+                self._note(worker, summaries_now[worker], paused=worker in self.to_pause)
         return dict(self._receipts)
 
     def is_idle(self) -> bool:
-        """Tell whether none of them has a task."""
+        """Tell whether no executor has a task."""
         return not any(self._is_busy(executor) for executor in self._executors())
 
     @contextmanager
     def all_spared(self) -> Iterator[None]:
-        """Have nobody given tasks meanwhile: those of a query that begins wait, and are then spread over all that are to work."""
+        """Give no tasks to any executor meanwhile.
+
+        Tasks of a query that starts wait, and are then spread evenly.
+        """
         working = self.working()
         for executor in working:
             self._take_out(executor)
@@ -117,7 +132,7 @@ class Workers:
             self._offer()
 
     def _is_done(self, executor: Any) -> bool:
-        """Tell whether it has done its last task, and was counted for it."""
+        """Tell whether the executor's last task has ended and was counted."""
         return (
             str(executor.id()) in self._spared
             and not self._is_busy(str(executor.id()))
@@ -140,44 +155,53 @@ class Workers:
         self._receipts[worker] = WorkerReceipt(
             paused=paused, seconds=seconds, tasks=done, failed=failed, at=time.time()
         )
-        log.info("worker", worker=worker, paused=paused, seconds=seconds, tasks=done, failed=failed)
+        log.info(
+            "a worker was paused" if paused else "a worker was woken",
+            worker=worker,
+            seconds=seconds,
+            tasks=done,
+            failed=failed,
+        )
 
     def _executors(self) -> frozenset[str]:
-        assert self.session is not None  # noqa: S101 — who has workers has a session
+        assert self.session is not None  # noqa: S101 — with workers there is a session
         return executors(self.session)
 
-    # -- what Spark has no Python for
+    # -- calls of Spark's Scala API, which has no Python counterpart
 
     @property
     def _context(self) -> Any:
         assert self.session is not None  # noqa: S101
         return self.session.sparkContext._jsc.sc()  # noqa: SLF001
 
-    def _here(self) -> dict[UnitId, Any]:
-        """Return what Spark says of the executor of each worker that has one."""
-        known, found = self._executors(), dict[UnitId, Any]()
+    def _summaries(self) -> dict[UnitId, Any]:
+        """Return Spark's summary of the executor of each worker that has one."""
+        known, by_worker = self._executors(), dict[UnitId, Any]()
         assert self.session is not None  # noqa: S101
         for summary in summaries(self.session, living=True):
             resource = summary.resources().get(self.label)
             if summary.id() in known and resource.isDefined():
-                found[UnitId(resource.get().addresses()[0])] = summary
-        return found
+                by_worker[UnitId(resource.get().addresses()[0])] = summary
+        return by_worker
 
     def _is_busy(self, executor: str) -> bool:
         return bool(self._context.taskScheduler().isExecutorBusy(executor))
 
     def _take_out(self, executor: str) -> None:
-        """Have it given no more tasks, as one that is about to end; nobody tells it to, nor anybody else."""
+        """Let the scheduler give an executor no more tasks, as if it were about to end.
+
+        Only the scheduler knows of it.
+        """
         assert self.session is not None  # noqa: S101
         jvm: Any = self.session.sparkContext._jvm  # noqa: SLF001
-        why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
+        reason = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
             "its worker is paused", jvm.scala.Option.empty()
         )
-        self._context.schedulerBackend().executorsPendingDecommission().put(executor, why)
+        self._context.schedulerBackend().executorsPendingDecommission().put(executor, reason)
 
     def _put_back(self, executor: str) -> None:
         self._context.schedulerBackend().executorsPendingDecommission().remove(executor)
 
     def _offer(self) -> None:
-        """Have tasks that wait given out now, and not when Spark does so anyway, each second."""
+        """Let Spark give out waiting tasks now. By itself it does so each second."""
         self._context.schedulerBackend().reviveOffers()

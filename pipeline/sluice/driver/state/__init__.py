@@ -1,1 +1,4 @@
-"""Checkpoints of state: where they lie, which one is taken, repartitioning. Start with `checkpoints`."""
+"""Checkpoints of state: where they are stored, which one a run begins from, repartitioning.
+
+Start with `checkpoints`.
+"""

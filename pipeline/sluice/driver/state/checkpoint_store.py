@@ -1,6 +1,8 @@
-"""Where the checkpoints of tiers with state are: a folder that all hosts share, or a bucket. Files by name, with `/` between folders.
+"""Stores checkpoints of tiers with state in a folder that all hosts share, or in a bucket (decision
+record 0026).
 
-Spark reads and writes there by the URL; what the platform itself does there goes through this (decision record 0026).
+Spark reads and writes there by URL, the driver through a `Depot`. Files have names with `/` between
+folders.
 """
 
 import os
@@ -17,80 +19,95 @@ from sluice_ops.site.files import atomic_file, make_folders, sync, sync_tree
 from sluice_ops.site.site_file import S3Config, Site
 
 MADE = ".made"
-"""In a bucket, where there are no folders, the file that says that a folder was made."""
+"""The file that marks a folder in a bucket, which has no folders of its own."""
 MISSING = frozenset({"NoSuchKey", "404"})
 CREDENTIALS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-"""The same places, in the same order, as boto3 looks into: the environment, its files, the machine's role."""
+"""Looks for credentials in the same order as boto3: the environment, its files, the
+machine's role.
+"""
 FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-"""A file is there when its upload is complete, and not before. Spark's other one renames, which in S3 is a copy."""
+"""Shows a file once its upload is complete.
+
+Spark's other manager renames files, which in S3 is a copy.
+"""
 CRC_HEAD, CRC = 8, 4
-"""Bytes of a head in Hadoop's files of checksums, which ends with how many bytes each checksum is of; bytes of a checksum."""
+"""Hadoop's checksum files: bytes of the head, whose last four give the length of a block; bytes of
+a checksum.
+"""
 PROBE = 64 * 1024
-"""Bytes."""
+"""Size of the probe file. Unit: bytes."""
 AT_ONCE = 1000
 """The most files that S3 removes in one request."""
 
 
 class Depot(ABC):
-    """What a tier's checkpoints are made of."""
+    """The storage of a tier's checkpoints."""
 
     session: dict[str, str] = {}  # noqa: RUF012 — never changed
-    """What a Spark session that works there is opened with."""
+    """Settings of Spark sessions that use the storage."""
     query: dict[str, str] = {}  # noqa: RUF012
-    """What holds for a query that has its checkpoint there, and not for a warm-up, which has it on a local disk."""
+    """Settings of queries with a checkpoint there; not of a warm-up, whose checkpoint is on a local
+    disk.
+    """
 
     @abstractmethod
     def url(self, folder: str) -> str:
-        """Return where Spark finds a folder."""
+        """Return the URL of a folder for Spark."""
 
     @abstractmethod
     def make(self, folder: str) -> bool:
-        """Make a folder; False where there is one already. Of two that try, one is told so."""
+        """Make a folder; return False if it exists. Of two processes that try, one gets False."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """Name the folders."""
+        """Return the names of all folders."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Name the files below a folder, seen from there; without checksums and halves of files."""
+        """Return the files below a folder, relative to it, without checksums and
+        unfinished files.
+        """
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Tell whether a file is there."""
+        """Tell whether a file exists."""
 
     @abstractmethod
     def read(self, name: str) -> str:
-        """Return what a file says; FileNotFoundError where there is none."""
+        """Return the content of a file; FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def write(self, name: str, content: str) -> None:
-        """Write a file, all of it or nothing."""
+        """Write a file completely or not at all."""
 
     @abstractmethod
     def lend(self, name: str, to: str) -> None:
-        """Give a file, which is never written again, a second name; FileNotFoundError where there is none."""
+        """Link or copy a file that is never written again; FileNotFoundError if it does
+        not exist.
+        """
 
     @abstractmethod
     def is_whole(self, name: str) -> bool:
-        """Tell whether a file is as long as when it was written, as far as that is known."""
+        """Tell whether a file still has the length with which it was written; True if that is
+        unknown.
+        """
 
     @abstractmethod
     def probe(self) -> None:
-        """Write a small file and remove it; OSError where that fails."""
+        """Write a small file and remove it; OSError if that fails."""
 
     @abstractmethod
     def sync(self, folder: str) -> None:
-        """Return once a folder and all below it outlive a loss of power."""
+        """Return once a folder and all files below it outlive a loss of power."""
 
     @abstractmethod
     def remove(self, folder: str) -> None:
-        """Remove a folder and all below it; what cannot be removed stays."""
+        """Remove a folder and all files below it, as far as possible."""
 
 
 @dataclass(frozen=True)
 class Folder(Depot):
-    """On one file system that all hosts share and that has hard links."""
+    """Checkpoints on one file system with hard links that all hosts share."""
 
     path: Path
 
@@ -99,11 +116,11 @@ class Folder(Depot):
         return str(self.path)
 
     def url(self, folder: str) -> str:
-        """Return a path."""
+        """Return the path of a folder."""
         return str(self.path / folder)
 
     def make(self, folder: str) -> bool:
-        """Make it."""
+        """Make a folder; return False if it exists."""
         path = self.path / folder
         make_folders(path.parent)
         try:
@@ -114,11 +131,11 @@ class Folder(Depot):
         return True
 
     def folders(self) -> list[str]:
-        """Name those that are there."""
-        return [each.name for each in self.path.iterdir() if each.is_dir()] if self.path.exists() else []
+        """Return the names of all folders."""
+        return [path.name for path in self.path.iterdir() if path.is_dir()] if self.path.exists() else []
 
     def names(self, folder: str) -> list[str]:
-        """Leave out what begins with a dot."""
+        """Return the files below a folder, without those whose names begin with a dot."""
         root = self.path / folder
         return [
             str(path.relative_to(root))
@@ -127,20 +144,20 @@ class Folder(Depot):
         ]
 
     def exists(self, name: str) -> bool:
-        """Look."""
+        """Tell whether a file exists."""
         return (self.path / name).exists()
 
     def read(self, name: str) -> str:
-        """Read it."""
+        """Return the content of a file."""
         return (self.path / name).read_text()
 
     def write(self, name: str, content: str) -> None:
-        """Write it beside, and give it its name."""
+        """Write a file under another name, and rename it."""
         with atomic_file(self.path / name) as unfinished:
             unfinished.write_text(content)
 
     def lend(self, name: str, to: str) -> None:
-        """Link it, with its checksum, which Hadoop keeps beside it."""
+        """Link a file and its checksum, which Hadoop keeps beside it."""
         source, target = self.path / name, self.path / to
         target.parent.mkdir(parents=True, exist_ok=True)
         checksum = source.with_name(f".{source.name}.crc")
@@ -149,17 +166,20 @@ class Folder(Depot):
         os.link(source, target)
 
     def is_whole(self, name: str) -> bool:
-        """Compare its length with how many checksums Hadoop has kept of it; a loss of power cuts files short that were not synced."""
+        """Compare a file's length with the number of Hadoop's checksums.
+
+        A loss of power cuts files short that were not synced.
+        """
         path = self.path / name
         try:
             checksums, size = path.with_name(f".{path.name}.crc").read_bytes(), path.stat().st_size
         except FileNotFoundError:
-            return path.exists()  # without checksums: nobody knows
-        each = int.from_bytes(checksums[4:CRC_HEAD])
-        return each > 0 and len(checksums) == CRC_HEAD + CRC * -(-size // each)
+            return path.exists()  # without checksums the length is unknown
+        block = int.from_bytes(checksums[4:CRC_HEAD])
+        return block > 0 and len(checksums) == CRC_HEAD + CRC * -(-size // block)
 
     def probe(self) -> None:
-        """Write as much as the files of a small batch have."""
+        """Write as many bytes as a small batch does, and remove them."""
         make_folders(self.path)
         probe = self.path / f"probe-{os.getpid()}"
         try:
@@ -169,20 +189,25 @@ class Folder(Depot):
             probe.unlink(missing_ok=True)
 
     def sync(self, folder: str) -> None:
-        """Sync each."""
+        """Sync a folder and all files below it."""
         sync_tree(self.path / folder)
 
     def remove(self, folder: str) -> None:
-        """Remove it."""
+        """Remove a folder and all files below it."""
         shutil.rmtree(self.path / folder, ignore_errors=True)
 
 
 class Bucket(Depot):
-    """In S3, or what speaks like it. Copies are made there, and no record passes through here."""
+    """Checkpoints in S3, or in a service with its API.
+
+    S3 copies files itself; their content does not pass through the driver.
+    """
 
     def __init__(self, url: str, s3: S3Config) -> None:
-        """Use the folder of a bucket that `s3a://bucket/folder` names; credentials are those of the environment or of its files."""
-        import boto3  # noqa: PLC0415 — half a second that only who needs it should wait
+        """Use the folder of a bucket, `s3a://bucket/folder`; credentials come from the environment
+        or its files.
+        """
+        import boto3  # noqa: PLC0415 — takes half a second, only if checkpoints are in a bucket
         from botocore.config import Config  # noqa: PLC0415
 
         parts = urlsplit(url)
@@ -195,7 +220,8 @@ class Bucket(Depot):
         self.session = {
             "spark.hadoop.fs.s3a.aws.credentials.provider": CREDENTIALS,
             "spark.hadoop.fs.s3a.endpoint.region": s3.region,
-            # the SDK's asynchronous client, which that takes, stands still with the Netty that Spark has
+            # this option uses the SDK's asynchronous client, which hangs with Spark's version of
+            # Netty
             "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
             **(
                 {}
@@ -213,11 +239,11 @@ class Bucket(Depot):
         return self._url
 
     def url(self, folder: str) -> str:
-        """Return a URL for Hadoop."""
+        """Return the URL of a folder for Hadoop."""
         return f"{self._url}/{folder}"
 
     def make(self, folder: str) -> bool:
-        """Leave a file that is written once."""
+        """Write the folder's mark, which S3 accepts only once."""
         from botocore.exceptions import ClientError  # noqa: PLC0415
 
         try:
@@ -231,18 +257,20 @@ class Bucket(Depot):
         return True
 
     def folders(self) -> list[str]:
-        """Name what has a file below it."""
+        """Return the names of all folders with a file below them."""
         return sorted({key.removeprefix(self._key("")).partition("/")[0] for key in self._keys("")})
 
     def names(self, folder: str) -> list[str]:
-        """Leave out what begins with a dot, and what stands for a folder."""
+        """Return the files below a folder, without marks of folders and names that begin with a
+        dot.
+        """
         seen = (key.removeprefix(self._key(f"{folder}/")) for key in self._keys(f"{folder}/"))
         return [
             name for name in seen if not name.rpartition("/")[2].startswith(".") and not name.endswith("/")
         ]
 
     def exists(self, name: str) -> bool:
-        """Ask."""
+        """Tell whether a file exists."""
         from botocore.exceptions import ClientError  # noqa: PLC0415
 
         try:
@@ -254,32 +282,32 @@ class Bucket(Depot):
         return True
 
     def read(self, name: str) -> str:
-        """Fetch it."""
-        with self._found(name):
+        """Return the content of a file."""
+        with self._missing_as_file_not_found(name):
             content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(name))["Body"].read()
         return content.decode()
 
     def write(self, name: str, content: str) -> None:
-        """Put it: S3 shows all of it or nothing."""
+        """Upload a file, which S3 shows once it is complete."""
         self._client.put_object(Bucket=self._bucket, Key=self._key(name), Body=content.encode())
 
     def lend(self, name: str, to: str) -> None:
-        """Have S3 copy it; there are no links."""
-        with self._found(name):
+        """Let S3 copy a file; a bucket has no links."""
+        with self._missing_as_file_not_found(name):
             self._client.copy({"Bucket": self._bucket, "Key": self._key(name)}, self._bucket, self._key(to))
 
-    def is_whole(self, name: str) -> bool:  # noqa: ARG002 - the same of each
-        """Tell that it is: an upload is there as a whole or not at all."""
+    def is_whole(self, name: str) -> bool:  # noqa: ARG002 - the same for each file
+        """Return True: S3 has complete uploads only."""
         return True
 
     def probe(self) -> None:
-        """Do nothing: a bucket is never full, and what is slow there is tried again by S3A."""
+        """Do nothing: a bucket is never full, and S3A retries slow requests."""
 
     def sync(self, folder: str) -> None:
-        """Do nothing: what S3 has taken stays."""
+        """Do nothing: an upload that S3 accepted outlives a loss of power."""
 
     def remove(self, folder: str) -> None:
-        """Remove them, many at once."""
+        """Remove all files of a folder, up to AT_ONCE in a request."""
         keys = self._keys(f"{folder}/")
         for first in range(0, len(keys), AT_ONCE):
             objects = [{"Key": key} for key in keys[first : first + AT_ONCE]]
@@ -292,10 +320,10 @@ class Bucket(Depot):
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._key(prefix)
         )
-        return [each["Key"] for page in pages for each in page.get("Contents", ())]
+        return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
     @contextmanager
-    def _found(self, name: str) -> Iterator[None]:
+    def _missing_as_file_not_found(self, name: str) -> Iterator[None]:
         from botocore.exceptions import ClientError  # noqa: PLC0415
 
         try:
@@ -306,8 +334,10 @@ class Bucket(Depot):
             raise
 
 
-def depot_of(tier: str, known: Site, home: Path) -> Depot:
-    """Return where a tier's checkpoints are at this site: below the home that all hosts share, or in its bucket."""
-    if known.checkpoints is None:
+def depot_of(tier: str, site: Site, home: Path) -> Depot:
+    """Return the storage of a tier's checkpoints at this site: below the home that all hosts share,
+    or a bucket.
+    """
+    if site.checkpoints is None:
         return Folder(home / "checkpoints" / tier)
-    return Bucket(f"{known.checkpoints.rstrip('/')}/{tier}", known.s3)
+    return Bucket(f"{site.checkpoints.rstrip('/')}/{tier}", site.s3)

@@ -1,4 +1,6 @@
-"""The checkpoints of a tier with state, one folder for each run: read, begun with the files of an earlier one, and removed."""
+"""The checkpoints of a tier with state, one folder for each run: made from an earlier checkpoint,
+read and removed.
+"""
 
 import json
 import re
@@ -11,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 import structlog
 
-from sluice.driver.state.checkpoint_selection import QUERY, Committed, Vouched, manifest, vouched
+from sluice.driver.state.checkpoint_selection import QUERY, Candidate, Committed, candidates, manifest
 from sluice.driver.state.checkpoint_store import Depot
 from sluice.driver.state.offset_log import offsets_of, partitions_of
 from sluice.sinks.batches import LastBatch
@@ -19,84 +21,98 @@ from sluice.sinks.batches import LastBatch
 log = structlog.get_logger()
 RUN = re.compile(r"\d+\.\d+")
 WHOLE_PATHS = re.compile(r"state/\d+/_metadata/v2/\d+")
-"""Says of an operator where its files are, with their whole paths: of another run, they name another run's files."""
+"""Files with whole paths of an operator's other files.
+
+A copy for another run needs that run's paths.
+"""
 LENDERS = 16
-"""So many files are lent at once: in a bucket each takes a request."""
+"""How many files are linked or copied at the same time; in a bucket each takes a request."""
 MADE_BY = "made-by"
-"""The folder that says of each run by which code it was made: beside the runs, where Spark does not look."""
+"""The folder with the code of each run. It is beside the runs, where Spark does not look."""
 COMMIT = re.compile(r"commits/(\d+)")
 
 
 @dataclass(frozen=True)
 class Code:
-    """What is known of the code that a run was made by, or is to go on with; nothing of what was published nowhere."""
+    """The code of a run, as far as it is known: unpublished code has neither release nor state
+    plan.
+    """
 
     release: str | None = None
     holds: tuple[str, ...] | None = None
-    """What it holds in Spark, operator by operator."""
+    """The state plan, operator by operator."""
 
     def fits(self, other: "Code") -> bool:
-        """Tell whether it may go on with what another has made."""
+        """Tell whether this code can continue with the state of other code; True if a state plan is
+        unknown.
+        """
         return None in {self.holds, other.holds} or self.holds == other.holds
 
     def is_same(self, other: "Code") -> bool:
-        """Tell whether both are one, as far as anybody knows."""
+        """Tell whether both are the same release; True if a release is unknown."""
         return None in {self.release, other.release} or self.release == other.release
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A tier's own, which all hosts share."""
+    """The checkpoints of one tier, which all hosts share."""
 
     depot: Depot
     code: Code = Code()
-    """What is to go on."""
+    """The code of new runs."""
 
-    def begin(self, incarnation: int, endings: Sequence[LastBatch]) -> tuple[str, Vouched | None]:
-        """Make the folder of a new run, with the newest state that the ledger vouches for, or empty where there is none.
+    def begin(self, incarnation: int, endings: Sequence[LastBatch]) -> tuple[str, Candidate | None]:
+        """Make the folder of a new run, with the newest state of a batch in the ledger; empty if
+        there is none.
 
-        What its own code has made comes first: where other code was tried in between, all that it wrote is made and written again.
+        Checkpoints of the same code come first. If other code was tried in between, the results
+        that it wrote are computed and written again.
         """
         run = self._make(incarnation)
         made_by = {name: self._made_by(name) for name in self._runs()}
         committed = (
-            each for name, code in made_by.items() if self.code.fits(code) for each in self._commits(name)
+            batch for name, code in made_by.items() if self.code.fits(code) for batch in self._commits(name)
         )
-        found = vouched([(last.number, last.ends) for last in endings], committed)
-        for each in sorted(found, key=lambda each: not self.code.is_same(made_by[each.committed.run])):
-            if self._give(each.committed, run):
+        in_ledger = candidates([(last.number, last.ends) for last in endings], committed)
+        for candidate in sorted(
+            in_ledger, key=lambda candidate: not self.code.is_same(made_by[candidate.committed.run])
+        ):
+            if self._copy(candidate.committed, run):
                 log.info(
-                    "begins from a checkpoint",
+                    "the run begins from a checkpoint",
                     run=run,
-                    of=each.committed.run,
-                    batch=each.committed.batch,
-                    ledger=each.number,
+                    of=candidate.committed.run,
+                    batch=candidate.committed.batch,
+                    ledger=candidate.number,
                 )
-                return run, each
+                return run, candidate
         return run, None
 
     def go_on(self, incarnation: int, run: str) -> tuple[str, Committed]:
-        """Make the folder of a new run, with what a run that has ended committed last."""
-        last = max(self._commits(run), key=lambda each: each.batch)
+        """Make the folder of a new run from the last batch that an ended run committed.
+
+        FileNotFoundError if files of that batch are missing.
+        """
+        last = max(self._commits(run), key=lambda committed: committed.batch)
         after = self._make(incarnation)
-        if not self._give(last, after):
+        if not self._copy(last, after):
             message = f"{self.depot.url(run)} lacks files of its last batch, {last.batch}"
             raise FileNotFoundError(message)
         return after, last
 
     def manifest(self, run: str) -> tuple[int, tuple[str, ...]] | None:
-        """Return the last batch that a run has committed, and the files of its state."""
+        """Return the last batch that a run has committed, and the files of its checkpoint."""
         names = self.depot.names(run)
-        committed = sorted(self._commits(run, names), key=lambda each: each.batch, reverse=True)
-        whole = (
-            (each.batch, found)
-            for each in committed
-            if (found := manifest(names, each.batch, each.partitions)) is not None
+        newest_first = sorted(self._commits(run, names), key=lambda committed: committed.batch, reverse=True)
+        complete = (
+            (committed.batch, files)
+            for committed in newest_first
+            if (files := manifest(names, committed.batch, committed.partitions)) is not None
         )
-        return next(whole, None)
+        return next(complete, None)
 
     def ends(self, run: str, batch: int) -> dict[str, int]:
-        """Return where a batch ends, as its run's checkpoint has it."""
+        """Return where a batch ends, from its run's checkpoint."""
         return offsets_of(self.depot.read(f"{run}/offsets/{batch}"))
 
     def committed(self, run: str, batch: int) -> bool:
@@ -104,9 +120,10 @@ class Checkpoints:
         return self.depot.exists(f"{run}/commits/{batch}")
 
     def prune(self, keep: str, *, others: bool) -> None:
-        """Remove the folders of runs before that one, of this incarnation and of earlier ones; those of `others`' code too, or not.
+        """Remove the folders of all runs before the run `keep`; those of other code only with
+        `others`.
 
-        What that one has outlives a loss of power before they go.
+        The kept run's files are synced first, so that they outlive a loss of power.
         """
         self.depot.sync(keep)
         for run in self._runs():
@@ -115,7 +132,7 @@ class Checkpoints:
                 self.depot.remove(f"{MADE_BY}/{run}")
 
     def _make(self, incarnation: int) -> str:
-        """Make a folder by the first number that no run of this incarnation has had, in any process of it."""
+        """Make a folder with the first number that no process of this incarnation has used."""
         number = 0
         while not self.depot.make(run := f"{incarnation}.{number}"):
             number += 1
@@ -128,46 +145,48 @@ class Checkpoints:
 
     def _made_by(self, run: str) -> Code:
         try:
-            said = json.loads(self.depot.read(f"{MADE_BY}/{run}/code"))
+            code = json.loads(self.depot.read(f"{MADE_BY}/{run}/code"))
         except FileNotFoundError:
             return Code()
-        return Code(said["release"], None if said["holds"] is None else tuple(said["holds"]))
+        return Code(code["release"], None if code["holds"] is None else tuple(code["holds"]))
 
     def _commits(self, run: str, names: Sequence[str] | None = None) -> Iterator[Committed]:
         for name in self.depot.names(run) if names is None else names:
-            if not (found := COMMIT.fullmatch(name)):
+            if not (match := COMMIT.fullmatch(name)):
                 continue
+            batch = match[1]
             try:
-                json.loads(
-                    self.depot.read(f"{run}/{name}").splitlines()[1]
-                )  # or Spark could not read it either
-                offsets = self.depot.read(f"{run}/offsets/{found[1]}")
-                yield Committed(run, int(found[1]), offsets_of(offsets), partitions_of(offsets))
-            except FileNotFoundError:  # the run goes on, and removes what is old
+                # a commit that this cannot parse, Spark could not read either
+                json.loads(self.depot.read(f"{run}/{name}").splitlines()[1])
+                offsets = self.depot.read(f"{run}/offsets/{batch}")
+                yield Committed(run, int(batch), offsets_of(offsets), partitions_of(offsets))
+            except FileNotFoundError:  # the run goes on, and removes old files
                 continue
             except (ValueError, LookupError) as error:
-                log.warning("a damaged checkpoint is passed over", run=run, batch=found[1], error=repr(error))
+                log.warning("a damaged checkpoint is skipped", run=run, batch=batch, error=repr(error))
 
-    def _give(self, committed: Committed, run: str) -> bool:
-        """Give a run the files of a committed batch, and tell whether all were there; they are never written again."""
+    def _copy(self, committed: Committed, run: str) -> bool:
+        """Link or copy the files of a committed batch into a run's folder; return whether all were
+        there.
+        """
 
         def lend(name: str) -> None:
             with suppress(FileNotFoundError):  # likewise
                 if WHOLE_PATHS.fullmatch(name):
                     self.depot.write(
-                        f"{run}/{name}", self._of(run, self.depot.read(f"{committed.run}/{name}"))
+                        f"{run}/{name}", self._with_paths_of(run, self.depot.read(f"{committed.run}/{name}"))
                     )
                 else:
                     self.depot.lend(f"{committed.run}/{name}", f"{run}/{name}")
 
         files = manifest(self.depot.names(committed.run), committed.batch, committed.partitions) or ()
-        torn = next((name for name in files if not self.depot.is_whole(f"{committed.run}/{name}")), None)
-        if torn is not None:
+        short = next((name for name in files if not self.depot.is_whole(f"{committed.run}/{name}")), None)
+        if short is not None:
             log.warning(
-                "a checkpoint that was cut short is passed over",
+                "a checkpoint whose file was cut short is skipped",
                 run=committed.run,
                 batch=committed.batch,
-                file=torn,
+                file=short,
             )
             return False
         commits = [name for name in files if COMMIT.fullmatch(name)]
@@ -178,14 +197,14 @@ class Checkpoints:
             self.depot.remove(run)
             self.depot.make(run)
             return False
-        # a query of its own: Spark takes two of one id for one that is begun again
+        # an id of its own, for Spark takes two queries with one id for a restarted query
         self.depot.write(f"{run}/{QUERY}", json.dumps({"id": str(uuid.uuid4())}))
         return True
 
-    def _of(self, run: str, said: str) -> str:
-        """Have what names the files of some run name those of this one."""
+    def _with_paths_of(self, run: str, content: str) -> str:
+        """Return the content with the paths of another run replaced by those of this run."""
         root = self.depot.url(run).removesuffix(run)
-        return re.sub(rf"{re.escape(root)}\d+\.\d+/", f"{root}{run}/", said)
+        return re.sub(rf"{re.escape(root)}\d+\.\d+/", f"{root}{run}/", content)
 
 
 def _order(run: str) -> tuple[int, ...]:

@@ -1,24 +1,26 @@
-"""What Spark logs of a batch before it begins: up to which offsets it reads, over how many partitions its state is spread."""
+"""Reads Spark's log of a batch, written before the batch begins: its end offsets, and the
+partitions of its state.
+"""
 
 import json
 from pathlib import Path
 
 
 def ends(checkpoint: Path, batch: int) -> dict[str, int]:
-    """Return where a batch ends, as the query's checkpoint has it."""
+    """Return where a batch ends, by `stream/partition`, from the query's checkpoint."""
     return offsets_of((checkpoint / "offsets" / str(batch)).read_text())
 
 
 def offsets_of(logged: str) -> dict[str, int]:
-    """Return where a batch ends, of what Spark logs before it begins. Pure."""
-    found: dict[str, int] = {}
+    """Return where a batch ends, from the text of Spark's log. Pure."""
+    offsets: dict[str, int] = {}
     for line in logged.splitlines()[2:]:
-        if line != "-":  # an input of which nothing is known yet
+        if line != "-":  # an input without known offsets yet
             for topic, partitions in json.loads(line).items():
-                found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
-    return found
+                offsets |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
+    return offsets
 
 
 def partitions_of(logged: str) -> int:
-    """Return over how many partitions a batch's state is spread, likewise. Pure."""
+    """Return the number of partitions of a batch's state, from the text of Spark's log. Pure."""
     return int(json.loads(logged.splitlines()[1])["conf"]["spark.sql.shuffle.partitions"])

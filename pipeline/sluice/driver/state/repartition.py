@@ -1,7 +1,9 @@
-"""Spread a state over another number of partitions: in a folder of its own, from a copy of a checkpoint, and counted before and after.
+"""Repartitions a state: in a copy of a checkpoint, with all keys and values counted before and
+after.
 
-Spark's own `streamingCheckpointManager` does it (experimental in 4.2.0): it adds a batch to the checkpoint, which reads nothing and writes
-every store anew. What was there stays, so that whoever is ended in the middle has changed nothing.
+Spark's own `streamingCheckpointManager` does it (experimental in 4.2.0): it adds a batch to the
+checkpoint, which reads nothing and writes every store anew. The original checkpoint stays, so a
+crash in the middle changes nothing.
 """
 
 import time
@@ -20,25 +22,25 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 ALL_KINDS = "_readAllColumnFamilies"
-"""Read what is there as bytes, whatever it is: as Spark does itself when it repartitions."""
+"""Read all kinds of keys and values as bytes, as Spark does itself when it repartitions."""
 
 
 class RepartitionError(Exception):
-    """The state that was made is not the one that it was made of."""
+    """The state after the repartitioning differs from the state before."""
 
 
-class Held(NamedTuple):
+class StoreContent(NamedTuple):
     """What one part of a store holds."""
 
     keys: int
     digest: int
-    """A sum over all keys and values, which their order does not change."""
+    """A sum over all keys and values, independent of their order."""
 
 
-NONE = Held(0, 0)
+NONE = StoreContent(0, 0)
 
 
-def repartition(  # noqa: PLR0913, PLR0917 — what is to be made of what
+def repartition(  # noqa: PLR0913, PLR0917 — source and target
     session: "SparkSession",
     checkpoints: "Checkpoints",
     incarnation: int,
@@ -46,29 +48,35 @@ def repartition(  # noqa: PLR0913, PLR0917 — what is to be made of what
     begun: "Committed",
     partitions: int,
 ) -> tuple[str, Repartitioned]:
-    """Return the folder of a run with the state of the one that has `begun`, in so many partitions."""
-    at, depot = time.monotonic(), checkpoints.depot
-    before = held(session, depot.url(run), begun.batch)
+    """Return the folder of a new run with the state that `run` began with (`begun`), in so many
+    partitions.
+
+    RepartitionError if keys or values differ afterwards.
+    """
+    started, depot = time.monotonic(), checkpoints.depot
+    before = store_contents(session, depot.url(run), begun.batch)
     manager = session._jsparkSession.streamingCheckpointManager()  # noqa: SLF001 — not public in Python yet
     manager.repartition(depot.url(run), partitions, True)
     after_run, made = checkpoints.go_on(incarnation, run)
-    after = held(session, depot.url(after_run), made.batch)
-    refuse_other(before, after)
-    keys_before, keys_after = (sum(each.keys for each in there.values()) for there in (before, after))
+    after = store_contents(session, depot.url(after_run), made.batch)
+    refuse_difference(before, after)
+    keys_before, keys_after = (
+        sum(content.keys for content in contents.values()) for contents in (before, after)
+    )
     done = Repartitioned(
         before=begun.partitions,
         after=made.partitions,
         keys_before=keys_before,
         keys_after=keys_after,
-        seconds=round(time.monotonic() - at, 1),
+        seconds=round(time.monotonic() - started, 1),
     )
-    log.info("the state is spread anew", run=after_run, of=run, **done.model_dump())
+    log.info("the state was repartitioned", run=after_run, of=run, **done.model_dump())
     return after_run, done
 
 
-def held(session: "SparkSession", url: str, batch: int) -> dict[str, Held]:
-    """Count what a checkpoint holds as of a batch, by operator, store and kind of key."""
-    found: dict[str, Held] = {}
+def store_contents(session: "SparkSession", url: str, batch: int) -> dict[str, StoreContent]:
+    """Return the content of a checkpoint as of a batch, by operator, store and kind of key."""
+    contents: dict[str, StoreContent] = {}
     for store in (
         session.read.format("state-metadata")
         .load(url)
@@ -89,19 +97,21 @@ def held(session: "SparkSession", url: str, batch: int) -> dict[str, Held]:
             .agg(F.count("*").alias("keys"), digest.alias("digest"))
             .collect()
         ):
-            found[f"{store.operatorId}/{store.stateStoreName}/{kind.column_family_name}"] = Held(
-                kind["keys"], int(kind.digest)
-            )
-    return found
+            name = f"{store.operatorId}/{store.stateStoreName}/{kind.column_family_name}"
+            contents[name] = StoreContent(kind["keys"], int(kind.digest))
+    return contents
 
 
-def refuse_other(before: dict[str, Held], after: dict[str, Held]) -> None:
-    """Refuse a state that is not, key by key and value by value, what it was. Pure."""
-    wrong = [
+def refuse_difference(before: dict[str, StoreContent], after: dict[str, StoreContent]) -> None:
+    """Raise RepartitionError if any key or value differs. Pure."""
+    differences = [
         f"{name}: {before.get(name, NONE).keys} keys before, {after.get(name, NONE).keys} after"
         for name in sorted(before.keys() | after.keys())
         if before.get(name, NONE) != after.get(name, NONE)
     ]
-    if wrong:
-        message = f"the state was to be spread anew, and is not the same ({'; '.join(wrong)}); nothing was changed, the tier keeps the old one"
+    if differences:
+        message = (
+            f"the state differs after the repartitioning ({'; '.join(differences)}); "
+            "nothing was changed, and the tier keeps the old state"
+        )
         raise RepartitionError(message)
