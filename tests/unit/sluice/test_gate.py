@@ -104,7 +104,7 @@ class Gate(StreamsEngine):
     def _is_planned(self):
         return True
 
-    def _put_through(self, begins, until):
+    def _run_job(self, begins, until):
         if self.breaks:
             self.breaks = False
             message = "a task was killed"
@@ -173,7 +173,7 @@ def test_the_gate_flows_holds_meters_and_flows_again_from_its_position(gate, giv
         (900, 950),
     ]
     assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
-    assert gate.settled() == gate.floor() == {RAW: 950}
+    assert gate.settled() == gate.complete_floor() == {RAW: 950}
     assert not gate._config.flow.metered
 
 
@@ -241,8 +241,8 @@ def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate,
         pass_time(gate, given, 100)
     assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), (100, 200), (200, 300)]
     assert gate.runs == []
-    assert gate.positions() == gate.floor() == {RAW: 300}
-    assert gate.read() == 300
+    assert gate.positions() == gate.complete_floor() == {RAW: 300}
+    assert gate.offset_sum() == 300
     assert gate.hold().positions == {RAW: 300}
     assert not gate._config.flow.metered
 

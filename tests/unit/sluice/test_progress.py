@@ -42,7 +42,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Progress:
     setting = SimpleNamespace(
         tier=tier, incarnation=1, inputs=["hits"], flow=Flow(), session=None, kafka="kafka"
     )
-    engine = SimpleNamespace(positions=lambda: {"hits/0": 20}, last_batch=lambda: None, read=lambda: None)
+    engine = SimpleNamespace(positions=lambda: {"hits/0": 20}, last_batch=lambda: None, offset_sum=lambda: None)
     return Progress(cast("Any", setting), cast("Any", engine), dict)
 
 

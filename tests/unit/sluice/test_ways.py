@@ -149,7 +149,7 @@ class Run(StreamsEngine):
         query.stop = lambda: setattr(query, "isActive", False)
         return cast("Any", query)
 
-    def _put_through(self, begins, until):
+    def _run_job(self, begins, until):
         for offset in range(begins[RAW], until[RAW]):
             self.world.take(offset, self._by, self._growth.partitions(self._ways, "")["hits"])
 
@@ -376,15 +376,15 @@ def test_a_job_that_fails_in_between_leaves_it_by_its_ways(world, tmp_path, monk
     world.owner = begin(world, 1, tmp_path)
     play(world, 30)
     world.count = 3
-    through = Run._put_through
+    through = Run._run_job
 
     def breaks(self, begins, until):
-        monkeypatch.setattr(Run, "_put_through", through)
+        monkeypatch.setattr(Run, "_run_job", through)
         through(self, begins, {RAW: (begins[RAW] + until[RAW]) // 2})
         message = "an executor is gone"
         raise RuntimeError(message)
 
-    monkeypatch.setattr(Run, "_put_through", breaks)
+    monkeypatch.setattr(Run, "_run_job", breaks)
     play(world, 300)
     assert world.owner.count == 3
     assert world.owner._config.flow.restarts == 1

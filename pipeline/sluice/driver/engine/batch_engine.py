@@ -20,7 +20,7 @@ from sluice.driver.control.wait_for_services import restart, restart_or_raise
 from sluice.driver.engine.batch_writer import BatchWriter
 from sluice.driver.engine.contract import Engine
 from sluice.driver.engine.settings import EngineConfig
-from sluice.driver.engine.warm_up import ENOUGH_RECORDS, MOST_SECONDS, level, recent
+from sluice.driver.engine.warm_up import ENOUGH_RECORDS, MOST_SECONDS, level, warm_up_range
 from sluice.driver.spark.queries import is_idle
 from sluice.driver.state.offset_log import ends
 from sluice.failures import error_text
@@ -146,7 +146,7 @@ class BatchEngine(Engine):
         """Run small batches over recent records, and discard their rows, until the batches get no
         quicker.
         """
-        begins, _ = recent(self._config)
+        begins, _ = warm_up_range(self._config)
         batch_seconds: list[float] = []
 
         def discard(frame: "DataFrame", _number: int) -> None:

@@ -94,7 +94,7 @@ class Standalone(LocalAgreement):
 class Engine(ABC):
     """One tier's query: warmed up, run, held, and run again."""
 
-    def rehearse(self) -> None:  # noqa: B027 — not every engine can
+    def plan(self) -> None:  # noqa: B027 — not every engine can
         """Plan the query once without data.
 
         A fresh JVM needs seconds for it, which it has while executors start.
@@ -150,13 +150,13 @@ class Engine(ABC):
         """
         return Logs()
 
-    def read(self) -> int | None:
+    def offset_sum(self) -> int | None:
         """Return the sum of the next offsets that the query will read; None if `positions` is
         enough.
         """
         return None
 
-    def floor(self) -> dict[str, int]:
+    def complete_floor(self) -> dict[str, int]:
         """Return offsets of input partitions before which all output is certainly complete.
 
         Cheap, and often old.
@@ -170,7 +170,7 @@ class Engine(ABC):
     def tick(self) -> None:  # noqa: B027 — not every engine has something to do
         """Do work that is due between two checks."""
 
-    def rest(self) -> None:  # noqa: B027 — likewise
+    def idle_work(self) -> None:  # noqa: B027 — likewise
         """Do work that fits a time without records; a handover does not wait for it."""
 
     def close(self) -> None:  # noqa: B027 — likewise

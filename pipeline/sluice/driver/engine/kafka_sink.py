@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sluice.driver.engine.offsets import offsets_option, source
+from sluice.driver.engine.offsets import offsets_option, read_inputs
 from sluice.driver.engine.settings import INTERVAL, EngineConfig
 from sluice.kafka.positions import GIVE_UP_MS
 from sluice.records import lineage
@@ -66,7 +66,7 @@ def install_guard(session: "SparkSession") -> dict[str, str]:
     return GUARD
 
 
-def begin(  # noqa: PLR0913, PLR0917 - the parts of one run
+def start_query(  # noqa: PLR0913, PLR0917 - the parts of one run
     config: EngineConfig,
     begins: dict[str, int],
     folder: str,
@@ -81,25 +81,25 @@ def begin(  # noqa: PLR0913, PLR0917 - the parts of one run
     """
     realtime = config.tier.mode is Mode.REALTIME
     batch_limit = {} if realtime else {"maxOffsetsPerTrigger": str(config.tier.max_offsets)}
-    records = source(config, {"startingOffsets": json.dumps(offsets_option(begins))} | batch_limit)
-    out = written(config, records, by, partitions, suffix)
+    records = read_inputs(config, {"startingOffsets": json.dumps(offsets_option(begins))} | batch_limit)
+    out = output_rows(config, records, by, partitions, suffix)
     writer = (
         out.writeStream.format("kafka")
         .queryName(f"{config.tier.name} {by}")
         .outputMode("update" if realtime else "append")
     )
-    writer = writer.options(checkpointLocation=folder, **into_kafka(config, guard))
+    writer = writer.options(checkpointLocation=folder, **sink_options(config, guard))
     if realtime:
-        return writer.trigger(realTime=batch_length(config.distance)).start()
+        return writer.trigger(realTime=batch_length(config.hops_to_end)).start()
     return writer.trigger(processingTime=f"{INTERVAL:g} seconds").start()
 
 
-def batch_length(distance: int) -> str:
-    """Return the length of a realtime tier's batches, `distance` hops from the pipeline's end."""
-    return f"{BATCH_MINUTES + APART_MINUTES * distance} minutes"
+def batch_length(hops_to_end: int) -> str:
+    """Return the length of a realtime tier's batches, `hops_to_end` hops from the pipeline's end."""
+    return f"{BATCH_MINUTES + APART_MINUTES * hops_to_end} minutes"
 
 
-def written(
+def output_rows(
     config: EngineConfig, records: "DataFrame", by: str, partitions: dict[str, int], suffix: str = ""
 ) -> "DataFrame":
     """Return the transformed input in the columns of Kafka's sink."""
@@ -107,7 +107,7 @@ def written(
     return outgoing(lineage.transformed(records, tier), tier, by, partitions, suffix=suffix)
 
 
-def into_kafka(config: EngineConfig, guard: Mapping[str, str]) -> dict[str, str]:
+def sink_options(config: EngineConfig, guard: Mapping[str, str]) -> dict[str, str]:
     """Return the options of Kafka's sink.
 
     With `guard`, an executor ends before it leaves a hole in the output, and when it loses the

@@ -20,7 +20,7 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
     return by_topic
 
 
-def source(
+def read_inputs(
     config: EngineConfig, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True
 ) -> "DataFrame":
     """Read the given topics, or all of the tier's inputs.
@@ -45,10 +45,10 @@ def source(
     return reader.load()
 
 
-def between(config: EngineConfig, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
+def read_between(config: EngineConfig, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
     """Read once the records between two positions of all input partitions."""
     bounds = {
         "startingOffsets": json.dumps(offsets_option(begins)),
         "endingOffsets": json.dumps(offsets_option(ends)),
     }
-    return source(config, bounds, stream=False)
+    return read_inputs(config, bounds, stream=False)

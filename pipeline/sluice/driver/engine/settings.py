@@ -36,7 +36,7 @@ class EngineConfig:
     postgres: str
     home: Path
     """The folder that all hosts share."""
-    distance: int = 0
+    hops_to_end: int = 0
     """How many hops the tier is from the pipeline's end."""
     one_for_one: bool = False
     """Whether the transform makes exactly one output record of each input record, so that complete

@@ -13,7 +13,7 @@ from sluice.api.sink import Sink
 from sluice.driver.engine.batch_engine import BatchEngine, RunStart, ScratchCheckpoint
 from sluice.driver.engine.batch_writer import BatchWriter, Stored
 from sluice.driver.engine.contract import Control
-from sluice.driver.engine.offsets import between, offsets_option, source
+from sluice.driver.engine.offsets import offsets_option, read_between, read_inputs
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.sink_rows import refuse_namesakes, sink_rows
 from sluice.driver.spark.queries import plan
@@ -56,7 +56,7 @@ class RecordJob:
             "startingOffsets": json.dumps(offsets_option(begins)),
             "maxOffsetsPerTrigger": str(records),
         }
-        return self.rows_of(source(self._config, options)), "append"
+        return self.rows_of(read_inputs(self._config, options)), "append"
 
     def rows_of(self, records: "DataFrame", whole: Sequence[str] = ()) -> "DataFrame":
         """Return the transformed records as a batch collects them; rows from the places in `whole`
@@ -141,7 +141,7 @@ class RecordJob:
         """Return the rows of a batch, those from the places in `whole` with all of their
         lineage.
         """
-        return self.rows_of(between(self._config, batch.begins, batch.ends), whole).toArrow()
+        return self.rows_of(read_between(self._config, batch.begins, batch.ends), whole).toArrow()
 
 
 class SinkEngine(BatchEngine):
@@ -158,23 +158,23 @@ class SinkEngine(BatchEngine):
             else None
         )
 
-    def rehearse(self) -> None:
+    def plan(self) -> None:
         """Plan the rows that a batch collects."""
-        plan(self._records.rows_of(source(self._config, {}, stream=False)))
+        plan(self._records.rows_of(read_inputs(self._config, {}, stream=False)))
 
     def tick(self) -> None:
         """Archive old rows when they are due."""
         if self._archive is not None and self._query is not None and self._archive.due():
             self._archive.write()
 
-    def rest(self) -> None:
+    def idle_work(self) -> None:
         """Archive the newest rows."""
         if self._archive is not None:
             self._archive.write()
 
     def close(self) -> None:
         """Archive the newest rows, and close connections."""
-        self.rest()
+        self.idle_work()
         if self._archive is not None:
             self._archive.close()
         super().close()

@@ -16,7 +16,7 @@ from sluice.api.sink import Absorbed, Rows, Unfit
 from sluice.driver.engine.batch_engine import BatchEngine, QueryCheckpoint, RunStart, query_name
 from sluice.driver.engine.batch_writer import QUIET_SECONDS, BatchWriter, Stored
 from sluice.driver.engine.contract import Control
-from sluice.driver.engine.offsets import offsets_option, source
+from sluice.driver.engine.offsets import offsets_option, read_inputs
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
 from sluice.driver.state.checkpoint_selection import Candidate
@@ -241,7 +241,7 @@ class StateJob:
         """
         config, offsets = self._config, offsets_option(begins)
         inputs = [
-            source(
+            read_inputs(
                 config,
                 {"startingOffsets": json.dumps({name: offsets[name]}), "maxOffsetsPerTrigger": str(records)},
                 [name],

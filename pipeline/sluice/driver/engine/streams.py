@@ -15,8 +15,8 @@ from sluice.driver.control.wait_for_services import is_away, restart, restart_or
 from sluice.driver.engine.contract import Control, Engine
 from sluice.driver.engine.handover_watch import Handover, InitialRead
 from sluice.driver.engine.intake import Intake, portion
-from sluice.driver.engine.kafka_sink import begin, install_guard, into_kafka, written
-from sluice.driver.engine.offsets import between, source
+from sluice.driver.engine.kafka_sink import install_guard, output_rows, sink_options, start_query
+from sluice.driver.engine.offsets import read_between, read_inputs
 from sluice.driver.engine.partition_growth import PartitionGrowth
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.start_place import StartPlace
@@ -129,12 +129,12 @@ class StreamsEngine(Engine):
         self._intake = Intake(config.tier.max_offsets)
         self._inputs = SameStreams(Watch(config.identities), control.receipts, RENAME_STREAM)
 
-    def rehearse(self) -> None:
+    def plan(self) -> None:
         """Plan the output."""
         plan(
-            written(
+            output_rows(
                 self._config,
-                source(self._config, {}, stream=False),
+                read_inputs(self._config, {}, stream=False),
                 "rehearsal",
                 self._growth.partitions(self._ways, ""),
             )
@@ -153,14 +153,14 @@ class StreamsEngine(Engine):
         self._query = None
         metered = self._control.held_back or self._metered is not None
         epochs_before = self._inputs.logs.epochs
-        begins, inputs, outputs = self._place()
+        begins, inputs, outputs = self._find_start()
         self._begin(begins, inputs, outputs, metered=metered)
         logs = self._inputs.logs
         if epochs_before and logs.epochs != epochs_before:
             self._news = begins  # reported with the epochs, so that the next incarnation knows them
         return Receipt(positions=begins, streams=logs.streams, epochs=logs.epochs, at=time.time())
 
-    def _place(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    def _find_start(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         """Return where a run has to start, as the output tells, and the ends of inputs and
         outputs.
         """
@@ -254,7 +254,7 @@ class StreamsEngine(Engine):
         """
         to_pause, paused = self._config.workers.to_pause, self._paused
         if to_pause - paused:
-            self._free(query)
+            self._stop_query(query)
         elif to_pause != paused or self._growth.may_be_read(len(self._begins)):
             self._widen(query)
 
@@ -273,10 +273,10 @@ class StreamsEngine(Engine):
         if not config.workers.is_idle():
             message = f"tasks of the stopped query still run after {LAST_SECONDS:.0f} s"
             raise RuntimeError(message)
-        begins, inputs, outputs = self._place()
+        begins, inputs, outputs = self._find_start()
         self._begin(begins, inputs, outputs, metered=True)
         if inputs != begins:
-            self._put_through(begins, inputs)
+            self._run_job(begins, inputs)
         self._metered = inputs
         ways, self._ways = self._growth.agreed_ways(), None
         wider = ways.widened(self._growth.counts(), inputs)
@@ -294,7 +294,7 @@ class StreamsEngine(Engine):
             self._growth.agreed_ways() if self._ways is None else self._ways.taking_in(self._growth.counts())
         )
 
-    def _free(self, query: "StreamingQuery | None") -> None:
+    def _stop_query(self, query: "StreamingQuery | None") -> None:
         """Stop the query, so that a paused worker is free at once.
 
         The query starts on the others at the next check.
@@ -315,7 +315,7 @@ class StreamsEngine(Engine):
         workers = self._config.workers
         with workers.all_spared():
             try:
-                self._begin(*self._place(), metered=False)
+                self._begin(*self._find_start(), metered=False)
                 wait_for(self._is_planned, PLANNED_SECONDS)
             finally:
                 query.stop()
@@ -335,13 +335,13 @@ class StreamsEngine(Engine):
         until = portion(begins, inputs, most)
         self._intake.took(time.monotonic(), sum(until.values()) - sum(begins.values()))
         if until != begins:
-            self._put_through(begins, until)
+            self._run_job(begins, until)
             self._metered = until
         if flow and until == inputs:
             self._begin(until, inputs, config.streams.bounds(config.outputs).ends, metered=False)
             self._news = until
 
-    def _put_through(self, begins: dict[str, int], until: dict[str, int]) -> None:
+    def _run_job(self, begins: dict[str, int], until: dict[str, int]) -> None:
         """Run one job over the records between two positions; its output is complete when this
         returns.
         """
@@ -349,10 +349,10 @@ class StreamsEngine(Engine):
         workers = config.workers
         if (working := len(workers.working())) < workers.awake:
             raise NoExecutorError(missing(working, workers.awake, workers.label))
-        records = written(
-            config, between(config, begins, until), self._by, self._growth.partitions(self._ways, "")
+        records = output_rows(
+            config, read_between(config, begins, until), self._by, self._growth.partitions(self._ways, "")
         )
-        records.write.format("kafka").options(**into_kafka(config, self._guard)).save()
+        records.write.format("kafka").options(**sink_options(config, self._guard)).save()
 
     def hold(self) -> Receipt:
         """Stop the query, and read from the output how far it came."""
@@ -420,7 +420,7 @@ class StreamsEngine(Engine):
             elected = self._inputs.look() if self._query is not None or self._metered is not None else None
             if elected:  # the start checks whether the records read before are still there
                 log.info("leaders of the inputs were elected; the query restarts")
-                self._free(self._query)
+                self._stop_query(self._query)
             elif elected is not None:
                 self._confirmed.answered()
         except (FencedError, RecordsGoneError):
@@ -489,7 +489,7 @@ class StreamsEngine(Engine):
         """Return the positions before which output is complete, as this run and reports of others
         tell.
         """
-        positions = self.floor()
+        positions = self.complete_floor()
         for reported in self._control.complete_positions():
             positions |= {
                 name: max(offset, positions[name]) for name, offset in reported.items() if name in positions
@@ -528,7 +528,7 @@ class StreamsEngine(Engine):
         """Return the topic ids and leader epochs that the last run found."""
         return self._inputs.logs
 
-    def read(self) -> int | None:
+    def offset_sum(self) -> int | None:
         """Return the offsets of the last batch's end plus the records read since; executors report
         every two seconds.
         """
@@ -544,7 +544,7 @@ class StreamsEngine(Engine):
             return sum(begins.values())
         return sum(begins.values()) + records_read(self._config.session)[0]
 
-    def floor(self) -> dict[str, int]:
+    def complete_floor(self) -> dict[str, int]:
         """Return the start of the run, or the end of the last measured job."""
         return dict(self._begins if self._metered is None else self._metered)
 
@@ -570,6 +570,6 @@ class StreamsEngine(Engine):
         return str(folder), by if self._run == 0 else f"{by}.{self._run}"
 
     def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
-        return begin(
+        return start_query(
             self._config, begins, folder, by, self._growth.partitions(self._ways, suffix), self._guard, suffix
         )

@@ -70,7 +70,7 @@ class Outflow:
         return bool(earlier_counts) and 2 * (out - earlier_counts[-1]) <= out
 
 
-def recent(config: EngineConfig) -> tuple[dict[str, int], int]:
+def warm_up_range(config: EngineConfig) -> tuple[dict[str, int], int]:
     """Return positions shortly before the ends of the inputs, and how many offsets lie
     behind them.
     """
@@ -88,7 +88,7 @@ def warm_up_streams(
     `start` begins the query at given offsets, with its checkpoint in a given folder.
     """
     streams = [name + lineage.WARM_UP for name in config.outputs]
-    begins, wanted = recent(config)
+    begins, wanted = warm_up_range(config)
     out_at_start = out = sum(config.streams.bounds(streams).ends.values())
     folder = tempfile.mkdtemp(prefix=f"sluice-warm-{config.tier.name}-")
     query, flow = start(begins, folder), Outflow(wanted, time.monotonic())

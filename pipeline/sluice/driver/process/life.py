@@ -159,7 +159,7 @@ class Life:
         receipt = self._halt() if state is State.RUNNING else None
         self._follower.note(away=None, hung=None)  # a paused incarnation waits for no service
         self._follower.enter(State.PAUSED, stopped_at=receipt)
-        self._engine.rest()
+        self._engine.idle_work()
 
     def _receipt(self) -> Receipt | None:
         if self._follower.report.state is State.RUNNING:

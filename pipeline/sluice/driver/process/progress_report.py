@@ -143,7 +143,7 @@ class Progress:
         positions = self._positions
         flow.records_in = raised(flow.records_in, self._read.to(positions))
         look = Look(time.monotonic(), time.time(), ends, dict(positions), self._waits(ends))
-        self._behind.look(look, self._engine.read, self._keys, metered=flow.metered)
+        self._behind.look(look, self._engine.offset_sum, self._keys, metered=flow.metered)
         flow.lag = {stream: lag.records for stream, lag in self._behind.lags.items()}
         flow.waiting = {stream: lag.seconds for stream, lag in self._behind.lags.items()}
         flow.pressure = self._behind.pressure
@@ -189,7 +189,7 @@ class Progress:
         """Derive positions, latency and counts from the last records of the output."""
         flow, topics = self._flow, self._config.outputs
         written = self._streams.bounds(topics).ends
-        floor = self._engine.floor()
+        floor = self._engine.complete_floor()
         self._positions = {
             name: max(offset, floor.get(name, 0), self._positions.get(name, 0))
             for name, offset in began.items()

@@ -191,7 +191,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
             kafka=kafka,
             postgres=where.postgres_as(Role.DRIVER),
             home=where.home,
-            distance=spec.distance,
+            hops_to_end=spec.distance,
             one_for_one=check_tier(session, declared),
             partitions=incarnation.partitions,
             release=incarnation.release,
@@ -203,7 +203,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
             writers=ControlTopic(kafka, spec.name, follower),
         )
         engine = create_engine(config, follower)
-        engine.rehearse()
+        engine.plan()
         log.info("the query is planned", seconds=round(time.monotonic() - begun, 1))
         wait_for_executors(session, slots, label)
         log.info("all executors have come", seconds=round(time.monotonic() - begun, 1), count=slots)
