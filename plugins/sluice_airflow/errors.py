@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sluice_ops.channel import ChannelAwayError, ConflictError, NotAllowedError
 from sluice_ops.model.change import ChangeSpec
-from sluice_ops.operations.expiry import UntilError
+from sluice_ops.operations.expiry import ExpiryError
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.site.validation_errors import explain
 
@@ -66,7 +66,7 @@ def translated_errors() -> Iterator[None]:
         raise AwayError(message) from error
     except (FileNotFoundError, SiteError) as error:
         raise AirflowFailException(str(error)) from error
-    except UntilError as error:
+    except ExpiryError as error:
         message = (
             f"the form cannot be used: until: {error}. No operation was posted; "
             "correct this field and trigger the runbook again"

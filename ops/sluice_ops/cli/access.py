@@ -22,7 +22,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.operations import joining
-from sluice_ops.operations.expiry import UntilError, ending
+from sluice_ops.operations.expiry import ExpiryError, ending
 from sluice_ops.site import credentials, database_roles, endpoints
 from sluice_ops.site.database import users_of, without_user
 from sluice_ops.site.files import write_private
@@ -176,7 +176,7 @@ def make_token(file: Path, host: str, lasts: str, *, as_json: bool) -> None:
     try:
         seconds = (ending(lasts, now, None) - now).total_seconds()
         token = joining.make(endpoints.load(), host, seconds)
-    except (UntilError, joining.JoinError) as error:
+    except (ExpiryError, joining.JoinError) as error:
         raise WrongUsageError(str(error)) from error
     write_private(file, token.model_dump_json() + "\n")
     if as_json:

@@ -144,7 +144,7 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
     """Return the end of a number's time as epoch seconds; None if it has no end."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from sluice_ops.operations.expiry import UntilError, ending  # noqa: PLC0415
+    from sluice_ops.operations.expiry import ExpiryError, ending  # noqa: PLC0415
 
     if lasting is not None and until is not None:
         message = "--for and --until exclude each other: give one of them"
@@ -154,7 +154,7 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
         return None
     try:
         return ending(typed, datetime.now(UTC), None).timestamp()
-    except UntilError as error:
+    except ExpiryError as error:
         message = f"--{'until' if lasting is None else 'for'}: {error}"
         raise WrongUsageError(message) from error
 

@@ -1,1 +1,4 @@
-"""Posting operations to the controller, and joining hosts. Start with `requests`."""
+"""Operations: posting steps of changes to the controller, and joining hosts.
+
+Start with `requests`.
+"""

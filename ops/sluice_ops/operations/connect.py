@@ -1,4 +1,4 @@
-"""How commands reach the platform's parts."""
+"""The connection of a command to the channel."""
 
 import logging
 import warnings
@@ -14,7 +14,7 @@ CONNECT_SECONDS = 3.0
 
 @contextmanager
 def open_channel() -> Iterator[Channel]:
-    """Connect to the control channel; ChannelAwayError when it does not answer soon."""
+    """Connect to the channel; ChannelAwayError if ZooKeeper does not answer within 3 seconds."""
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="No chroot path exists")
     where = endpoints.load()

@@ -1,8 +1,11 @@
-"""How a host joins: by a token that works once. `sluice token` makes it, `sluice agent --token-file` uses it.
+"""How a host joins with a token that works once.
 
-What the host needs (the endpoints file, the credentials of agent and driver, and the passwords of Kafka's and PostgreSQL's `driver`)
-waits in the channel, sealed with two keys: the token's and the controller's. The first machine that claims it in time, by ZooKeeper's
-clock, gets it from the controller. Decision record 0053 has the steps.
+`sluice token` makes it, `sluice agent --token-file` uses it.
+
+The channel holds the host's bundle: the endpoints file, the credentials of agent and driver, and
+the passwords of the user `driver` for Kafka and PostgreSQL. The bundle is sealed with two keys: the
+token's and the controller's. The controller gives it to the first machine that claims it in time,
+by ZooKeeper's clock (decision record 0053).
 """
 
 import os
@@ -42,17 +45,17 @@ from sluice_ops.site.files import write_private
 
 log = structlog.get_logger()
 
-HELD = (Role.AGENT, Role.DRIVER)
-"""What a host's processes are."""
+HOST_ROLES = (Role.AGENT, Role.DRIVER)
+"""The roles of a host's processes."""
 KEY_BYTES = 32
 ANSWER_SECONDS = 30.0
-"""How long a host waits for the controller's answer; a new leader is there by then."""
+"""How long a host waits for the controller's answer. A new leader is elected within this time."""
 LOOK_SECONDS = 1.0
-"""The longest sleep while it waits."""
+"""The longest sleep between two looks for the answer."""
 
 
 class JoinError(Exception):
-    """The host cannot join with this token; the message says why, and what to do."""
+    """The host cannot join with this token; the message says why, and what to do next."""
 
 
 class Token(Frozen):
@@ -62,31 +65,35 @@ class Token(Frozen):
     tls: Tls | None = None
     host: str
     roles: dict[Role, str]
-    """How access lists know each role."""
+    """The id of each role in access lists."""
     key: str = Field(repr=False)
 
     @property
     def credential(self) -> Credential:
-        """Return what proves to ZooKeeper that one has this token."""
+        """Return the credential that proves to ZooKeeper that its holder has this token."""
         password = derive(self.key, f"channel of {self.host}")
         ids = {**self.roles, Role.JOINER: id_of(Role.JOINER, password)}
         return Credential(Role.JOINER, "the token", ids, password, self.tls)
 
 
 class Bundle(Frozen):
-    """What a host needs."""
+    """The files that a host needs."""
 
     endpoints: str
-    """The endpoints file, as it is."""
+    """The content of the endpoints file."""
     credentials: dict[Role, str]
     kafka: str | None = None
-    """The file with the password of Kafka's user `driver`, where brokers ask for one."""
+    """The password file of Kafka's user `driver`, if the brokers ask for passwords."""
     postgres: str | None = None
-    """The file with the password of PostgreSQL's role of drivers, where there are roles."""
+    """The content of the password file of PostgreSQL's role for drivers, if there are roles."""
 
 
 def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
-    """Seal what a host needs, for so long; an earlier token of the host is void then, and what nobody claimed in time is taken away."""
+    """Seal the bundle of a host and make a token that works for `seconds`.
+
+    An earlier token of the host no longer works, and expired tokens are deleted. JoinError if the
+    host is registered, or no controller has published its key.
+    """
     bundle, access = _bundle(where)
     token = Token(
         zookeeper=where.zookeeper,
@@ -100,13 +107,17 @@ def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
     with Channel(where.zookeeper, where.required_credential(Role.ADMIN)) as channel:
         if (facts := channel.read(paths.host(host), HostFacts)) is not None:
             message = (
-                f"{host} is registered, at {facts.value.address}, and needs no token. Where it was made anew or has lost its files, stop "
-                f"its agent and take it off first: `sluice access --forget {host}`"
+                f"{host} is registered at {facts.value.address} and needs no token. "
+                "If the machine is new or has lost its files, stop its agent, then run: "
+                f"sluice access --forget {host}"
             )
             raise JoinError(message)
         controller = channel.read(paths.CONTROLLER_KEY, ControllerKey)
         if controller is None:
-            message = "no controller has published its key: start one (`systemctl start sluice-controller@c1`), then make the token again"
+            message = (
+                "no controller has published its key; start one (`systemctl start "
+                "sluice-controller@c1`), then make the token again"
+            )
             raise JoinError(message)
         sealed = Sealed(
             seconds=seconds,
@@ -132,26 +143,26 @@ def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
 
 
 def spending(channel: Channel, host: str) -> list[Write]:
-    """Return the writes that spend the token of a host; none where it has none."""
+    """Return the writes that delete the token of a host; empty if there is none."""
     path = paths.joining(host)
-    return [Write(each, None, None) for each in deletion_order(channel, path)] if channel.exists(path) else []
+    return [Write(node, None, None) for node in deletion_order(channel, path)] if channel.exists(path) else []
 
 
 def join(file: Path, own: Own) -> None:
-    """Get what the host needs with a token, and write its files; where that is done already, do nothing.
+    """Fetch the bundle with a token and write its files; do nothing if this was done before.
 
-    The token is spent when the host is registered, and not before: until then this machine, which is known by its host's `own` credential,
-    may do it again.
+    The token is spent when the host is registered. Until then, this machine may join again: it is
+    known by the host's `own` credential. JoinError says why the host cannot join.
     """
     if not file.exists():
         if endpoints.file().exists():
             return
-        message = f"{file} is not there, and neither is {endpoints.file()}: {another(own.host)}"
+        message = f"neither {file} nor {endpoints.file()} exists: {another(own.host)}"
         raise JoinError(message)
     token = _read(file)
     if token.host != own.host:
         message = (
-            f"{file} is a token for {token.host}, and this agent is to serve {own.host}: {another(own.host)}"
+            f"{file} is a token for {token.host}, but this agent is to serve {own.host}: {another(own.host)}"
         )
         raise JoinError(message)
     endpoints.refuse_unreadable(token.tls)
@@ -163,9 +174,10 @@ def join(file: Path, own: Own) -> None:
             return
         if facts is not None:
             message = (
-                f"the token for {own.host} was used: {own.host} is registered, at {facts.value.address}, with another credential than "
-                f"this machine's. Where this is to be {own.host} now: `sluice access --forget {own.host}`, by an operator; then "
-                f"{another(own.host)}"
+                f"the token for {own.host} was used: {own.host} is registered at {facts.value.address}, "
+                "with another credential than this machine's. "
+                f"If this machine is to be {own.host} now, an operator runs `sluice access --forget "
+                f"{own.host}`; then {another(own.host)}"
             )
             raise JoinError(message)
         _claim(channel, own.host, public_key(private))
@@ -175,32 +187,38 @@ def join(file: Path, own: Own) -> None:
             unlock(unseal(data, private, purpose), token.key, f"bundle for {own.host}")
         )
     except (SealError, ValidationError) as error:
-        message = f"{file} does not open what waits in the channel for {own.host}: {another(own.host)}"
+        message = f"{file} does not open the bundle in the channel for {own.host}: {another(own.host)}"
         raise JoinError(message) from error
     _write(bundle, own.host)
     log.info(
-        "has what it needs to join; the token is spent when the host is registered",
+        "the host has its files and can join; the token is spent when the host is registered",
         host=own.host,
         endpoints=str(endpoints.file()),
     )
 
 
 def _bundle(where: endpoints.Endpoints) -> tuple[Bundle, endpoints.Access]:
-    """Collect what a host needs."""
-    credentials = {role: credential for role in HELD if (credential := where.required_credential(role)) is not None}
+    """Collect the files of a host."""
+    credentials = {
+        role: credential for role in HOST_ROLES if (credential := where.required_credential(role)) is not None
+    }
     passwords = {
         role: credential.password
         for role, credential in credentials.items()
         if credential.password is not None
     }
     if where.access is None or not passwords:
-        message = f"{endpoints.file()} names no roles, so there is nothing to join by; `sluice access --make` makes them"
+        message = (
+            f"{endpoints.file()} names no roles, so no token can be made; make the roles: "
+            "sluice access --make"
+        )
         raise JoinError(message)
     kafka_password = brokers(where.kafka_as(User.DRIVER)).password_file
-    where.postgres_as(Role.DRIVER)  # to say it now, where the file is not here
+    where.postgres_as(Role.DRIVER)  # fails here, at the operator, if the password file is missing
     postgres_users = users_of(where.postgres)
     bundle = Bundle(
-        # what an earlier version has in the file beyond what is known, a password of Airflow, stays here
+        # fields of an earlier version that this version does not know, such as a password of
+        # Airflow, are left out
         endpoints=where.model_dump_json(exclude_none=True),
         credentials=passwords,
         kafka=None if kafka_password is None else kafka_password.read_text(),
@@ -210,15 +228,18 @@ def _bundle(where: endpoints.Endpoints) -> tuple[Bundle, endpoints.Access]:
 
 
 def _take_away_expired(channel: Channel, now: float | None) -> None:
-    """Delete what nobody can claim any more, by the time at which a node was just made. What was claimed in time waits for its host."""
+    """Delete tokens that have expired by `now`, ZooKeeper's time.
+
+    A claimed token waits for its host.
+    """
     for host in channel.children(paths.JOINING):
         sealed, made_at = channel.read(paths.joining(host), Sealed), channel.made_at(paths.joining(host))
         answer = channel.read(paths.answer(host), Answer)
         is_claimed = answer is not None and answer.value.data is not None
-        is_over = sealed is None or (
+        is_expired_now = sealed is None or (
             made_at is not None and now is not None and is_expired(sealed.value, made_at, now)
         )
-        if is_over and not is_claimed:
+        if is_expired_now and not is_claimed:
             channel.delete(paths.joining(host))
 
 
@@ -226,58 +247,65 @@ def _read(file: Path) -> Token:
     try:
         return Token.model_validate_json(file.read_bytes())
     except (ValidationError, OSError) as error:
-        message = f"{file} is no token that can be read by user {os.geteuid()}: `sluice token` makes one"
+        message = (
+            f"{file} is no token, or user {os.geteuid()} cannot read it; an operator makes one: sluice token"
+        )
         raise JoinError(message) from error
 
 
 def _claim(channel: Channel, host: str, public: str) -> None:
-    """Be the first to use the token, or find that this machine was."""
+    """Be the first machine to claim the token, or find that this machine has claimed it before."""
     if not channel.exists(paths.joining(host)):
-        raise JoinError(_gone(host))
+        raise JoinError(_no_token(host))
     try:
         channel.create(paths.claim(host), Claim(public=public, machine=socket.gethostname()))
-    except NotAllowedError as error:  # the node is a later token's, or went in between
-        raise JoinError(_gone(host)) from error
+    except NotAllowedError as error:  # the token was replaced or deleted in between
+        raise JoinError(_no_token(host)) from error
     claim, claimed_at = channel.read(paths.claim(host), Claim), channel.made_at(paths.claim(host))
     if claim is None or claimed_at is None:
-        raise JoinError(_gone(host))
+        raise JoinError(_no_token(host))
     if claim.value.public != public:
         message = (
-            f"the token for {host} was used at {shown(claimed_at)} by another machine, which calls itself {claim.value.machine}. Where "
-            f"that was not {host}, somebody has a copy: change the credentials of agent and driver (docs/access.md). {another(host)}; the "
-            "one that was used is void then"
+            f"the token for {host} was used at {shown(claimed_at)} by another machine, which calls itself "
+            f"{claim.value.machine}. If that machine is not {host}, somebody has a copy: "
+            f"change the credentials of agent and driver (docs/access.md). {another(host)}; "
+            "the used token then no longer works"
         )
         raise JoinError(message)
 
 
 def _answer(channel: Channel, host: str) -> str:
-    """Wait for what the controller answers."""
+    """Wait for the answer; JoinError after 30 seconds, or if the controller refuses."""
     waker, until = Waker(channel), time.monotonic() + ANSWER_SECONDS
     while (answer := channel.read(paths.answer(host), Answer, watch=True)) is None:
         if not channel.exists(paths.claim(host)):
-            raise JoinError(_gone(host))
+            raise JoinError(_no_token(host))
         if time.monotonic() > until:
             message = (
-                f"no controller has answered {host} for {ANSWER_SECONDS:.0f} s: look whether one leads (`sluice status`), then start this "
-                "agent again; the token is still good for this machine"
+                f"no controller has answered {host} for {ANSWER_SECONDS:.0f} s; "
+                "check that one leads (`sluice status`), then start this agent again: "
+                "the token still works for this machine"
             )
             raise JoinError(message)
         waker.wait(LOOK_SECONDS)
     if answer.value.data is None:
-        raise JoinError(answer.value.refused or _gone(host))
+        raise JoinError(answer.value.refused or _no_token(host))
     return answer.value.data
 
 
-def _gone(host: str) -> str:
+def _no_token(host: str) -> str:
     return f"the token for {host} was used, has expired, or a later one has replaced it: {another(host)}"
 
 
 def _write(bundle: Bundle, host: str) -> None:
-    """Write the host's files, the endpoints file last: where it is, the others are."""
+    """Write the host's files, the endpoints file last: if it exists, all others do."""
     try:
         where = endpoints.Endpoints.model_validate_json(bundle.endpoints)
     except ValidationError as error:
-        message = f"the endpoints file that waits for {host} is of another version of Sluice: install the one that made the token"
+        message = (
+            f"the endpoints file for {host} is from another version of Sluice; "
+            "install the version that made the token"
+        )
         raise JoinError(message) from error
     files: dict[Path, str] = {}
     if where.access is not None:
@@ -299,7 +327,8 @@ def _write(bundle: Bundle, host: str) -> None:
             write_private(path, text)
         except OSError as error:
             message = (
-                f"{path} cannot be written by user {os.geteuid()} ({error.strerror}): make its folder this user's; the token is still good "
-                "for this machine"
+                f"user {os.geteuid()} cannot write {path} ({error.strerror}); "
+                "give this user the folder, then start the agent again: "
+                "the token still works for this machine"
             )
             raise JoinError(message) from error

@@ -1,7 +1,7 @@
-"""How runbooks speak to the controller: post a step, follow its journal, read its result.
+"""Requests to the controller: post a step, follow its journal, read its result.
 
-Used by the CLI, which waits here, and by Airflow, whose tasks post and whose triggers watch. Everything can be called twice: an
-operation's id follows from the change and the step alone.
+The CLI waits here; Airflow's tasks post, and its triggers watch. Every function may be called
+twice, because an operation's id follows from the change and the step alone.
 """
 
 import re
@@ -21,46 +21,52 @@ from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.planning.changes.kinds import KINDS
 
 POLL_SECONDS = 0.15
-"""How often a waiting caller looks; a result is read once, so watches would cost more than they save."""
+"""Time between two looks of a waiting caller.
+
+A result is read once, so a watch would not pay off.
+"""
 GRACE_SECONDS = 30.0
-"""A controller fails a step at its deadline; whoever waits gives it this long to say so (an election may lie in between)."""
+"""The controller fails a step at its deadline. The caller waits this much longer for the result.
+
+A new leader may be elected in this time.
+"""
 ABORT_SECONDS = 120.0
-"""The deadline of an abort, whatever the failed step's was."""
+"""The deadline of an abort, independent of the failed step's deadline."""
 
 WANT_TRIES = 20
-"""Others write what is wanted rarely, so this many conflicts in a row mean that something is broken."""
+"""Requests for a tier are rare, so this many conflicts in a row mean a fault."""
 
 
 class NoAnswerError(Exception):
-    """No result came in time: the message says what was heard last and what to look at."""
+    """No result came in time; the message names the last line of the journal and the next step."""
 
 
 class StepResult(NamedTuple):
-    """One step of a change and how it ended."""
+    """One step of a change and its result."""
 
     step: Step
     result: Result
 
 
 def change_id(*parts: str) -> ChangeId:
-    """Make a change's id of names that may hold anything, such as an Airflow run's."""
+    """Make a change's id from parts with any characters, such as an Airflow run id."""
     return ChangeId(re.sub(r"[^A-Za-z0-9_.:+-]", "_", "-".join(parts)))
 
 
 def operation_id(change: str, step: Step) -> OperationId:
-    """Name the one operation of this step of this change."""
+    """Return the id of the operation of this step in this change."""
     return OperationId(f"{change_id(change)}.{step}")
 
 
 def post(channel: Channel, operation: Operation) -> bool:
-    """Post a step; False when it was posted before, which is as good."""
+    """Post a step. Return False if it was posted before; the caller may go on as after True."""
     return channel.create(paths.operation(operation.id), operation)
 
 
 def read_result(channel: Channel, identity: str) -> Result | None:
-    """Return how a step ended; None while it goes on."""
-    found = channel.read(paths.result(identity), Result)
-    return None if found is None else found.value
+    """Return a step's result; None while the step goes on."""
+    result = channel.read(paths.result(identity), Result)
+    return None if result is None else result.value
 
 
 def read_journal(channel: Channel, identity: str, after: int = 0) -> list[JournalEntry]:
@@ -73,7 +79,10 @@ def read_journal(channel: Channel, identity: str, after: int = 0) -> list[Journa
 def wait(
     channel: Channel, identity: str, seconds: float, on_journal: Callable[[JournalEntry], None] | None = None
 ) -> Result:
-    """Block until the step has ended, passing on its journal line by line; a channel that is away is waited for."""
+    """Block until the step has a result; pass on its journal line by line, also after an outage.
+
+    NoAnswerError if no result comes within `seconds`.
+    """
     until = time.monotonic() + seconds
     heard = 0
     last = "its journal is empty"
@@ -82,7 +91,7 @@ def wait(
             result = read_result(channel, identity)
             for entry in read_journal(channel, identity, heard):
                 heard += 1
-                last = f"it said last: {entry.sentence}"
+                last = f"the journal's last line: {entry.sentence}"
                 if on_journal is not None:
                     on_journal(entry)
             if result is not None:
@@ -91,12 +100,15 @@ def wait(
         except ChannelAwayError as error:
             away = f" ({error})"
         if time.monotonic() >= until:
-            message = f"{identity} has no result after {seconds:.0f} s{away}; {last}. Is a controller running? `sluice status` tells"
+            message = (
+                f"{identity} has no result after {seconds:.0f} s{away}; {last}; "
+                "is a controller running? Next: sluice status"
+            )
             raise NoAnswerError(message)
         time.sleep(POLL_SECONDS)
 
 
-def run(  # noqa: PLR0913 - what a form has, field by field
+def run(  # noqa: PLR0913 - the fields of a form
     channel: Channel,
     change: str,
     spec: ChangeSpec,
@@ -106,7 +118,10 @@ def run(  # noqa: PLR0913 - what a form has, field by field
     dry_run: bool = False,
     on_sentence: Callable[[Step, str], None] | None = None,
 ) -> list[StepResult]:
-    """Carry out a whole change, one step after the other; a step that fails is followed by an abort. The last result tells how it went."""
+    """Carry out a change step by step, with an abort after a failed step.
+
+    The last result is the change's.
+    """
     done: list[StepResult] = []
     steps = KINDS[spec.kind].steps[:1] if dry_run else KINDS[spec.kind].steps
     until = time.monotonic() + deadline
@@ -128,7 +143,7 @@ def abort(
     by: str,
     on_sentence: Callable[[Step, str], None] | None = None,
 ) -> Result:
-    """Undo what a change has not finished, back to a running pipeline; fine for one that has ended or never began."""
+    """Undo what a change has not finished. Safe for a change that has ended or never began."""
     return _carry_out(channel, _operation(change, Step.ABORT, spec, by, ABORT_SECONDS), on_sentence)
 
 
@@ -161,12 +176,12 @@ def _carry_out(
         )
     except NoAnswerError as error:
         if operation.step is Step.PREFLIGHT and not operation.dry_run:
-            _call_off(channel, operation)
+            _abort_unanswered(channel, operation)
         return Result(ok=False, sentence=str(error), finished_at=time.time())
 
 
-def _call_off(channel: Channel, preflight: Operation) -> None:
-    """Post the abort of a change that nobody has begun: a controller that comes later is not to begin what nobody goes on with."""
+def _abort_unanswered(channel: Channel, preflight: Operation) -> None:
+    """Post the abort of an unanswered preflight, so that no later controller begins the change."""
     with suppress(ChannelAwayError):
         post(channel, _operation(preflight.change, Step.ABORT, preflight.spec, preflight.by, ABORT_SECONDS))
 
@@ -187,7 +202,7 @@ def _post_through_outage(channel: Channel, operation: Operation, seconds: float)
             return
 
 
-def want(  # noqa: PLR0913 - each is one field of what is wanted
+def want(  # noqa: PLR0913 - the fields of the request
     channel: Channel,
     tier: str,
     *,
@@ -196,38 +211,46 @@ def want(  # noqa: PLR0913 - each is one field of what is wanted
     paused: bool | None = None,
     again: bool = False,
 ) -> TierWanted:
-    """Say what is wanted of a tier; what is None stays as it is. `again` has a tier that was given up started once more."""
+    """Request a tier's state; None leaves a field as it is.
+
+    `again` starts a tier that was given up.
+
+    ConflictError if the request cannot be written.
+    """
     path = paths.wanted(TierName(tier))
     for _ in range(WANT_TRIES):
-        found = channel.read(path, TierWanted)
-        before = TierWanted() if found is None else found.value
-        said = {"running": running, "paused": paused, "attempt": before.attempt + 1 if again else None}
+        read = channel.read(path, TierWanted)
+        before = TierWanted() if read is None else read.value
+        fields = {"running": running, "paused": paused, "attempt": before.attempt + 1 if again else None}
         after = before.model_copy(
             update={
-                **{key: value for key, value in said.items() if value is not None},
+                **{key: value for key, value in fields.items() if value is not None},
                 "by": by,
                 "at": time.time(),
             }
         )
-        if found is not None and after.model_copy(update={"by": before.by, "at": before.at}) == before:
+        if read is not None and after.model_copy(update={"by": before.by, "at": before.at}) == before:
             return before
-        what, layer = _asked(tier, running=running, paused=paused), Layer.PERSON.name.lower()
+        what, layer = _requested(tier, running=running, paused=paused), Layer.PERSON.name.lower()
         entry = Entry(at=time.time(), by=by, layer=layer, what=what, outcome=Outcome.DONE)
         try:
             channel.multi(
                 [
-                    Write(path, after, None if found is None else found.version),
+                    Write(path, after, None if read is None else read.version),
                     trail_queue.write(Role.OPERATOR, entry),
                 ]
             )
         except ConflictError:
             continue
         return after
-    message = f"{path} changed {WANT_TRIES} times under this write, or holds something that does not parse; look at it with zkCli"
+    message = (
+        f"{path} could not be written: it changed {WANT_TRIES} times in a row, or its content cannot be "
+        "read; look at the node with zkCli"
+    )
     raise ConflictError(message)
 
 
-def _asked(tier: str, *, running: bool | None, paused: bool | None) -> str:
+def _requested(tier: str, *, running: bool | None, paused: bool | None) -> str:
     verbs = [
         *(["start" if running else "stop"] if running is not None else []),
         *(["pause" if paused else "resume"] if paused is not None else []),

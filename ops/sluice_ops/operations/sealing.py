@@ -1,4 +1,4 @@
-"""Sealing: only who has the key opens it, and only for the purpose that it was sealed for."""
+"""Sealing: encrypts texts for one key and one purpose. Used to join hosts."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
@@ -11,11 +11,14 @@ KEY_BYTES = 32
 
 
 class SealError(ValueError):
-    """It was sealed to another key, for another purpose, or it is damaged."""
+    """The text was sealed for another key or purpose, or is damaged."""
 
 
 def derive(secret: str, purpose: str) -> str:
-    """Return the secret for a purpose that follows from one of 24 random bytes or more; none tells anything of another."""
+    """Derive a secret for a purpose from a secret of at least 24 random bytes.
+
+    A derived secret tells nothing about another one.
+    """
     return _key(secret.encode(), purpose).decode()
 
 
@@ -25,34 +28,34 @@ def lock(text: str, secret: str, purpose: str) -> str:
 
 
 def unlock(text: str, secret: str, purpose: str) -> str:
-    """Open what was sealed with this secret; SealError otherwise."""
+    """Open a text that was sealed with this secret; SealError if it was not."""
     return _decrypted(text, _key(secret.encode(), purpose))
 
 
 def private_key(secret: str, purpose: str) -> X25519PrivateKey:
-    """Return the private key that follows from a secret."""
+    """Derive the private key from a secret, for a purpose."""
     return X25519PrivateKey.from_private_bytes(urlsafe_b64decode(_key(secret.encode(), purpose)))
 
 
 def public_key(private: X25519PrivateKey) -> str:
-    """Return what others seal to."""
+    """Return the public key, to which others seal."""
     return urlsafe_b64encode(private.public_key().public_bytes_raw()).decode()
 
 
 def seal(text: str, public: str, purpose: str) -> str:
-    """Seal to the owner of a public key; SealError where it is no such key."""
+    """Seal a text to the owner of a public key; SealError if the key is invalid."""
     once = X25519PrivateKey.generate()
     try:
         shared = once.exchange(_public(public))
     except ValueError as error:
-        message = "what it is to be sealed to is no public key"
+        message = "the key to seal to is no public key"
         raise SealError(message) from error
     sender = public_key(once)
     return f"{sender}.{Fernet(_key(shared, f'{purpose} {sender} {public}')).encrypt(text.encode()).decode()}"
 
 
 def unseal(text: str, private: X25519PrivateKey, purpose: str) -> str:
-    """Open what was sealed to this key; SealError otherwise."""
+    """Open a text that was sealed to this key; SealError if it was not."""
     sender, _, sealed = text.partition(".")
     try:
         shared = private.exchange(_public(sender))
@@ -61,7 +64,7 @@ def unseal(text: str, private: X25519PrivateKey, purpose: str) -> str:
     return _decrypted(sealed, _key(shared, f"{purpose} {sender} {public_key(private)}"))
 
 
-_DAMAGED = "it was sealed to another key, or for another purpose, or it is damaged"
+_DAMAGED = "the text was sealed for another key or purpose, or is damaged"
 
 
 def _decrypted(text: str, key: bytes) -> str:

@@ -1,4 +1,4 @@
-"""One look at the channel for a command."""
+"""One snapshot of the channel for a command, and the site file."""
 
 import os
 from pathlib import Path
@@ -9,11 +9,11 @@ from sluice_ops.snapshot.view import View, look
 
 
 def snapshot() -> View:
-    """Connect, look at everything once, disconnect."""
+    """Connect, take a snapshot of the channel, and disconnect."""
     with open_channel() as channel:
         return look(channel)
 
 
 def the_site() -> Site:
-    """Return what this machine's site file says."""
+    """Return the content of this machine's site file."""
     return load(Path(os.environ["SLUICE_SITE"]))

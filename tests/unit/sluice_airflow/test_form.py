@@ -58,7 +58,7 @@ def test_a_time_that_cannot_be_meant_is_refused_before_anything_is_posted():
     with (
         pytest.raises(
             UnusableFormError,
-            match=r"until: .2x.: .x. is no unit: write 30m, 2h or 1d\. No operation was posted",
+            match=r"until: .2x.: .x. is no unit; write 30m, 2h or 1d\. No operation was posted",
         ),
         translated_errors(),
     ):
