@@ -102,7 +102,7 @@ def tiers(*, as_json: AsJson = False) -> None:
         ),
         f"No tier is published. {NOT_UP}",
     )
-    for sentence in describe.behind(lines):
+    for sentence in describe.release_notes(lines):
         typer.echo(sentence)
     if figures.missing:
         typer.echo(f"No figures: {figures.missing}.", err=True)
@@ -184,7 +184,7 @@ def shares(*, as_json: AsJson = False) -> None:
                 x.minimum,
                 x.target,
                 x.maximum,
-                describe.aim(x),
+                describe.slots_text(x),
                 x.extra,
                 x.held,
                 x.where,

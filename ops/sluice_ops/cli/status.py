@@ -45,7 +45,7 @@ def show(*, as_json: bool) -> None:
     except ChannelAwayError as error:
         away.append(f"{error}. Tiers run on, but no change is possible until ZooKeeper answers.")
     tiers = None if view is None else describe.tiers(view, figures)
-    unreadable = [] if view is None else [f"{trouble}." for trouble in view.troubles]
+    unreadable = [] if view is None else [f"{trouble}." for trouble in view.unreadable]
     notes = [*_notes(figures, tiers, time.time()), *outstayed(shares, time.time()), *unreadable, *away]
     status = _status(view, tiers or [], shares, figures, notes)
     if as_json:
@@ -77,7 +77,7 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
         f"{tier}: {figures.lost(tier) or 'an unknown number of'} records are LOST: `sluice audit` lists them"
         for tier in sorted({loss.tier for loss in figures.losses})
     ]
-    notes += describe.behind(tiers or [])
+    notes += describe.release_notes(tiers or [])
     notes += [replaying(replay, now) for replay in figures.replays]
     home = endpoints.home()
     if home.exists() and (free := installation.free(home)) < installation.LOW:
@@ -207,7 +207,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
                 share.tenant,
                 share.held,
                 share.minimum,
-                describe.aim(share),
+                describe.slots_text(share),
                 share.maximum,
                 share.by,
                 clock(share.since),

@@ -1,6 +1,4 @@
-"""A controller's metrics for Prometheus: its passes, and the site's state while it leads
-(docs/metrics.md).
-"""
+"""A controller's metrics for Prometheus: its passes, and the site's state (docs/metrics.md)."""
 
 import time
 from collections import Counter
@@ -141,7 +139,7 @@ def _tiers(last: Pass) -> Iterable[Metric]:
     )
     held = GaugeMetricFamily(
         "sluice_tier_held",
-        "1 while the tier is held back because the culprit lags.",
+        "1 while the tier is throttled because the culprit lags.",
         labels=["tier", "culprit"],
     )
     text = "1 while the tier gets too little processor time on the host."

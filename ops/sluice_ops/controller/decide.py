@@ -1,6 +1,4 @@
-"""One pass of the controller as a pure function: from a snapshot and the time to writes and a
-sentence.
-"""
+"""One pass of the controller, a pure function: snapshot and time in, writes and a sentence out."""
 
 from dataclasses import dataclass
 
@@ -54,7 +52,7 @@ def decide(view: View, moment: Moment) -> Decision:
     # Tiers, and the changes that people and the controller itself have asked for.
     for tier in draft.end_first():
         tier_lifecycle.step(draft, tier)
-    backpressure.gates_to_hold(draft).apply(draft)
+    backpressure.gates_to_throttle(draft).apply(draft)
     waits = operations.advance(draft)
     starvation.starved_tiers(draft).apply(draft)
     # What is left: the rest of the room is lent, and the hosts' assignments follow from all that.
@@ -111,4 +109,4 @@ def _notes(draft: Draft, suspects: tuple[str, ...]) -> list[str]:
         if draft.rules.refused
         else []
     )
-    return [*lost, *starved, *suspects, *draft.view.troubles, *unknown_names, *refused]
+    return [*lost, *starved, *suspects, *draft.view.unreadable, *unknown_names, *refused]

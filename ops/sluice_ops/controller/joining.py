@@ -1,5 +1,4 @@
-"""How the controller lets a host join: it answers the first machine that claims a host's token in
-time.
+"""How the controller lets a host join: the first machine that claims the token gets an answer.
 
 The answer is the bundle with the controller's seal removed and the machine's seal added. The bundle
 stays locked with the token's key, which the controller does not know.
@@ -25,9 +24,7 @@ class Joining:
     """Answers claims of tokens while its controller leads."""
 
     def __init__(self, channel: Channel, mirror: Mirror, credential: Credential) -> None:
-        """Derive the key pair from the controllers' credential, so that all controllers have the
-        same.
-        """
+        """Derive the key pair from the controllers' credential, the same for all controllers."""
         self._channel, self._mirror = channel, mirror
         self._private = private_key(credential.password or "", "the controller's key")
         self._published_in: Guard | None = None
@@ -91,7 +88,7 @@ class Joining:
             )
         finally:
             for path in (paths.JOINING, paths.joining(host), paths.claim(host)):
-                self._mirror.stale(path)
+                self._mirror.invalidate(path)
         log.info("claim of a token answered", host=host, machine=claim.value.machine, refused=answer.refused)
 
     def _decide(self, host: str, sealed: Sealed, claim: Claim, refused: str | None) -> Answer:

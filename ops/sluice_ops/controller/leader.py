@@ -43,7 +43,7 @@ from sluice_ops.process.durations import TimestampAges
 from sluice_ops.process.watchdog import LoopLimits, Watchdog
 from sluice_ops.snapshot.mirror import Mirror
 from sluice_ops.snapshot.stamps import stamps
-from sluice_ops.snapshot.view import MENDED_BY, View, look, rests_on
+from sluice_ops.snapshot.view import MENDED_BY, View, is_needed_by_all, look
 
 log = structlog.get_logger()
 
@@ -99,9 +99,7 @@ def collect_rarely() -> None:
 
 @dataclass(frozen=True)
 class Term:
-    """One leadership: its epoch, the version of the epoch's node, and the session that won the
-    lock.
-    """
+    """One leadership: its epoch, the version of the epoch's node, and the session that leads."""
 
     epoch: int
     version: int
@@ -181,7 +179,7 @@ class Controller:
             # pause.
             self._last_sentence = f"controller has failed: {_on_one_line(error)}"
             log.exception(self._last_sentence, name=self._name, again_in_seconds=FAILED_SECONDS)
-            self._mirror.stale(None)
+            self._mirror.invalidate(None)
             self._rest(FAILED_SECONDS)
 
     def _rest(self, seconds: float) -> None:
@@ -276,8 +274,7 @@ class Controller:
         return Term(epoch, 0 if version is None else version + 1, session)
 
     def _lost_epoch(self) -> tuple[int, int | None]:
-        """Return the last known epoch from the status, and the version of the unreadable epoch
-        node.
+        """Return the last known epoch from the status, and the version of the epoch node.
 
         The version is None if the node is missing. The version does the fencing: it grows when the
         node is overwritten. The number grows too, for people who read it.
@@ -326,12 +323,12 @@ class Controller:
 
     def _look(self) -> View:
         now = time.monotonic()
-        self._mirror.heal(round(HEAL_NODES * min(1.0, (now - self._healed_at) / PERIOD_SECONDS)))
+        self._mirror.invalidate_oldest(round(HEAL_NODES * min(1.0, (now - self._healed_at) / PERIOD_SECONDS)))
         self._healed_at = now
         view = look(self._mirror, self._mirror)
         if now - self._forgot_at > PERIOD_SECONDS:
             self._forgot_at = now
-            self._mirror.forget()
+            self._mirror.forget_missing()
         self._ages.track(stamps(view))
         return view
 
@@ -372,7 +369,7 @@ class Controller:
 
         A guess at the node's value could stop units that run. None if all these nodes can be read.
         """
-        unreadable = [path for path in self._mirror.unreadable() if rests_on(path)]
+        unreadable = [path for path in self._mirror.unreadable() if is_needed_by_all(path)]
         if not unreadable:
             return None
         sentence = f"decides nothing: {listed(unreadable)} cannot be read; {MENDED_BY}"
@@ -395,9 +392,9 @@ class Controller:
     def _reread(self, writes: Iterable[Write]) -> None:
         """Have the mirror read these nodes again, so that no later pass decides on old values."""
         for write in writes:
-            self._mirror.written(write.path)
+            self._mirror.invalidate_written(write.path)
             if write.version is None or write.value is None:
-                self._mirror.stale(write.path.rsplit("/", 1)[0])
+                self._mirror.invalidate(write.path.rsplit("/", 1)[0])
 
     def _status(self, view: View, decision: Decision, term: Term) -> list[Write]:
         status = ControllerStatus(
@@ -444,7 +441,7 @@ class Controller:
             self._channel.multi(
                 [Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, status, ANY_VERSION)]
             )
-            self._mirror.written(paths.CONTROLLER_STATUS)
+            self._mirror.invalidate_written(paths.CONTROLLER_STATUS)
 
     def _say(self, sentence: str) -> None:
         if sentence != self._last_sentence:
@@ -500,9 +497,7 @@ class Absences:
         return self._lost
 
     def braked_return(self) -> bool:
-        """Tell whether a braked host was back shortly before the last call of `lost`: others may
-        follow.
-        """
+        """Tell whether a braked host was back just before `lost`: others may follow."""
         return self._braked_return
 
     def due(self) -> float:

@@ -1,7 +1,7 @@
-"""Operations: each pass takes every posted step as far as possible, writes its journal, and gives
-its result.
+"""Operations: each pass takes every posted step as far as possible.
 
-Start with `advance`. A step gets its result exactly once.
+The step's journal and its result are written to the channel. Start with `advance`. A step gets its
+result exactly once.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import settling
 from sluice_ops.controller.steps.abort import abort, undo
 from sluice_ops.controller.steps.handover import cut, prepare
-from sluice_ops.controller.steps.hosts import cordon, give_back, health, reboot, write_off
+from sluice_ops.controller.steps.hosts import cordon, health, reboot, return_host, write_off
 from sluice_ops.controller.steps.pausing import pause_or_resume
 from sluice_ops.controller.steps.preflight import preflight
 from sluice_ops.controller.steps.release import release
@@ -41,7 +41,7 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.RELEASE: release,
     Step.REBOOT: reboot,
     Step.HEALTH: health,
-    Step.RETURN: give_back,
+    Step.RETURN: return_host,
     Step.PAUSE: pause_or_resume,
     Step.RESUME: pause_or_resume,
     Step.WRITE_OFF: write_off,
@@ -56,9 +56,7 @@ lock for ever. The deadline of the change may end it earlier.
 
 
 def advance(draft: Draft) -> list[str]:
-    """Take every open operation one step further, aborts first; return what the operations wait
-    for.
-    """
+    """Take every open operation one step further, aborts first; return what they wait for."""
     waits: list[str] = []
     _fail_unreadable(draft)
     opened = [seen.operation for seen in draft.view.operations.values()]
@@ -86,14 +84,12 @@ def advance(draft: Draft) -> list[str]:
         if operation.change in draft.changes:
             took = {**draft.changes[operation.change].took, operation.step: draft.age(operation.posted_at)}
             draft.update_change(operation.change, stepped_at=draft.now, took=took)
-    return [*waits, *settling.follow(draft), *_without_step(draft)]
+    return [*waits, *settling.post_steps(draft), *_without_step(draft)]
 
 
 def _fail_unreadable(draft: Draft) -> None:
-    """Fail operations that this version cannot read at once, so that nobody waits until the
-    deadline.
-    """
-    for identity in draft.view.strange:
+    """Fail operations that this version cannot read, so that nobody waits until the deadline."""
+    for identity in draft.view.unread_operations:
         sentence = (
             f"operation {identity} was not done: the leading controller cannot read it. "
             "A newer version of Sluice posted it, or it is damaged. "
@@ -165,9 +161,9 @@ def _cannot_begin(draft: Draft, spec: ChangeSpec) -> str | None:
     if touched := _unread_tiers_of(draft, spec):
         return _refused_for_tiers(draft, spec, touched)
     if spec.host in draft.view.unread_hosts:
-        return draft.view.unknown
+        return draft.view.unread_hosts_sentence
     if KINDS[spec.kind].moves and draft.view.unread_hosts:
-        return f"a {spec.kind} needs room, and the free room is unknown: {draft.view.unknown}"
+        return f"a {spec.kind} needs room, and the free room is unknown: {draft.view.unread_hosts_sentence}"
     return None
 
 
@@ -181,14 +177,18 @@ def _cannot_continue(draft: Draft, operation: Operation) -> str | None:
     unread = sorted(name for name in draft.view.unread if _concerns(change, name))
     if unread:
         return f"{listed(unread)} can no longer be read"
-    return draft.view.unknown if any(_is_on_host(change, name) for name in draft.view.unread_hosts) else None
+    return (
+        draft.view.unread_hosts_sentence
+        if any(_is_on_host(change, name) for name in draft.view.unread_hosts)
+        else None
+    )
 
 
 def _unread_tiers_of(draft: Draft, spec: ChangeSpec) -> list[str]:
     """Name the unreadable tiers that a change would affect or has to take into account."""
     if KINDS[spec.kind].moves:
         return sorted(draft.view.unread)
-    left = (unit for host in draft.view.hosts for unit in draft.view.left_on(host))
+    left = (unit for host in draft.view.hosts for unit in draft.view.units_of_unread_tiers(host))
     named = {spec.tier, *(unit.tenant for unit in left if unit.id in spec.workers)}
     return sorted(name for name in draft.view.unread if name in named or _is_of_all(spec))
 
@@ -200,8 +200,8 @@ def _refused_for_tiers(draft: Draft, spec: ChangeSpec, touched: list[str]) -> st
     else:
         why = f"this {spec.kind} concerns {listed(touched)}"
     return (
-        f"{why}: {draft.view.left}. Meanwhile you can cordon, return and write off hosts, and pause and "
-        "resume other tiers by name"
+        f"{why}: {draft.view.unread_tiers_sentence}. Meanwhile you can cordon, return and write off hosts, "
+        "and pause and resume other tiers by name"
     )
 
 

@@ -1,5 +1,6 @@
-"""The draft of one pass: policies and steps change it; `writes` returns the differences to the
-snapshot.
+"""The draft of one pass: policies and steps change it.
+
+`Draft.writes` returns the differences to the snapshot.
 """
 
 from collections.abc import Iterable, Mapping
@@ -221,9 +222,7 @@ class Draft:
         self.owners[tier] = self.owners[tier].model_copy(update=fields)
 
     def make_owner(self, tier: TierName, number: Incarnation) -> None:
-        """Make an incarnation the only owner: no handover is under way, and no standby is beside
-        it.
-        """
+        """Make an incarnation the only owner, without a handover under way or a standby."""
         self.update_owner(tier, owner=number, next=None, standby=None, phase=Phase.STEADY, paused_workers=())
 
     # -- hosts, batch and changes

@@ -1,7 +1,7 @@
-"""Follows the site file: a valid change applies at once; after an invalid change the last valid
-file applies.
+"""Follows the site file: a valid change applies at once.
 
-`__main__` starts the watcher in a thread of its own.
+After an invalid change, the last valid file applies. `__main__` starts the watcher in a thread of
+its own.
 """
 
 import time

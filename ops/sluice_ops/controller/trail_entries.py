@@ -60,13 +60,13 @@ def _of_quarantine(draft: Draft, host: HostName, record: HostRecord) -> Write:
 
     No change reports it, as nobody asked for it.
     """
-    begun = bool(record.reason)
+    has_begun = bool(record.reason)
     entry = Entry(
         at=draft.now,
         by=CONTROLLER,
-        what=f"{'quarantine' if begun else 'return'} {host}",
+        what=f"{'quarantine' if has_begun else 'return'} {host}",
         outcome=Outcome.DONE,
-        sentence=record.reason if begun else "the quarantine is over",
+        sentence=record.reason if has_begun else "the quarantine is over",
     )
     name = f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"
     return Write(paths.trail(Role.CONTROLLER, name), entry, None)

@@ -1,1 +1,4 @@
-"""Read-only answers for the CLI and for Airflow: history, figures, progress. Start with `describe`."""
+"""Read-only queries: they read the channel and PostgreSQL and return lines for lists.
+
+They never write to the channel. `figures.settle` marks losses in PostgreSQL. Start with `describe`.
+"""

@@ -1,11 +1,11 @@
-"""What an abort would undo: the change is aborted in a draft that is never written."""
+"""What an abort would undo: the abort is carried out in a draft that is never written."""
 
 from collections.abc import Iterator
 
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import rollback
-from sluice_ops.controller.steps.abort import predicted, undo
+from sluice_ops.controller.steps.abort import predicted_seconds, undo
 from sluice_ops.model.change import ChangeRecord
 from sluice_ops.model.wording import listed, workers
 from sluice_ops.planning.placement.cluster import Rules
@@ -26,26 +26,26 @@ def preview(change: ChangeRecord, view: View, now: float) -> tuple[list[str], fl
     sentences = [event.removesuffix(" (aborted)") for event in draft.events]
     for name in sorted(view.tiers):
         sentences += _of_tier(change, view.tiers[name], draft)
-    return sentences, predicted(draft, change)
+    return sentences, predicted_seconds(draft, change)
 
 
 def _of_tier(change: ChangeRecord, tier: TierView, draft: Draft) -> Iterator[str]:
-    """Say what of a tier goes on, what goes back, and what is done and stays."""
+    """Describe what resumes in a tier, what rolls back, and what stays."""
     name, owner, after = tier.spec.name, tier.owner.owner, draft.wanted[tier.spec.name]
     if tier.wanted.paused and not after.paused:
-        yield f"{name}: goes on"
-    if woken := [worker for worker in tier.wanted.paused_workers if worker not in after.paused_workers]:
-        yield f"{name}: {listed(woken)} to work again"
+        yield f"{name}: resumes"
+    if resumed := [worker for worker in tier.wanted.paused_workers if worker not in after.paused_workers]:
+        yield f"{name}: {listed(resumed)} {'resumes' if len(resumed) == 1 else 'resume'}"
     fewer = next((move for move in change.plan.moves if move.tier == name and move.in_place), None)
     if fewer is None and owner is not None and change.incarnations.get(name) == owner:
-        back = rollback.due(draft, name)
+        back = rollback.rollback_target(draft, name)
         then = (
             "which goes on"
             if back is None
-            else f"and goes back to {back}: a gap of about {draft.pace.gap:g} s"
+            else f"and rolls back to {back}: a gap of about {draft.pace.gap:g} s"
         )
         yield f"{name}: was handed over to incarnation {owner}, {then}"
     if fewer is not None and name in change.receipts and owner in tier.incarnations:
         gone = name in change.incarnations
-        stay = "stay away, they have gone" if gone else "that were to go work again"
-        yield f"{name}: {workers(fewer.let_go)} {stay}"
+        result = "have left for good" if gone else "that were to leave get tasks again"
+        yield f"{name}: {workers(fewer.let_go)} {result}"

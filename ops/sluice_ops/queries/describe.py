@@ -1,4 +1,4 @@
-"""From one snapshot of the channel to the lines that lists show. Pure: the snapshot and the figures are passed in."""
+"""Makes the lines of lists from one snapshot of the channel and the figures. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from sluice_ops.snapshot.rules import CapacityTotals
 from sluice_ops.snapshot.view import HostView, TierView, View
 
 _NOT_READ = HostFacts.model_construct(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
-"""What is shown of a host whose facts cannot be read."""
+"""Shown for a host whose facts cannot be read."""
 _WORKER_STATES = {UnitState.STARTING: "starting", UnitState.STOPPING: "draining", UnitState.EXITED: "lost"}
 
 
@@ -35,32 +35,29 @@ def tiers(view: View, figures: Figures) -> list[TierLine]:
 
 
 def holds(view: View) -> list[HoldLine]:
-    """Describe when tiers were held back, the newest last."""
+    """Describe the times that tiers were throttled, the newest last."""
     return [HoldLine.model_validate(hold.model_dump(), extra="ignore") for hold in view.holds.last]
 
 
-def behind(lines: list[TierLine]) -> list[str]:
-    """Say which tiers run other code than what was published last."""
+def release_notes(lines: list[TierLine]) -> list[str]:
+    """Describe the tiers that run another release than the published one; empty if none does."""
     runs = [
         f"{line.name} ({line.release})"
         for line in lines
         if line.release is not None and line.release != line.published
     ]
     newest = {line.published for line in lines if line.published is not None}
-    return (
-        [
-            f"Release {', '.join(sorted(newest))} is published; another one runs in {', '.join(runs)}: `sluice upgrade TIER`."
-        ]
-        if runs
-        else []
-    )
+    if not runs:
+        return []
+    published = f"Release {', '.join(sorted(newest))} is published"
+    return [f"{published}, but another one runs in {', '.join(runs)}. Next: sluice upgrade TIER"]
 
 
 def slots(view: View, figures: Figures) -> list[SlotLine]:
     """Describe every slot that is assigned."""
-    found = []
+    lines = []
     reading: dict[tuple[str, str, int], list[int]] = {}
-    for host, unit, seen in sorted(_units(view), key=lambda item: item[1].id):
+    for host, unit, observed in sorted(_units(view), key=lambda item: item[1].id):
         if unit.kind is not UnitKind.SLOT:
             continue
         address = host.facts.address if host.facts else ""
@@ -68,24 +65,24 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
             (host.name, unit.tenant, unit.incarnation),
             figures.records(unit.tenant, unit.incarnation, address),
         )
-        found.append(
+        lines.append(
             SlotLine(
                 id=unit.id,
                 host=host.name,
                 tenant=unit.tenant,
                 incarnation=unit.incarnation,
-                state=_slot_state(view, host, unit, seen),
-                pid=seen.pid if seen else None,
-                restarts=seen.restarts if seen else 0,
+                state=_slot_state(view, host, unit, observed),
+                pid=observed.pid if observed else None,
+                restarts=observed.restarts if observed else 0,
                 records=records.pop(0) if records else None,
-                exit=seen.exit if seen else None,
+                exit=observed.exit if observed else None,
             )
         )
-    return found
+    return lines
 
 
 def shares(view: View, rules: Rules) -> list[ShareLine]:
-    """Describe what every tenant is entitled to, who says so, and what it has."""
+    """Describe the share of every tenant, who set it, and how many slots the tenant has."""
     rules = replace(rules, capacity_totals=CapacityTotals(view, rules))
     lines = []
     for tenant in sorted({*rules.shares, *view.tiers}):
@@ -121,28 +118,28 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
 
 
 def _by(holds: Target) -> str:
-    """Say who set what holds; of tools and maintenance, as such, and where a bound decides, which."""
+    """Return who set the number, with the layer of a tool and a bound that limits it."""
     beside = [holds.layer.name.lower()] if holds.layer in {Layer.AUTOSCALER, Layer.MAINTENANCE} else []
     beside += [] if holds.bound is None else [f"its {holds.bound}"]
     return f"{holds.owner} ({', '.join(beside)})" if beside else holds.owner
 
 
-def aim(share: ShareLine) -> str:
-    """Write what holds now, with the per cent that it was said in."""
+def slots_text(share: ShareLine) -> str:
+    """Return the slots that apply now, and the per cent in which they were set."""
     return str(share.slots) if isinstance(share.amount, int) else f"{share.slots} ({share.amount})"
 
 
 def _counts(view: View, unit: Unit) -> bool:
-    """Leave out the slots of incarnations that only prepare, or that have handed over."""
+    """Tell whether a slot counts for its tenant: only the owner's slots do."""
     tier = view.tiers.get(TierName(unit.tenant))
     return tier is None or tier.owner.owner == unit.incarnation
 
 
 def _units(view: View) -> Iterator[tuple[HostView, Unit, UnitObserved | None]]:
     for host in view.hosts.values():
-        seen = {unit.id: unit for unit in host.observed.units} if host.observed else {}
+        observed = {unit.id: unit for unit in host.observed.units} if host.observed else {}
         for unit in host.assignment.units:
-            yield host, unit, seen.get(unit.id)
+            yield host, unit, observed.get(unit.id)
 
 
 def _host(host: HostView) -> HostLine:
@@ -168,16 +165,18 @@ def _host(host: HostView) -> HostLine:
 
 def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
     name, owner = tier.spec.name, tier.owner
-    mine = [
-        found
-        for found in _units(view)
-        if found[1].tenant == Tenant(name) and found[1].incarnation == owner.owner
+    owner_units = [
+        owner_unit
+        for owner_unit in _units(view)
+        if owner_unit[1].tenant == Tenant(name) and owner_unit[1].incarnation == owner.owner
     ]
     report = tier.reports.get(owner.owner) if owner.owner is not None else None
     runs = tier.incarnations.get(owner.owner) if owner.owner is not None else None
     status = view.status.tiers.get(name) if view.status else None
     progress = figures.tiers.get(name)
-    driver = next(((host, unit, seen) for host, unit, seen in mine if unit.kind is UnitKind.DRIVER), None)
+    driver = next(
+        ((host, unit, observed) for host, unit, observed in owner_units if unit.kind is UnitKind.DRIVER), None
+    )
     return TierLine(
         name=name,
         kind=tier.spec.kind,
@@ -195,14 +194,14 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
             pid=driver[2].pid if driver[2] else None,
         ),
         workers=tuple(
-            WorkerLine(slot=unit.id, host=host.name, state=_slot_state(view, host, unit, seen))
-            for host, unit, seen in mine
+            WorkerLine(slot=unit.id, host=host.name, state=_slot_state(view, host, unit, observed))
+            for host, unit, observed in owner_units
             if unit.kind is UnitKind.SLOT
         ),
         next=owner.next,
         standby=owner.standby,
         phase=owner.phase,
-        sentence=status.sentence if status else "no controller has said anything yet",
+        sentence=status.sentence if status else "no controller has reported on this tier yet",
         error=(status.error if status else None) or (report.error if report else None),
         rate_in=progress.rate_in if progress else None,
         rate_out=progress.rate_out if progress else None,
@@ -219,13 +218,13 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
     )
 
 
-def _slot_state(view: View, host: HostView, unit: Unit, seen: UnitObserved | None) -> str:
+def _slot_state(view: View, host: HostView, unit: Unit, observed: UnitObserved | None) -> str:
     if not host.live:
         return "lost"
-    if seen is None:
+    if observed is None:
         return "starting"
-    if seen.state is not UnitState.RUNNING:
-        return _WORKER_STATES[seen.state]
+    if observed.state is not UnitState.RUNNING:
+        return _WORKER_STATES[observed.state]
     if unit.tenant == BATCH:
         return "active"
     tier = view.tiers.get(TierName(unit.tenant))

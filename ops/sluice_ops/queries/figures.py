@@ -1,4 +1,7 @@
-"""The drivers' figures and the audit's, out of PostgreSQL: rates, lag, latency, records by slot, losses. Without it there are none."""
+"""The figures in PostgreSQL: rates, lag, latency, records by slot, and the audit's losses.
+
+Without PostgreSQL there are no figures, and `Figures.missing` says why.
+"""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,135 +19,138 @@ if TYPE_CHECKING:
     import psycopg
 
 CONNECT_SECONDS = 2
-QUERY = (
-    "select tier, incarnation, extract(epoch from at)::float8 as at, rate_in, rate_out, lag, latency_ms, slots, details"
-    " from tier_progress order by tier"
+TIERS_QUERY = (
+    "select tier, incarnation, extract(epoch from at)::float8 as at, rate_in, rate_out, lag, latency_ms, "
+    "slots, details from tier_progress order by tier"
 )
-AUDIT = (
-    "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
-    " sum(unseen)::bigint as unseen, max(checked) as checked,"
-    " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
-    " coalesce(max(batches.lost), 0)::bigint as unknown, coalesce(max(batches.late), 0)::bigint as late,"
-    " coalesce(json_object_agg(partition, since) filter (where partial <> ''), '{}') as since,"
-    " coalesce(max(partial), '') as partial"
-    " from audit left join frontier using (tier)"
-    " left join (select tier, sum(lost) as lost, sum(late) as late from ledger where lost > 0 or late > 0 group by tier) as batches"
-    " using (tier)"
-    " group by tier order by tier"
+AUDIT_QUERY = (
+    "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges, "
+    "sum(unseen)::bigint as unseen, max(checked) as checked, extract(epoch from max(at))::float8 as at, "
+    "extract(epoch from max(complete))::float8 as complete, coalesce(max(batches.lost), 0)::bigint as "
+    "unknown, coalesce(max(batches.late), 0)::bigint as late, coalesce(json_object_agg(partition, since) "
+    "filter (where partial <> ''), '{}') as since, coalesce(max(partial), '') as partial from audit left "
+    "join frontier using (tier) left join (select tier, sum(lost) as lost, sum(late) as late from ledger "
+    "where lost > 0 or late > 0 group by tier) as batches using (tier) group by tier order by tier"
 )
-LOOKED_AT = "select tier from audit_read union select tier from audit"
-LOSSES = (
+LOOKED_AT_QUERY = "select tier from audit_read union select tier from audit"
+LOSSES_QUERY = (
     "select number, tier, place, records, sentence, extract(epoch from found_at)::float8 as found_at"
     " from losses where settled_at is null order by number"
 )
-REPLAYS = (
-    "select number, tier, source, rows_out, replays as dropped, pace, sentence, extract(epoch from said_at)::float8 as said_at,"
-    " (select sum(value::bigint - (done ->> key)::bigint) from jsonb_each_text(ends))::bigint as left"
-    " from replays where ended_at is null and tier is not null and said_at is not null order by number"
+REPLAYS_QUERY = (
+    "select number, tier, source, rows_out, replays as dropped, pace, sentence, extract(epoch from "
+    "said_at)::float8 as said_at, (select sum(value::bigint - (done ->> key)::bigint) from "
+    "jsonb_each_text(ends))::bigint as left from replays where ended_at is null and tier is not null and "
+    "said_at is not null order by number"
 )
 
-SETTLE = "update losses set settled_at = now(), settled_by = %s where number <= %s and settled_at is null"
+SETTLE_STATEMENT = (
+    "update losses set settled_at = now(), settled_by = %s where number <= %s and settled_at is null"
+)
 
 
 class Audited(Frozen):
-    """What the running audit has found of a tier."""
+    """The audit's results for one tier."""
 
     tier: str
     once: int
-    """Records of its input that have come out, were set aside, or left out on purpose."""
+    """Input records that came out, went to quarantine, or were filtered."""
     again: int
-    """Records that came out of one that had come out before: replays, or one that was made several."""
+    """Records that came out in addition: replays, or several that were made from one."""
     judges: bool
     checked: Check = Check.RECORDS
     at: float
     complete: float | None = None
-    """Everything that arrived before this moment has gone through the tier; None while nobody knows."""
+    """Records that arrived before this time have gone through the tier; None: unknown."""
     unseen: int = 0
-    """Records that were no longer in their stream when the audit came to them: nobody knows whether they are lost."""
+    """Records that left their stream before the audit read them; they may be lost."""
     unknown: int = 0
-    """Records that it has sent, at most once, and of which nobody knows whether they were taken."""
+    """Records sent at most once whose delivery is unknown."""
     partial: str = ""
-    """Why the audit does not cover the tier from its first record on; empty when it does."""
+    """Why the audit does not cover the tier from its first record on; empty if it does."""
     since: dict[str, int | None] = Field(default_factory=dict)
-    """Of such a tier the first offset that the audit judges, by partition; None where it was not noted."""
+    """For such a tier: partition → the first audited offset; None if the offset was not noted."""
     late: int = 0
-    """Records that its state did not take, because they came too late."""
+    """Records that the tier's state left out because they came too late."""
 
 
-class Found(Frozen):
-    """One loss that the audit has found and that nobody has settled."""
+class OpenLoss(Frozen):
+    """One loss that is not settled."""
 
     number: int
     tier: str
     place: str
-    """Of its first record, `stream/partition:offset`."""
+    """The place of the first lost record: `stream/partition:offset`."""
     records: int
     sentence: str
     found_at: float
 
 
 class Replaying(Frozen):
-    """A replay that is not done."""
+    """A replay that is under way."""
 
     number: int
     tier: str
     source: str
-    """The streams that it reads."""
+    """The streams that the replay reads."""
     rows_out: int
     dropped: int
-    """Records that were there; those that tiers further on drop are in the ledger of these."""
+    """Records that were dropped because they were there already.
+
+    Records that later tiers drop are in the ledgers of these tiers.
+    """
     left: int
     pace: float
     """Records per second."""
     sentence: str
-    """Why it is not as fast as it was asked to be."""
+    """Why the replay is slower than requested."""
     said_at: float
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One row for each tier; `missing` says why there are none."""
+    """All figures, by tier; `missing` says why there are none."""
 
     tiers: dict[str, TierProgress] = field(default_factory=dict)
     audit: tuple[Audited, ...] = ()
     looked_at: frozenset[str] = frozenset()
-    """The tiers that the audit has looked at, also those of which it has seen no record yet."""
-    losses: tuple[Found, ...] = ()
+    """The tiers that the audit has looked at, even if it has seen no record of them."""
+    losses: tuple[OpenLoss, ...] = ()
     replays: tuple[Replaying, ...] = ()
     missing: str | None = None
 
     def lost(self, tier: str) -> int:
-        """Return how many records of a tier are lost, as far as nobody has settled it."""
+        """Return how many records of a tier are lost and not settled."""
         return sum(loss.records for loss in self.losses if loss.tier == tier)
 
     def records(self, tenant: str, incarnation: int, address: str) -> list[int]:
-        """Return the records that a tier's executors at an address have read, the oldest executor first."""
+        """Return the records that a tier's executors at an address have read, the oldest first."""
         progress = self.tiers.get(tenant)
         if progress is None or progress.incarnation != incarnation:
             return []
         places = (place.rpartition("/") for place in progress.slots)
-        mine = [
+        executors = [
             (int(number) if number.isdigit() else 0, number)
             for where, _, number in places
             if where == address
         ]
-        return [progress.slots[f"{address}/{number}"] for _, number in sorted(mine)]
+        return [progress.slots[f"{address}/{number}"] for _, number in sorted(executors)]
 
 
 def read_figures() -> Figures:
-    """Read all figures from PostgreSQL."""
+    """Read all figures from PostgreSQL. On an error, the result only has `missing`."""
     import psycopg  # noqa: PLC0415
 
     try:
         with _connect() as connection:
-            tiers = [TierProgress.model_validate(row) for row in connection.execute(QUERY)]
-            audit = tuple(Audited.model_validate(row) for row in connection.execute(AUDIT))
-            looked_at = frozenset(str(row["tier"]) for row in connection.execute(LOOKED_AT))
-            losses = tuple(Found.model_validate(row) for row in connection.execute(LOSSES))
-            replays = tuple(Replaying.model_validate(row) for row in connection.execute(REPLAYS))
+            tiers = [TierProgress.model_validate(row) for row in connection.execute(TIERS_QUERY)]
+            audit = tuple(Audited.model_validate(row) for row in connection.execute(AUDIT_QUERY))
+            looked_at = frozenset(str(row["tier"]) for row in connection.execute(LOOKED_AT_QUERY))
+            losses = tuple(OpenLoss.model_validate(row) for row in connection.execute(LOSSES_QUERY))
+            replays = tuple(Replaying.model_validate(row) for row in connection.execute(REPLAYS_QUERY))
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return Figures(
-            missing="the pipeline's tables do not exist yet; `make up` makes them, or "
+            missing="the pipeline's tables do not exist yet; create them with `make up` or "
             "`python -m sluice.commands.publish`"
         )
     except psycopg.Error as error:
@@ -155,20 +161,23 @@ def read_figures() -> Figures:
 
 
 def settle(number: int, by: str) -> int:
-    """Mark the losses up to `number` as settled; return how many losses were settled."""
+    """Mark the losses up to `number` as settled; return how many were.
+
+    PlatformAwayError without PostgreSQL.
+    """
     import psycopg  # noqa: PLC0415
 
     try:
         with _connect() as connection:
-            return connection.execute(SETTLE, (by, number)).rowcount
+            return connection.execute(SETTLE_STATEMENT, (by, number)).rowcount
     except psycopg.Error as error:
         message = f"{away(error)}; no loss is settled"
         raise PlatformAwayError(message) from error
 
 
 def away(error: Exception) -> str:
-    """Return one line: PostgreSQL is away, and why."""
-    return f"PostgreSQL is away: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
+    """Return one line that says that PostgreSQL is away, and why."""
+    return f"PostgreSQL does not answer: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
 
 
 def _connect() -> "psycopg.Connection[dict[str, Any]]":

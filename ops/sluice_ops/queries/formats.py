@@ -1,4 +1,4 @@
-"""Times as people read them."""
+"""Times in a form for people."""
 
 import time
 
@@ -8,7 +8,7 @@ DAY = 86_400
 
 
 def ago(at: float | None) -> str:
-    """Write how long ago something was."""
+    """Return how long ago a time was, such as `3 min`; `-` for no time."""
     if not at:
         return "-"
     seconds = max(0, int(time.time() - at))
@@ -22,12 +22,12 @@ def ago(at: float | None) -> str:
 
 
 def clock(at: float | None) -> str:
-    """Write when something is, on this machine's clock; the date too where it is not within a day."""
+    """Return a time on this machine's clock, with the date if it is over a day away."""
     if at is None:
         return "-"
     return time.strftime("%H:%M" if abs(at - time.time()) < DAY else "%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def moment(at: float) -> str:
-    """Write a date and time on this machine's clock, to the second."""
+    """Return a date and time on this machine's clock, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,4 +1,4 @@
-"""The changes and their steps that were posted to the channel, the starts and stops of tiers, and what became of them."""
+"""The history: posted changes with their steps, starts and stops of tiers, and their results."""
 
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
@@ -13,7 +13,7 @@ from sluice_ops.queries.lines import ChangeLine, OperationLine
 
 
 def subject(spec: ChangeSpec) -> str:
-    """Say what a change is about: `h2`, `enrich → zone:ec2`, `entry k=2`."""
+    """Return the subject of a change: `h2`, `enrich → zone:ec2`, `entry k=2`."""
     words = [str(word) for word in (spec.host, spec.tier, *spec.workers, spec.shift) if word is not None]
     if spec.k is not None:
         words.append(f"k={spec.k}")
@@ -28,18 +28,21 @@ def subject(spec: ChangeSpec) -> str:
 
 
 def history(change: str | None, last: int) -> list[OperationLine]:
-    """Return the newest operations, the newest last; all of one change, with their journals, when it is named."""
+    """Return the newest operations, the newest last.
+
+    With `change`, return only the operations of this change or operation, with journals.
+    """
     with open_channel() as channel:
         names = channel.children("/operations")
-        found = [
+        operations = [
             read.value
             for name in names
             if (read := channel.read(paths.operation(name), Operation)) is not None
         ]
-        found.sort(key=lambda operation: operation.posted_at)
+        operations.sort(key=lambda operation: operation.posted_at)
         if change is not None:
-            found = [operation for operation in found if change in {operation.change, operation.id}]
-        return [_line(channel, operation, journal=change is not None) for operation in found[-last:]]
+            operations = [operation for operation in operations if change in {operation.change, operation.id}]
+        return [_line(channel, operation, journal=change is not None) for operation in operations[-last:]]
 
 
 def changes(last: int) -> list[ChangeLine]:
@@ -94,7 +97,7 @@ def _line(channel: Channel, operation: Operation, *, journal: bool) -> Operation
     sentence = (
         result.sentence
         if result is not None
-        else (entries[-1].sentence if entries else "posted, not taken up yet")
+        else (entries[-1].sentence if entries else "posted; no controller has begun it")
     )
     return OperationLine(
         id=operation.id,

@@ -1,4 +1,4 @@
-"""What the lists show, and what `--json` promises: one model for each kind of line."""
+"""The lines of lists, and the contract of `--json`: one model for each kind of line."""
 
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Amount
@@ -12,7 +12,7 @@ class HostLine(Frozen):
     state: str
     """up, cordoned, draining, drained, rebooting or lost."""
     slots: tuple[str, ...]
-    """Ids of the slots that it is assigned."""
+    """Ids of the assigned slots."""
     drivers: tuple[str, ...]
     address: str
     rack: str | None
@@ -22,14 +22,14 @@ class HostLine(Frozen):
     """MiB."""
     limits: str | None
     by: str
-    """Who set its state."""
+    """Who set the host's state."""
     since: float | None
     quarantine: str | None
-    """Why it is in quarantine, and until when."""
+    """Why the host is in quarantine, and until when."""
 
 
 class DriverLine(Frozen):
-    """Where a tier's driver is."""
+    """Where a tier's driver runs."""
 
     host: str | None = None
     state: str | None = None
@@ -54,17 +54,17 @@ class TierLine(Frozen):
     state: str
     incarnation: int | None
     release: str | None
-    """Whose code its owner runs; None: as its host's checkout was when it started."""
+    """The release that the owner runs; None: the code in the host's checkout at its start."""
     published: str | None
     """The release that was published last."""
     partitions: int | None
-    """Over how many its state is spread; None: it holds none, or does not run."""
+    """Partitions of the tier's state; None: the tier has no state, or does not run."""
     driver: DriverLine
     workers: tuple[WorkerLine, ...]
     next: int | None
     """The incarnation that is being prepared, if any."""
     standby: int | None
-    """The incarnation that runs beside the owner all the time, if any."""
+    """The incarnation that is the standby, if any."""
     phase: str
     sentence: str
     error: str | None
@@ -72,23 +72,23 @@ class TierLine(Frozen):
     """Records per second."""
     rate_out: float | None
     lag: int | None
-    """Records that it has not read yet."""
+    """Records that the tier has not read yet."""
     pressure: str | None
-    """How far it is behind, while that is too far."""
+    """How far the tier lags, while it exceeds a lag limit."""
     starved: str | None
-    """Where it is starved of processor time, and what is done about it."""
+    """Where the tier is starved of processor time, and what is done about it."""
     held_for: str | None
-    """The tier that is behind too far, for which this one lets nothing in."""
+    """The tier whose lag holds this tier back."""
     metered: bool
-    """It was held back, and lets records in batch by batch until it has caught up."""
+    """The tier was throttled, and takes records batch by batch until it has caught up."""
     hung: str | None
     """Since when a task has processed nothing though input waits, and what is done about it."""
     unread: str | None
     narrow: str | None
-    """Why it does not read partitions that were added to its streams."""
+    """Why the tier does not read partitions that were added to its streams."""
     latency_ms: float | None
     gap_seconds: float | None
-    """The largest gap in its output over the last hand-over."""
+    """The largest gap in the tier's output at the last handover."""
 
 
 class SlotLine(Frozen):
@@ -102,36 +102,36 @@ class SlotLine(Frozen):
     pid: int | None
     restarts: int
     records: int | None
-    """Read so far by its executor, where its tier's driver has said so."""
+    """Records read by the slot's executor, if the tier's driver has reported them."""
     exit: str | None
 
 
 class ShareLine(Frozen):
-    """What one tenant is entitled to."""
+    """The share of one tenant."""
 
     tenant: str
     minimum: int
     target: int
-    """Of the site file."""
+    """The target of the site file."""
     maximum: int
     slots: int
-    """What holds now, over all layers."""
+    """The slots that apply now, over all layers."""
     amount: Amount
-    """The same as it was said: in slots, or in per cent of the cluster."""
+    """The same as it was set: in slots, or in per cent of the cluster."""
     extra: int
     where: str | None
     layer: str
     by: str
-    """Who set what holds now, and when; the site file has no time."""
+    """Who set the number that applies now, and when; the site file has no time."""
     since: float | None
     until: float | None
-    """When its time is over; None: it stays until somebody changes it."""
+    """When the number ends; None: it stays until somebody changes it."""
     held: int
-    """Slots that it has now."""
+    """Slots that the tenant has now."""
 
 
 class ChangeLine(Frozen):
-    """One change, or a start or stop of a tier: what was predicted of it, and what it took."""
+    """One change, or a start or stop of a tier, with its predicted and actual times."""
 
     id: str
     what: str
@@ -140,37 +140,37 @@ class ChangeLine(Frozen):
     """active, done or aborted."""
     started_at: float
     predicted_seconds: float | None
-    """None where no change of its kind had been timed before."""
+    """None if no change of this kind had been timed before."""
     seconds: float | None
-    """None while it is under way, and of a start or stop that was never through."""
+    """None while the change is active, and for a start or stop that never finished."""
     predicted_gap_seconds: float | None
     gap_seconds: float | None
-    """The widest gap that it left in the output of a tier. A start or a stop has neither."""
+    """The widest gap in the output of a tier. A start or a stop has none."""
     steps: dict[str, float]
-    """How long each step took, its abort too. Unit: seconds."""
+    """How long each step took, also the abort. Unit: seconds."""
     abort_predicted_seconds: float | None = None
-    """How long its abort was to take."""
+    """The predicted duration of the abort. Unit: seconds."""
 
 
 class DriftLine(Frozen):
-    """One tier that is not as a plan would have it."""
+    """One tier that is not placed as a plan would place it."""
 
     tier: str
     why: str
     moves: int
-    """How many of its workers and driver the repair has somewhere else."""
+    """How many of the tier's workers and drivers a repair would move."""
     before: str
     after: str
 
 
 class HoldLine(Frozen):
-    """One time that a tier was held back."""
+    """One time that a tier was throttled."""
 
     tier: str
     culprit: str
-    """The tier for which it was."""
+    """The tier whose lag was the reason."""
     sentence: str
-    """How that one was when it began."""
+    """The lag of the culprit when the hold began."""
     begun: float
     ended: float | None
 

@@ -1,4 +1,7 @@
-"""How far a change has come, how long it will take, and whether it is slow or stuck. Pure; what people are shown of it."""
+"""The progress of a change: how far it is, how long it will take, and whether it is slow or stuck.
+
+Pure.
+"""
 
 from enum import StrEnum
 
@@ -10,17 +13,17 @@ from sluice_ops.planning.placement.pace import MOVES, Pace, pace, rest
 from sluice_ops.snapshot.view import View
 
 SLOW = 2.0
-"""So many times the predicted time, and more than SLOW_SECONDS, is slow."""
+"""A change is slow after this many times its predicted time, and more than SLOW_SECONDS."""
 SLOW_SECONDS = 30.0
 STUCK_SECONDS = 120.0
-"""Waiting for one and the same thing for so long is stuck."""
+"""A change is stuck after it has waited for the same thing for this long."""
 LONG_SECONDS = 600.0
-"""Likewise for what takes its time: a host that reboots, tasks of batch jobs that are let finish."""
+"""The same for slow steps: a reboot, a health check, a release that waits for batch tasks."""
 LONG = frozenset({Step.REBOOT, Step.HEALTH, Step.RELEASE})
 
 
 class Verdict(StrEnum):
-    """How it goes."""
+    """The verdict on the pace of a change."""
 
     ON_TIME = "on time"
     SLOW = "slow"
@@ -28,37 +31,40 @@ class Verdict(StrEnum):
 
 
 class Progress(Frozen):
-    """A change that is under way."""
+    """The progress of an active change."""
 
     prepared: int
     """Tiers whose next incarnation is ready, or has taken over."""
     handed_over: int
     moves: int
-    """Tiers that it hands over."""
+    """Tiers that the change hands over."""
     seconds: float
-    """Since it began."""
+    """Seconds since the change began."""
     seconds_left: float
-    """As far as the last changes tell."""
+    """Predicted from earlier changes."""
     verdict: Verdict
     waits_for: str | None
-    """What it waits for, in words."""
+    """The last sentence of the present step's journal."""
     waits_since: float | None
 
     def sentence(self, now: float) -> str:
-        """Say it in a few words; what it waits for is said elsewhere."""
+        """Describe the progress in a few words, without what the change waits for."""
         handed = f"{self.handed_over} of {self.moves} tiers handed over, " if self.moves else ""
-        far = f"{handed}about {self.seconds_left:.0f} s left" if self.moves or self.seconds_left else ""
+        left = f"{handed}about {self.seconds_left:.0f} s left" if self.moves or self.seconds_left else ""
         if self.verdict is Verdict.STUCK and self.waits_since is not None:
-            how = f"STUCK: it has waited for the same thing for {now - self.waits_since:.0f} s; `sluice abort` goes back to what ran"
+            verdict = (
+                f"STUCK: waiting for the same thing for {now - self.waits_since:.0f} s; "
+                "to undo the change: sluice abort"
+            )
         elif self.verdict is Verdict.SLOW:
-            how = f"slow: {self.seconds:.0f} s have gone"
+            verdict = f"slow: {self.seconds:.0f} s so far"
         else:
-            how = ""
-        return "; ".join(part for part in (far, how) if part)
+            verdict = ""
+        return "; ".join(part for part in (left, verdict) if part)
 
 
 def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
-    """Look at a change; None for one that has not begun."""
+    """Return the progress of a change; None if the change has not begun."""
     change = view.changes.get(identity)
     if change is None:
         return None
@@ -71,16 +77,16 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
     waiting = next((seen for seen in view.operations.values() if seen.operation.change == identity), None)
     since = None if waiting is None else waiting.last_at or waiting.operation.posted_at
     step = None if waiting is None else waiting.operation
-    learnt = pace(view.changes.values())
+    learnt_pace = pace(view.changes.values())
     return Progress(
         prepared=ready,
         handed_over=handed,
         moves=len(moves),
         seconds=now - change.started_at,
-        seconds_left=learnt.seconds(len(moves) - ready, len(moves) - handed, fewer)
-        + _rest(learnt, change, step, now),
+        seconds_left=learnt_pace.seconds(len(moves) - ready, len(moves) - handed, fewer)
+        + _rest(learnt_pace, change, step, now),
         verdict=_verdict(
-            change, since, now, long=step is not None and (step.step in LONG or _gives_back(view))
+            change, since, now, long=step is not None and (step.step in LONG or _batch_tasks_run(view))
         ),
         waits_for=None if waiting is None else waiting.last,
         waits_since=since,
@@ -95,16 +101,16 @@ def _is_ready(view: View, change: ChangeRecord, tier: TierName) -> bool:
     return seen.owner.owner == number or (report is not None and report.state in {State.READY, State.RUNNING})
 
 
-def _rest(learnt: Pace, change: ChangeRecord, step: Operation | None, now: float) -> float:
-    """Return what is left besides the moves."""
+def _rest(learnt_pace: Pace, change: ChangeRecord, step: Operation | None, now: float) -> float:
+    """Return the predicted seconds that are left besides the moves."""
     if change.state is not ChangeState.ACTIVE or (change.spec.kind == UPGRADE and not change.plan.moves):
         return 0.0
     so_far = now - step.posted_at if step is not None and step.step not in {*MOVES, Step.PREFLIGHT} else 0.0
-    return max(0.0, learnt.rest.get(change.spec.kind, 0.0) - rest(change) - so_far)
+    return max(0.0, learnt_pace.rest.get(change.spec.kind, 0.0) - rest(change) - so_far)
 
 
-def _gives_back(view: View) -> bool:
-    """Tell whether tasks of batch jobs are let finish in slots that have been taken back."""
+def _batch_tasks_run(view: View) -> bool:
+    """Tell whether batch tasks still run in slots that were taken back."""
     return any(
         set(host.observed.batch) - set(host.assignment.batch)
         for host in view.hosts.values()

@@ -1,4 +1,4 @@
-"""What the agents of this machine keep on disk, for when ZooKeeper does not answer."""
+"""The units that this machine's agents keep on disk, for use while ZooKeeper does not answer."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,1 +1,4 @@
-"""The channel as typed views, read once for each decision, and the rules in force. Start with `view`."""
+"""Frozen views of the channel and the rules in force, read once for each decision.
+
+Start with `view`.
+"""

@@ -1,4 +1,7 @@
-"""A copy of what was read, kept true by watches: after one report has changed, a pass reads one node and not all of them."""
+"""A copy of the channel's nodes that watches keep up to date.
+
+After one report has changed, a pass reads one node and not all nodes.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,75 +18,84 @@ _KINDS = ("value", "names", "there")
 
 
 class Mirror:
-    """Reads through to the channel only what has changed since, all of it together. For one reading thread."""
+    """Reads from the channel only the nodes that may have changed, all in one request.
+
+    For one reading thread.
+    """
 
     def __init__(self, channel: Channel) -> None:
         """Follow `channel`."""
         self._channel = channel
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], Any] = {}
-        """In the order of reading."""
+        """The cached values, oldest first."""
         self._reading: set[tuple[str, str]] = set()
-        self._good: dict[str, Any] = {}
-        self._made: dict[str, Any] = {}
-        """What was made of all nodes of one name (`keep`)."""
-        self._making: set[str] = set()
-        channel.on_change(self.stale)
+        self._last_good: dict[str, Any] = {}
+        self._kept: dict[str, Any] = {}
+        """The last good value of each node."""
+        self._to_keep: set[str] = set()
+        channel.on_change(self.invalidate)
 
-    def stale(self, path: str | None) -> None:
-        """Have a node read anew; None means all of them, which heals what a watch has missed."""
+    def invalidate(self, path: str | None) -> None:
+        """Drop a node from the cache; None drops all nodes, which also corrects missed watches."""
         with self._lock:
             if path is None:
-                for each in (self._known, self._reading, self._made, self._making):
-                    each.clear()
+                for cache in (self._known, self._reading, self._kept, self._to_keep):
+                    cache.clear()
                 return
             for kind in _KINDS:
                 self._known.pop((kind, path), None)
                 self._reading.discard((kind, path))
-            self._made.pop(name := _name(path), None)
-            self._making.discard(name)
+            self._kept.pop(name := _name(path), None)
+            self._to_keep.discard(name)
 
-    def written(self, path: str) -> None:
-        """Have a node read anew that was to be written; what cannot be read was in the way, and its last good value is of no more use."""
-        self.stale(path)
-        self._good.pop(path, None)
+    def invalidate_written(self, path: str) -> None:
+        """Drop a node that was written, or whose write failed, and its last good value."""
+        self.invalidate(path)
+        self._last_good.pop(path, None)
 
-    def heal(self, most: int) -> None:
-        """Have so many nodes read anew, those that were read longest ago: it mends what a watch has missed."""
+    def invalidate_oldest(self, most: int) -> None:
+        """Drop the `most` nodes that were read longest ago, which corrects missed watches."""
         with self._lock:
             for key in list(islice(self._known, most)):
                 del self._known[key]
-                self._made.pop(_name(key[1]), None)
+                self._kept.pop(_name(key[1]), None)
 
-    def forget(self) -> None:
-        """After everything that is there was read, forget the good values of what was not: it is gone."""
+    def forget_missing(self) -> None:
+        """Forget the last good values of nodes that are gone.
+
+        Used after all existing nodes were read.
+        """
         with self._lock:
-            for path in [path for path in self._good if ("value", path) not in self._known]:
-                del self._good[path]
+            for path in [path for path in self._last_good if ("value", path) not in self._known]:
+                del self._last_good[path]
 
     def unchanged(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return what was kept under these names of whose nodes none has changed since; the others are to be made and kept now."""
-        with self._lock:
-            self._making = {name for name in names if name not in self._made}
-            return {name: self._made[name] for name in names if name not in self._making}
+        """Return the objects under these names whose nodes have not changed.
 
-    def keep(self, made: Mapping[str, Any]) -> None:
-        """Keep what was made of all nodes of each name, but where one of them has changed meanwhile."""
+        The caller builds the others and calls `keep`.
+        """
         with self._lock:
-            self._made.update((name, made[name]) for name in self._making if name in made)
-            self._making.clear()
+            self._to_keep = {name for name in names if name not in self._kept}
+            return {name: self._kept[name] for name in names if name not in self._to_keep}
+
+    def keep(self, built: Mapping[str, Any]) -> None:
+        """Keep objects, each built from all nodes of one name; not those with a changed node."""
+        with self._lock:
+            self._kept.update((name, built[name]) for name in self._to_keep if name in built)
+            self._to_keep.clear()
 
     def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
         """Return the value at `path`; a node that no longer parses keeps its last good value."""
         return self.read_many((path,), model, watch=watch)[0]
 
     def read_many(self, paths: Sequence[str], model: type[M], *, watch: bool = False) -> list[Read[M] | None]:
-        """Return the values at many paths, likewise."""
+        """Return the values at many paths, as `read` does."""
 
         def fetch(missing: Sequence[str]) -> Iterable[Any]:
             return [
-                self._keep(path, found)
-                for path, found in zip(
+                self._remember(path, value)
+                for path, value in zip(
                     missing, self._channel.read_many(missing, model, watch=watch), strict=True
                 )
             ]
@@ -92,19 +104,19 @@ class Mirror:
 
     @property
     def refused(self) -> frozenset[str]:
-        """The nodes that did not parse when they were last read, and of which there is no good value to go by."""
-        return self._channel.refused - self._good.keys()
+        """The nodes that did not parse when they were last read, and have no last good value."""
+        return self._channel.refused - self._last_good.keys()
 
     def unreadable(self) -> list[str]:
-        """Name those of them that are still there."""
+        """Name the refused nodes that still exist."""
         return [path for path in sorted(self.refused) if self._channel.exists(path)]
 
-    def _keep(self, path: str, found: Any) -> Any:
-        if found is not None:
-            self._good[path] = found
-        elif path in self._good and not self._channel.exists(path):
-            del self._good[path]
-        return self._good.get(path)
+    def _remember(self, path: str, value: Any) -> Any:
+        if value is not None:
+            self._last_good[path] = value
+        elif path in self._last_good and not self._channel.exists(path):
+            del self._last_good[path]
+        return self._last_good.get(path)
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Return the names below `path`."""
@@ -115,7 +127,7 @@ class Mirror:
         return self._once("names", paths, lambda missing: self._channel.children_many(missing, watch=watch))
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
-        """Tell whether there is a node at `path`."""
+        """Tell whether a node exists at `path`."""
         return bool(
             self._once(
                 "there",
@@ -128,21 +140,20 @@ class Mirror:
         self, kind: str, paths: Sequence[str], fetch: Callable[[Sequence[str]], Iterable[Any]]
     ) -> list[Any]:
         with self._lock:
-            found = {path: self._known[kind, path] for path in paths if (kind, path) in self._known}
-            missing = [path for path in paths if path not in found]
+            results = {path: self._known[kind, path] for path in paths if (kind, path) in self._known}
+            missing = [path for path in paths if path not in results]
             self._reading.update((kind, path) for path in missing)
         if missing:
             fetched = dict(zip(missing, fetch(missing), strict=True))
             with self._lock:
-                still = [
-                    path for path in missing if (kind, path) in self._reading
-                ]  # no watch has fired in between: it may be used again
-                self._reading.difference_update((kind, path) for path in still)
-                self._known.update(((kind, path), fetched[path]) for path in still)
-            found |= fetched
-        return [found[path] for path in paths]
+                # no watch has fired since the read began: these results may be cached
+                current = [path for path in missing if (kind, path) in self._reading]
+                self._reading.difference_update((kind, path) for path in current)
+                self._known.update(((kind, path), fetched[path]) for path in current)
+            results |= fetched
+        return [results[path] for path in paths]
 
 
 def _name(path: str) -> str:
-    """Return whose node it is: the host's, of `/observed/<host>` and `/hosts/<host>/record`."""
+    """Return the second part of a path: the host of `/observed/<host>`, for example."""
     return path.split("/", 3)[2] if path.count("/") > 1 else ""

@@ -1,4 +1,4 @@
-"""The rules that planning follows: the site file under the layers, and what a per cent is of."""
+"""The rules that planning follows: the site file under the layers, and the slots that are 100 %."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -39,7 +39,7 @@ class CapacityTotals(Mapping[str, int]):
     """
 
     def __init__(self, view: View, rules: Rules) -> None:
-        """Prepare to count the hosts of this view."""
+        """Count the hosts of this view when a share in per cent is first used."""
         self._view = view
         self._rules = rules
 
@@ -48,11 +48,11 @@ class CapacityTotals(Mapping[str, int]):
         return self._totals[tenant]
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the tenants."""
+        """Iterate over the tenants."""
         return iter(self._totals)
 
     def __len__(self) -> int:
-        """Return how many tenants there are."""
+        """Return the number of tenants."""
         return len(self._totals)
 
     @cached_property

@@ -1,4 +1,7 @@
-"""The stamps of a snapshot from which time is counted. Pure; called at each look, by the leader and by those who stand by."""
+"""The stamps of a snapshot whose age decides something.
+
+Pure; used in each look, also by standbys.
+"""
 
 from collections.abc import Iterator
 
@@ -8,7 +11,7 @@ from sluice_ops.snapshot.view import TierView, View
 
 
 def stamps(view: View) -> Iterator[float]:
-    """Yield them, some of them repeatedly."""
+    """Yield the stamps, some of them repeatedly."""
     for tier in view.tiers.values():
         yield from _tier(tier, view)
     for host in view.hosts.values():

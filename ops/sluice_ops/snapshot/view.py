@@ -25,21 +25,24 @@ from sluice_ops.planning.changes.kinds import KINDS
 M = TypeVar("M", bound=BaseModel)
 
 _NO_RECORD = HostRecord()
-"""What holds of a host where nothing is written: the same for thousands of them."""
+"""The record of a host without a record; one object for thousands of hosts."""
 MENDED_BY = (
-    "where a newer version has written it, upgrade the controllers; "
-    "else publish again, write it anew with zkCli, or delete it and what it said is forgotten"
+    "if a newer version wrote the node, upgrade the controllers; "
+    "otherwise publish again, write the node with zkCli, or delete it, which loses its content"
 )
 """What to do about a node that cannot be read."""
-_HOST_MENDED_BY = "start its agent again, which writes it anew; where a newer version has written it, upgrade the controllers"
+_HOST_MENDED_BY = (
+    "restart the host's agent, which writes the node again; "
+    "if a newer version wrote it, upgrade the controllers"
+)
 _RELEASE_MENDED_BY = (
-    "where a newer version has written it, upgrade the controllers; "
-    "else delete it with zkCli, and `python -m sluice.commands.publish` writes it anew"
+    "if a newer version wrote the node, upgrade the controllers; "
+    "otherwise delete it with zkCli, then run: python -m sluice.commands.publish"
 )
 
 
 class Reader(Protocol):
-    """What a snapshot is taken from: the channel, its mirror, or a test's memory."""
+    """The source of a snapshot: the channel, its mirror, or a test's memory."""
 
     def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
         """Return the value at `path`."""
@@ -54,26 +57,26 @@ class Reader(Protocol):
         """Return the names below many paths."""
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
-        """Tell whether there is a node at `path`."""
+        """Tell whether a node exists at `path`."""
 
     @property
     def refused(self) -> frozenset[str]:
-        """The nodes that did not parse when they were last read, and of which there is no good value."""
+        """The nodes that did not parse when they were last read, and have no last good value."""
 
 
-class Kept(Protocol):
-    """What keeps hosts between two looks, as long as none of their nodes changes."""
+class HostCache(Protocol):
+    """Keeps hosts between two looks, as long as none of their nodes changes."""
 
     def unchanged(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the hosts of these names that are as they were when they were kept."""
+        """Return the kept hosts of these names whose nodes have not changed."""
 
-    def keep(self, made: Mapping[str, Any]) -> None:
+    def keep(self, built: Mapping[str, Any]) -> None:
         """Keep hosts."""
 
 
 @dataclass(frozen=True)
 class TierView:
-    """A tier: its declaration, its fence, what is wanted of it, and all its incarnations."""
+    """A tier: its declaration, owner record, requested state, and all its incarnations."""
 
     spec: TierSpec
     owner: OwnerRecord
@@ -84,7 +87,7 @@ class TierView:
 
 @dataclass(frozen=True)
 class HostView:
-    """A host: its facts, whether its agent is there, what it has to run and what it runs."""
+    """A host: its facts, whether its agent is alive, its assignment and what its agent reports."""
 
     name: HostName
     facts: HostFacts | None
@@ -96,71 +99,74 @@ class HostView:
 
 @dataclass(frozen=True)
 class OperationView:
-    """A posted step without a result, and how far its journal has come."""
+    """A posted step without a result, and the end of its journal."""
 
     operation: Operation
     lines: int
     last: str | None
     last_at: float | None
-    """When its journal last had something new to say."""
+    """When the last line of the journal was written."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Everything that one pass decides from, with the versions that guard its writes."""
+    """Everything on which one pass decides, with the versions that guard its writes."""
 
     tiers: Mapping[TierName, TierView] = field(default_factory=dict)
     hosts: Mapping[HostName, HostView] = field(default_factory=dict)
     operations: Mapping[OperationId, OperationView] = field(default_factory=dict)
     changes: Mapping[ChangeId, ChangeRecord] = field(default_factory=dict)
-    garbled: frozenset[ChangeId] = frozenset()
-    """Changes that are there and cannot be read: what they were is as if it had been aborted, and nothing can be begun under their ids."""
-    used: frozenset[ChangeId] = frozenset()
-    """The ids of all changes that are there, and of those of which only steps are left."""
+    unread_changes: frozenset[ChangeId] = frozenset()
+    """Changes that cannot be read. They count as aborted, and their ids cannot be used again."""
+    used_change_ids: frozenset[ChangeId] = frozenset()
+    """The ids of all changes, also of those of which only steps are left."""
     lock: MaintenanceLock | None = None
     layers: Layers = field(default_factory=Layers)
     releases: Mapping[str, Release] = field(default_factory=dict)
     status: ControllerStatus | None = None
     holds: Holds = field(default_factory=Holds)
     site: SiteSaid | None = None
-    """What the site file said when a leader last looked; None: no leader has yet, or nobody can read it."""
+    """The site file's settings at a leader's last look; None: no look yet, or unreadable."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """Tiers of which a node is there and cannot be read, and which it is: it is damaged, or a newer version has written it."""
-    strange: tuple[OperationId, ...] = ()
-    """Likewise operations that wait for their result."""
+    """Tier with an unreadable node → the node. It is damaged, or a newer version wrote it."""
+    unread_operations: tuple[OperationId, ...] = ()
+    """Operations that wait for their result and cannot be read."""
     unread_hosts: Mapping[HostName, str] = field(default_factory=dict)
-    """Hosts whose facts are there and cannot be read, and the node: what runs there goes on, and how much room there is nobody knows."""
+    """Host with unreadable facts → the node. Its units continue; its free room is unknown."""
     unread_releases: Mapping[str, str] = field(default_factory=dict)
-    """Likewise releases, and what to say of each."""
+    """Unreadable release → a sentence with the next step."""
     versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def troubles(self) -> list[str]:
-        """Say what cannot be read, and what to do."""
-        return [
-            said for said in (self.left, self.unknown, *self.unread_releases.values()) if said is not None
-        ]
+    def unreadable(self) -> list[str]:
+        """Sentences on everything that cannot be read, each with the next step."""
+        sentences = (self.unread_tiers_sentence, self.unread_hosts_sentence, *self.unread_releases.values())
+        return [sentence for sentence in sentences if sentence is not None]
 
     @property
-    def unknown(self) -> str | None:
-        """Say of which hosts it is not known what they have, and what to do; None when all can be read."""
+    def unread_hosts_sentence(self) -> str | None:
+        """The hosts with unreadable facts, and what to do; None if all can be read."""
         if not self.unread_hosts:
             return None
         hosts, nodes = (listed(sorted(names)) for names in (self.unread_hosts, self.unread_hosts.values()))
-        return f"what {hosts} has cannot be read: what runs there goes on, and nothing new goes there; {nodes}: {_HOST_MENDED_BY}"
+        return (
+            f"the facts of {hosts} cannot be read: running units continue, and nothing new is placed there; "
+            f"{nodes}: {_HOST_MENDED_BY}"
+        )
 
     @property
-    def left(self) -> str | None:
-        """Say which tiers are left as they are, and what to do; None when all of them can be read."""
+    def unread_tiers_sentence(self) -> str | None:
+        """The tiers that cannot be read, and what to do; None if all can be read."""
         if not self.unread:
             return None
         tiers, nodes = (listed(sorted(names)) for names in (self.unread, self.unread.values()))
         return (
-            f"{tiers} cannot be read: what runs of it goes on, and is not looked after; {nodes}: {MENDED_BY}"
+            f"{tiers} cannot be read: running units continue, and nothing is decided for them; "
+            f"{nodes}: {MENDED_BY}"
         )
 
-    def left_on(self, host: HostName) -> list[Unit]:
-        """Return what a host has to run of these tiers."""
+    def units_of_unread_tiers(self, host: HostName) -> list[Unit]:
+        """Return a host's assigned units whose tiers cannot be read."""
         return (
             [unit for unit in self.hosts[host].assignment.units if unit.tenant in self.unread]
             if self.unread
@@ -168,12 +174,12 @@ class View:
         )
 
 
-_Seen = tuple[HostView, Mapping[str, int]]
+_CachedHost = tuple[HostView, Mapping[str, int]]
 """A host, and the versions of its nodes."""
 
 
 class _Look:
-    """Reads with watches, and notes each version."""
+    """Reads nodes with watches, and notes their versions."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -183,34 +189,34 @@ class _Look:
         return self.values((path,), model)[0]
 
     def values(self, paths: Sequence[str], model: type[M]) -> list[M | None]:
-        found = self.reader.read_many(paths, model, watch=True)
+        reads = self.reader.read_many(paths, model, watch=True)
         self.versions.update(
-            (path, each.version) for path, each in zip(paths, found, strict=True) if each is not None
+            (path, read.version) for path, read in zip(paths, reads, strict=True) if read is not None
         )
-        return [None if each is None else each.value for each in found]
+        return [None if read is None else read.value for read in reads]
 
     def names(self, path: str) -> list[str]:
         return self.reader.children(path, watch=True)
 
-    def is_unread(self, path: str, found: object) -> bool:
-        """Tell whether there is a node of which nothing was found."""
-        return found is None and self.reader.exists(path, watch=True)
+    def is_unread(self, path: str, value: object) -> bool:
+        """Tell whether a node exists although no value was read from it."""
+        return value is None and self.reader.exists(path, watch=True)
 
 
-def look(reader: Reader, kept: Kept | None = None) -> View:
-    """Take a snapshot; hosts that were `kept` are not looked at anew."""
+def look(reader: Reader, cache: HostCache | None = None) -> View:
+    """Take a snapshot; hosts in the `cache` are not read again."""
     at = _Look(reader)
     tiers = {TierName(name): _tier(at, name) for name in at.names("/tiers")}
     posted = at.names("/operations")
     waiting = [name for name in posted if not reader.exists(paths.result(name), watch=True)]
     operations = {OperationId(name): _operation(at, name) for name in waiting}
-    begun = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
-    changes = {name: _change(at, name) for name in begun}
-    hosts = {host.name: host for host in _hosts(at, kept)}
+    change_ids = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
+    changes = {name: _change(at, name) for name in change_ids}
+    hosts = {host.name: host for host in _hosts(at, cache)}
     releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
     site = at.value(paths.SITE, SiteSaid)
     if at.is_unread(paths.SITE, site):
-        at.versions[paths.SITE] = ANY_VERSION  # nothing rests on it: it is written anew
+        at.versions[paths.SITE] = ANY_VERSION  # no decision needs it: the leader writes it again
     refused = reader.refused
     return View(
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
@@ -222,14 +228,14 @@ def look(reader: Reader, kept: Kept | None = None) -> View:
             if host.facts is None and (node := paths.host(name)) in refused
         },
         operations={name: operation for name, operation in operations.items() if operation is not None},
-        strange=tuple(
+        unread_operations=tuple(
             name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)
         ),
         changes={name: change for name, change in changes.items() if change is not None},
-        garbled=frozenset(
+        unread_changes=frozenset(
             name for name, change in changes.items() if at.is_unread(paths.change(name), change)
         ),
-        used=frozenset({*begun, *(change_of_step(OperationId(name)) for name in posted)}),
+        used_change_ids=frozenset({*change_ids, *(change_of_step(OperationId(name)) for name in posted)}),
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
         releases={name: release for name, release in releases.items() if release is not None},
@@ -241,8 +247,11 @@ def look(reader: Reader, kept: Kept | None = None) -> View:
     )
 
 
-def rests_on(path: str) -> bool:
-    """Tell whether every decision rests on a node: what else cannot be read, of one tier, host or release, is among `View.troubles`."""
+def is_needed_by_all(path: str) -> bool:
+    """Tell whether every decision needs this node.
+
+    Unreadable nodes of a single tier, host or release are in `View.unreadable` instead.
+    """
     root, *below = path[1:].split("/")
     return (
         path in {paths.LAYERS, paths.LOCK, paths.HOLDS}
@@ -252,30 +261,38 @@ def rests_on(path: str) -> bool:
 
 
 def _tier(at: _Look, name: str) -> TierView | str:
-    """Return a tier, or the node of it that cannot be read; of its incarnations those before the owner are history."""
+    """Return a tier, or the path of its unreadable node.
+
+    Incarnations before the owner need not be read.
+    """
     spec = at.value(paths.tier(name), TierSpec)
     owner, wanted = at.value(paths.owner(name), OwnerRecord), at.value(paths.wanted(name), TierWanted)
     numbers = [Incarnation(int(number)) for number in at.names(paths.incarnations(name)) if number.isdigit()]
     specs = {number: at.value(paths.incarnation(name, number), IncarnationSpec) for number in sorted(numbers)}
     first = 0 if owner is None else owner.owner or 0
-    newer = {paths.incarnation(name, number): found for number, found in specs.items() if number >= first}
+    newer = {
+        paths.incarnation(name, number): read_spec for number, read_spec in specs.items() if number >= first
+    }
     needed = {paths.owner(name): owner, paths.wanted(name): wanted, **newer}
-    unread = next((path for path, found in needed.items() if at.is_unread(path, found)), None)
+    unread = next((path for path, value in needed.items() if at.is_unread(path, value)), None)
     if spec is None or unread is not None:
         return unread or paths.tier(name)
-    heard = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
-    reports = {number: found for number, found in heard.items() if found is not None}
+    read_reports = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
+    reports = {number: report for number, report in read_reports.items() if report is not None}
     return TierView(
         spec=spec,
         owner=owner or _no_owner(reports),
         wanted=wanted or TierWanted(),
-        incarnations={number: found for number, found in specs.items() if found is not None},
+        incarnations={number: read_spec for number, read_spec in specs.items() if read_spec is not None},
         reports=reports,
     )
 
 
 def _no_owner(reports: dict[Incarnation, IncarnationReport]) -> OwnerRecord:
-    """Return what holds where nobody owns a tier. Epochs go on after those of a record that was deleted: the sink refuses older ones."""
+    """Return the record of a tier without one.
+
+    Its epoch is the highest one that was reported: a sink refuses the epochs of an older record.
+    """
     return OwnerRecord(epoch=max((report.epoch for report in reports.values()), default=0))
 
 
@@ -283,21 +300,21 @@ def _unread_release(name: str) -> str:
     return f"release {name} cannot be read; {paths.release(name)}: {_RELEASE_MENDED_BY}"
 
 
-def _hosts(at: _Look, kept: Kept | None) -> Iterable[HostView]:
-    """Yield all hosts by name; of ten thousand most are as they were at the last look."""
+def _hosts(at: _Look, cache: HostCache | None) -> Iterable[HostView]:
+    """Yield all hosts by name. Of ten thousand hosts, most have not changed since the last look."""
     names = sorted({*at.names("/hosts"), *at.names("/assignments")})
-    seen: dict[str, _Seen] = {} if kept is None else kept.unchanged(names)
-    new = dict(_looked_at(at, [name for name in names if name not in seen]))
-    if kept is not None:
-        kept.keep(new)
+    unchanged: dict[str, _CachedHost] = {} if cache is None else cache.unchanged(names)
+    new = dict(_read_hosts(at, [name for name in names if name not in unchanged]))
+    if cache is not None:
+        cache.keep(new)
     for name in names:
-        host, versions = seen.get(name) or new[name]
+        host, versions = unchanged.get(name) or new[name]
         at.versions.update(versions)
         yield host
 
 
-def _looked_at(at: _Look, names: Sequence[str]) -> Iterable[tuple[str, _Seen]]:
-    """Yield each host; each question is put for all of them together."""
+def _read_hosts(at: _Look, names: Sequence[str]) -> Iterable[tuple[str, _CachedHost]]:
+    """Yield each host; every kind of node is read for all hosts in one request."""
     below = at.reader.children_many([paths.host(name) for name in names], watch=True)
     recorded = [name for name, nodes in zip(names, below, strict=True) if paths.RECORD in nodes]
     records = dict(
@@ -320,23 +337,26 @@ def _looked_at(at: _Look, names: Sequence[str]) -> Iterable[tuple[str, _Seen]]:
 
 
 def _no_units(observed: Observed | None) -> Assignment:
-    """Return what holds where nothing is assigned. The epochs go on after one that was deleted: the host's agent refuses older ones."""
-    return _nothing(0 if observed is None else observed.epoch)
+    """Return the assignment of a host without one.
+
+    Its epoch is the last one that the agent reported: the agent refuses older epochs.
+    """
+    return _empty_assignment(0 if observed is None else observed.epoch)
 
 
 @cache
-def _nothing(epoch: int) -> Assignment:
+def _empty_assignment(epoch: int) -> Assignment:
     return Assignment(epoch=epoch)
 
 
 def _change(at: _Look, name: str) -> ChangeRecord | None:
-    """Return a change; None when this version cannot read it, or does not know its kind."""
+    """Return a change; None if this version cannot read it or does not know its kind."""
     change = at.value(paths.change(name), ChangeRecord)
     return change if change is not None and change.spec.kind in KINDS else None
 
 
 def _operation(at: _Look, name: str) -> OperationView | None:
-    """Return an operation that waits for its result; None when this version cannot read it."""
+    """Return an operation without a result; None if this version cannot read it."""
     operation = at.value(paths.operation(name), Operation)
     if operation is None or operation.spec.kind not in KINDS:
         return None

@@ -1,1 +1,4 @@
-"""Decisions about tiers and hosts, made in every pass of the controller. Start with `tier_lifecycle`."""
+"""The policies decide about tiers and hosts in every pass of the controller.
+
+Start with `tier_lifecycle`.
+"""

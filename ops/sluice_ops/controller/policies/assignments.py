@@ -1,6 +1,6 @@
-"""The assignments of hosts follow from incarnations that are not retired, and from the slots of `batch`.
+"""The assignments of hosts, from the incarnations that hold units and the slots of `batch`.
 
-Units of tiers that cannot be read stay as they are.
+Units of unreadable tiers stay as they are.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -15,9 +15,9 @@ from sluice_ops.snapshot.view import TierView
 
 _NO_INCARNATION = Incarnation(0)
 _Part = tuple[UnitId, Unit]
-"""A unit's id, and a unit that equals it in all other fields.
+"""A unit's id, and a unit that has the same values in all other fields.
 
-On ten thousand hosts few units change in a pass, and only these are made.
+With ten thousand hosts, few units change in a pass. Only these are created.
 """
 
 
@@ -33,9 +33,10 @@ class AssignmentRuling:
 
 
 def changed_assignments(draft: Draft) -> AssignmentRuling:
-    """Derive the assignment of every host whose assignment may differ from the present one."""
+    """Derive the assignments that may differ from the present ones, and return those that do."""
     parts: dict[HostName, list[_Part]] = {
-        name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in _hosts_to_check(draft)
+        name: [(unit.id, unit) for unit in draft.view.units_of_unread_tiers(name)]
+        for name in _hosts_to_check(draft)
     }
     for host, part in _parts(draft, parts) if parts else ():
         parts[host].append(part)
@@ -49,7 +50,7 @@ def changed_assignments(draft: Draft) -> AssignmentRuling:
 
 
 def _hosts_to_check(draft: Draft) -> Iterable[HostName]:
-    """Name the hosts whose assignment may be wrong: all, or those that differ from the baseline."""
+    """Name the hosts whose assignment may be out of date: all, or those that have changed."""
     was, now = draft.moment.baseline, draft.view
     if was is None or was.unread or now.unread:
         return now.hosts
@@ -71,7 +72,7 @@ def _hosts_to_check(draft: Draft) -> Iterable[HostName]:
 def _changed_hosts(
     was: TierView | None, incarnations: Mapping[Incarnation, IncarnationSpec], owner: OwnerRecord | None
 ) -> set[HostName]:
-    """Name the hosts of a tier's incarnations that have changed, or have begun or ceased to be quiet."""
+    """Name the hosts of a tier's incarnations that have changed, or whose `quiet` has changed."""
     before = {} if was is None else was.incarnations
     quiet = {_quiet(record) for record in (owner, None if was is None else was.owner)}
     numbers = {
@@ -104,7 +105,7 @@ def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit | dict[s
 
 
 def _parts(draft: Draft, hosts: Container[HostName]) -> Iterable[tuple[HostName, _Part]]:
-    """Yield the units on these hosts, each with its host."""
+    """Yield the units on these hosts: the host, the unit's id, and a unit with the same fields."""
     for tier in draft.end_first():
         quiet = _quiet(draft.owners[tier.spec.name])
         for spec in sorted(draft.unretired(tier.spec.name), key=lambda spec: spec.incarnation):

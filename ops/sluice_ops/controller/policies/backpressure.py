@@ -1,6 +1,6 @@
-"""Backpressure: an entry tier takes no new records while a tier further on lags too far (decision record 0019).
+"""Backpressure: a gate takes no new records while a later tier lags too far (record 0019).
 
-Only a gate is held back: a tier that lets records in from outside. Records that are in the pipeline
+A gate is an entry tier that lets records in from outside. Records that are in the pipeline already
 go on to its end.
 """
 
@@ -14,23 +14,23 @@ from sluice_ops.model.ids import TierName
 from sluice_ops.model.status import TierState, TierStatus
 from sluice_ops.model.tier import TierSpec
 
-KEPT = 50
-"""How many holds are remembered."""
+KEPT_HOLDS = 50
+"""How many holds are kept in the history."""
 
 
 @dataclass(frozen=True)
 class BackpressureRuling:
-    """Which gates are held back, and for which tier."""
+    """Which gates are throttled, and for which tier."""
 
     statuses: Mapping[TierName, TierStatus]
-    """The statuses of all tiers, each with its lag if that is too high."""
+    """The statuses of all tiers; a tier that exceeds a lag limit has its lag."""
     held_for: Mapping[TierName, TierName | None]
-    """Gates whose hold begins, ends or changes → the tier that lags; None: the gate goes on."""
+    """Gates whose hold changes → the tier that lags; None: the gate takes records again."""
     holds: Holds
     events: tuple[str, ...]
 
     def apply(self, draft: Draft) -> None:
-        """Hold the gates back, or let them go on."""
+        """Throttle the gates, or let them take records again."""
         draft.statuses |= self.statuses
         for gate, culprit in self.held_for.items():
             draft.update_owner(gate, held_for=culprit)
@@ -38,8 +38,8 @@ class BackpressureRuling:
         draft.log(*self.events)
 
 
-def gates_to_hold(draft: Draft) -> BackpressureRuling:
-    """Decide which gates are held back."""
+def gates_to_throttle(draft: Draft) -> BackpressureRuling:
+    """Decide which gates are throttled."""
     statuses = {name: _with_pressure(draft, name, status) for name, status in draft.statuses.items()}
     pressing = {name: status.pressure for name, status in statuses.items() if status.pressure is not None}
     culprits = culprits_of({name: tier.spec for name, tier in draft.view.tiers.items()}, pressing)
@@ -54,17 +54,17 @@ def gates_to_hold(draft: Draft) -> BackpressureRuling:
         if record.held_for is not None:
             holds = [_ended(hold, draft.now) if hold.tier == gate else hold for hold in holds]
         if culprit is None:
-            why = f"{record.held_for} is below its low watermark, or does not count any more"
-            events.append(f"{gate} goes on: {why}")
+            why = f"{record.held_for} is below its low watermark, or no longer counts"
+            events.append(f"{gate} takes new records again: {why}")
         else:
             sentence = pressing[culprit].sentence
             holds.append(Hold(tier=gate, culprit=culprit, sentence=sentence, begun=draft.now))
-            events.append(f"{gate} is held back: {culprit} {sentence}")
+            events.append(f"{gate} is throttled: {culprit} {sentence}")
     if held_for:
         return BackpressureRuling(
             statuses,
             held_for,
-            draft.holds.model_copy(update={"last": tuple(holds[-KEPT:])}),
+            draft.holds.model_copy(update={"last": tuple(holds[-KEPT_HOLDS:])}),
             tuple(events),
         )
     return BackpressureRuling(statuses, {}, draft.holds, ())
@@ -77,22 +77,22 @@ def _ended(hold: Hold, now: float) -> Hold:
 def culprits_of(
     specs: Mapping[TierName, TierSpec], pressing: Mapping[TierName, Pressure]
 ) -> dict[TierName, TierName]:
-    """Return each gate to hold back, with the lagging tier that is nearest the pipeline's end."""
+    """Return each gate to throttle, with the lagging tier that is nearest the pipeline's end."""
     written = {stream for spec in specs.values() for stream in spec.outputs}
     nearest = sorted(pressing.keys() & specs.keys(), key=lambda name: (specs[name].distance, name))
     held: dict[TierName, TierName] = {}
     for culprit in nearest:
         for name in upstream(specs, culprit):
             is_gate = not written.issuperset(specs[name].inputs)
-            # A gate that lags in a stream of the pipeline goes on: two gates that feed each other
-            # would otherwise wait for ever.
+            # A gate that lags in a stream of the pipeline is not throttled: two gates that feed
+            # each other would otherwise wait for ever.
             if is_gate and not (name in pressing and pressing[name].stream in written):
                 held.setdefault(name, culprit)
     return held
 
 
 def upstream(specs: Mapping[TierName, TierSpec], tier: TierName) -> set[TierName]:
-    """Return all tiers from which records come to a tier, without the tier itself."""
+    """Return all tiers whose records reach a tier, without the tier itself."""
     writers: dict[str, set[TierName]] = defaultdict(set)
     for name, spec in specs.items():
         for stream in spec.outputs:
@@ -107,10 +107,10 @@ def upstream(specs: Mapping[TierName, TierSpec], tier: TierName) -> set[TierName
 
 
 def _with_pressure(draft: Draft, name: TierName, status: TierStatus) -> TierStatus:
-    """Return a tier's status with its lag: as its driver reports it, or the last one without a report."""
+    """Return a tier's status with its lag, from the driver's report or the last status."""
     wanted, record = draft.wanted[name], draft.owners[name]
     if not wanted.running or wanted.paused or record.paused or status.state is TierState.STOPPED:
-        return status  # on purpose: its records wait in their stream, and no gate is held back
+        return status  # stopped or paused on purpose: its records wait in their stream, no gate waits
     report = draft.view.tiers[name].reports.get(record.owner) if record.owner is not None else None
     if status.state is TierState.RUNNING and report is not None and report.measured:
         return status.model_copy(update={"pressure": report.pressure})

@@ -1,4 +1,4 @@
-"""The slots of the tenant `batch`: lent by its share, and taken back for a tier or when their host is drained."""
+"""The slots of the tenant `batch`: lent up to its share, taken back for tiers and drains."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ KEEPS_SLOTS = frozenset({HostState.UP, HostState.CORDONED})
 """States of a host in which `batch` keeps its slots."""
 
 Attempt = Callable[[Cluster], tuple[Iterable[tuple[HostName, Quantum]], Hosts]]
-"""Place units in a cluster: return what goes where, and what the hosts then hold."""
+"""Places units in a cluster: returns each unit with its host, and what the hosts then hold."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,17 @@ class BatchRuling:
     events: tuple[str, ...] = ()
 
     def apply(self, draft: Draft) -> None:
-        """Give `batch` these slots."""
+        """Give `batch` exactly these slots."""
         draft.lend(self.slots)
         draft.log(*self.events)
 
 
 def slots_to_keep(draft: Draft) -> BatchRuling:
-    """Decide which slots stay. The others are taken back before any tier looks for room."""
-    now = {_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
+    """Decide which slots `batch` keeps.
+
+    The others are taken back before any tier looks for room.
+    """
+    now = {_slot_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
     kept = {
         number: host
         for number, host in sorted(now.items())
@@ -59,7 +62,7 @@ def slots_to_keep(draft: Draft) -> BatchRuling:
 
 
 def slots_to_lend(draft: Draft) -> BatchRuling:
-    """Lend what the share says, if no tier is short of room and no change moves tiers."""
+    """Lend slots up to the share, unless a tier is short of room or a change moves tiers."""
     missing = _share(draft) - len(draft.batch)
     if missing <= 0 or draft.shortage or draft.posted or any(c.plan.moves for c in draft.active_changes()):
         return BatchRuling(draft.batch)
@@ -81,7 +84,7 @@ def slots_to_lend(draft: Draft) -> BatchRuling:
 
 
 def make_room_for(draft: Draft, tier: TierName, to: str | None, attempt: Attempt) -> str | None:
-    """Have batch give back as few slots as let `attempt` place units of a tier.
+    """Take back as few slots of `batch` as `attempt` needs to place units of a tier.
 
     Return what the tier waits for; None if slots of batch would not help. The tier waits until the
     tasks in these slots are done, or the agent ends them. Later tiers of the pass do not count on
@@ -100,7 +103,7 @@ def make_room_for(draft: Draft, tier: TierName, to: str | None, attempt: Attempt
 
 
 def _with_promised(draft: Draft, now: Cluster) -> Cluster:
-    """Return the cluster as if tiers that wait for promised room had it: they lack nothing then."""
+    """Return the cluster as if the tiers with promised room ran there already."""
     hosts, tiers = dict(now.hosts), dict(now.tiers)
     for name, units in draft.shortage.promised.items():
         tiers[name] = replace(tiers[name], wanted=False)
@@ -110,19 +113,19 @@ def _with_promised(draft: Draft, now: Cluster) -> Cluster:
 
 
 def awaited(now: Cluster) -> str:
-    """Say which slots batch is still to give back."""
+    """Say which slots `batch` has still to give back."""
     where = listed(sorted(set(now.returning)))
     seconds = f"{now.rules.reclaim_seconds:g} s"
-    return f"{len(now.returning)} slot(s) of batch on {where}, whose tasks may go on for {seconds}"
+    return f"{len(now.returning)} slot(s) of batch on {where}, whose tasks may run for {seconds} more"
 
 
 def _share(draft: Draft) -> int:
-    """Return how many slots batch may hold now."""
+    """Return how many slots `batch` may hold now."""
     return target(BATCH, draft.rules).slots if BATCH in draft.rules.shares else 0
 
 
 def _slots_on(hosts: tuple[HostName, ...], slots: Mapping[int, HostName]) -> dict[int, HostName]:
-    """Return the slots that are on these hosts: as many on a host as the host is named."""
+    """Choose slots on these hosts: as many on a host as its name occurs in `hosts`."""
     left = Counter(hosts)
     chosen: dict[int, HostName] = {}
     for number, host in slots.items():
@@ -137,5 +140,5 @@ def _given_back(before: Mapping[int, HostName], after: Mapping[int, HostName]) -
     return (f"batch gives back {len(gone)} slot(s) on {listed(sorted(set(gone)))}",) if gone else ()
 
 
-def _number(unit: str) -> int:
+def _slot_number(unit: str) -> int:
     return int(unit.rsplit("-", 1)[1])

@@ -1,7 +1,8 @@
-"""The brake: if many hosts are lost at once, nothing on them is moved until they are back or written off.
+"""The brake: if many hosts are lost at once, nothing is moved away from them.
 
-So many hosts rarely die together. A network or a power supply is the likely cause, and the hosts
-may still run. Moving half a pipeline to the other half would do the damage (decision record 0020).
+It holds until they are back or written off. Many hosts rarely die together. The likely cause is the
+network or the power supply, and the hosts may still run. Moving half of a pipeline to the other
+half would do damage (decision record 0020).
 """
 
 from collections.abc import Collection
@@ -23,7 +24,7 @@ class BrakeRuling:
 
     braked: frozenset[HostName]
     returned: dict[HostName, HostRecord]
-    """Records of hosts that were written off and are back: the write-off is void."""
+    """Hosts that were written off and are back → their record without the write-off."""
     events: tuple[str, ...]
 
     def apply(self, draft: Draft) -> None:
@@ -34,7 +35,7 @@ class BrakeRuling:
 
 
 def hosts_to_brake(draft: Draft) -> BrakeRuling:
-    """Decide from which lost hosts nothing is moved."""
+    """Decide which lost hosts are braked: nothing is moved away from them."""
     returned = {
         name: host.record.model_copy(update={"written_off": False})
         for name, host in draft.view.hosts.items()
@@ -47,9 +48,9 @@ def hosts_to_brake(draft: Draft) -> BrakeRuling:
     elif before and not braked:
         lost = sorted(name for name in before & draft.lost if not draft.view.hosts[name].record.written_off)
         why = (
-            f"few are lost now, and what is on {listed(lost)} goes on elsewhere"
+            f"few hosts are lost now, and the units on {listed(lost)} are started elsewhere"
             if lost
-            else f"{listed(sorted(before))} came back, or were written off"
+            else f"{listed(sorted(before))} are back, or were written off"
         )
         events = (f"the brake is off: {why}",)
     return BrakeRuling(braked, returned, events)
@@ -57,15 +58,18 @@ def hosts_to_brake(draft: Draft) -> BrakeRuling:
 
 def sentence(braked: Collection[HostName]) -> str:
     """Say which hosts are braked, and what a person can do."""
-    their, they = ("its agent is", "it") if len(braked) == 1 else ("their agents are", "they")
+    agents = "its agent is" if len(braked) == 1 else "their agents are"
     return (
-        f"BRAKE: many hosts were lost at once; what is on {listed(sorted(braked))} is moved nowhere until "
-        f"{their} back, or `sluice write-off` says that {they} will not be"
+        f"BRAKE: many hosts were lost at once; nothing is moved away from {listed(sorted(braked))} until "
+        f"{agents} back; if a host will not come back: sluice write-off {min(braked)}"
     )
 
 
 def undecided(draft: Draft) -> list[HostName]:
-    """Name the silent hosts that do not count as lost yet: a new leader counts their time anew."""
+    """Name the silent hosts that do not count as lost yet.
+
+    A new leader starts to count their time.
+    """
     silent = (name for name, host in draft.view.hosts.items() if not host.live and name not in draft.lost)
     return sorted(name for name in silent if not draft.records[name].written_off)
 
@@ -73,7 +77,8 @@ def undecided(draft: Draft) -> list[HostName]:
 def _braked(draft: Draft) -> frozenset[HostName]:
     """Return the lost hosts that hold units, if too many hosts are lost or silent.
 
-    A braked host stays braked while other braked hosts come back, and while it is not known to be lost.
+    A braked host stays braked while other braked hosts come back, and while it is not known to be
+    lost.
     """
     gone = [
         name
@@ -101,5 +106,7 @@ def _hosts_with_units(draft: Draft) -> set[HostName]:
         host for tier in draft.view.tiers for spec in draft.unretired(tier) for host in spec.placement.hosts
     }
     return used | {
-        name for name, host in draft.view.hosts.items() if host.assignment.batch or draft.view.left_on(name)
+        name
+        for name, host in draft.view.hosts.items()
+        if host.assignment.batch or draft.view.units_of_unread_tiers(name)
     }

@@ -1,4 +1,4 @@
-"""What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
+"""The hosts' capacity for planning: less every unit of every incarnation that holds units."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, TierNow
 
 
 def cluster(draft: Draft) -> Cluster:
-    """Return the cluster as this pass has it so far."""
+    """Return the cluster with the decisions of this pass so far."""
     if draft.room is None:
         draft.room = _count(draft)
     tiers: dict[TierName, TierNow] = {}
@@ -50,19 +50,19 @@ def cluster(draft: Draft) -> Cluster:
 
 
 def returning(draft: Draft) -> list[HostName]:
-    """Name the hosts where a slot that batch gives back is still seen, once for each."""
+    """Name the host of each slot that was taken back from `batch` and still runs."""
     kept = {(host, slot_id(BATCH, 0, number)) for number, host in draft.batch.items()}
     return [host for host, unit in draft.observed_batch if (host, unit) not in kept]
 
 
 def _count(draft: Draft) -> Hosts:
-    """Count from the beginning what every registered host holds; by name, so that each controller has them in the same order."""
+    """Count what every registered host holds, in the order of the hosts' names."""
     cpu: dict[HostName, float] = defaultdict(float)
     memory: dict[HostName, int] = defaultdict(int)
     tiers: dict[HostName, list[TierName]] = defaultdict(list)
 
     def add(places: Iterable[HostName], quantum: Quantum, tier: TierName | None = None) -> None:
-        cores, mebibytes = quantum.cpu, quantum.memory  # asked once, not for each of a hundred thousand units
+        cores, mebibytes = quantum.cpu, quantum.memory  # read once, not for each of 100,000 units
         for host in places:
             cpu[host] += cores
             memory[host] += mebibytes
@@ -76,29 +76,32 @@ def _count(draft: Draft) -> Hosts:
             add(spec.placement.slots, tier.spec.quantum, name)
     if draft.view.unread:
         for host in draft.view.hosts:
-            for unit in draft.view.left_on(host):
+            for unit in draft.view.units_of_unread_tiers(host):
                 add((host,), unit.quantum, TierName(unit.tenant))
-    found = (
+    hosts = (
         _host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in sorted(draft.view.hosts)
     )
-    return {host.name: host for host in found if host is not None}
+    return {host.name: host for host in hosts if host is not None}
 
 
 @cache
 def _capacity(cpu: float, memory: int) -> Capacity:
-    """Return a capacity; hosts come in few sizes."""
+    """Return a cached capacity: the hosts of a site have few sizes."""
     return Capacity(cpu=cpu, memory=memory)
 
 
 def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[TierName, ...]) -> Host | None:
-    """Return a registered host with what is used of it; one whose agent is away takes nothing new, lost or not yet."""
+    """Return a registered host with its use; None if its facts are unreadable.
+
+    A host with a silent agent counts as lost here, so nothing new is placed on it.
+    """
     seen = draft.view.hosts[name]
     if seen.facts is None:
         return None
     state = draft.host_state(name) if seen.live else HostState.LOST
     capacity = _capacity(seen.facts.cpu, seen.facts.memory)
     starves = (
-        frozenset(tier for tier, there in draft.starved.items() if name in there)
+        frozenset(tier for tier, since in draft.starved.items() if name in since)
         if draft.starved
         else frozenset[TierName]()
     )

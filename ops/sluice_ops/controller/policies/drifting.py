@@ -1,6 +1,7 @@
-"""Which tiers have drifted, and for how long: the controller repairs those by itself that the site file lets it. Called by `settling`.
+"""Which tiers have drifted for so long that the controller repairs them, if the site file lets it.
 
-Since when is in the tier's status, so that whoever leads next knows it.
+The beginning of a drift is in the tier's status, so that the next leader knows it. Called by
+`settling`.
 """
 
 from sluice_ops.controller.pass_state import Draft
@@ -12,11 +13,11 @@ from sluice_ops.planning.changes.plan import plan
 from sluice_ops.planning.placement.cluster import RefusedError
 
 
-def due(draft: Draft) -> list[tuple[TierName, str]]:
-    """Note since when a repair would move each tier; return those of which that is long enough, and what is said of them.
+def tiers_to_repair(draft: Draft) -> list[tuple[TierName, str]]:
+    """Note when each tier's drift began; return the tiers to repair, each with the reason.
 
-    While the brake holds, or somebody changes something, time begins anew. During a change of the controller's own it goes on for the tiers
-    that this does not move.
+    While the brake holds or a person's change is active, the time starts again. During a change of
+    the controller, it runs on for tiers that this change does not move.
     """
     limit = draft.rules.repair_seconds
     active = [change for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
@@ -35,7 +36,7 @@ def due(draft: Draft) -> list[tuple[TierName, str]]:
     _note(draft, now)
     lasted = {name: draft.age(at) for name, at in now.items()}
     return [
-        (move.tier, f"{move.tier} has drifted for {lasted[move.tier]:.0f} s: it {move.why}")
+        (move.tier, f"{move.tier} has drifted for {lasted[move.tier]:.0f} s: the tier {move.why}")
         for move in moves
         if (
             starvation.is_due(draft, move.tier, lasted[move.tier], limit)
@@ -52,7 +53,7 @@ def _note(draft: Draft, since: dict[TierName, float]) -> None:
 
 
 def _repairs(draft: Draft) -> list[Move]:
-    """Return what a repair would move now, of the tiers that nothing is being done to, nearest the pipeline's end first."""
+    """Return the moves of a repair without tiers that are being changed, nearest the end first."""
     try:
         moves = plan(ChangeSpec(kind=REPAIR), cluster(draft)).moves
     except RefusedError:

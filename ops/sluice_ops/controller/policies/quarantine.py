@@ -1,7 +1,7 @@
-"""Hosts on which units die repeatedly are cordoned for an hour, and then used again.
+"""Quarantine of hosts: a host on which units die repeatedly is cordoned for an hour.
 
-Deaths are noted in the host's record, so that the next leader knows them. Which hosts fail,
-`sluice_ops.planning.failing_hosts` decides (decision record 0024).
+Afterwards, the host is used again. Deaths are noted in the host's record, so that the next leader
+knows them. `sluice_ops.planning.failing_hosts` decides which hosts fail (decision record 0024).
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +19,11 @@ from sluice_ops.snapshot.view import HostView
 QUARANTINE = "quarantine"
 """`HostRecord.by` of a host in quarantine, and of a host whose quarantine is over."""
 QUARANTINE_SECONDS = 3600.0
-"""Long enough for a person to look. A fault that has passed does not cost a host for ever."""
+"""Long enough for a person to look. A temporary fault does not cost the host for ever."""
 MOST_DEATHS = 50
 """How many deaths the record of a host keeps."""
 ON_PURPOSE = "exit code 0"
-"""How a driver exits that was asked to stop."""
+"""The exit of a driver that was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class QuarantineRuling:
     records: Mapping[HostName, HostRecord]
     events: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
-    """Sentences on hosts that fail and have to stay in use."""
+    """Sentences on failing hosts that have to stay in use."""
 
     def apply(self, draft: Draft) -> None:
         """Write the records."""
@@ -48,7 +48,7 @@ def ended_and_deaths(draft: Draft) -> QuarantineRuling:
     for name, host in draft.view.hosts.items():
         if host.record.until is not None and _is_over(draft, draft.records[name]):
             records[name] = HostRecord(by=QUARANTINE, since=draft.now)
-            events.append(f"the quarantine of {name} is over: it is used again")
+            events.append(f"the quarantine of {name} is over; the host is used again")
         if host.live and host.observed is not None and host.observed.hurt:
             record = records.get(name, draft.records[name])
             if record.state is HostState.UP and (noted := _with_deaths(draft, host, record)) is not None:
@@ -64,11 +64,11 @@ def failing_hosts(draft: Draft) -> QuarantineRuling:
     reasons: dict[HostName, str] = {}
     suspects: list[str] = []
     for name, reason in failing(evidence, partial(_hosts_of, draft), draft.age).items():
-        why_not = needed(draft, {*reasons, name})
+        why_not = why_needed(draft, {*reasons, name})
         if why_not is None:
             reasons[name] = reason
         else:
-            suspects.append(f"{name} fails ({reason}) and stays in use: {why_not}")
+            suspects.append(f"{name} is failing ({reason}) but stays in use: {why_not}")
     return quarantined(draft, reasons, tuple(suspects))
 
 
@@ -82,22 +82,23 @@ def quarantined(
         for name, reason in reasons.items()
     }
     events = tuple(
-        f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest"
+        f"{record.quarantine(name)}; units that die there are started elsewhere; to move the rest: "
+        f"sluice drain {name}"
         for name, record in records.items()
     )
     return QuarantineRuling(records, events, suspects)
 
 
-def needed(draft: Draft, names: AbstractSet[HostName]) -> str | None:
+def why_needed(draft: Draft, names: AbstractSet[HostName]) -> str | None:
     """Say why these hosts cannot all be put in quarantine; None if they can."""
     most = allowed(len(draft.view.hosts))
     if sum(bool(record.reason) for record in draft.records.values()) + len(names) > most:
-        return f"no more than {most} of {len(draft.view.hosts)} hosts are in quarantine at once"
+        return f"at most {most} of {len(draft.view.hosts)} hosts may be in quarantine at once"
     return room_without(names, cluster(draft))
 
 
 def _is_over(draft: Draft, record: HostRecord) -> bool:
-    # `until` is for people. Its age counts from when it was set.
+    # `until` is shown to people. The age of its value tells how long the quarantine has lasted.
     return (
         record.until is not None
         and draft.age(record.until) >= QUARANTINE_SECONDS

@@ -1,6 +1,7 @@
-"""The way back: a tier whose owner runs another release than is wanted, or has its state in another number of partitions, is handed over.
+"""Rollback: a tier whose owner runs another release than the accepted one is handed over.
 
-So what was not accepted is left again, whatever became of the upgrade or the repartition: it failed, it was aborted, or nobody went on.
+The same holds for a tier whose state lies in another number of partitions than the accepted one. So
+an upgrade or a repartition is undone in every case: if it failed, was aborted, or was abandoned.
 """
 
 from sluice_ops.controller.pass_state import Draft
@@ -15,11 +16,14 @@ from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
 
 AGAIN_SECONDS = 30.0
-"""Between the begins of two incarnations that a tier is to go back to: one that dies at once is not started again at once."""
+"""Time between the starts of two rollback incarnations of a tier."""
 
 
-def due(draft: Draft, tier: TierName) -> str | None:
-    """Say what a tier has to go back to; None when it runs as it is to run, or a change is working on it."""
+def rollback_target(draft: Draft, tier: TierName) -> str | None:
+    """Return the release or the partitions to roll back to; None if the tier needs no rollback.
+
+    A tier that an active change works on is left to this change.
+    """
     owning, wanted = draft.owner_spec(tier), draft.wanted[tier]
     if owning is None or any(
         change.state is ChangeState.ACTIVE and tier in change.incarnations
@@ -32,40 +36,40 @@ def due(draft: Draft, tier: TierName) -> str | None:
 
 
 def is_under_way(draft: Draft, tier: TierName) -> bool:
-    """Tell whether the next incarnation of a tier is its way back."""
+    """Tell whether the next incarnation of a tier is its rollback."""
     spec, wanted = draft.incarnations[tier].get(draft.owners[tier].next or Incarnation(0)), draft.wanted[tier]
     return (
         spec is not None
-        and due(draft, tier) is not None
+        and rollback_target(draft, tier) is not None
         and (spec.release, spec.partitions) == (wanted.release, wanted.partitions)
     )
 
 
 def advance(draft: Draft, tier: TierName) -> str | None:
-    """Take a tier a step further on its way back, if it has one to go; say how far it is."""
-    back, owning, record = due(draft, tier), draft.owner_spec(tier), draft.owners[tier]
-    if back is None or owning is None:
+    """Take a tier's rollback one step further; return its progress, or None without one."""
+    goal, owning, record = rollback_target(draft, tier), draft.owner_spec(tier), draft.owners[tier]
+    if goal is None or owning is None:
         return None
-    sentence = f"goes back to {back}"
+    sentence = f"rolls back to {goal}"
     if record.next is None:
-        return _begin(draft, tier, back, sentence)
+        return _begin(draft, tier, goal, sentence)
     if record.phase is Phase.CUT:
-        return f"{sentence}: {record.owner} hands over to {record.next}"
+        return f"{sentence}: incarnation {record.owner} hands over to {record.next}"
     if health.state(draft, tier, record.next) is State.READY and health.confirmed(draft, tier):
         draft.update_owner(tier, phase=Phase.CUT)
     return f"{sentence}: incarnation {record.next} is {health.state(draft, tier, record.next)}"
 
 
-def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
-    reason = f"return to {back}"
+def _begin(draft: Draft, tier: TierName, goal: str, sentence: str) -> str:
+    reason = f"return to {goal}"
     before = [
         draft.age(spec.created_at) for spec in draft.incarnations[tier].values() if spec.reason == reason
     ]
     if before and min(before) < AGAIN_SECONDS:
-        return f"{sentence}: it is tried again {AGAIN_SECONDS:.0f} s after the time before"
+        return f"{sentence}: next attempt {AGAIN_SECONDS:.0f} s after the last one"
     owning = draft.owner_spec(tier)
     if owning is None or not health.confirmed(draft, tier):
-        return f"{sentence} once it runs"
+        return f"{sentence} once the tier runs"
     now = cluster(draft)
     try:
         placement, _ = place_tier(
@@ -76,6 +80,7 @@ def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
     number = draft.begin(tier, placement, reason)
     draft.update_owner(tier, next=number, phase=Phase.PREPARE)
     draft.log(
-        f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}"
+        f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on "
+        f"{listed(placement.slots)}"
     )
     return f"{sentence}: incarnation {number} is prepared"

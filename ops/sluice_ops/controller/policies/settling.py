@@ -1,8 +1,13 @@
-"""The controller's own changes: it brings a tenant to the number that holds, or a tier to where it belongs, and posts the steps itself.
+"""The controller's own changes: it begins them and posts their steps. Called by `operations`.
 
-There are four reasons: the time of another number is over; a tier lacks some of its minimum, and others have more than theirs; a tier has
-less than its share for want of room, and room has come; a tier has drifted for so long that the site file lets the controller repair it.
-A step and the one that follows it are one write: whichever controller looks next finds the one or the other. Called by `operations`.
+There are four reasons:
+
+- the time of a share is over;
+- a tier lacks some of its minimum, and other tiers have more than their minimum;
+- a tier has fewer slots than its share, and room has become free;
+- a tier has drifted for so long that the site file lets the controller repair it.
+
+The result of a step and the next step are one write, so that the next leader finds both or neither.
 """
 
 from collections.abc import Iterable
@@ -24,25 +29,32 @@ from sluice_ops.planning.shortage.fitting import lacking
 from sluice_ops.planning.shortage.minimums import giving
 
 AGAIN_SECONDS = 600.0
-"""Between two attempts, when one has failed: time for a host to come back, and few enough to leave the history readable."""
+"""Time between two attempts if one has failed.
+
+A host may come back in this time, and the history stays readable.
+"""
 STEP_SECONDS = 600.0
-"""How long each step may take."""
+"""The deadline of each step."""
 
 
-def follow(draft: Draft) -> list[str]:
-    """Post the step after one that has ended, or begin a change where there is a reason; return what has to wait."""
-    drifted = drifting.due(draft)
+def post_steps(draft: Draft) -> list[str]:
+    """Post the next step of an own change, or begin a change if there is a reason.
+
+    Return what has to wait for the end of another change.
+    """
+    drifted = drifting.tiers_to_repair(draft)
     for ended in [name for name in draft.results if name in draft.view.operations]:
-        _go_on(draft, draft.view.operations[ended].operation)
+        _post_next(draft, draft.view.operations[ended].operation)
     if draft.posted or draft.braked or draft.view.unread or draft.view.unread_hosts or _own_under_way(draft):
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
     for identity, spec, reason in chain(
-        _ended(draft), () if active else chain(_needy(draft), _short(draft), _repairs(draft, drifted))
+        _expired_shares(draft),
+        () if active else chain(_gifts(draft), _below_share(draft), _repairs(draft, drifted)),
     ):
         if active:
-            return [f"{reason}; that is done after {active[0]}"]
-        draft.log(f"{reason}: change {identity} sees to it")
+            return [f"{reason}; waits until change {active[0]} has ended"]
+        draft.log(f"{reason}: change {identity} begins")
         _post(draft, identity, Step.PREFLIGHT, spec)
         if KINDS[spec.kind].repairs and spec.tier in draft.starved:
             starvation.hosts_to_quarantine(draft, spec.tier).apply(draft)
@@ -53,38 +65,46 @@ def follow(draft: Draft) -> list[str]:
 _Reason = tuple[ChangeId, ChangeSpec, str]
 
 
-def _ended(draft: Draft) -> Iterable[_Reason]:
-    """Yield the tenants of whose numbers one is over; each attempt to take it back has a name of its own, whoever makes it."""
+def _expired_shares(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tenants with a share whose time is over. Each attempt has an id of its own."""
     for tenant, until in {
-        entry.tenant: entry.until for entry in ended_entries(draft.rules.layers, draft.now) if entry.until is not None
+        entry.tenant: entry.until
+        for entry in ended_entries(draft.rules.layers, draft.now)
+        if entry.until is not None
     }.items():
         at = datetime.fromtimestamp(until, UTC).strftime("%Y%m%d-%H%M%S")
         identity = _attempt(draft, f"settle-{tenant}-{at}-")
         if identity is not None:
-            yield identity, _spec(tenant, until), f"the time of {tenant}'s number is over"
+            yield identity, _spec(tenant, until), f"the time of {tenant}'s share is over"
 
 
-def _needy(draft: Draft) -> Iterable[_Reason]:
-    """Yield the tiers that give up workers for one that lacks some of its minimum, and finds room neither free nor with batch."""
+def _gifts(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tiers that give up workers for a tier below its minimum without other room."""
     for needy in draft.shortage.needy:
         able = {
             name: identity
             for name in draft.view.tiers
             if health.undisturbed(draft, name)
-            and (identity := _attempt(draft, _for(name, needy))) is not None
+            and (identity := _attempt(draft, _gift_prefix(name, needy))) is not None
         }
         for tier, k in giving(needy, able, cluster(draft)).items():
-            why = f"{needy} lacks some of its minimum, and has room for it when {tier} goes on with {workers(k)} for the time being"
+            why = (
+                f"{needy} lacks some of its minimum; it gets room when {tier} goes on with {workers(k)} "
+                "for now"
+            )
             yield able[tier], ChangeSpec(kind=SETTLE, tier=tier, k=k), why
 
 
-def _for(tier: TierName, needy: TierName) -> str:
-    """Return how the names of the changes begin by which one tier gives up workers for another."""
+def _gift_prefix(tier: TierName, needy: TierName) -> str:
+    """Return the prefix of the ids of changes in which one tier gives up workers for another."""
     return f"settle-{tier}-for-{needy}-"
 
 
 def _has_given(draft: Draft, tier: TierName) -> bool:
-    """Tell whether a tier runs with fewer workers for one that has not yet had the room of them: it is left free until then."""
+    """Tell whether a tier gave up workers for a tier that does not have their room yet.
+
+    Until then, the room stays free.
+    """
     owner, done = (
         draft.owners[tier].owner,
         [change for change in draft.changes.values() if change.state is ChangeState.DONE],
@@ -104,11 +124,11 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
         if gifts
         else set[TierName]()
     )
-    return any(_number(gift, _for(tier, needy)) is not None for gift in gifts for needy in waiting)
+    return any(_number(gift, _gift_prefix(tier, needy)) is not None for gift in gifts for needy in waiting)
 
 
-def _short(draft: Draft) -> Iterable[_Reason]:
-    """Yield the tiers that run with less than their share and would get more now."""
+def _below_share(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tiers that run with fewer slots than their share and would get more now."""
     for tier in draft.end_first():
         name, owning = tier.spec.name, draft.owner_spec(tier.spec.name)
         if owning is None or not health.undisturbed(draft, name) or _has_given(draft, name):
@@ -117,12 +137,12 @@ def _short(draft: Draft) -> Iterable[_Reason]:
         identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-")
         if has >= share or identity is None:
             continue
-        more = _more(draft, name)
-        if more > has:
+        possible = _slots_if_planned(draft, name)
+        if possible > has:
             yield (
                 identity,
                 _spec(Tenant(name), None),
-                f"{name} has {has} of its {share} slots, and there is room for {more}",
+                f"{name} has {has} of its {share} slots, and there is room for {possible}",
             )
 
 
@@ -132,35 +152,37 @@ def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[
         if _has_given(draft, tier):
             continue
         starved = tier in draft.starved
-        if starved and starvation.why_not(draft, tier) is not None:
+        if starved and starvation.why_stays(draft, tier) is not None:
             continue
         identity = _attempt(
-            draft, starvation.stem(tier) if starved else f"repair-{tier}-from-{draft.owners[tier].owner}-"
+            draft,
+            starvation.change_prefix(tier) if starved else f"repair-{tier}-from-{draft.owners[tier].owner}-",
         )
         if identity is not None:
             yield identity, ChangeSpec(kind=REPAIR, tier=tier), why
 
 
-def _attempt(draft: Draft, stem: str) -> ChangeId | None:
-    """Name the next attempt, by its number; None while the one before is not long enough ago.
+def _attempt(draft: Draft, prefix: str) -> ChangeId | None:
+    """Return the id of the next attempt; None while the last attempt is too recent.
 
-    An attempt counts that cannot be read, or of which only steps are left: nothing can be begun under its id again.
+    Unreadable attempts count, and those of which only steps are left: their ids cannot be used
+    again.
     """
-    made = [change for change in draft.changes.values() if _number(change.id, stem) is not None]
-    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in made):
+    attempts = [change for change in draft.changes.values() if _number(change.id, prefix) is not None]
+    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in attempts):
         return None
-    before = (_number(identity, stem) for identity in {*draft.changes, *draft.view.used})
-    return ChangeId(f"{stem}{1 + max((number for number in before if number is not None), default=0)}")
+    before = (_number(identity, prefix) for identity in {*draft.changes, *draft.view.used_change_ids})
+    return ChangeId(f"{prefix}{1 + max((number for number in before if number is not None), default=0)}")
 
 
-def _number(identity: ChangeId, stem: str) -> int | None:
-    """Return the number of an attempt; None where it is one at something else: a tier's name may begin with another's."""
-    after = identity.removeprefix(stem)
-    return int(after) if identity.startswith(stem) and after.isdigit() else None
+def _number(identity: ChangeId, prefix: str) -> int | None:
+    """Return the number of an attempt; None if the id has another prefix or no number after it."""
+    after = identity.removeprefix(prefix)
+    return int(after) if identity.startswith(prefix) and after.isdigit() else None
 
 
-def _more(draft: Draft, tier: TierName) -> int:
-    """Return how many slots a tier would get now."""
+def _slots_if_planned(draft: Draft, tier: TierName) -> int:
+    """Return how many slots a tier would get if it were planned now."""
     try:
         moves = plan(_spec(Tenant(tier), None), cluster(draft)).moves
     except RefusedError:
@@ -180,8 +202,8 @@ def _own_under_way(draft: Draft) -> bool:
     )
 
 
-def _go_on(draft: Draft, done: Operation) -> None:
-    """Post what comes after a step of the controller's own: the next one, or an abort after a failure."""
+def _post_next(draft: Draft, done: Operation) -> None:
+    """Post the next step of an own change, or an abort after a failed step."""
     if done.by != CONTROLLER or done.step is Step.ABORT:
         return
     steps = KINDS[done.spec.kind].steps

@@ -1,6 +1,7 @@
-"""Slots that were lost with their host, or died on a host that takes nothing new, go on elsewhere under the same label.
+"""Slot repair: slots that were lost with their host, or died on a host out of use, start elsewhere.
 
-The application is given an executor for a new worker of its label at once, so neither the driver nor the incarnation has to change.
+They keep their label. Spark gives the application an executor on a new worker of its label at once,
+so neither the driver nor the incarnation changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,7 @@ from sluice_ops.snapshot.view import TierView
 
 
 def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
-    """Move the lost slots of the owner and of the next incarnation; return why some could not be moved."""
+    """Move the lost slots of owner and next incarnation; return why some could not be moved."""
     name = tier.spec.name
     record = draft.owners[name]
     for spec in draft.unretired(name):
@@ -33,7 +34,10 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
             continue
         held = draft.braked.intersection(lost.values())
         if held:
-            return f"runs without its slots on {listed(sorted(held))}: many hosts were lost at once, and nothing is moved"
+            return (
+                f"runs without its slots on {listed(sorted(held))}: "
+                "many hosts were lost at once, so nothing is moved"
+            )
         why = _replace(draft, tier, spec, lost)
         if why is not None:
             return why
@@ -41,28 +45,28 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
 
 
 def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[int, HostName]) -> str | None:
-    """Move as many of the lost slots as there is room for; return why the others stay behind."""
+    """Move as many lost slots as there is room for; return why the others could not be moved."""
     name, slots = tier.spec.name, list(spec.placement.slots)
     try:
         alive = [host for number, host in enumerate(slots) if number not in lost]
-        found = place_lost(tier.spec, len(lost), alive, cluster(draft))
+        hosts = place_lost(tier.spec, len(lost), alive, cluster(draft))
     except RefusedError as refused:
         return f"runs without its slots on {listed(sorted(set(lost.values())))}: {refused}"
-    moved = dict(zip(lost, found, strict=False))
+    moved = dict(zip(lost, hosts, strict=False))
     if moved:
-        went = [f"slot {number} from {slots[number]} to {host}" for number, host in moved.items()]
-        draft.log(f"{name}: of incarnation {spec.incarnation} goes {listed(went)}")
+        moves = [f"slot {number} from {slots[number]} to {host}" for number, host in moved.items()]
+        draft.log(f"{name}: incarnation {spec.incarnation} moves {listed(moves)}")
         for number, host in moved.items():
             slots[number] = host
         draft.move_slots(name, spec.incarnation, tuple(slots))
-    left = [host for number, host in lost.items() if number not in moved]
-    if not left:
+    lost_hosts = [host for number, host in lost.items() if number not in moved]
+    if not lost_hosts:
         return None
 
-    here = [host for number, host in enumerate(slots) if number in moved or number not in lost]
+    kept_hosts = [host for number, host in enumerate(slots) if number in moved or number not in lost]
     aim = target(name, draft.rules)
-    asked = more_slots(tier.spec, aim, len(left), here)
-    fewest = replace(asked, count=min(len(left), least(tier.spec, draft.rules) - len(here)))
+    asked = more_slots(tier.spec, aim, len(lost_hosts), kept_hosts)
+    fewest = replace(asked, count=min(len(lost_hosts), least(tier.spec, draft.rules) - len(kept_hosts)))
 
     def attempt(request: Request, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
         others = lacking(after, name) if request is asked else ()
@@ -70,16 +74,20 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
         return [(host, request.quantum) for host in placed.where[request.tenant, request.part]], placed.hosts
 
     waits = batch.make_room_for(draft, name, aim.to, partial(attempt, asked))
-    if waits is None and fewest.count > 0:  # of its minimum it takes what it lacks, whatever the others lack
+    # The tier takes what it lacks of its minimum even if others lack some of theirs.
+    if waits is None and fewest.count > 0:
         waits = batch.make_room_for(draft, name, aim.to, partial(attempt, fewest))
     if waits is None:
         draft.shortage.needy.append(name)
     why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)
-    return f"runs without its slots on {listed(sorted(set(left)))}: {why or 'the room is kept for what others lack of their minimum'}"
+    return (
+        f"runs without its slots on {listed(sorted(set(lost_hosts)))}: "
+        f"{why or 'the room is kept for tiers below their minimum'}"
+    )
 
 
 def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]:
-    """Yield the slots that will not come back where they are, and are not to go anyway."""
+    """Yield the lost slots with their hosts, without slots that the active change takes away."""
     going = shrink_in_place.leaving(draft, spec.tier)
     for number, host in enumerate(spec.placement.slots):
         if slot_id(spec.tier, spec.incarnation, number) in going:
@@ -87,11 +95,11 @@ def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]
         if draft.is_lost(host):
             yield number, host
         elif draft.host_state(host) is not HostState.UP:
-            seen = health.seen(draft, host, slot_id(spec.tier, spec.incarnation, number))
-            # An agent shows a slot that has died as starting again, with how it ended.
+            observed = health.observed_unit(draft, host, slot_id(spec.tier, spec.incarnation, number))
+            # An agent reports a slot that has died as starting again, with its last exit.
             if (
-                seen is not None
-                and seen.state in {UnitState.STARTING, UnitState.EXITED}
-                and seen.exit is not None
+                observed is not None
+                and observed.state in {UnitState.STARTING, UnitState.EXITED}
+                and observed.exit is not None
             ):
                 yield number, host

@@ -1,7 +1,8 @@
-"""A standby: a second incarnation on other hosts, in case the owner dies.
+"""A standby: a second incarnation of a tier on other hosts, in case the owner dies.
 
-A hot one runs beside the owner, so that nothing stops: it puts out what the owner puts out, and who reads drops the second of each, as
-after any overlap. A warm one is ready and waits. A hand-over ends it, and another follows.
+A hot standby runs beside the owner and writes the same output, so a death causes no gap; readers
+drop the duplicates, as after any handover. A warm standby is ready and waits. A handover ends the
+standby, and a new one is started.
 """
 
 from sluice_ops.controller.pass_state import Draft
@@ -20,12 +21,12 @@ from sluice_ops.planning.placement.solver import place_tier
 from sluice_ops.snapshot.view import TierView
 
 AGAIN_SECONDS = 30.0
-"""Between the begins of two standbys of a tier: one that dies at once is not started again at once."""
+"""Time between the starts of two standbys of a tier, also if the first dies at once."""
 REASON = "standby"
 
 
 def maintain(draft: Draft, tier: TierView) -> str | None:
-    """See to it that a tier has the standby that it is declared with; say how it is."""
+    """Start, keep or take away the standby, as the tier is declared; describe the standby."""
     name = tier.spec.name
     number = draft.owners[name].standby
     unfit = None if number is None else _unfit(draft, tier, number)
@@ -43,28 +44,35 @@ def maintain(draft: Draft, tier: TierView) -> str | None:
 
 
 def take_over(draft: Draft, tier: TierName, owner: Incarnation, why: str) -> TierStatus | None:
-    """Make a living standby the owner in place of one that died; what was being prepared goes on being prepared."""
+    """Make a living standby the owner in place of a dead one; None without such a standby.
+
+    An incarnation that is being prepared stays.
+    """
     number, hot = draft.owners[tier].standby, draft.owners[tier].standby_runs
     fit = {State.RUNNING, State.PAUSED} if hot else {State.READY}
-    if number is None or health.gone(draft, tier, number) or health.state(draft, tier, number) not in fit:
+    if (
+        number is None
+        or health.has_ended(draft, tier, number)
+        or health.state(draft, tier, number) not in fit
+    ):
         return None
     draft.retire(tier, owner)
     draft.update_owner(tier, owner=number, standby=None, paused_workers=())
     draft.log(
-        f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, owns the tier"
+        f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, takes over"
     )
-    sentence = f"incarnation {number}, which stood by, has taken over: {why}"
+    sentence = f"standby {number} has taken over: {why}"
     return TierStatus(state=TierState.RUNNING if hot else TierState.STARTING, sentence=sentence, error=why)
 
 
 def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
-    """Say why a standby cannot stay; None when it can."""
+    """Say why a standby is taken away; None if it stays."""
     if tier.spec.standby is Standby.NONE:
-        return "the tier is declared without one"
+        return "the tier is declared without a standby"
     if draft.owners[tier.spec.name].standby_runs is not (tier.spec.standby is Standby.HOT):
-        return f"the tier is declared with a {tier.spec.standby} one"
-    if _has_to_be_alone(draft, tier):
-        return "partitions were added to the tier's outputs, and the owner has to be alone to use them"
+        return f"the tier is declared with a {tier.spec.standby} standby"
+    if _must_run_alone(draft, tier):
+        return "partitions were added to the tier's outputs, and the owner must run alone to use them"
     end = health.death(draft, tier.spec.name, number)
     if end is not None:
         return f"it {end.reason}"
@@ -93,31 +101,35 @@ def _begin(draft: Draft, tier: TierView) -> str:
         change.state is ChangeState.ACTIVE for change in draft.changes.values()
     )
     if owning is None or changing or record.paused or not health.confirmed(draft, name):
-        return "its standby is started once it runs and nothing is under way"
-    if _has_to_be_alone(draft, tier):
-        return "its standby is started once the owner uses the partitions that were added to its outputs"
+        return "the standby starts when the tier runs and no change is under way"
+    if _must_run_alone(draft, tier):
+        return "the standby starts when the owner uses the partitions that were added to its outputs"
     if draft.braked:
-        return "its standby is started when the brake is off"
+        return "the standby starts when the brake is off"
     before = [
         draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON
     ]
     if before and min(before) < AGAIN_SECONDS:
-        return f"another standby is started {AGAIN_SECONDS:.0f} s after the one before"
+        return f"the next standby starts {AGAIN_SECONDS:.0f} s after the last one"
     try:
         placement = _place(tier, _without(cluster(draft), owning.placement))
     except RefusedError as refused:
-        return f"runs without its standby: {refused}"
+        return f"the tier runs without a standby: {refused}"
     number = draft.begin(name, placement, REASON, owning.failures)
     draft.update_owner(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
     workers = listed(placement.slots)
     draft.log(
-        f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}"
+        f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, "
+        f"workers on {workers}"
     )
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
 
 
-def _has_to_be_alone(draft: Draft, tier: TierView) -> bool:
-    """Tell whether the owner waits for nobody to run beside it: two that do have to spread their records alike (decision record 0040)."""
+def _must_run_alone(draft: Draft, tier: TierView) -> bool:
+    """Tell whether the owner must run alone until it uses added partitions.
+
+    Two incarnations side by side must use the same partitions (decision record 0040).
+    """
     owner = draft.owners[tier.spec.name].owner
     report = None if owner is None else tier.reports.get(owner)
     return tier.spec.standby is Standby.HOT and report is not None and report.narrow is not None
@@ -128,5 +140,5 @@ def _place(tier: TierView, now: Cluster) -> Placement:
 
 
 def _without(now: Cluster, owner: Placement) -> Cluster:
-    """Keep off the owner's hosts: what they share, they lose together."""
+    """Return the cluster without the owner's hosts, so that one host's loss does not end both."""
     return now.with_hosts({name: host for name, host in now.hosts.items() if name not in owner.hosts})

@@ -1,8 +1,8 @@
-"""Tiers that other processes on their hosts starve of processor time, and what is done for such a tier.
+"""Starved tiers: other processes on their hosts take the processor time that the quantum promises.
 
-Agents measure the starvation (`sluice_ops.agent.watch.starvation`). A starved tier has drifted, so a
-repair moves the tier. Its hosts are then quarantined, or the tier would go back when the starvation
-ends (decision record 0035).
+Agents measure the starvation (`sluice_ops.agent.watch.starvation`). A starved tier has drifted, so
+a repair moves the tier. Its hosts are then put in quarantine; otherwise the tier would move back
+when the starvation ends (decision record 0035).
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,12 @@ from sluice_ops.model.status import STARVED, Starved, TierStatus
 from sluice_ops.model.wording import listed
 
 STARVED_SECONDS = 300.0
-"""How long a tier is starved before it is moved, if the site file allows repairs. A peak is shorter."""
+"""How long a tier must be starved before it is moved, if the site file allows repairs.
+
+Peaks are shorter.
+"""
 AGAIN_SECONDS = 1800.0
-"""Time between two moves of one tier: a tier that is starved on every host had better stay."""
+"""Time between two moves of one tier, which may be starved on every host."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,14 @@ class StarvationRuling:
     events: tuple[str, ...]
 
     def apply(self, draft: Draft) -> None:
-        """Write it into the statuses."""
+        """Write the starvation into the statuses."""
         for name, starved in self.starved.items():
             draft.statuses[name] = draft.statuses[name].model_copy(update={"starved": starved})
         draft.log(*self.events)
 
 
 def starved_tiers(draft: Draft) -> StarvationRuling:
-    """Tell which tiers are starved and what is done. Begin and end of a starvation are events."""
+    """Return the starved tiers and what is done for them; the begin and the end are events."""
     before = {} if draft.view.status is None else draft.view.status.tiers
     ruling: dict[TierName, Starved] = {}
     events: list[str] = []
@@ -44,7 +47,7 @@ def starved_tiers(draft: Draft) -> StarvationRuling:
         was = before[name].starved if name in before else None
         if name in draft.starved:
             hosts = tuple(sorted(draft.starved[name]))
-            sentence = f"{STARVED}{listed(hosts)}: {_measure(draft, name, status)}"
+            sentence = f"{STARVED}{listed(hosts)}: {_action(draft, name, status)}"
             ruling[name] = Starved(hosts=hosts, sentence=sentence)
             if was is None or was.hosts != hosts:
                 events.append(f"{name} {sentence}")
@@ -54,7 +57,7 @@ def starved_tiers(draft: Draft) -> StarvationRuling:
 
 
 def is_due(draft: Draft, tier: TierName, drifted: float, limit: float) -> bool:
-    """Tell whether a tier has been starved, and could have moved, for long enough.
+    """Tell whether a tier has been starved for long enough, and could have moved for long enough.
 
     `drifted` is how long a move has been possible, `limit` the limit of any drift. Unit: seconds.
     """
@@ -62,53 +65,53 @@ def is_due(draft: Draft, tier: TierName, drifted: float, limit: float) -> bool:
     return min(starved, drifted) >= min(limit, STARVED_SECONDS)
 
 
-def stem(tier: TierName) -> str:
-    """Return how the ids of the changes begin that move a starved tier."""
+def change_prefix(tier: TierName) -> str:
+    """Return the prefix of the ids of changes that move a starved tier."""
     return f"repair-{tier}-starved-"
 
 
-def why_not(draft: Draft, tier: TierName) -> str | None:
-    """Say why a starved tier stays, though another host has room; None if it may be moved."""
-    begin = stem(tier)
-    moves = [change for identity, change in draft.changes.items() if identity.startswith(begin)]
+def why_stays(draft: Draft, tier: TierName) -> str | None:
+    """Say why a starved tier must stay although another host has room; None if it may be moved."""
+    prefix = change_prefix(tier)
+    moves = [change for identity, change in draft.changes.items() if identity.startswith(prefix)]
     last = min((draft.age(change.started_at) for change in moves), default=AGAIN_SECONDS)
     if last < AGAIN_SECONDS:
-        return f"it is moved once in {AGAIN_SECONDS / 60:.0f} min at most"
+        return f"a starved tier is moved at most once in {AGAIN_SECONDS / 60:.0f} min"
     used = _hosts_in_use(draft, tier)
-    why = quarantine.needed(draft, used) if used else None
+    why = quarantine.why_needed(draft, used) if used else None
     return None if why is None else f"{listed(sorted(used))} cannot be taken out of use: {why}"
 
 
 def hosts_to_quarantine(draft: Draft, tier: TierName) -> quarantine.QuarantineRuling:
-    """Put the hosts in quarantine that starve a tier which is about to be moved."""
+    """Return the quarantine of the hosts that starve a tier which is about to move."""
     reason = f"{tier} is starved of processor time there"
     return quarantine.quarantined(draft, dict.fromkeys(sorted(_hosts_in_use(draft, tier)), reason))
 
 
-def _measure(draft: Draft, tier: TierName, status: TierStatus) -> str:
+def _action(draft: Draft, tier: TierName, status: TierStatus) -> str:
     """Say what is done for a starved tier, or what a person can do."""
-    person = "see what else runs there (`top`), or `sluice drain HOST`"
+    person = "to free the host: see what else runs there (`top`), or `sluice drain HOST`"
     active = [change.id for change in draft.active_changes()]
     active += [operation.change for operation in draft.posted.values()]
     for identity in active:
-        if identity.startswith(stem(tier)):
-            return f"change {identity} moves it"
+        if identity.startswith(change_prefix(tier)):
+            return f"change {identity} moves the tier"
     if draft.rules.repair_seconds is None:
-        return f"nothing is moved by itself here; `sluice drift --repair` moves it; or {person}"
+        return f"the site file allows no repair; to move the tier: `sluice drift --repair`; {person}"
     if active or draft.braked:
-        meanwhile = "the brake holds" if draft.braked else "something is being changed"
-        return f"nothing is moved for it while {meanwhile}; {person}"
+        meanwhile = "the brake holds" if draft.braked else "a change is under way"
+        return f"the tier is not moved while {meanwhile}; {person}"
     if status.drifted_since is None:
-        return f"no other host can take it now, `sluice drift` says why; return or add a host; {person}"
-    why = why_not(draft, tier)
+        return f"no other host has room now (`sluice drift` says why); return or add a host; {person}"
+    why = why_stays(draft, tier)
     wait = min(STARVED_SECONDS, draft.rules.repair_seconds)
     return (
-        f"it stays: {why}; {person}"
+        f"the tier stays: {why}; {person}"
         if why is not None
-        else f"it is moved when that has lasted {wait:.0f} s; {person}"
+        else f"the tier is moved after {wait:.0f} s of starvation; {person}"
     )
 
 
 def _hosts_in_use(draft: Draft, tier: TierName) -> set[HostName]:
-    """Return the hosts that starve a tier and are up."""
+    """Return the hosts that are up and starve a tier."""
     return {name for name in draft.starved[tier] if draft.host_state(name) is HostState.UP}

@@ -1,6 +1,7 @@
-"""A tier's life: started when it is wanted, started again when its driver dies, handed over, stopped.
+"""The life of a tier: started when requested, restarted when its driver dies, handed over, stopped.
 
-Every step is derived from the snapshot alone, so whichever controller looks next goes on from there.
+Every step is derived from the snapshot alone, so that the next leader can continue. Start with
+`step`.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,77 +35,80 @@ GIVE_UP = 5
 """Failures in a row after which a tier is given up until its wanted attempt is raised."""
 LONGEST_WAIT = 30.0
 FEW_AWAY = 0.1
-"""The share of a tier's hosts that it is started without, rather than wait until it is clear whether they will come back."""
+"""A tier starts without its silent hosts up to this share of its hosts; else it waits."""
 STOP_SECONDS = 60.0
-"""A stopped tier's driver that has not ended after this long is taken away by its agent."""
+"""After this time, the agent ends the driver of a stopped tier that has not ended by itself."""
 
 
 def step(draft: Draft, tier: TierView) -> None:
-    """Take one tier one step further, and note how it is."""
+    """Take one tier one step further, and write its status."""
     name = tier.spec.name
     if not draft.wanted[name].running:
         status = _stop(draft, name)
     elif draft.owner_spec(name) is None:
-        status = _start(draft, tier, "cold start", *_so_far(draft, name))
+        status = _start(draft, tier, "cold start", *_last_failures(draft, name))
     else:
-        status = _look_after(draft, tier)
-    _clear(draft, name)
+        status = _maintain(draft, tier)
+    _retire_stale(draft, name)
     draft.statuses[name] = status
 
 
-def _so_far(draft: Draft, tier: TierName) -> tuple[int, str | None]:
-    """Return how often a tier that waits for room has failed in a row, and its last error; a person who asks for it anew begins anew."""
-    said = None if draft.view.status is None else draft.view.status.tiers.get(tier)
+def _last_failures(draft: Draft, tier: TierName) -> tuple[int, str | None]:
+    """Return the failures in a row and the last error of a tier that waits for room.
+
+    Both start again when a person starts the tier again.
+    """
+    report = None if draft.view.status is None else draft.view.status.tiers.get(tier)
     last = draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0))
     if (
-        said is None
-        or said.state is not TierState.WAITING
+        report is None
+        or report.state is not TierState.WAITING
         or last is None
         or last.attempt < draft.wanted[tier].attempt
     ):
         return 0, None
-    return said.failures, said.error
+    return report.failures, report.error
 
 
 def _stop(draft: Draft, tier: TierName) -> TierStatus:
     record, wanted = draft.owners[tier], draft.wanted[tier]
     held = draft.unretired(tier)
     if not record.stopped and (record.owner is not None or held):
-        before = stop_order.turn(draft, tier)
+        before = stop_order.tier_before(draft, tier)
         if before is not None:
             return TierStatus(
                 state=TierState.RUNNING,
-                sentence=f"is stopped after {before}, which is nearer to the pipeline's end",
+                sentence=f"is stopped after {before}, which is nearer the pipeline's end",
             )
         draft.update_owner(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
-        wanted = draft.wanted[tier] = wanted.model_copy(
-            update={"at": draft.now}
-        )  # its time to end begins with its turn
+        # the time that the tier has for its stop begins with its turn
+        wanted = draft.wanted[tier] = wanted.model_copy(update={"at": draft.now})
         timing.stop_begins(draft, tier)
-        draft.log(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
+        draft.log(f"{tier} stops after its last commit: stop requested by {wanted.by}")
     for spec in held:
-        if health.gone(draft, tier, spec.incarnation) or draft.age(wanted.at) > STOP_SECONDS:
+        if health.has_ended(draft, tier, spec.incarnation) or draft.age(wanted.at) > STOP_SECONDS:
             draft.retire(tier, spec.incarnation)
     if draft.unretired(tier):
         return TierStatus(state=TierState.STOPPING, sentence="stops after its last commit")
     timing.note_stop(draft, tier)
-    return TierStatus(state=TierState.STOPPED, sentence="is not wanted")
+    return TierStatus(state=TierState.STOPPED, sentence="is stopped as requested")
 
 
 def _start(
     draft: Draft, tier: TierView, reason: str, failures: int = 0, error: str | None = None
 ) -> TierStatus:
-    """Start a tier cold: the owner is set before it starts, so it runs without warming."""
+    """Start a tier cold: the incarnation owns the tier at once, without a handover."""
     name = tier.spec.name
     before = draft.owners[name].owner
     old = None if before is None else draft.incarnations[name].get(before)
     held = frozenset() if old is None else draft.braked & old.placement.hosts
     if held:
-        sentence = f"waits for {listed(sorted(held))}: many hosts were lost at once, and nothing is moved"
+        sentence = f"waits for {listed(sorted(held))}: many hosts were lost at once, so nothing is moved"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
-    away = _away(draft, old)
-    if away:
-        sentence = f"is started when it is clear whether {listed(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
+    waiting_for = _hosts_to_wait_for(draft, old)
+    if waiting_for:
+        agents = "its agent is" if len(waiting_for) == 1 else "their agents are"
+        sentence = f"waits until {listed(waiting_for)} is back or counts as lost: {agents} silent"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     for spec in draft.unretired(name):
         draft.retire(name, spec.incarnation)
@@ -114,30 +118,27 @@ def _start(
         placement, placed = place_most(tier.spec, aim, place, now)
     except RefusedError as refused:
         tried = (_make_room(draft, tier.spec, aim.to, attempt) for attempt in attempts(tier.spec, aim, place))
-        waits = next((found for found in tried if found is not None), None)
+        waits = next((room for room in tried if room is not None), None)
         if waits is None:
             draft.shortage.needy.append(name)
-        sentence = (
-            f"cannot be started: {refused}"
-            if waits is None
-            else f"is started when it has the room of {waits}"
-        )
+        sentence = f"cannot start: {refused}" if waits is None else f"starts when it has the room of {waits}"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     number = draft.begin(name, placement, reason, failures, room=placed.hosts)
-    if _is_asked(draft, name, old):
+    if _is_requested(draft, name, old):
         timing.start_begins(draft, name, number)
     elif old is not None:
-        timing.start_goes_on(draft, name, old.incarnation, number)
+        timing.carry_start_over(draft, name, old.incarnation, number)
     draft.make_owner(name, number)
     draft.update_owner(name, stopped=False, paused=draft.wanted[name].paused)
     short = (
-        [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"]
+        [f"the tier has {len(placement.slots)} of its {aim.k} slots: room is short"]
         if len(placement.slots) < aim.k
         else []
     )
     notes = "".join(f"; {note}" for note in (*placed.notes, *short))
     draft.log(
-        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}"
+        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on "
+        f"{listed(placement.slots)} ({reason}){notes}"
     )
     return TierStatus(
         state=TierState.STARTING,
@@ -147,8 +148,11 @@ def _start(
     )
 
 
-def _is_asked(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool:
-    """Tell whether a tier starts because somebody asked for it: it never ran, was stopped, or was given up and is to be tried again."""
+def _is_requested(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool:
+    """Tell whether a person asked for this start.
+
+    The tier never ran, was stopped, or was given up and is started again.
+    """
     if old is None or draft.owners[tier].stopped:
         return True
     return old.failures >= GIVE_UP - 1 and old.attempt < draft.wanted[tier].attempt
@@ -157,28 +161,31 @@ def _is_asked(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool
 def _make_room(
     draft: Draft, spec: TierSpec, to: str | None, attempt: Callable[[Cluster], tuple[Placement, Placed]]
 ) -> str | None:
-    """Have batch make room for a tier that is to start; say what is waited for, None when it would not help."""
+    """Take slots back from `batch` for a tier that is to start.
+
+    Return what the tier waits for; None if slots of `batch` would not help.
+    """
 
     def placed(after: Cluster) -> tuple[Iterable[tuple[HostName, Quantum]], Hosts]:
-        placement, found = attempt(after)
-        return units(spec, placement), found.hosts
+        placement, result = attempt(after)
+        return units(spec, placement), result.hosts
 
     return batch.make_room_for(draft, spec.name, to, placed)
 
 
-def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
-    """Name the hosts that a placement should wait for: where the tier was, or else any, with an agent away and not yet lost.
+def _hosts_to_wait_for(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
+    """Name the silent hosts to wait for, of the tier's last hosts, or of all.
 
-    When everything comes back after a stop, the first host that is there must not be given all of it. On many hosts, some of which are
-    always away, the others are enough.
+    After a power failure, the first host that is back must not get all units. On many hosts, a few
+    are always silent; then the others are enough.
     """
     hosts = draft.view.hosts.keys() if old is None else old.placement.hosts
-    away = [name for name in draft.silent_hosts if name in hosts]
-    return sorted(away) if len(away) > FEW_AWAY * len(hosts) else []
+    waiting_for = [name for name in draft.silent_hosts if name in hosts]
+    return sorted(waiting_for) if len(waiting_for) > FEW_AWAY * len(hosts) else []
 
 
-def _look_after(draft: Draft, tier: TierView) -> TierStatus:
-    """Look after a tier that has an owner."""
+def _maintain(draft: Draft, tier: TierView) -> TierStatus:
+    """Keep a tier with an owner running, and take its changes a step further."""
     name = tier.spec.name
     record = draft.owners[name]
     owner = record.owner or Incarnation(0)
@@ -191,7 +198,7 @@ def _look_after(draft: Draft, tier: TierView) -> TierStatus:
     short = slot_repair.replace_lost_slots(draft, tier)
     back = rollback.advance(draft, name)
     if draft.owners[name].phase is Phase.CUT:
-        _flip(draft, tier)
+        _complete_handover(draft, tier)
     waiting = stop_order.pause_or_resume(draft, name) or stop_order.pause_workers(draft, name)
     beside = standby.maintain(draft, tier)
     return _status(draft, name, short or back or waiting, beside)
@@ -201,12 +208,12 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
     record = draft.owners[tier]
     number = record.owner or Incarnation(0)
     spec = draft.incarnations[tier][number]
-    says = health.state(draft, tier, number)
-    if says is State.RUNNING and not record.paused:
+    reported_state = health.state(draft, tier, number)
+    if reported_state is State.RUNNING and not record.paused:
         state = TierState.RUNNING
-    elif says is State.PAUSED:
+    elif reported_state is State.PAUSED:
         state = TierState.PAUSED
-    elif says is State.RUNNING:
+    elif reported_state is State.RUNNING:
         state = TierState.STOPPING
     else:
         state = TierState.STARTING
@@ -216,9 +223,9 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
         else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
     )
     idle = _idle(draft, tier, len(spec.placement.slots))
-    said = health.report(draft, tier, number)
-    away = f", waits: {said.away}" if said is not None and said.away is not None else ""
-    sentence = (waiting or f"incarnation {number} is {says}{away}{idle}{under_way}") + (
+    report = health.report(draft, tier, number)
+    waiting_for = f", waits: {report.away}" if report is not None and report.away is not None else ""
+    sentence = (waiting or f"incarnation {number} is {reported_state}{waiting_for}{idle}{under_way}") + (
         f"; {beside}" if beside else ""
     )
     return TierStatus(
@@ -227,20 +234,16 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
 
 
 def _idle(draft: Draft, tier: TierName, workers: int) -> str:
-    """Say how many workers are without tasks, and why."""
+    """Describe the workers without tasks; empty if there are none."""
     going = shrink_in_place.leaving(draft, tier)
     resting = set(draft.owners[tier].paused_workers).intersection(draft.workers(tier))
     paused, leaves = len(resting.difference(going)), len(resting.intersection(going))
-    said = [
-        f"{count} of its {workers} workers {what}"
-        for count, what in ((paused, "paused"), (leaves, "on the way out"))
-        if count
-    ]
-    return "".join(f", {each}" for each in said)
+    counts = ((paused, "paused"), (leaves, "leaving"))
+    return "".join(f", {count} of its {workers} workers {state}" for count, state in counts if count)
 
 
 def _drop_dead_next(draft: Draft, tier: TierName) -> None:
-    """Give up a hand-over whose next incarnation has died, or that nobody asks for any more."""
+    """Drop a next incarnation that has died, or that no active change or rollback needs."""
     record = draft.owners[tier]
     if record.next is None:
         return
@@ -251,7 +254,7 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
     )
     if end is None and (wanted or rollback.is_under_way(draft, tier)):
         return
-    reason = "the change that it was for has ended" if end is None else end.reason
+    reason = "its change has ended" if end is None else end.reason
     draft.deaths[tier, record.next] = reason
     draft.log(f"{tier}: incarnation {record.next} is dropped, {record.owner} goes on ({reason})")
     draft.retire(tier, record.next)
@@ -259,7 +262,7 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
 
 
 def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death) -> TierStatus:
-    """Bring a tier back whose owner has died: by the incarnation that is being prepared, or cold after a while."""
+    """Replace a dead owner: by the standby, the next incarnation, or a cold start."""
     name = tier.spec.name
     record = draft.owners[name]
     why = f"incarnation {owner} {end.reason}"
@@ -279,7 +282,8 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death
     failures = health.failures_after(draft, name, owner, end)
     if failures >= GIVE_UP:
         sentence = (
-            f"is given up after {failures} failures in a row; start it again when its fault is mended: {why}"
+            f"is given up after {failures} failures in a row: {why}; correct the cause, then: "
+            f"sluice start {name}"
         )
         return TierStatus(state=TierState.FAILED, sentence=sentence, failures=failures, error=end.reason)
     wait = 0.0 if failures <= 1 or end.blameless else min(LONGEST_WAIT, 2.0 ** (failures - 2))
@@ -289,17 +293,17 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death
     return _start(draft, tier, why, failures, end.reason)
 
 
-def _flip(draft: Draft, tier: TierView) -> None:
-    """Hand the tier over as soon as the reports allow it: this is the write that the gap waits for."""
+def _complete_handover(draft: Draft, tier: TierView) -> None:
+    """Make the next incarnation the owner when the reports allow it; this write ends the gap."""
     name = tier.spec.name
     record = draft.owners[name]
-    if record.owner is None or record.next is None or not _may_flip(draft, tier, record):
+    if record.owner is None or record.next is None or not _is_level(draft, tier, record):
         return
     draft.make_owner(name, record.next)
-    draft.log(f"{name}: incarnation {record.next} owns the tier, {record.owner} stops")
+    draft.log(f"{name}: incarnation {record.next} owns the tier, incarnation {record.owner} stops")
 
 
-def _may_flip(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
+def _is_level(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
     name = tier.spec.name
     old = health.report(draft, name, record.owner or Incarnation(0))
     new = health.report(draft, name, record.next or Incarnation(0))
@@ -310,8 +314,11 @@ def _may_flip(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
     return new.state is State.RUNNING and new.caught_up
 
 
-def _clear(draft: Draft, tier: TierName) -> None:
-    """Retire what neither owns the tier nor is to own it; what a change has still to verify waits for its release."""
+def _retire_stale(draft: Draft, tier: TierName) -> None:
+    """Retire incarnations that are neither owner, next nor standby.
+
+    The former owner stays until the active change has verified and released it.
+    """
     record = draft.owners[tier]
     if record.stopped or record.owner is None:
         return

@@ -1,4 +1,7 @@
-"""The steps of a change: each looks at the draft, does what can be done now, and says whether it waits, is done or has failed.
+"""The steps of a change.
 
-A step is called again in every pass until it has a result, so it never remembers anything: what it did is in the channel.
+Each does what it can in this pass, and returns whether it waits, is done or failed.
+
+A step is called in every pass until it has a result. It remembers nothing: all progress is in the
+channel. Start with `preflight`, then `handover`.
 """

@@ -1,4 +1,4 @@
-"""Abort: what is not handed over goes back to its owner, and the change ends; the pipeline runs whatever had been reached."""
+"""The step abort: a tier that is not handed over stays with its owner, and the change ends."""
 
 from sluice_ops.controller.outcome import Done, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
@@ -22,15 +22,16 @@ from sluice_ops.planning.changes.kinds import KINDS
 
 
 def abort(draft: Draft, operation: Operation) -> Outcome:
-    """Undo what is not finished, then wait until each tier that the change was about runs, if it should."""
+    """Undo what is not finished, then wait until the tiers of the change are as requested."""
     change = draft.changes.get(operation.change)
-    if change is None and operation.change in draft.view.garbled:
+    if change is None and operation.change in draft.view.unread_changes:
         _end_others(draft, operation)
         return Done(
-            f"change {operation.change} cannot be read: what it had not handed over is dropped, and what it set on a host stays"
+            f"change {operation.change} cannot be read: its prepared incarnations are dropped, its host "
+            "keeps its present state"
         )
     if change is None:
-        # Its preflight may be open, or come late: it finds the change ended.
+        # Its preflight may be open, or come later: the ended change makes it fail.
         draft.changes[operation.change] = ChangeRecord(
             id=operation.change,
             spec=operation.spec,
@@ -41,32 +42,34 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
             ended_at=draft.now,
         )
         _end_others(draft, operation)
-        return Done(f"nothing to undo: change {operation.change} never began, and will not")
+        return Done(f"nothing to undo: change {operation.change} never began, and cannot begin now")
     if change.state is ChangeState.DONE:
-        return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
+        return Done(f"nothing to undo: change {change.id} had ended")
     if change.state is ChangeState.ACTIVE:
         undo(draft, change.id, operation.by)
-        draft.update_change(change.id, abort_predicted_seconds=predicted(draft, change))
+        draft.update_change(change.id, abort_predicted_seconds=predicted_seconds(draft, change))
         _end_others(draft, operation)
     waits = [
         tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)
     ]
     if waits:
         return Waiting(f"undone; waiting until {', '.join(waits)} run{'s' if len(waits) == 1 else ''}")
-    return Done(f"change {change.id} is undone: {_where(draft, change.id)}")
+    return Done(f"change {change.id} is aborted: {_where(draft, change.id)}")
 
 
 def undo(draft: Draft, identity: ChangeId, by: str) -> None:
-    """Take back what a change has not finished, and end it."""
+    """Undo what a change has not finished, and end the change as aborted."""
     change = draft.changes[identity]
     for tier, number in change.incarnations.items():
         if tier not in draft.owners:
-            continue  # it cannot be read
+            continue  # the tier cannot be read
         record = draft.owners[tier]
         if record.next == number:
             draft.update_owner(tier, next=None, phase=Phase.STEADY)
             draft.retire(tier, record.next)
-            draft.log(f"{tier}: incarnation {number} is dropped, {record.owner} goes on (aborted)")
+            draft.log(
+                f"{tier}: incarnation {number} is dropped, incarnation {record.owner} goes on (aborted)"
+            )
         for spec in draft.unretired(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
@@ -80,51 +83,54 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
         draft.log(f"{host} may be used again (aborted)")
     elif host in draft.records and draft.records[host].state in {HostState.DRAINING, HostState.REBOOTING}:
         draft.set_host_state(host, HostState.CORDONED, draft.records[host].by)
-        draft.log(f"{host} stays cordoned, since it was out of use before (aborted)")
+        draft.log(f"{host} stays cordoned, as it was before the change (aborted)")
     if host in draft.assignments and draft.assignments[host].reboot == operation_id(change.id, Step.REBOOT):
-        # its agent may be away, and would do it when the host is long in use again
+        # a silent agent would otherwise reboot the host later, when the host is in use again
         draft.assignments[host] = draft.assignments[host].model_copy(update={"reboot": None})
     if Step.PAUSE in KINDS[change.spec.kind].steps:
-        _want_again(draft, change, by)
+        _resume(draft, change, by)
     draft.end_change(identity, ChangeState.ABORTED)
 
 
-def predicted(draft: Draft, change: ChangeRecord) -> float | None:
-    """Return how long it takes until all runs that an undone change was about, as far as the last ones tell."""
-    back = sum(tier in draft.owners and rollback.due(draft, tier) is not None for tier in change.incarnations)
+def predicted_seconds(draft: Draft, change: ChangeRecord) -> float | None:
+    """Predict the seconds until the tiers of an aborted change run again, from earlier changes."""
+    back = sum(
+        tier in draft.owners and rollback.rollback_target(draft, tier) is not None
+        for tier in change.incarnations
+    )
     return draft.pace.seconds(back, back) if back else draft.pace.abort
 
 
-def _want_again(draft: Draft, change: ChangeRecord, by: str) -> None:
-    """Have what a change has paused go on."""
+def _resume(draft: Draft, change: ChangeRecord, by: str) -> None:
+    """Resume what the change has paused."""
     for tier in draft.view.tiers:
         wanted = draft.wanted[tier]
-        whole = _is_about_the_whole(change.spec, tier)
-        mine = set(wanted.paused_workers) & set(change.spec.workers)
+        whole_tier = _is_about_whole_tier(change.spec, tier)
+        own_workers = set(wanted.paused_workers) & set(change.spec.workers)
         since = draft.age(wanted.at) <= draft.age(change.started_at)
-        if wanted.paused and wanted.by == change.by and since and whole:
+        if wanted.paused and wanted.by == change.by and since and whole_tier:
             draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
-        elif mine:
-            kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)
+        elif own_workers:
+            kept = tuple(worker for worker in wanted.paused_workers if worker not in own_workers)
             draft.wanted[tier] = wanted.model_copy(update={"paused_workers": kept, "by": by, "at": draft.now})
 
 
-def _is_about_the_whole(spec: ChangeSpec, tier: TierName) -> bool:
-    """Tell whether a pause or a resume is about a whole tier, not about some of its workers."""
+def _is_about_whole_tier(spec: ChangeSpec, tier: TierName) -> bool:
+    """Tell whether a pause or resume concerns a whole tier, not some of its workers."""
     return spec.tier == tier or (spec.tier is None and not spec.workers)
 
 
 def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
-    """Tell whether a change may have touched a tier: what ails another one is told elsewhere, and not mended by waiting here."""
+    """Tell whether a change may have touched a tier. An abort does not wait for other tiers."""
     if {Step.PAUSE, Step.RESUME} & {*KINDS[change.spec.kind].steps}:
-        return _is_about_the_whole(change.spec, tier) or not set(change.spec.workers).isdisjoint(
+        return _is_about_whole_tier(change.spec, tier) or not set(change.spec.workers).isdisjoint(
             draft.workers(tier)
         )
     return tier in {**change.incarnations, **change.receipts}
 
 
 def _end_others(draft: Draft, operation: Operation) -> None:
-    """Give the change's other open steps their result: nothing more will come of them."""
+    """Fail the open steps of the aborted change."""
     for identity, other in draft.view.operations.items():
         if other.operation.change == operation.change and other.operation.step is not Step.ABORT:
             sentence = f"change {operation.change} was aborted by {operation.by}"
@@ -133,10 +139,10 @@ def _end_others(draft: Draft, operation: Operation) -> None:
 
 
 def _is_well(draft: Draft, tier: TierName) -> bool:
-    """Tell whether a tier is as it is wanted, or as well as it can be without this change."""
+    """Tell whether a tier is as requested, or as well as possible without this change."""
     if not draft.wanted[tier].running or draft.statuses[tier].state in {TierState.FAILED, TierState.WAITING}:
         return True
-    goes_back = rollback.due(draft, tier) is not None
+    goes_back = rollback.rollback_target(draft, tier) is not None
     works = draft.owners[tier].paused or stop_order.workers_settled(draft, tier)
     return (
         not goes_back
@@ -158,13 +164,13 @@ def _where(draft: Draft, identity: ChangeId) -> str:
         )
     fewer = {move.tier: len(move.after.slots) for move in change.plan.moves if move.in_place}
     moved = [
-        f"{tier} has {workers(fewer[tier])} left"
+        f"{tier} keeps {workers(fewer[tier])}"
         if tier in fewer
-        else f"{tier} stays with {number}, which had taken over"
+        else f"{tier} stays with incarnation {number}, which had taken over"
         for tier, number in known.items()
         if draft.owners[tier].owner == number
     ]
-    return "; ".join(moved) or "every tier is with the owner that it had"
+    return "; ".join(moved) or "every tier has its owner from before the change"
 
 
 def _how(spec: ChangeSpec, running: IncarnationSpec) -> str:

@@ -1,4 +1,7 @@
-"""Prepare and cut: the next incarnations are started beside the owners, then each tier is handed over, nearest the end first."""
+"""The steps prepare and cut: start the next incarnations, then hand each tier over.
+
+The tier nearest the pipeline's end is handed over first.
+"""
 
 from dataclasses import replace
 
@@ -24,9 +27,9 @@ from sluice_ops.planning.placement.solver import fits, place_tier
 
 
 def prepare(draft: Draft, operation: Operation) -> Outcome:
-    """Start and warm the next incarnations, one tier after the other: what runs is disturbed by one at most.
+    """Start and warm the next incarnations one after the other, to disturb running tiers little.
 
-    Those that find no room yet are prepared during the cut, which is when workers are let go.
+    Tiers without room are prepared during the cut, when other incarnations and workers have left.
     """
     change = draft.changes[operation.change]
     _set_draining(draft, change)
@@ -50,38 +53,37 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
         elif isinstance(started, Waiting):
             waits.append(started.sentence)
         elif not _is_ready(draft, move.tier, started):
-            waits.append(
-                f"{move.tier}/{started} to be ready (it is {health.state(draft, move.tier, started)})"
-            )
+            state = health.state(draft, move.tier, started)
+            waits.append(f"{move.tier}/{started} to be ready (it is {state})")
             break
     if waits:
         return Waiting(f"waiting for {', '.join(waits)}")
     ready = ", ".join(
         f"{tier}/{number}" for tier, number in draft.changes[operation.change].incarnations.items()
     )
-    then = f"; {', '.join(later)} will be prepared when room is free" if later else ""
+    then = f"; {', '.join(later)} will be prepared during the cut" if later else ""
     return Done(
-        f"ready to take over: {ready or 'nothing has to be started'}{then}",
+        f"ready to take over: {ready or 'no incarnation had to start'}{then}",
         {"incarnations": dict(draft.changes[operation.change].incarnations.items())},
     )
 
 
 def cut(draft: Draft, operation: Operation) -> Outcome:
-    """Hand over tier by tier, or have it let workers go, each confirmed before the next."""
-    through: list[TierName] = []
+    """Hand over each tier, or shrink it in place; each is confirmed before the next."""
+    handed_over: list[TierName] = []
     fewer: list[str] = []
     gaps: dict[str, float] = {}
     for move in draft.changes[operation.change].plan.moves:
         tier = move.tier
-        held_up = (
-            shrink_in_place.let_go(draft, operation.change, move)
+        outcome = (
+            shrink_in_place.shrink(draft, operation.change, move)
             if move.in_place
-            else _hand_on(draft, operation.change, move, through)
+            else _advance(draft, operation.change, move, handed_over)
         )
-        if held_up is not None:
-            return held_up
+        if outcome is not None:
+            return outcome
         if draft.statuses[tier].state is TierState.FAILED:
-            continue  # it was given up before anything was prepared for it
+            continue  # given up before its next incarnation was prepared
         if move.in_place:
             fewer += (
                 [f"{tier} goes on with {workers(len(move.after.slots))}"]
@@ -89,30 +91,30 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
                 else []
             )
             continue
-        through.append(tier)
-        said = health.report(
+        handed_over.append(tier)
+        report = health.report(
             draft, tier, Incarnation(draft.changes[operation.change].incarnations.get(tier, 0))
         )
-        if said is not None and said.gap_seconds is not None:
-            gaps[tier] = said.gap_seconds
+        if report is not None and report.gap_seconds is not None:
+            gaps[tier] = report.gap_seconds
     widest = f", widest gap {max(gaps.values()):.2f} s" if gaps else ""
     handed = (
-        [f"handed over: {', '.join(through) or 'nothing had to move'}{widest}"]
-        if through or not fewer
+        [f"handed over: {', '.join(handed_over) or 'no tier had to move'}{widest}"]
+        if handed_over or not fewer
         else []
     )
     return Done("; ".join((*handed, *fewer)), {"gap_seconds": gaps})
 
 
-def _hand_on(draft: Draft, identity: ChangeId, move: Move, through: list[TierName]) -> Outcome | None:
-    """Take one tier one step further; None when it is handed over, or there is nothing to hand over."""
+def _advance(draft: Draft, identity: ChangeId, move: Move, handed_over: list[TierName]) -> Outcome | None:
+    """Take one tier one step further; None if it is handed over, or has nothing to hand over."""
     tier, started = move.tier, _start(draft, identity, move)
     if isinstance(started, Failed):
         return started
     if isinstance(started, Waiting):
         return Waiting(f"waiting for {started.sentence}")
     if isinstance(started, _NoRoom):
-        return _make_room(draft, through, started)
+        return _make_room(draft, handed_over, started)
     if draft.statuses[tier].state is TierState.FAILED and tier in draft.changes[identity].receipts:
         return Failed(f"{tier} {draft.statuses[tier].sentence}")
     if draft.statuses[tier].state is TierState.FAILED or not started:
@@ -122,7 +124,7 @@ def _hand_on(draft: Draft, identity: ChangeId, move: Move, through: list[TierNam
 
 
 class _NoRoom:
-    """The next incarnation does not fit beside what is there now."""
+    """The next incarnation finds no room beside the units that run now."""
 
     def __init__(self, verdict: str) -> None:
         self.verdict = verdict
@@ -137,23 +139,26 @@ def _set_draining(draft: Draft, change: ChangeRecord) -> None:
 
 
 def _plan_again(draft: Draft, change: ChangeRecord) -> Failed | None:
-    """Plan on what is now: between preflight and here, a tier may have been started or have moved by itself."""
+    """Plan again: since preflight, a tier may have started or moved by itself."""
     now = cluster(draft)
     try:
         planned = plan(change.spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
-    wrong = check(planned, change.spec, now)
-    if wrong:
-        return Failed(f"the plan does not stand up to its check: {'; '.join(wrong)}")
+    violations = check(planned, change.spec, now)
+    if violations:
+        return Failed(f"the independent check refused the plan: {'; '.join(violations)}")
     if planned.moves != change.plan.moves:
-        draft.log(f"planned anew: {describe(planned)}")
+        draft.log(f"planned again: {describe(planned)}")
         draft.update_change(change.id, plan=planned)
     return None
 
 
 def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waiting | Failed | _NoRoom:
-    """Return the incarnation that takes the tier on, started now if need be; 0 when the tier has nothing to hand over."""
+    """Return the incarnation that takes the tier over; start it if necessary.
+
+    Return 0 if the tier has nothing to hand over.
+    """
     tier = move.tier
     record, number = draft.owners[tier], draft.changes[identity].incarnations.get(tier)
     if number is not None and number in {record.owner, record.next}:
@@ -180,9 +185,8 @@ def _start_beside(
         draft.update_change(identity, incarnations={**change.incarnations, tier: owning.incarnation})
         return owning.incarnation
     if not health.confirmed(draft, tier) or record.phase is not Phase.STEADY or record.next is not None:
-        return Waiting(
-            f"{tier}/{owning.incarnation} to run before it is moved (it is {health.state(draft, tier, owning.incarnation)})"
-        )
+        state = health.state(draft, tier, owning.incarnation)
+        return Waiting(f"{tier}/{owning.incarnation} to run before the tier is moved (it is {state})")
     try:
         placement = _placement(now, move, owning.placement)
     except RefusedError as refused:
@@ -208,13 +212,14 @@ def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placemen
         receipts={**change.receipts, tier: {"old": old, "new": number}},
     )
     draft.log(
-        f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}"
+        f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on "
+        f"{listed(placement.slots)}"
     )
     return number
 
 
 def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
-    """Return the planned place, or the best one left when something has changed since."""
+    """Return the planned placement, or the best possible one if the cluster has changed since."""
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
     aim = replace(share, slots=max(1, share.slots - move.short))
@@ -228,9 +233,10 @@ def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
 
 
 def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, once: bool) -> str | None:
-    """Say why a prepared incarnation is no more; None when its host was lost or the tier has moved on: then another is prepared.
+    """Say why a prepared incarnation ended; None if another one has to be prepared instead.
 
-    Not so where it is to be accepted `once` it runs: where it took over and the tier has moved on, it has failed.
+    This is so if its host was lost, or if the tier has moved on. With `once`, an incarnation that
+    took over and ended has failed, even if the tier has moved on: the change was to be tried once.
     """
     spec = draft.incarnations[tier].get(number)
     if (
@@ -239,11 +245,11 @@ def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, once: boo
         or ((draft.owners[tier].owner or 0) > number and not once)
     ):
         return None
-    said = health.report(draft, tier, number)
+    report = health.report(draft, tier, number)
     why = (
         draft.deaths.get((tier, number))
-        or (said.error if said is not None else None)
-        or f"its log on {spec.placement.driver} tells why"
+        or (report.error if report is not None else None)
+        or f"see its log on {spec.placement.driver}"
     )
     when = "ended before it took over" if (draft.owners[tier].owner or 0) < number else "took over and ended"
     return f"{tier}: incarnation {number} {when}: {why}"
@@ -254,7 +260,7 @@ def _is_ready(draft: Draft, tier: TierName, number: Incarnation) -> bool:
 
 
 def _hand_over(draft: Draft, identity: ChangeId, tier: TierName, number: Incarnation) -> str | None:
-    """Take one tier's hand-over one step further; return what it waits for."""
+    """Take the handover of one tier one step further; return what the tier waits for."""
     record = draft.owners[tier]
     if record.owner == number:
         return (
@@ -263,20 +269,20 @@ def _hand_over(draft: Draft, identity: ChangeId, tier: TierName, number: Incarna
             else f"{tier}/{number} owns the tier and is {health.state(draft, tier, number)}"
         )
     if record.phase is Phase.CUT:
-        return f"{tier}: {record.owner} hands over to {number}"
+        return f"{tier}: incarnation {record.owner} hands over to {number}"
     if health.state(draft, tier, number) is not State.READY:
-        return f"{tier}/{number} is {health.state(draft, tier, number)}; it takes over once it is ready"
+        return f"{tier}/{number} is {health.state(draft, tier, number)}; it takes over when it is ready"
     if not health.confirmed(draft, tier):
-        return f"{tier}/{record.owner} is being paused or resumed; it is handed over after that"
+        return f"{tier}/{record.owner} is being paused or resumed; the handover follows"
     missing = _beyond_budget(draft, identity, tier, number)
     if missing is not None:
         return missing
     draft.update_owner(tier, phase=Phase.CUT)
-    return f"{tier}: {record.owner} hands over to {number}"
+    return f"{tier}: incarnation {record.owner} hands over to {number}"
 
 
 def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Incarnation) -> str | None:
-    """Say which slots hold a hand-over up: lost since they were placed, so many that the tier would have fewer than its budget allows."""
+    """Say which lost slots block a handover: the tier would lack more than its budget."""
     allowed, owning = draft.rules.budget.get(tier), draft.owner_spec(tier)
     if allowed is None or owning is None:
         return None
@@ -291,20 +297,20 @@ def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Inc
     ):
         return None
     return (
-        f"{tier}/{number} to have the slots that it lost on {listed(sorted(set(lost)))}: {aim.k - alive} of {aim.k} would be away, "
-        f"and budget.{tier} lets {allowed}"
+        f"{tier}/{number} to get back the slots that it lost on {listed(sorted(set(lost)))}: "
+        f"{aim.k - alive} of {aim.k} would be away, budget.{tier} allows {allowed}"
     )
 
 
-def _make_room(draft: Draft, through: list[TierName], short: _NoRoom) -> Outcome:
-    """Release what has been handed over already, so that the next tier finds room."""
+def _make_room(draft: Draft, handed_over: list[TierName], no_room: _NoRoom) -> Outcome:
+    """Release old incarnations of handed-over tiers, so that the next tier finds room."""
     freed = [
         tier
-        for tier in through
+        for tier in handed_over
         if any(_is_old(draft, tier, spec.incarnation) for spec in draft.unretired(tier))
     ]
     if not freed:
-        return Failed(short.verdict)
+        return Failed(no_room.verdict)
     for tier in freed:
         for spec in draft.unretired(tier):
             if _is_old(draft, tier, spec.incarnation):
@@ -317,7 +323,7 @@ def _is_old(draft: Draft, tier: TierName, number: Incarnation) -> bool:
 
 
 def reason_of(spec: ChangeSpec) -> str:
-    """Say why an incarnation exists."""
-    to = [f"to {part}" for part in (spec.to, spec.k, spec.release, spec.partitions) if part is not None]
-    what = [spec.host, spec.tier, *to, spec.shift]
-    return " ".join([str(spec.kind), *(str(part) for part in what if part is not None)])
+    """Return the reason of an incarnation: the change in words."""
+    targets = [f"to {part}" for part in (spec.to, spec.k, spec.release, spec.partitions) if part is not None]
+    subject = [spec.host, spec.tier, *targets, spec.shift]
+    return " ".join([str(spec.kind), *(str(part) for part in subject if part is not None)])

@@ -1,4 +1,8 @@
-"""Pause and resume: say what is wanted of tiers and single workers; their lives follow one at a time, nearest the end first."""
+"""The steps pause and resume: write the request, and wait until each driver confirms.
+
+`stop_order` carries the requests out, one tier or worker at a time, nearest the pipeline's end
+first.
+"""
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
@@ -10,17 +14,18 @@ from sluice_ops.model.status import TierState
 
 
 def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
-    """Have tiers and workers paused or resumed, each confirmed by its driver."""
+    """Request the pause or resume; done when all drivers have confirmed."""
     paused = operation.step is Step.PAUSE
     tiers, workers = _tiers(draft, operation), _workers(draft, operation)
     if gone := [worker for worker in operation.spec.workers if worker not in workers]:
         return Failed(
-            f"{', '.join(gone)}: no worker is called so any more, its tier has been handed over; `sluice slots` lists them"
+            f"{', '.join(gone)}: no such worker now, because its tier was handed over; "
+            "list the workers: sluice slots"
         )
     for tier in tiers:
-        _want(draft, operation, tier, paused=paused)
+        _request(draft, operation, tier, paused=paused)
     for worker, tier in workers.items():
-        refused = _want_worker(draft, operation, worker, tier)
+        refused = _request_worker(draft, operation, worker, tier)
         if refused is not None:
             return refused
     word = "paused" if paused else "running"
@@ -29,26 +34,28 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
         for tier in tiers
         if operation.spec.tier is None and draft.statuses[tier].state is TierState.FAILED
     ]
-    so: dict[str, bool] = {tier: _is_so(draft, tier, paused=paused) for tier in tiers if tier not in given_up}
-    so |= {worker: _receipt(draft, tier, worker) is not None for worker, tier in workers.items()}
+    confirmed: dict[str, bool] = {
+        tier: _is_confirmed(draft, tier, paused=paused) for tier in tiers if tier not in given_up
+    }
+    confirmed |= {worker: _receipt(draft, tier, worker) is not None for worker, tier in workers.items()}
     names = [
         str(name)
         for tier in draft.end_first()
         for name in (tier.spec.name, *draft.workers(tier.spec.name))
-        if name in so
+        if name in confirmed
     ]
-    left = [name for name in names if not so[name]]
-    if not left:
+    pending = [name for name in names if not confirmed[name]]
+    if not pending:
         draft.end_change(operation.change, ChangeState.DONE)
         receipts = {
-            worker: found
+            worker: receipt
             for worker, tier in workers.items()
-            if (found := _receipt(draft, tier, worker)) is not None
+            if (receipt := _receipt(draft, tier, worker)) is not None
         }
-        out = f"; left out, as it was given up: {', '.join(given_up)}" if given_up else ""
-        told = [_told(name, receipts.get(UnitId(name))) for name in names]
+        note = f"; left out, as it was given up: {', '.join(given_up)}" if given_up else ""
+        described = [_described(name, receipts.get(UnitId(name))) for name in names]
         return Done(
-            f"{word}: {', '.join(told) or 'no tier is wanted'}{out}",
+            f"{word}: {', '.join(described) or 'no tier is started'}{note}",
             {"receipts": {worker: receipt.model_dump(mode="json") for worker, receipt in receipts.items()}},
         )
     stuck = [
@@ -57,9 +64,13 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
         if tier not in given_up and draft.statuses[tier].state is TierState.FAILED
     ]
     if stuck:
-        return Failed(f"{stuck[0]} cannot be {word}: it {draft.statuses[stuck[0]].sentence}")
-    already = f"; {word} already: {', '.join(name for name in names if so[name])}" if any(so.values()) else ""
-    return Waiting(f"waiting until {left[0]} is {word}{already}")
+        return Failed(f"{stuck[0]} cannot be {word}: the tier {draft.statuses[stuck[0]].sentence}")
+    already = (
+        f"; {word} already: {', '.join(name for name in names if confirmed[name])}"
+        if any(confirmed.values())
+        else ""
+    )
+    return Waiting(f"waiting until {pending[0]} is {word}{already}")
 
 
 def _tiers(draft: Draft, operation: Operation) -> list[TierName]:
@@ -70,12 +81,12 @@ def _tiers(draft: Draft, operation: Operation) -> list[TierName]:
 
 
 def _workers(draft: Draft, operation: Operation) -> dict[UnitId, TierName]:
-    """Return the workers that are to be paused and whose incarnation owns its tier, each with its tier."""
+    """Return the requested workers whose incarnation owns its tier, each with its tier."""
     all_of = {worker: tier for tier in draft.view.tiers for worker in draft.workers(tier)}
     return {worker: all_of[worker] for worker in operation.spec.workers if worker in all_of}
 
 
-def _want(draft: Draft, operation: Operation, tier: TierName, *, paused: bool) -> None:
+def _request(draft: Draft, operation: Operation, tier: TierName, *, paused: bool) -> None:
     wanted = draft.wanted[tier]
     workers = wanted.paused_workers if paused else ()
     if (wanted.paused, wanted.paused_workers) != (paused, workers):
@@ -83,20 +94,20 @@ def _want(draft: Draft, operation: Operation, tier: TierName, *, paused: bool) -
         draft.wanted[tier] = wanted.model_copy(update=changes)
 
 
-def _want_worker(draft: Draft, operation: Operation, worker: UnitId, tier: TierName) -> Failed | None:
+def _request_worker(draft: Draft, operation: Operation, worker: UnitId, tier: TierName) -> Failed | None:
     wanted = draft.wanted[tier]
     if wanted.paused:
         return Failed(
-            f"{worker} cannot be paused alone: {tier} is paused as a whole; `sluice resume {tier}` first"
+            f"{worker} cannot be paused alone: the whole tier is paused; first: sluice resume {tier}"
         )
     if worker not in wanted.paused_workers:
-        living = [each for each in wanted.paused_workers if each in draft.workers(tier)]
+        living = [known for known in wanted.paused_workers if known in draft.workers(tier)]
         changes = {"paused_workers": (*living, worker), "by": operation.by, "at": draft.now}
         draft.wanted[tier] = wanted.model_copy(update=changes)
     return None
 
 
-def _is_so(draft: Draft, tier: TierName, *, paused: bool) -> bool:
+def _is_confirmed(draft: Draft, tier: TierName, *, paused: bool) -> bool:
     return (
         draft.owners[tier].paused is paused
         and health.confirmed(draft, tier)
@@ -105,15 +116,15 @@ def _is_so(draft: Draft, tier: TierName, *, paused: bool) -> bool:
 
 
 def _receipt(draft: Draft, tier: TierName, worker: UnitId) -> WorkerReceipt | None:
-    """Return what the owner says of a worker once it is paused."""
+    """Return the owner's receipt for a worker; None until the worker is paused."""
     record = draft.owners[tier]
-    said = health.report(draft, tier, record.owner or Incarnation(0))
-    if said is None or worker not in record.paused_workers or worker not in said.paused_workers:
+    report = health.report(draft, tier, record.owner or Incarnation(0))
+    if report is None or worker not in record.paused_workers or worker not in report.paused_workers:
         return None
-    return said.workers[worker]
+    return report.workers[worker]
 
 
-def _told(name: str, receipt: WorkerReceipt | None) -> str:
+def _described(name: str, receipt: WorkerReceipt | None) -> str:
     if receipt is None:
         return name
     failed = f", {receipt.failed} of them failed" if receipt.failed else ""

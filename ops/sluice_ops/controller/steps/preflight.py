@@ -1,4 +1,7 @@
-"""Preflight: plan, have the plan checked, take the maintenance lock. With dry_run, only say what would be done."""
+"""The step preflight: plan the change, check the plan, and take the maintenance lock.
+
+A dry run only returns the plan.
+"""
 
 from datetime import UTC, datetime
 
@@ -25,14 +28,16 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 
 
 def preflight(draft: Draft, operation: Operation) -> Outcome:
-    """Plan a change and begin it."""
+    """Plan a change and begin it; with `dry_run`, only return the plan."""
     holder = _holder(draft, operation)
     if (
         not operation.dry_run
-        and (held_up := _begins_otherwise(operation.spec) or _held_up(operation.spec.kind, holder))
+        and (
+            obstacle := _refuse_without_steps(operation.spec) or _wait_or_refuse(operation.spec.kind, holder)
+        )
         is not None
     ):
-        return held_up
+        return obstacle
     now, spec = cluster(draft), _completed(draft, operation.spec)
     launches = operation.dry_run and KINDS[spec.kind].launches
     if launches:
@@ -42,24 +47,22 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         planned = plan(spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
-    wrong = check(planned, spec, now)
-    if wrong:
-        return Failed(f"the plan does not stand up to its check, nothing was changed: {'; '.join(wrong)}")
+    violated = check(planned, spec, now)
+    if violated:
+        return Failed(f"the independent check refused the plan, nothing was changed: {'; '.join(violated)}")
     if launches:
         planned = planned.model_copy(
-            update={
-                "unpredicted": "how long it takes before, until the agents of the instances have registered"
-            }
+            update={"unpredicted": "the time until the agents of the new instances have registered"}
         )
     details = {"plan": planned.model_dump(mode="json")}
     if operation.dry_run:
         return Done(
-            f"would do: {describe(planned)}{'' if holder is None else f' (but now {holder})'}", details
+            f"would do: {describe(planned)}{'' if holder is None else f' (not now: {holder})'}", details
         )
-    begun = draft.changes.get(operation.change)
-    if begun is not None or operation.change in draft.view.garbled:
-        how = "its record cannot be read" if begun is None else f"is {begun.state}"
-        return Failed(f"change {operation.change} was begun before and {how}; take another id")
+    earlier = draft.changes.get(operation.change)
+    if earlier is not None or operation.change in draft.view.unread_changes:
+        how = "its record cannot be read" if earlier is None else f"is {earlier.state}"
+        return Failed(f"change {operation.change} has begun before and {how}; use another id")
     draft.changes[operation.change] = ChangeRecord(
         id=operation.change,
         spec=spec,
@@ -68,14 +71,17 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         by=operation.by,
         started_at=draft.now,
         stepped_at=draft.now,
-        deadline_seconds=_left(draft, operation),
+        deadline_seconds=_seconds_left(draft, operation),
     )
     draft.lock = MaintenanceLock(change=operation.change, by=operation.by, since=draft.now)
     return Done(f"planned: {describe(planned)}", details)
 
 
-def _left(draft: Draft, operation: Operation) -> float | None:
-    """Return how long the change may take: its first step is posted with the whole deadline, of which it may have waited for some."""
+def _seconds_left(draft: Draft, operation: Operation) -> float | None:
+    """Return the seconds left of the change's deadline; None for the controller's own.
+
+    The first step is posted with the whole deadline, and may have waited for some of it.
+    """
     return (
         None
         if operation.by == CONTROLLER
@@ -84,18 +90,18 @@ def _left(draft: Draft, operation: Operation) -> float | None:
 
 
 def _completed(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
-    """Fill in what the change leaves to preflight, once for all steps."""
+    """Fill in the fields that the change leaves to preflight, once for all steps."""
     tier = None if spec.tier is None else draft.view.tiers.get(spec.tier)
     return KINDS[spec.kind].complete(spec, None if tier is None else tier.spec.release)
 
 
 def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:
-    """Have a plan looked at by the independent checker."""
+    """Return what the independent checker finds wrong with a plan; empty if nothing."""
     return violations(planned, spec, aftermath(spec, now))
 
 
 def describe(planned: Plan) -> str:
-    """Say a plan in one sentence."""
+    """Return a plan in one sentence."""
     moves = [_of_move(move) for move in planned.moves]
     if moves:
         gap = (
@@ -105,17 +111,23 @@ def describe(planned: Plan) -> str:
         )
         about = f"about {planned.predicted_seconds:.0f} s, " if planned.predicted_seconds else ""
         moves.append(f"{about}{gap}")
-    return "; ".join((*moves, *planned.notes)) or "nothing has to be moved"
+    return "; ".join((*moves, *planned.notes)) or "no tier has to move"
 
 
 def _of_move(move: Move) -> str:
     if move.in_place:
-        return f"{move.tier} lets {move.let_go} of its workers go where it runs; the others work on, on {listed(move.after.slots)}"
+        return (
+            f"{move.tier} gives up {move.let_go} of its workers in place; "
+            f"the others stay on {listed(move.after.slots)}"
+        )
     return f"{move.tier} → driver on {move.after.driver}, workers on {listed(move.after.slots)}"
 
 
 def _holder(draft: Draft, operation: Operation) -> str | None:
-    """Name the change that has the lock; a lock whose change has ended or is unknown holds nobody up."""
+    """Describe the active change that has the lock; None if another change may begin.
+
+    A lock of a change that has ended or is unknown does not count.
+    """
     lock = draft.lock
     if lock is None or lock.change == operation.change or KINDS[operation.spec.kind].planned_only:
         return None
@@ -123,22 +135,25 @@ def _holder(draft: Draft, operation: Operation) -> str | None:
     if change is None or change.state is not ChangeState.ACTIVE:
         return None
     since = datetime.fromtimestamp(lock.since, UTC).strftime("%H:%M:%S UTC")
-    return f"change {lock.change} ({what_of(change.spec)}, by {lock.by}) has had the maintenance lock since {since}"
-
-
-def _begins_otherwise(spec: ChangeSpec) -> Outcome | None:
-    """Refuse what no step begins."""
-    if not KINDS[spec.kind].planned_only:
-        return None
-    return Failed(
-        f"a {spec.kind} has no steps: `sluice {spec.kind} {spec.tier}` says that it is wanted, and the rest follows"
+    return (
+        f"change {lock.change} ({what_of(change.spec)}, by {lock.by}) has held the maintenance lock since "
+        f"{since}"
     )
 
 
-def _held_up(kind: str, holder: str | None) -> Outcome | None:
-    """Refuse it, or have a shift wait: nobody is there at its hour to ask for it again."""
+def _refuse_without_steps(spec: ChangeSpec) -> Outcome | None:
+    """Refuse kinds of change that have no steps."""
+    if not KINDS[spec.kind].planned_only:
+        return None
+    return Failed(
+        f"a {spec.kind} has no steps; run `sluice {spec.kind} {spec.tier}`, which only writes the request"
+    )
+
+
+def _wait_or_refuse(kind: str, holder: str | None) -> Outcome | None:
+    """Let a shift wait for the lock, as nobody would ask again at its hour; refuse others."""
     if holder is None:
         return None
     if KINDS[kind].waits_for_lock:
-        return Waiting(f"{holder}; the {kind} waits for it to end")
-    return Failed(f"{holder}; wait for it to end, or abort it")
+        return Waiting(f"{holder}; the {kind} waits until this change has ended")
+    return Failed(f"{holder}; wait until this change has ended, or undo it: sluice abort")

@@ -1,4 +1,4 @@
-"""Release: the old incarnations' slots are taken away, what the change has set holds from now on, and the lock is given back."""
+"""The step release: take old slots away, accept the change's settings, free the lock."""
 
 from dataclasses import replace
 
@@ -14,14 +14,15 @@ from sluice_ops.planning.changes.plan import layers_after
 
 
 def release(draft: Draft, operation: Operation) -> Outcome:
-    """Let go of what has been handed over, and end the change unless a reboot follows."""
+    """Release what was handed over, and end the change unless a reboot follows."""
     change = draft.changes[operation.change]
     kind = KINDS[change.spec.kind]
     for move in change.plan.moves:
         tier = move.tier
         if draft.owner_spec(tier) is not None and draft.owners[tier].owner != change.incarnations.get(tier):
             return Failed(
-                f"{tier} has not been handed over: {draft.owners[tier].owner} still owns it; its cut comes first"
+                f"{tier} has not been handed over: incarnation {draft.owners[tier].owner} still owns it; "
+                "post its cut first"
             )
         for spec in draft.unretired(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
@@ -39,52 +40,50 @@ def release(draft: Draft, operation: Operation) -> Outcome:
     if kind.steps[-1] is Step.RELEASE:
         draft.end_change(change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
-    empty = f"; {host} is drained, nothing is left on it" if kind.empties_host else ""
-    new = f"; {change.spec.tier} {_kept(change.spec)} from now on" if kind.sets_tier else ""
-    return Done(f"released: {moved or 'nothing had to move'}{empty}{new}")
+    empty = f"; {host} is drained and empty" if kind.empties_host else ""
+    new = f"; {change.spec.tier} {_accepted(change.spec)} from now on" if kind.sets_tier else ""
+    return Done(f"released: {moved or 'no tier had to move'}{empty}{new}")
 
 
 def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
-    """Have every later incarnation of the tier begun as its new owner was."""
+    """Write the owner's release or partitions as accepted: later incarnations start with them."""
     spec, tier = change.spec, change.spec.tier
     if tier is None or tier not in draft.wanted:
-        return Failed(f"{tier} is not declared any more")
+        return Failed(f"{tier} is no longer published")
     owning, failed = draft.owner_spec(tier), draft.statuses[tier].state is TierState.FAILED
     if (
         owning is not None
         and not failed
         and (owning.release if spec.release else owning.partitions) != (spec.release or spec.partitions)
     ):
-        how = (
-            f"release {owning.release}" if spec.release else f"its state over {owning.partitions} partitions"
-        )
-        return Failed(f"{tier} was started with {how} meanwhile; {spec.kind} it again")
+        how = f"release {owning.release}" if spec.release else f"its state in {owning.partitions} partitions"
+        return Failed(f"{tier} was started with {how} in between; {spec.kind} the tier again")
     wanted = draft.wanted[tier]
     accepted = {"release": spec.release or wanted.release, "partitions": spec.partitions or wanted.partitions}
     draft.wanted[tier] = wanted.model_copy(update={**accepted, "attempt": wanted.attempt + failed})
     return None
 
 
-def _kept(spec: ChangeSpec) -> str:
+def _accepted(spec: ChangeSpec) -> str:
     return (
-        f"is begun from release {spec.release}"
+        f"starts from release {spec.release}"
         if spec.release
         else f"has its state in {spec.partitions} partitions"
     )
 
 
 def _drained(draft: Draft, host: HostName) -> Waiting | None:
-    """Note that a host is drained; say what it still holds where it is not."""
+    """Mark a host as drained if it is empty; otherwise say what is left on it."""
     left = _left_on(draft, host)
     if left:
         return Waiting(f"waiting until {host} is empty: {left}")
-    if host in draft.records:  # else it was taken off the channel meanwhile
+    if host in draft.records:  # otherwise it was taken off the channel in between
         draft.set_host_state(host, HostState.DRAINED, draft.records[host].by)
     return None
 
 
 def _left_on(draft: Draft, host: HostName) -> str:
-    """Name what a host still holds, by what is assigned and by what its agent sees."""
+    """Name what a host still holds: what is assigned to it, or else what its agent reports."""
     held = [
         f"{tier}/{spec.incarnation}"
         for tier, specs in draft.incarnations.items()
@@ -92,7 +91,7 @@ def _left_on(draft: Draft, host: HostName) -> str:
         if not spec.retired and host in spec.placement.hosts
     ]
     held += [f"batch slot {number}" for number, at in draft.batch.items() if at == host]
-    seen = draft.host(host)
-    if not held and seen is not None and seen.live and seen.observed is not None:
-        held = [str(unit.id) for unit in seen.observed.units]
+    view = draft.host(host)
+    if not held and view is not None and view.live and view.observed is not None:
+        held = [str(unit.id) for unit in view.observed.units]
     return ", ".join(held)

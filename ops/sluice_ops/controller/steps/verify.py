@@ -1,4 +1,7 @@
-"""Verify: where each old incarnation stopped is where the new one goes on, so that nothing is lost."""
+"""The step verify: each new incarnation goes on where its old one stopped.
+
+So no record is lost.
+"""
 
 from typing import Any
 
@@ -11,69 +14,86 @@ from sluice_ops.model.incarnation import Receipt, State
 from sluice_ops.model.wording import listed
 
 GAP_SECONDS = 10.0
-"""How long gaps are waited for. A driver tells its own 4 s after it is level, or with its first batch; never where nothing comes out."""
+"""How long the step waits for the gaps in the output.
+
+A driver reports its gap 4 s after it is level, or with its first batch. Without output it never
+does.
+"""
 
 HANGS_SECONDS = 60.0
-"""An old incarnation that has not ended so long after its tier was handed over hangs, and is taken away."""
+"""An old incarnation that has not ended this long after the handover hangs, and is taken away."""
 
 
 def verify(draft: Draft, operation: Operation) -> Outcome:
-    """Compare the receipts of every hand-over of this change, and note those of workers that were let go."""
+    """Compare the receipts of all handovers, and note those of workers that left."""
     change = draft.changes[operation.change]
-    checked: dict[TierName, dict[str, Any]] = {}
+    receipts: dict[TierName, dict[str, Any]] = {}
     wrong: list[str] = []
     for tier, numbers in change.receipts.items():
         if numbers.get("new") != draft.owners[tier].owner:
-            return Failed(f"{tier} has not been handed over to {numbers.get('new')}; its cut comes first")
+            return Failed(
+                f"{tier} has not been handed over to incarnation {numbers.get('new')}; post its cut first"
+            )
         old = Incarnation(numbers["old"])
-        if shrink_in_place.LETS_GO in numbers:
-            checked[tier] = {
+        if shrink_in_place.LEAVING_KEY in numbers:
+            receipts[tier] = {
                 **numbers,
-                **shrink_in_place.receipt(draft, tier, numbers[shrink_in_place.LETS_GO]),
+                **shrink_in_place.receipt(draft, tier, numbers[shrink_in_place.LEAVING_KEY]),
             }
             continue
-        found = _compare(draft, tier, old, Incarnation(numbers["new"]))
-        if isinstance(found, Waiting):
+        comparison = _compare(draft, tier, old, Incarnation(numbers["new"]))
+        if isinstance(comparison, Waiting):
             if draft.age(operation.posted_at) > min(HANGS_SECONDS, operation.deadline_seconds / 2) and _hangs(
                 draft, tier, old
             ):
                 draft.retire(tier, old)
                 draft.log(
-                    f"{tier}: incarnation {old} has not ended since it was handed over, and is taken away; {numbers['new']} runs on"
+                    f"{tier}: incarnation {old} has not ended after its handover and is taken away; "
+                    f"incarnation {numbers['new']} goes on"
                 )
-            return found
-        checked[tier] = found
-        wrong.extend(found["wrong"])
-    handed = {tier: found for tier, found in checked.items() if shrink_in_place.LETS_GO not in found}
-    untold = [f"{tier}/{found['new']}" for tier, found in handed.items() if _is_untold(draft, tier, found)]
+            return comparison
+        receipts[tier] = comparison
+        wrong.extend(comparison["wrong"])
+    handed = {
+        tier: comparison
+        for tier, comparison in receipts.items()
+        if shrink_in_place.LEAVING_KEY not in comparison
+    }
+    without_gap = [
+        f"{tier}/{comparison['new']}"
+        for tier, comparison in handed.items()
+        if _gap_may_come(draft, tier, comparison)
+    ]
     bound = min(GAP_SECONDS, operation.deadline_seconds / 2)
-    if untold and draft.age(operation.posted_at) < bound:
+    if without_gap and draft.age(operation.posted_at) < bound:
         return Waiting(
-            f"the receipts are there; waiting {bound:g} s at most for {listed(untold)} to tell the gap in the output"
+            f"all receipts have arrived; waiting at most {bound:g} s until {listed(without_gap)} reports "
+            "the gap in the output"
         )
-    draft.update_change(operation.change, receipts=checked)
+    draft.update_change(operation.change, receipts=receipts)
     if wrong:
         return Failed(
-            f"the receipts do not balance: {'; '.join(wrong)}; the tiers run on, look at the ledger",
-            {"receipts": checked},
+            f"the receipts do not balance: {'; '.join(wrong)}; the tiers run on; next: sluice audit",
+            {"receipts": receipts},
         )
-    sentences = [f"{tier}: {found['sentence']}" for tier, found in checked.items()]
-    if untold:
+    sentences = [f"{tier}: {comparison['sentence']}" for tier, comparison in receipts.items()]
+    if without_gap:
         sentences.append(
-            f"no gap was told by {listed(untold)} within {bound:g} s; where no records came out meanwhile, there was none to measure"
+            f"{listed(without_gap)} reported no gap within {bound:g} s; "
+            "without output, there was none to measure"
         )
-    return Done("; ".join(sentences) or "nothing was handed over", {"receipts": checked})
+    return Done("; ".join(sentences) or "nothing was handed over", {"receipts": receipts})
 
 
-def _is_untold(draft: Draft, tier: TierName, found: dict[str, Any]) -> bool:
-    """Tell whether an incarnation that runs may still tell the gap that it left."""
-    said = health.report(draft, tier, Incarnation(found["new"]))
-    return found.get("gap_seconds") is None and said is not None and said.state is State.RUNNING
+def _gap_may_come(draft: Draft, tier: TierName, comparison: dict[str, Any]) -> bool:
+    """Tell whether a running incarnation may still report the gap of its handover."""
+    report = health.report(draft, tier, Incarnation(comparison["new"]))
+    return comparison.get("gap_seconds") is None and report is not None and report.state is State.RUNNING
 
 
 def _hangs(draft: Draft, tier: TierName, old: Incarnation) -> bool:
-    """Tell whether an incarnation that was to stop is still there."""
-    return old != draft.owners[tier].owner and not health.gone(draft, tier, old)
+    """Tell whether an old incarnation that should stop still runs."""
+    return old != draft.owners[tier].owner and not health.has_ended(draft, tier, old)
 
 
 def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -> Waiting | dict[str, Any]:
@@ -86,14 +106,16 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
             "sentence": f"paused; {new} will go on where {old} stopped",
         }
     if after is None or after.started_from is None:
-        return Waiting(f"waiting for {tier}/{new} to say where it started")
+        return Waiting(f"waiting for {tier}/{new} to report where it started")
     ended = before is not None and before.state in health.ENDED
     stopped = None if before is None else before.stopped_at
-    if not ended and not health.gone(draft, tier, old):
+    if not ended and not health.has_ended(draft, tier, old):
         return Waiting(f"waiting for {tier}/{old} to leave its receipt")
     wrong: list[str] = []
     if stopped is None or (before is not None and before.state is State.FAILED):
-        sentence = f"{old} left no receipt ({_how_it_ended(draft, tier, old)}); {new} went on from what was committed"
+        sentence = (
+            f"{old} left no receipt ({_how_it_ended(draft, tier, old)}); {new} went on from the last commit"
+        )
     elif not (unbalanced := _unbalanced(stopped, after.started_from)) or not ledger_went_on(
         stopped, after.started_from
     ):
@@ -101,15 +123,20 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
         sentence = f"{new} goes on where {old} stopped, on {len(after.started_from.positions)} partitions"
     else:
         sentence = (
-            f"{old} stopped without knowing of the ledger's last batches (it knew of {_batch(stopped)}): it hung, or {new} had taken over "
-            f"before it stopped; {new} went on from the ledger's end, {_batch(after.started_from)}, so nothing is missing"
+            f"{old} stopped without the ledger's last batches (its last: {_batch(stopped)}): "
+            f"it hung, or {new} took over before it stopped; "
+            f"{new} went on from the ledger's end, {_batch(after.started_from)}, so nothing is missing"
         )
     if (spread := after.started_from.repartitioned) is not None:
-        sentence += f"; its state is in {spread.after} partitions, and was in {spread.before}: {spread.keys_after} keys, "
-        sentence += f"{spread.keys_before} before, in {spread.seconds:.1f} s"
+        sentence += (
+            f"; its state moved from {spread.before} to {spread.after} partitions: "
+            f"{spread.keys_before} keys before, "
+        )
+        sentence += f"{spread.keys_after} after, in {spread.seconds:.1f} s"
         if spread.keys_after != spread.keys_before:
             wrong.append(
-                f"{tier}: {spread.keys_before} keys before its state was spread anew, {spread.keys_after} after"
+                f"{tier}: {spread.keys_before} keys before its state was repartitioned, {spread.keys_after} "
+                "after"
             )
     return {
         "old": old,
@@ -123,9 +150,10 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
 
 
 def ledger_went_on(stopped: Receipt, started: Receipt) -> bool:
-    """Tell whether others had written when the new one started, of which the old one did not know as it stopped. Pure.
+    """Tell whether the ledger has batches that the old incarnation did not know when it stopped.
 
-    Each batch in the ledger begins where the one before ends, so whoever starts from its end leaves nothing out.
+    Pure. Each batch in the ledger begins where the one before ends. An incarnation that starts from
+    the ledger's end leaves nothing out.
     """
     return started.batch is not None and (stopped.batch is None or started.batch > stopped.batch)
 
@@ -135,19 +163,22 @@ def _batch(receipt: Receipt) -> str:
 
 
 def _how_it_ended(draft: Draft, tier: TierName, number: Incarnation) -> str:
-    """Say how an old incarnation ended that left no receipt: whether it hung, since when, and what was done about it."""
+    """Say how an incarnation without a receipt ended, such as a hang and its time."""
     spec = draft.incarnations[tier].get(number)
     return "it did not end by itself" if spec is None or spec.hung is None else f"it {spec.hung}"
 
 
 def _unbalanced(stopped: Receipt, started: Receipt) -> list[str]:
-    """Name the partitions where something would be missing. What both have read is told apart where it is written."""
+    """Name the partitions with missing records.
+
+    Records that both have read are dropped further on.
+    """
     wrong: list[str] = []
     for partition, end in sorted(stopped.positions.items()):
         begin = started.positions.get(partition)
         if begin is None:
             if end > 0:
-                wrong.append(f"{partition}: stopped at {end}, and no start is known")
+                wrong.append(f"{partition}: stopped at {end}, no start is known")
         elif begin > end:
             wrong.append(f"{partition}: stopped at {end}, started from {begin}")
     return wrong

@@ -30,7 +30,7 @@ from sluice_ops.model.incarnation import TierProgress, TierWanted
 from sluice_ops.model.status import Check
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.kinds import KINDS
-from sluice_ops.queries.figures import Audited, Figures, Found, Replaying
+from sluice_ops.queries.figures import Audited, Figures, OpenLoss, Replaying
 from sluice_ops.site.installation import PlatformError
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.view import View
@@ -91,7 +91,7 @@ def test_the_audit_says_that_its_book_is_away(runner: CliRunner, tmp_path: Path)
     endpoints(tmp_path)
     done = runner.invoke(app, ["audit"])
     assert done.exit_code == AWAY
-    assert "PostgreSQL is away" in done.stderr
+    assert "PostgreSQL does not answer" in done.stderr
 
 
 def test_status_names_the_node_of_a_tier_that_cannot_be_read(
@@ -169,7 +169,7 @@ def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(
 NOW, LONG_AGO = 1_000_100.0, 1_000_000.0
 BALANCED = Audited(tier="entry", once=9, again=0, judges=True, at=NOW)
 PARTIAL = BALANCED.model_copy(update={"partial": "its output is gone", "since": {"raw/0": 7}})
-LOSS = Found(
+LOSS = OpenLoss(
     number=3, tier="entry", place="raw/0:7", records=2, sentence="2 records are nowhere", found_at=NOW
 )
 
@@ -274,11 +274,11 @@ def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("--for 2", "--for: '2': the unit is missing: write 30m, 2h or 1d"),
+        ("--for 2", "--for: '2': the unit is missing; write 30m, 2h or 1d"),
         ("--for 2fortnights", "--for: '2fortnights': 'fortnights' is no unit"),
         (
             "--until 2020-01-01T06:00",
-            "--until: '2020-01-01T06:00' is past: name a time to come, such as 2h or 06:00",
+            "--until: '2020-01-01T06:00' is past; name a time in the future, such as 2h or 06:00",
         ),
         ("--for 2h --until 06:00", "--for and --until exclude each other: give one of them"),
     ],
@@ -321,7 +321,7 @@ def test_without_zookeeper_status_shows_the_last_known_state_and_exits_3(
     monkeypatch.setattr("sluice_ops.operations.connect.CONNECT_SECONDS", 0.2)
     done = runner.invoke(app, ["status"])
     assert done.exit_code == AWAY
-    assert "PostgreSQL is away" in done.stdout
+    assert "PostgreSQL does not answer" in done.stdout
     assert "ZooKeeper at 127.0.0.1:1/sluice/hits does not answer" in done.stdout
     asked = json.loads(runner.invoke(app, ["status", "--json"]).stdout)
     assert (asked["zookeeper"], asked["postgres"]) == (False, False)

@@ -208,10 +208,10 @@ def test_tiers_that_run_other_code_than_what_is_published_are_named() -> None:
         tier = seen.tiers[ENRICH]
         spec = tier.spec.model_copy(update={"release": published})
         changed = replace(tier, spec=spec, incarnations={Incarnation(2): running})
-        return describe.behind(describe.tiers(replace(seen, tiers={ENRICH: changed}), Figures()))
+        return describe.release_notes(describe.tiers(replace(seen, tiers={ENRICH: changed}), Figures()))
 
     assert behind("r2-bb") == [
-        "Release r2-bb is published; another one runs in enrich (r1-aa): `sluice upgrade TIER`."
+        "Release r2-bb is published, but another one runs in enrich (r1-aa). Next: sluice upgrade TIER"
     ]
     assert behind("r1-aa") == []
 
@@ -249,7 +249,7 @@ def test_the_author_of_a_number_is_shown_with_since_and_until() -> None:
 def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     assert status.troubles([line]) == []
-    waiting = line.model_copy(update={"state": "waiting", "sentence": "tier \"enrich\" needs 64000 MiB for one quantum, but the largest host, h1, has 8192"})
+    waiting = line.model_copy(update={"state": "waiting", "sentence": 'tier "enrich" needs 64000 MiB for one quantum, but the largest host, h1, has 8192'})
     failing = line.model_copy(
         update={
             "state": "starting",
@@ -258,7 +258,7 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
         }
     )
     assert status.troubles([waiting, failing]) == [
-        "enrich: tier \"enrich\" needs 64000 MiB for one quantum, but the largest host, h1, has 8192",
+        'enrich: tier "enrich" needs 64000 MiB for one quantum, but the largest host, h1, has 8192',
         "enrich: incarnation 3 is starting. Last error: ValueError: no such table",
     ]
 

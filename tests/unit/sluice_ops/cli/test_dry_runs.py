@@ -148,7 +148,7 @@ def test_a_dry_run_of_a_burst_shows_places_and_handover_time(world, monkeypatch)
         in said
     )
     assert (
-        "  not predicted: how long it takes before, until the agents of the instances have registered\n"
+        "  not predicted: the time until the agents of the new instances have registered\n"
         in said
     )
     told = json.loads(asked(world, "burst", "enrich", "2", "--json").stdout)
@@ -168,7 +168,7 @@ def test_an_abort_says_of_each_tier_whether_it_goes_back(world):
     runbook = world.begin("d1", kind="drain", host=world.placement("entry").driver)
     world.until(lambda: world.next_driver("entry") is not None)
     said = asked(world, "abort").stdout
-    assert "entry: incarnation 2 is dropped, 1 goes on" in said
+    assert "entry: incarnation 2 is dropped, incarnation 1 goes on" in said
     assert f"; {runbook.spec.host} may be used again\n" in said
     assert said.endswith(
         "\n  it would release the maintenance lock\n  time not predicted: no abort was measured on this platform yet\n"
@@ -187,7 +187,7 @@ def test_an_abort_says_that_what_is_not_accepted_yet_goes_back(world):
     world.until(lambda: world.owner("counts").owner == 2)
     said = json.loads(asked(world, "abort", "--json").stdout)
     assert said["undoes"] == [
-        "counts: was handed over to incarnation 2, and goes back to 2 state partitions: a gap of about 0.5 s"
+        "counts: was handed over to incarnation 2, and rolls back to 2 state partitions: a gap of about 0.5 s"
     ]
     assert said["predicted_seconds"] == Pace().seconds(1, 1)
     assert "without a gap" not in asked(world, "abort").stdout
@@ -216,7 +216,7 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
     runbook = world.begin("p1", kind="pause", tier="enrich")
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused)
-    assert "an abort of p1 would undo: enrich: goes on\n" in asked(world, "abort").stdout
+    assert "an abort of p1 would undo: enrich: resumes\n" in asked(world, "abort").stdout
     world.driver("enrich").stuck = False
     runbook.abort()
     world.settle()
@@ -224,7 +224,7 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
     world.begin("p2", kind="pause", workers=(worker,))
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused_workers)
-    assert f"an abort of p2 would undo: enrich: {worker} to work again\n" in asked(world, "abort").stdout
+    assert f"an abort of p2 would undo: enrich: {worker} resumes\n" in asked(world, "abort").stdout
 
 
 def test_a_host_is_retired_only_if_it_could_be(world):

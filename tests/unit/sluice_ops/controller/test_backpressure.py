@@ -148,7 +148,7 @@ def test_entry_is_held_while_a_later_tier_lags_and_then_released(world):
     world.controller_pass()
     assert held(world) == {"entry": "counts"}
     assert (
-        "entry is held back: counts is 200000 records, 150 s behind in enriched; 800/s came in and 400/s were done"
+        "entry is throttled: counts is 200000 records, 150 s behind in enriched; 800/s came in and 400/s were done"
         in world.sentences[-1]
     )
     say(world, "counts", None)

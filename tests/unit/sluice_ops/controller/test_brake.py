@@ -58,7 +58,7 @@ def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
     lose(world, *lost)
     assert placements(world) == before
     assert (
-        f"BRAKE: many hosts were lost at once; what is on {', '.join(sorted(lost))} is moved nowhere until their agents are back"
+        f"BRAKE: many hosts were lost at once; nothing is moved away from {', '.join(sorted(lost))} until their agents are back"
         in world.sentences[-1]
     )
     assert "sluice write-off" in world.sentences[-1]
@@ -77,12 +77,14 @@ def test_the_brake_is_off_a_moment_after_few_are_left(world):
         world.agents[name].register()
     world.tick()
     left = ", ".join(sorted(lost[3:]))
-    assert f"BRAKE: many hosts were lost at once; what is on {left} is moved nowhere" in world.sentences[-1]
+    assert (
+        f"BRAKE: many hosts were lost at once; nothing is moved away from {left} until" in world.sentences[-1]
+    )
     assert placements(world) == before
     world.settle()
     assert not {*used(world)} & {*lost[3:]}
     assert any(
-        f"the brake is off: few are lost now, and what is on {left} goes on elsewhere" in said
+        f"the brake is off: few hosts are lost now, and the units on {left} are started elsewhere" in said
         for said in world.sentences
     )
 
@@ -180,7 +182,7 @@ def test_a_new_leader_does_not_report_that_the_brake_is_off():
     away = {name: replace(each, live=name not in {"h1", "h2"}) for name, each in view.hosts.items()}
     for hosts, told in (
         (away, []),
-        (view.hosts, ["the brake is off: h1, h2 came back, or were written off"]),
+        (view.hosts, ["the brake is off: h1, h2 are back, or were written off"]),
     ):
         draft = Draft(replace(view, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=RULES))
         brake.hosts_to_brake(draft).apply(draft)

@@ -52,11 +52,12 @@ def test_an_old_driver_that_hangs_is_killed_and_the_drain_goes_on(world):
     world.until(lambda: runbook.ended)
     assert runbook.ok, sentences(runbook)
     assert (
-        "1 left no receipt (it did not end by itself); 2 went on from what was committed"
+        "1 left no receipt (it did not end by itself); 2 went on from the last commit"
         in sentences(runbook)[Step.VERIFY]
     )
     assert any(
-        "entry: incarnation 1 has not ended since it was handed over, and is taken away; 2 runs on" in said
+        "entry: incarnation 1 has not ended after its handover and is taken away; incarnation 2 goes on"
+        in said
         for said in world.sentences
     )
     world.settle()
@@ -202,7 +203,7 @@ def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
     second = world.begin("d2", kind="drain", host="h2")
     world.settle()
     assert (
-        "change d1 (drain h1, by test) has had the maintenance lock since"
+        "change d1 (drain h1, by test) has held the maintenance lock since"
         in sentences(second)[Step.PREFLIGHT]
     )
 
@@ -284,7 +285,7 @@ def test_with_little_room_a_tier_prepares_after_the_last_is_released():
     runbook = small.begin("d1", kind="drain", host="h2")
     small.settle()
     assert runbook.ok, sentences(runbook)
-    assert "t1 will be prepared when room is free" in sentences(runbook)[Step.PREPARE]
+    assert "t1 will be prepared during the cut" in sentences(runbook)[Step.PREPARE]
     assert small.placement("t1").hosts == {"h1"}
     small.check_settled()
 
@@ -312,10 +313,10 @@ def test_steps_of_changes_that_have_not_begun_or_have_ended_are_answered(world):
     runbook.post(Step.CUT)
     world.settle()
     assert sentences(runbook)[Step.CUT] == "change d1 has not begun; post its preflight first"
-    assert sentences(runbook)[Step.ABORT] == "nothing to undo: change d1 never began, and will not"
+    assert sentences(runbook)[Step.ABORT] == "nothing to undo: change d1 never began, and cannot begin now"
     late = world.begin("d1", kind="drain", host="h1")
     world.settle()
-    assert "change d1 was begun before and is aborted" in sentences(late)[Step.PREFLIGHT]
+    assert "change d1 has begun before and is aborted" in sentences(late)[Step.PREFLIGHT]
 
 
 def test_a_dry_run_changes_nothing(world):
@@ -472,7 +473,7 @@ def test_waiting_for_room_does_not_reset_a_tiers_failures(world):
     for _ in range(30):
         told()
     assert world.statuses[name].state == "waiting"
-    assert "cannot be started" in world.statuses[name].sentence
+    assert "cannot start" in world.statuses[name].sentence
     assert (world.statuses[name].failures, world.statuses[name].error) == (3, "failed: boom")
     for each in world.agents:
         world.channel.put(paths.host_record(each), HostRecord())

@@ -44,9 +44,7 @@ def test_workers_spread_over_racks_and_a_lost_one_waits_for_its_place():
     world.agents[beside].die()
     for _ in range(20):
         world.tick()
-    assert (
-        "with at most 1 in a rack (spread.counts)" in world.statuses["counts"].sentence
-    )
+    assert "with at most 1 in a rack (spread.counts)" in world.statuses["counts"].sentence
 
 
 def test_tiers_that_have_to_be_separate_share_no_host_through_a_drain():
@@ -183,7 +181,7 @@ def test_a_handover_waits_while_more_slots_are_lost_than_the_budget_allows(allow
         assert drain.ended
         return
     assert not drain.ended
-    assert any("1 of 3 would be away, and budget.counts lets 0" in sentence for sentence in world.sentences)
+    assert any("1 of 3 would be away, budget.counts allows 0" in sentence for sentence in world.sentences)
     world.agents[lost].register()
     world.settle()
     assert drain.ok, said(drain)

@@ -30,19 +30,19 @@ def test_a_gap_that_is_told_after_the_hand_over_is_in_the_receipts(world):
     runbook, change = moved(world, gap_after=5.0)
     assert widest_gap(change) == 0.2
     assert any(
-        "waiting 10 s at most for enrich/2 to tell the gap in the output" in sentence
+        "waiting at most 10 s until enrich/2 reports the gap in the output" in sentence
         for sentence in world.sentences
     )
-    assert "no gap was told" not in runbook.results[Step.VERIFY].sentence
+    assert "reported no gap" not in runbook.results[Step.VERIFY].sentence
 
 
 def test_a_gap_that_is_never_told_is_said_and_holds_nothing_up(world):
     runbook, change = moved(world, gap_after=None)
     assert widest_gap(change) is None
-    assert "no gap was told by enrich/2 within 10 s" in runbook.results[Step.VERIFY].sentence
+    assert "enrich/2 reported no gap within 10 s" in runbook.results[Step.VERIFY].sentence
     assert change.took[Step.VERIFY] <= GAP_SECONDS + 2
 
 
 def test_a_short_deadline_does_not_fail_for_want_of_a_gap(world):
     runbook, _ = moved(world, gap_after=None, deadline=8.0)
-    assert "no gap was told by enrich/2 within 4 s" in runbook.results[Step.VERIFY].sentence
+    assert "enrich/2 reported no gap within 4 s" in runbook.results[Step.VERIFY].sentence

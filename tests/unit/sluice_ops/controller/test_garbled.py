@@ -99,6 +99,6 @@ def test_a_step_of_a_change_that_cannot_be_read_is_answered(world, step):
     world.tick()
     sentence = {
         Step.ABORT: "change d1 cannot be read",
-        Step.PREFLIGHT: "was begun before and its record cannot be read; take another id",
+        Step.PREFLIGHT: "has begun before and its record cannot be read; use another id",
     }[step]
     assert sentence in world.channel.nodes[paths.result(identity)][0]

@@ -172,6 +172,6 @@ def test_all_others_are_paused_and_resumed_without_it(world):
 def test_by_its_name_it_cannot_be_paused(world):
     paused = ended(world, world.begin("p1", kind="pause", tier="counts"))
     assert (
-        "counts cannot be paused: it is given up after 5 failures in a row"
+        "counts cannot be paused: the tier is given up after 5 failures in a row"
         in paused.results[Step.PAUSE].sentence
     )

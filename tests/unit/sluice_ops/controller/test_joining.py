@@ -44,7 +44,7 @@ class Site:
         self.channel.create(paths.claim("h4"), Claim(public=public_key(private), machine="m"))
 
     def answer(self):
-        self.joining._mirror.stale(None)  # in place of watches
+        self.joining._mirror.invalidate(None)  # in place of watches
         self.joining.serve(EPOCH)
         found = self.channel.read(paths.answer("h4"), Answer)
         return None if found is None else found.value

@@ -74,7 +74,7 @@ def test_a_new_leader_names_an_unreadable_node_and_decides_nothing_by_it(world, 
     before = {name: world.assigned(name) for name in world.agents}
     leader = Leader(world)
     leader.go_on()
-    assert leader.status.sentence.startswith(f"decides nothing: {path} cannot be read; where a newer version")
+    assert leader.status.sentence.startswith(f"decides nothing: {path} cannot be read; if a newer version")
     assert {name: world.assigned(name) for name in world.agents} == before
     assert not world.owner("counts").stopped
 
@@ -93,7 +93,7 @@ def test_a_new_leader_leaves_an_unreadable_tier_and_serves_the_others(world, pat
     assert world.state("enrich") is State.RUNNING
     assert units(world, "counts") == before
     assert (
-        f"counts cannot be read: what runs of it goes on, and is not looked after; {path}: "
+        f"counts cannot be read: running units continue, and nothing is decided for them; {path}: "
         in leader.status.sentence
     )
     world.channel.mend(path)
@@ -116,7 +116,7 @@ def test_a_new_leader_places_nothing_on_a_host_with_an_unreadable_record(
     new = Leader(world)
     new.go_on()
     assert (
-        f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}: "
+        f"the facts of h2 cannot be read: running units continue, and nothing new is placed there; {paths.host('h2')}: "
         in new.status.sentence
     )
     assert world.assigned("h2") == there
@@ -178,7 +178,7 @@ def test_host_capacities_that_no_machine_has_are_not_read(world, wrong):
     leader = Leader(world)
     leader.go_on()
     assert (
-        f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {path}: "
+        f"the facts of h2 cannot be read: running units continue, and nothing new is placed there; {path}: "
         in leader.status.sentence
     )
     assert world.state("enrich") is State.RUNNING

@@ -66,10 +66,10 @@ def test_workers_are_let_go_where_the_tier_runs_on_a_host_that_is_full():
         "slot-counts-1-1",
     ]
     assert sentences(scale)[Step.PREFLIGHT].startswith(
-        "planned: counts lets 2 of its workers go where it runs; the others work on, on h1, h1"
+        "planned: counts gives up 2 of its workers in place; the others stay on h1, h1"
     )
     assert (
-        "counts: let go slot-counts-1-2 (drained in 1.0 s, 7 tasks done), slot-counts-1-3 ("
+        "counts: gave up slot-counts-1-2 (drained in 1.0 s, 7 tasks done), slot-counts-1-3 ("
         in sentences(scale)[Step.VERIFY]
     )
     assert "paused" not in world.statuses["counts"].sentence
@@ -144,7 +144,7 @@ def test_a_driver_that_fails_during_a_shrink_ends_the_change():
     world.settle()
     assert (
         sentences(scale)[Step.CUT]
-        == "counts/1 failed while it let workers go, and 2 has taken over with all of its own"
+        == "counts/1 failed while it gave up workers; 2 has taken over with all workers"
     )
     assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (
         4,
@@ -168,7 +168,7 @@ def test_an_older_controller_wakes_the_shrinking_workers_and_the_tier_runs(
             stop_order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers)
         )
         older.setattr(
-            shrink_in_place, "let_go", lambda draft, change, move: handover._hand_on(draft, change, move, [])
+            shrink_in_place, "shrink", lambda draft, change, move: handover._advance(draft, change, move, [])
         )
         ticks(world, 30)
         assert world.owner("counts").paused_workers == ()
@@ -186,7 +186,7 @@ def test_they_are_told_together():
     lowered(world)
     world.until(lambda: world.owner("counts").paused_workers)
     assert world.owner("counts").paused_workers == ("slot-counts-1-2", "slot-counts-1-3")
-    assert "2 of its 4 workers on the way out" in world.statuses["counts"].sentence
+    assert "2 of its 4 workers leaving" in world.statuses["counts"].sentence
 
 
 def test_who_is_lost_is_not_waited_for():
@@ -250,7 +250,7 @@ def test_a_realtime_tier_with_too_few_threads_left_does_not_shrink(monkeypatch):
     scale = lowered(world)
     world.settle()
     assert sentences(scale)[Step.CUT].startswith(
-        "counts/1 cannot go on with 2 workers: it reads 12 partitions, and 2 workers of 4 threads have 8"
+        "counts/1 cannot go on with 2 workers: it reads 12 partitions, but 2 workers of 4 threads have 8 threads"
     )
     assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (
         4,

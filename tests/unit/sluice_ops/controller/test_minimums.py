@@ -102,7 +102,7 @@ def test_a_running_tier_gives_up_the_fewest_workers_for_anothers_minimum():
     )
     assert world.owner("counts").owner == 1, "where it runs"
     assert any(
-        "enrich lacks some of its minimum, and has room for it when counts goes on with 2 workers" in said
+        "enrich lacks some of its minimum; it gets room when counts goes on with 2 workers" in said
         for said in world.sentences
     )
     world.check_settled()
@@ -188,8 +188,8 @@ def test_a_gift_of_long_ago_keeps_nobody_from_what_it_lacks():
 
 
 def test_a_tier_whose_name_begins_with_anothers_is_another_one():
-    assert settling._number("settle-a-for-b-2-1", settling._for("a", "b")) is None
-    assert settling._number("settle-a-for-b-2-1", settling._for("a", "b-2")) == 1
+    assert settling._number("settle-a-for-b-2-1", settling._gift_prefix("a", "b")) is None
+    assert settling._number("settle-a-for-b-2-1", settling._gift_prefix("a", "b-2")) == 1
 
 
 def test_several_tiers_give_up_workers_where_one_is_not_enough():
@@ -221,7 +221,7 @@ def test_who_cannot_give_up_workers_or_not_for_that_one_keeps_them(why):
     world = full(**KEPT[why])
     assert slots(world) == {"counts": 4, "enrich": None}
     assert not own_changes(world)
-    assert "cannot be started: " in world.statuses["enrich"].sentence
+    assert "cannot start: " in world.statuses["enrich"].sentence
 
 
 def test_giving_up_waits_for_running_changes_and_paused_pipelines():

@@ -38,7 +38,7 @@ def test_what_a_watch_has_missed_is_read_anew_when_it_is_healed():
     assert not mirror.read(wanted(1), TierWanted).value.running
     channel.put(wanted(1), TierWanted(running=True))
     assert not mirror.read(wanted(1), TierWanted).value.running, "nobody has told it"
-    mirror.heal(10)
+    mirror.invalidate_oldest(10)
     assert mirror.read(wanted(1), TierWanted).value.running
 
 
@@ -58,9 +58,9 @@ def test_what_was_deleted_is_forgotten_and_what_is_there_is_not():
         channel.delete(wanted(number))
     channel.damage(wanted(19))
     look()
-    mirror.forget()
+    mirror.forget_missing()
     assert len(look()) == 10
-    assert set(mirror._good) == {wanted(number) for number in range(10, 20)}
+    assert set(mirror._last_good) == {wanted(number) for number in range(10, 20)}
 
 
 HOSTS = ("h1", "h2", "h3")
@@ -94,8 +94,8 @@ def test_a_look_that_keeps_hosts_is_like_one_that_reads_all_of_them(looks):
             elif path in {paths.host, paths.assignment, paths.observed} or channel.exists(paths.host(host)):
                 channel.put(path(host), NODES[path](host, number))
             for told in (path(host), path(host).rsplit("/", 1)[0]):
-                mirror.stale(told)
-        mirror.heal(2)
+                mirror.invalidate(told)
+        mirror.invalidate_oldest(2)
         assert look(mirror, mirror) == look(channel)
 
 
@@ -104,8 +104,8 @@ def test_a_host_that_changes_while_it_is_read_is_not_kept():
     channel.on_change = lambda _: None
     mirror = Mirror(channel)
     assert mirror.unchanged(["h1", "h2"]) == {}
-    mirror.stale(paths.observed("h1"))
+    mirror.invalidate(paths.observed("h1"))
     mirror.keep({"h1": 1, "h2": 2})
     assert mirror.unchanged(["h1", "h2"]) == {"h2": 2}
-    mirror.stale(None)
+    mirror.invalidate(None)
     assert mirror.unchanged(["h2"]) == {}

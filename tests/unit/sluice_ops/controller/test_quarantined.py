@@ -96,7 +96,7 @@ def test_it_is_used_again_when_its_time_is_over_and_begins_anew(world):
     assert world.host_state("h2") is HostState.CORDONED
     world.tick(60)
     assert world.host_state("h2") is HostState.UP
-    assert "the quarantine of h2 is over: it is used again" in " ".join(world.sentences)
+    assert "the quarantine of h2 is over; the host is used again" in " ".join(world.sentences)
     world.tick()
     fail(world, "h2", times=1)
     assert world.host_state("h2") is HostState.UP
@@ -117,8 +117,8 @@ def test_a_second_one_stays_in_use_and_that_is_said(world):
     fail(world, "h2")
     fail(world, "h3")
     assert world.host_state("h3") is HostState.UP
-    assert "h3 fails (units of counts, enrich died there" in world.sentences[-1]
-    assert "stays in use: no more than 1 of 3 hosts are in quarantine at once" in world.sentences[-1]
+    assert "h3 is failing (units of counts, enrich died there" in world.sentences[-1]
+    assert "stays in use: at most 1 of 3 hosts may be in quarantine at once" in world.sentences[-1]
 
 
 def test_a_host_that_the_minimums_need_stays_in_use():

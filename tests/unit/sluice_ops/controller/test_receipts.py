@@ -52,7 +52,7 @@ def test_an_owner_that_hung_and_stopped_late_fails_no_verification(world):
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
     said = runbook.results[Step.VERIFY].sentence
-    assert "1 stopped without knowing of the ledger's last batches (it knew of batch 3)" in said
+    assert "1 stopped without the ledger's last batches (its last: batch 3)" in said
     assert "2 went on from the ledger's end, batch 7, so nothing is missing" in said
 
 
@@ -64,6 +64,6 @@ def test_verify_says_since_when_an_ended_owner_had_hung(world):
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
     assert (
-        f"1 left no receipt (it ended on {host}: {HUNG}); 2 went on from what was committed"
+        f"1 left no receipt (it ended on {host}: {HUNG}); 2 went on from the last commit"
         in runbook.results[Step.VERIFY].sentence
     )

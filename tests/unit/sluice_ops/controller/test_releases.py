@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulation.world import SHAPE, TIERS, World
 
-from sluice_ops.controller.steps.trial import ENOUGH, MORE, fault
+from sluice_ops.controller.steps.trial import MIN_RECORDS, QUARANTINE_MARGIN, fault
 from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import TRIAL_SECONDS, Flowed, State
 from sluice_ops.model.release import StreamShape
@@ -82,7 +82,7 @@ def test_an_upgrade_hands_over_and_later_incarnations_run_the_new_code(world):
     runbook = ended(world, upgrade(world))
     assert runbook.ok, runbook.results
     assert "did well for 20 s" in runbook.results[Step.TRIAL].sentence
-    assert f"begun from release {NEW} from now on" in runbook.results[Step.RELEASE].sentence
+    assert f"starts from release {NEW} from now on" in runbook.results[Step.RELEASE].sentence
     assert runs(world) == NEW
     assert world.owner("enrich").owner > before
     assert runs(world, "entry") == OLD
@@ -126,8 +126,8 @@ def test_code_that_sets_aside_more_than_before_is_left_again(world):
     world.logs["enrich"].sets_aside[NEW] = 40
     runbook = ended(world, upgrade(world))
     said = runbook.results[Step.TRIAL].sentence
-    assert "800 of 2000 records went to quarantine (40%), and before, 0%" in said
-    assert f"it goes back to {OLD} by itself" in said
+    assert "800 of 2000 records went to quarantine (40%); before, 0%" in said
+    assert f"it rolls back to {OLD} by itself" in said
     assert "`sluice replay enrich --quarantine`" in said
     assert f"enrich runs release {OLD}" in runbook.results[Step.ABORT].sentence
     assert runs(world) == OLD
@@ -308,15 +308,15 @@ def test_what_does_no_worse_than_before_passes_its_trial(before, after):
     ):
         assert (
             found is None
-            or "nothing has come out" in found
+            or "no output from" in found
             or after.records_in < before.records_in / 2 < after.waiting
         )
     if not after.records_in:
-        assert (found is None) is (not after.waiting or before.records_in < ENOUGH)
-    if found is None and after.records_in >= ENOUGH:
+        assert (found is None) is (not after.waiting or before.records_in < MIN_RECORDS)
+    if found is None and after.records_in >= MIN_RECORDS:
         usual = before.quarantined / before.records_in if before.records_in else 0.0
-        assert after.quarantined / after.records_in <= usual + MORE
-    assert (fault(None, after) is None) is not (after.records_in == 0 and after.waiting >= ENOUGH)
+        assert after.quarantined / after.records_in <= usual + QUARANTINE_MARGIN
+    assert (fault(None, after) is None) is not (after.records_in == 0 and after.waiting >= MIN_RECORDS)
 
 
 def test_what_does_much_less_than_before_while_records_wait_does_not_pass():
@@ -326,7 +326,7 @@ def test_what_does_much_less_than_before_while_records_wait_does_not_pass():
     slow = Flowed(
         seconds=TRIAL_SECONDS, records_in=300, records_out=300, quarantined=0, waiting=1700, restarts=0
     )
-    assert fault(before, slow) == "300 records were done in 20 s, 2000 in such a time before, and 1700 wait"
+    assert fault(before, slow) == "300 records were processed in 20 s, before 2000 in that time; 1700 wait"
     assert fault(before, slow.model_copy(update={"waiting": 40})) is None, "less came in"
     assert fault(before, slow.model_copy(update={"records_in": 1900})) is None, "more came in"
 

@@ -68,7 +68,7 @@ def test_long_drift_is_repaired_by_an_ordinary_change():
     assert change.receipts["counts"]
     assert sorted(world.placement("counts").slots) == ["h1", "h2", "h3"]
     assert any(
-        "counts has drifted for 300 s: it has 2 workers on" in sentence for sentence in world.sentences
+        "counts has drifted for 300 s: the tier has 2 workers on" in sentence for sentence in world.sentences
     )
     entries = [found.entry for found in trail_queue.queued(world.channel) if found.entry.change == change.id]
     assert {(entry.outcome, entry.layer, entry.by) for entry in entries} == {

@@ -42,7 +42,7 @@ def test_a_state_is_spread_anew_with_all_its_keys_and_stays_so(world):
     runbook = ended(world, repartition(world))
     assert runbook.ok, runbook.results
     assert (
-        "its state is in 6 partitions, and was in 2: 1000 keys, 1000 before"
+        "its state moved from 2 to 6 partitions: 1000 keys before, 1000 after"
         in runbook.results[Step.VERIFY].sentence
     )
     assert "counts has its state in 6 partitions from now on" in runbook.results[Step.RELEASE].sentence

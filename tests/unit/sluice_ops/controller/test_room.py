@@ -66,7 +66,7 @@ def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.until(
         lambda: any(
-            "slot(s) of batch on h1, whose tasks may go on for 120 s" in said for said in world.sentences
+            "slot(s) of batch on h1, whose tasks may run for 120 s more" in said for said in world.sentences
         )
     )
     began = world.now
@@ -150,7 +150,7 @@ def test_a_tier_below_its_minimum_says_so_and_other_tiers_keep_theirs():
     world.want("enrich")
     pass_time(world, 10)
     assert (
-        'cannot be started: tier "enrich": 1 of 2 units (1 cpu, 1024 MiB each) find no room'
+        'cannot start: tier "enrich": 1 of 2 units (1 cpu, 1024 MiB each) find no room'
         in world.statuses["enrich"].sentence
     )
     assert (slots(world, "counts"), len(lent(world))) == (1, 1)
@@ -198,7 +198,7 @@ def test_batch_returns_at_once_the_slots_that_tiers_lost_with_one_host():
     assert not {world.placement(name).driver for name in world.specs} & {"h2"}
     elsewhere = {unit.id for name in ("h1", "h3") for unit in world.assigned(name) if unit.tenant == BATCH}
     world.agents["h2"].die()
-    world.until(lambda: any("whose tasks may go on" in status.sentence for status in world.statuses.values()))
+    world.until(lambda: any("whose tasks may run" in status.sentence for status in world.statuses.values()))
     assert len(elsewhere - {*lent(world)}) == 3
     pass_time(world, TASKS + 5)
     assert not any("h2" in world.placement(name).slots for name in world.specs), (

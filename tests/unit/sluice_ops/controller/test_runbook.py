@@ -64,8 +64,8 @@ def test_a_change_is_carried_out_step_by_step_and_told(world):
         "verify",
         "release",
     ]
-    assert (Step.CORDON, f"{host} is cordoned: nothing new goes there") in told
-    assert (Step.CUT, "counts: incarnation 2 owns the tier, 1 stops") in told
+    assert (Step.CORDON, f"{host} is cordoned: nothing new is placed on it") in told
+    assert (Step.CUT, "counts: incarnation 2 owns the tier, incarnation 1 stops") in told
     again = requests.run(world.channel, "d1", ChangeSpec(kind="drain", host=host), by="cli:anna")
     assert [result for _, result in again] == [result for _, result in done], (
         "posting a change twice is the same as once"
@@ -110,7 +110,7 @@ def test_a_change_that_has_not_begun_can_be_cancelled(world, monkeypatch):
     assert not world.channel.exists(paths.LOCK)
     assert (
         requests.read_result(world.channel, "d1.abort").sentence
-        == "nothing to undo: change d1 never began, and will not"
+        == "nothing to undo: change d1 never began, and cannot begin now"
     )
 
 
@@ -122,7 +122,7 @@ def test_waiting_outlasts_an_absent_channel_and_ends_with_the_result(monkeypatch
     monkeypatch.setattr(requests, "time", passing)
     with pytest.raises(
         requests.NoAnswerError,
-        match=r"x.cut has no result after 2 s; its journal is empty. Is a controller running\?",
+        match=r"x.cut has no result after 2 s; its journal is empty; is a controller running\?",
     ):
         requests.wait(Away(3), "x.cut", 2.0)
     with pytest.raises(requests.NoAnswerError, match="ZooKeeper is away"):

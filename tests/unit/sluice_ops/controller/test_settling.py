@@ -93,7 +93,7 @@ def test_it_waits_for_a_change_that_is_under_way(world):
     world.tick()
     assert not drain.ended
     assert any(
-        "the time of enrich's number is over; that is done after d1" in sentence
+        "the time of enrich's share is over; waits until change d1 has ended" in sentence
         for sentence in world.sentences
     )
     world.settle()
@@ -159,7 +159,10 @@ def test_a_driver_killed_at_any_moment_of_it_changes_nothing_in_the_end():
 def test_a_number_whose_time_is_past_already_is_refused(world):
     runbook = world.begin("s2", kind="scale", tier="counts", k=2, until=world.now - 1)
     world.settle()
-    assert "is past, so nothing was changed; name a time in the future" in runbook.results[Step.PREFLIGHT].sentence
+    assert (
+        "is past, so nothing was changed; name a time in the future"
+        in runbook.results[Step.PREFLIGHT].sentence
+    )
     assert RULES.shares["counts"].target == len(world.placement("counts").slots)
 
 

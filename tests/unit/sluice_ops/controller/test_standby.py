@@ -124,7 +124,7 @@ def test_where_there_is_no_other_host_the_tier_runs_without_and_says_so():
     assert world.state("entry") is State.RUNNING
     said = world.statuses["entry"].sentence
     assert (
-        'runs without its standby: tier "entry": no host is up (there is none); return or add a host'
+        'the tier runs without a standby: tier "entry": no host is up (there is none); return or add a host'
         in said
     )
 
@@ -206,7 +206,7 @@ def test_a_hot_one_is_away_while_the_owner_has_to_be_alone(world):
     world.tick(40.0)
     world.tick(40.0)
     assert world.owner("entry").standby is None
-    assert "once the owner uses the partitions that were added" in world.statuses["entry"].sentence
+    assert "when the owner uses the partitions that were added" in world.statuses["entry"].sentence
     owner.narrow = None
     owner._report()
     world.until(lambda: runs_hot(world))

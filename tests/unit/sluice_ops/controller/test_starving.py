@@ -67,7 +67,7 @@ def test_a_tier_starved_for_long_is_moved_and_its_host_takes_nothing_new():
     pass_time(world, STARVED_SECONDS - 30)
     assert not moves(world)
     assert said(world).startswith(
-        f"is starved of processor time on {bad}: it is moved when that has lasted 300 s"
+        f"is starved of processor time on {bad}: the tier is moved after 300 s of starvation"
     )
     assert (
         sum(f"counts is starved of processor time on {bad}" in sentence for sentence in world.sentences) >= 1
@@ -107,7 +107,7 @@ def test_without_a_site_rule_a_starved_tier_waits_for_a_person():
     starve(world, bad)
     pass_time(world, 10 * STARVED_SECONDS)
     assert not moves(world)
-    assert "`sluice drift --repair` moves it" in said(world)
+    assert "to move the tier: `sluice drift --repair`" in said(world)
     repair = world.begin("r1", kind="repair")
     world.settle()
     assert repair.ok
@@ -131,7 +131,7 @@ def test_where_all_are_starved_nothing_is_moved_and_that_is_said():
         starve(world, *world.agents, tenant=name)
     pass_time(world, 10 * STARVED_SECONDS)
     assert not moves(world)
-    assert "no other host can take it now, `sluice drift` says why" in said(world)
+    assert "no other host has room now (`sluice drift` says why)" in said(world)
     assert all(record(world, name).state is HostState.UP for name in world.agents)
 
 
@@ -140,7 +140,7 @@ def test_where_there_is_no_room_nothing_is_moved_and_that_is_said():
     starve(world, world.placement("counts").slots[0])
     pass_time(world, 10 * STARVED_SECONDS)
     assert not moves(world)
-    assert "no other host can take it now" in said(world)
+    assert "no other host has room now" in said(world)
 
 
 def test_no_more_hosts_are_left_than_may_be_in_quarantine_at_once():

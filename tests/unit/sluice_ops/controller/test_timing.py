@@ -114,7 +114,7 @@ def test_neither_is_begun_by_a_step(world, kind):
     runbook = world.begin("s1", kind=kind, tier="counts")
     world.until(lambda: runbook.ended)
     assert runbook.results[Step.PREFLIGHT].sentence == (
-        f"a {kind} has no steps: `sluice {kind} counts` says that it is wanted, and the rest follows"
+        f"a {kind} has no steps; run `sluice {kind} counts`, which only writes the request"
     )
     assert not world.channel.exists(paths.LOCK)
 
@@ -139,7 +139,7 @@ def test_a_dry_run_of_a_burst_plans_with_what_it_would_launch(world):
     assert move["after"]["slots"][-2:] == ["ec2-new-1", "ec2-new-1"]
     assert (
         result.details["plan"]["unpredicted"]
-        == "how long it takes before, until the agents of the instances have registered"
+        == "the time until the agents of the new instances have registered"
     )
     assert "no host at zone:ec2 is up" in really.results[Step.PREFLIGHT].sentence, (
         "what is not there yet is only planned with"

@@ -86,7 +86,7 @@ def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
     for _ in range(30):
         world.tick()
     assert (
-        "counts cannot be read: what runs of it goes on, and is not looked after; " + path
+        "counts cannot be read: running units continue, and nothing is decided for them; " + path
         in world.sentences[-1]
     )
     assert {
@@ -239,7 +239,7 @@ def test_what_touches_a_tier_that_cannot_be_read_is_refused_by_its_name(world, k
     runbook = world.begin("c1", kind=kind, **what)
     world.until(lambda: runbook.ended)
     sentence = runbook.results[Step.PREFLIGHT].sentence
-    assert sentence.startswith(f"{why}counts cannot be read: what runs of it goes on")
+    assert sentence.startswith(f"{why}counts cannot be read: running units continue")
     assert paths.owner("counts") in sentence
 
 
@@ -254,7 +254,7 @@ def test_a_lost_host_with_an_unreadable_tier_is_written_off_for_the_others(world
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
     assert (
-        "but for what is of counts: that stays until it can be read"
+        "except units of counts: they stay until the tier can be read"
         in runbook.results[Step.WRITE_OFF].sentence
     )
     for _ in range(40):
@@ -277,18 +277,18 @@ def everything(world):
 @pytest.mark.parametrize(
     ("kind", "what", "why"),
     [
-        ("drain", {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
-        ("cordon", {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
-        ("return", {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
+        ("drain", {"host": "h2"}, "the facts of h2 cannot be read: running units continue"),
+        ("cordon", {"host": "h2"}, "the facts of h2 cannot be read: running units continue"),
+        ("return", {"host": "h2"}, "the facts of h2 cannot be read: running units continue"),
         (
             "drain",
             {"host": "h1"},
-            "a drain needs room, and the free room is unknown: what h2 has cannot be read",
+            "a drain needs room, and the free room is unknown: the facts of h2 cannot be read",
         ),
         (
             "scale",
             {"tier": "enrich", "k": 3},
-            "a scale needs room, and the free room is unknown: what h2 has cannot be read",
+            "a scale needs room, and the free room is unknown: the facts of h2 cannot be read",
         ),
     ],
 )
@@ -299,7 +299,7 @@ def test_a_change_that_needs_an_unreadable_host_or_room_is_refused(world, kind, 
     world.until(lambda: runbook.ended)
     sentence = runbook.results[Step.PREFLIGHT].sentence
     assert sentence.startswith(why)
-    assert f"{paths.host('h2')}: start its agent again, which writes it anew" in sentence
+    assert f"{paths.host('h2')}: restart the host's agent, which writes the node again" in sentence
     assert everything(world) == before
 
 
@@ -315,7 +315,7 @@ def test_beside_an_unreadable_host_the_rest_goes_on_and_its_agent_mends_it(world
         world.tick()
     assert world.assigned("h2") == there
     assert (
-        f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}"
+        f"the facts of h2 cannot be read: running units continue, and nothing new is placed there; {paths.host('h2')}"
         in world.sentences[-1]
     )
     world.channel.delete(paths.live("h2"))
@@ -332,7 +332,7 @@ def test_a_host_that_becomes_unreadable_during_its_change_ends_it(world):
     world.until(lambda: world.next_driver("counts") is not None)
     good = unread(world, drain.spec.host)
     world.until(lambda: drain.ended)
-    assert f"what {drain.spec.host} has cannot be read" in " ".join(
+    assert f"the facts of {drain.spec.host} cannot be read" in " ".join(
         result.sentence for result in drain.results.values()
     )
     world.channel.nodes[paths.host(drain.spec.host)] = good
@@ -389,6 +389,6 @@ def test_a_release_that_cannot_be_read_is_not_said_to_be_none(world, garbled, as
     runbook = world.begin("u1", kind="upgrade", tier="enrich", release=asked)
     world.settle()
     assert runbook.results[Step.PREFLIGHT].sentence.startswith(
-        f"release {garbled} cannot be read; /releases/{garbled}: where a newer version"
+        f"release {garbled} cannot be read; /releases/{garbled}: if a newer version"
     )
     assert f"release {garbled} cannot be read" in world.sentences[-1]

@@ -158,7 +158,7 @@ def test_a_worker_of_a_tier_that_is_paused_as_a_whole_is_refused(world):
     world.begin("p0", kind="pause", tier="counts")
     world.settle()
     refused = pause(world, "slot-counts-1-0")
-    assert "counts is paused as a whole; `sluice resume counts` first" in sentence(refused, Step.PAUSE)
+    assert "the whole tier is paused; first: sluice resume counts" in sentence(refused, Step.PAUSE)
 
 
 def sparing(world, **rules):
