@@ -265,17 +265,17 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
 
 def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
-    done = "it is moved when that has lasted 300 s"
+    done = "the tier is moved after 300 s of starvation"
     enrich, counts = (
         line.model_copy(update={"name": name, "starved": f"is starved of processor time on {where}: {done}"})
         for name, where in (("enrich", "h1, h2"), ("counts", "h1"))
     )
     other = line.model_copy(
-        update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves it"}
+        update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves the tier"}
     )
     assert status.troubles([enrich, other, counts]) == [
-        "Starved of processor time: enrich on h1, h2; counts on h1. It is moved when that has lasted 300 s.",
-        "Starved of processor time: entry on h3. Change m1 moves it.",
+        "Starved of processor time: enrich on h1, h2; counts on h1. The tier is moved after 300 s of starvation.",
+        "Starved of processor time: entry on h3. Change m1 moves the tier.",
     ]
 
 
