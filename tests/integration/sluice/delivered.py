@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from sluice.kafka.reader import Seen
-from tests.integration.sluice.test_handover import HOLES
+from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.lab import Lab, until
 
 DISORDER = """
@@ -41,7 +41,7 @@ def delivered_once_in_order(lab: Lab, fed: set[str]) -> None:
     assert {row[0] for row in lab.query("select id from delivered")} == fed
     assert lab.query(DISORDER) == [(0,)], "the hits of each user and campaign are in order"
     assert lab.query(BALANCE) == [(0,)], "the ledger balances"
-    assert lab.query(HOLES) == [], "each batch begins where the one before ended"
+    assert lab.query(LEDGER_GAPS) == [], "each batch begins where the one before ended"
     assert lab.query(WRITES_AFTER_NEXT_OWNER) == [], "no incarnation writes after a later owner"
 
 

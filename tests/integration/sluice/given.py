@@ -120,7 +120,7 @@ def sums(hits: list[dict[str, Any]]) -> dict[tuple[str], tuple[int, int]]:
 
 
 @contextmanager
-def giving(feed: Feed, rate: int) -> Iterator[None]:
+def feeding(feed: Feed, rate: int) -> Iterator[None]:
     """Write `rate` hits a second until the end of the block."""
     stopped = threading.Event()
 
@@ -137,7 +137,7 @@ def giving(feed: Feed, rate: int) -> Iterator[None]:
         giver.join()
 
 
-def windows_are_right(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
+def assert_windows(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
     """Wait until every hit is counted, and assert that it is counted once.
 
     Some code adds `mark` to the sums that it writes.

@@ -50,7 +50,7 @@ class LockedLife(Life):
     """A driver's life whose working loop can hang."""
 
     def _measure(self) -> None:
-        file = Path(os.environ["SLUICE_HOME"]) / LOCKED.format(tier=self._follow._tier)
+        file = Path(os.environ["SLUICE_HOME"]) / LOCKED.format(tier=self._follower._tier)
         if file.exists():
             file.unlink()
             threading.Event().wait()

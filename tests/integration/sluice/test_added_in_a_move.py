@@ -17,7 +17,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.incarnation import OwnerRecord, Phase
 from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
 from tests.integration.sluice.oracle import check, followed, stored
-from tests.integration.sluice.test_workers import KNOWN_SECONDS, giving
+from tests.integration.sluice.test_workers import KNOWN_SECONDS, feeding
 from tests.lab import HOSTS, Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
@@ -100,7 +100,7 @@ def under_load(lab: Lab) -> Iterator[Callable[..., None]]:
         partitions[0] = streams.get("raw", partitions[0])
 
     with followed(lab, *TIERS):
-        with giving(lab, first=first, partitions=lambda: partitions[0]) as numbers:
+        with feeding(lab, first=first, partitions=lambda: partitions[0]) as numbers:
             until("records come out", lambda: stored(lab) > first)
             yield add_partitions
         check(lab, first + len(numbers), partitions_added=True)

@@ -17,13 +17,13 @@ from sluice_ops.model.incarnation import State
 from sluice_ops.site.site_file import load
 from tests.integration.sluice.given import (
     Feed,
+    assert_windows,
     ends,
     equation,
-    giving,
+    feeding,
     sums,
     table,
     windows,
-    windows_are_right,
 )
 from tests.integration.sluice.runs import PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, free_ports, until
@@ -108,7 +108,7 @@ def test_a_state_is_handed_over_and_repartitioned_in_a_bucket(
 
 def test_moves_and_kills_with_a_bucket_lose_and_repeat_nothing(lab: Lab, feed: Feed) -> None:
     lab.epochs = itertools.count(10)
-    with giving(feed, RATE):
+    with feeding(feed, RATE):
         lab.start_owner(TIER, 11, "h1")
         until("the tier counts", lambda: ends(lab, TIER))
         lab.cut(TIER, 11, 12, "h2", partitions=4)
@@ -129,7 +129,7 @@ def test_moves_and_kills_with_a_bucket_lose_and_repeat_nothing(lab: Lab, feed: F
         lab.wait_for(TIER, 13, State.RUNNING)
         lab.wait_caught_up(TIER, 13)
         assert "begins from a checkpoint" in lab.log(TIER, 13)
-    windows_are_right(lab, feed)
+    assert_windows(lab, feed)
     until(
         "checkpoints of earlier incarnations are deleted",
         lambda: {key.split("/")[2] for key in objects(lab) if key.startswith(f"site/{TIER}/")} == {"13.0"},

@@ -1,4 +1,6 @@
-"""Tiers that call a service over HTTP which fails, does not answer, or answers late: each record reaches it once, or at most once."""
+"""Tiers that call an HTTP service which fails, does not answer or answers late: each record arrives
+once, or at most once.
+"""
 
 import json
 import os
@@ -28,7 +30,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 class Service(ThreadingHTTPServer):
-    """Takes each key once, however often it is sent, and is in trouble with some numbers."""
+    """Counts each key once, however often it is sent; fails for some numbers."""
 
     daemon_threads = True
 
@@ -40,7 +42,7 @@ class Service(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
     def post(self, key: str) -> int:
-        """Note a POST; return which one of its key it is, from 1 on."""
+        """Record a POST; return how many POSTs of its key have come."""
         with self.lock:
             self.posts[key].append(time.monotonic())
             return len(self.posts[key])
@@ -53,7 +55,9 @@ class Service(ThreadingHTTPServer):
 
     def numbers(self, path: str) -> Counter[int]:
         with self.lock:
-            return Counter({number: count for (where, number), count in self.taken.items() if where == path})
+            return Counter(
+                {number: count for (record_path, number), count in self.taken.items() if record_path == path}
+            )
 
     def times(self, sink: str) -> dict[str, list[float]]:
         with self.lock:
@@ -81,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.server.take(self.path, key, number)
             if kind == 3 and turn == 1:
-                self.close_connection = True  # it has taken it, and nobody hears of that
+                self.close_connection = True  # the service has accepted the record, but its answer is lost
             else:
                 time.sleep(ANSWER_SECONDS + 1 if number == 4 and turn == 1 else 0)
                 self.answer(200)
@@ -94,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 — the parent's word
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
         pass
 
 
@@ -110,40 +114,45 @@ def service() -> Iterator[Service]:
         thread.join()
 
 
-def put(lab: Lab, until: int) -> None:
-    """Put the numbers that are not there yet, so that each is at the offset `number // 4` of partition `number % 4`."""
+def put(lab: Lab, end: int) -> None:
+    """Write the missing numbers below `end`; each is at the offset `number // 4` of partition
+    `number % 4`.
+    """
     with closing(Streams(lab.endpoints.kafka)) as streams:
         first = sum(streams.bounds(["raw"]).ends.values())
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
-    for number in range(first, until):
+    for number in range(first, end):
         producer.produce("raw", json.dumps({"n": number}), partition=number % 4)
     assert producer.flush(30) == 0
 
 
-def done(lab: Lab, tier: str) -> bool:
+def is_done(lab: Lab, tier: str) -> bool:
     with closing(Streams(lab.endpoints.kafka)) as streams:
         return ends(lab, tier) == streams.bounds(["raw"]).ends
 
 
 def sums(lab: Lab, tier: str) -> dict[str, int]:
-    """Return what the ledger says of a tier."""
+    """Return the ledger's sums of a tier."""
     names = ("rows_in", "rows_out", "filtered", "quarantined", "replays", "lost")
-    found = lab.query(f"select tier, {', '.join(f'sum({name})' for name in names)} from ledger group by tier")  # noqa: S608
-    return next(dict(zip(names, map(int, row[1:]), strict=True)) for row in found if row[0] == tier)
+    rows = lab.query(f"select tier, {', '.join(f'sum({name})' for name in names)} from ledger group by tier")  # noqa: S608
+    return next(dict(zip(names, map(int, row[1:]), strict=True)) for row in rows if row[0] == tier)
 
 
 def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) -> None:
     put(lab, 300)
     lab.start_owner("call", 1, "h1")
-    until("the first are taken", lambda: len(service.numbers("/crm")) > 20)
-    until("one is taken that was answered late", lambda: len(service.times("crm").get("crm:0:1", ())) > 1)
+    until("the service has accepted 20 records", lambda: len(service.numbers("/crm")) > 20)
+    until(
+        "a record was sent again after a late answer",
+        lambda: len(service.times("crm").get("crm:0:1", ())) > 1,
+    )
     lab.driver("call", 1).kill()
     lab.stop("call", 1)
     put(lab, 400)
     lab.start_owner("call", 2, "h1")
-    until("all are done", lambda: done(lab, "call"))
+    until("all records are done", lambda: is_done(lab, "call"))
     refused = {number for number in range(400) if number % 50 == 5}
-    assert service.numbers("/crm") == Counter(set(range(400)) - refused), "each once, by its key"
+    assert service.numbers("/crm") == Counter(set(range(400)) - refused), "each record once, by its key"
     assert sums(lab, "call") == {
         "rows_in": 400, "rows_out": 400 - len(refused), "filtered": 0, "quarantined": len(refused), "replays": 0, "lost": 0,
     }  # fmt: skip
@@ -151,16 +160,18 @@ def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) 
         row[0] for row in lab.query("select (record->>'n')::int from crm_refused where status = 422")
     } == refused
     times = service.times("crm")
-    waits = [after - before for before, after in zip(times["crm:1:75"], times["crm:1:75"][1:], strict=False)]
-    assert len(waits) >= 4, "301 was answered with 500 four times"
+    waits = [
+        later - earlier for earlier, later in zip(times["crm:1:75"], times["crm:1:75"][1:], strict=False)
+    ]
+    assert len(waits) >= 4, "the service answered number 301 with 500 four times"
     assert [wait >= least for wait, least in zip(waits, (0.1, 0.2, 0.4, 0.8), strict=False)] == [True] * 4, (
-        "each time it waits longer"
+        "each wait is longer than the one before"
     )
     lab.set_owner("call", None)
     lab.stop("call", 2)
 
 
-def test_at_most_once_nothing_is_sent_twice_and_what_may_be_lost_is_told(
+def test_at_most_once_sends_no_record_twice_and_reports_possible_losses(
     lab: Lab, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
@@ -168,26 +179,30 @@ def test_at_most_once_nothing_is_sent_twice_and_what_may_be_lost_is_told(
     with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("notify"),), lab.endpoints)) as auditor:
         assert auditor.look() == []
         lab.start_owner("notify", 1, "h2")
-        until("it is in the middle of a batch", lambda: len(service.times("bell")) > AT_RISK + AT_RISK // 4)
+        until(
+            "the tier is in the middle of a batch",
+            lambda: len(service.times("bell")) > AT_RISK + AT_RISK // 4,
+        )
         lab.driver("notify", 1).kill()
         lab.stop("notify", 1)
-        assert lab.query("select count(*) from intents") == [(1,)], "it was killed with a batch under way"
+        assert lab.query("select count(*) from intents") == [(1,)], "the driver was killed during a batch"
         put(lab, 500)
         lab.start_owner("notify", 2, "h3")
-        until("all are done", lambda: done(lab, "notify"))
-        assert auditor.look() == [], "nobody is woken for what was agreed to"
-    posts, taken, said = service.times("bell"), service.numbers("/bell"), sums(lab, "notify")
-    # 429 says that the record was not taken, so it is sent again; all others were sent one time
+        until("all records are done", lambda: is_done(lab, "notify"))
+        assert auditor.look() == [], "accepted losses cause no alert"
+    posts, taken, ledger = service.times("bell"), service.numbers("/bell"), sums(lab, "notify")
+    # 429 means that the service did not accept the record, so it is sent again; all others are sent
+    # once
     busy = {f"bell:{number % 4}:{number // 4}" for number in range(500) if number % 50 == 2}
     assert max(len(times) for key, times in posts.items() if key not in busy) == 1
     assert max(taken.values()) == 1
-    refused = said["quarantined"]
-    assert said["rows_in"] == 500 == said["rows_out"] + said["lost"] + refused
+    refused = ledger["quarantined"]
+    assert ledger["rows_in"] == 500 == ledger["rows_out"] + ledger["lost"] + refused
     missing = 500 - len(taken) - sum(1 for number in range(500) if number % 50 == 5)
-    assert 0 < missing <= said["lost"]
+    assert 0 < missing <= ledger["lost"]
     alone = sum(1 for number in range(500) if number % 50 in {1, 3} or number == 4)
-    assert said["lost"] <= AT_RISK + alone
-    (told,) = (line for line in figures.read_figures().audit if line.tier == "notify")
-    assert told.unknown == said["lost"]
+    assert ledger["lost"] <= AT_RISK + alone
+    (audit_line,) = (line for line in figures.read_figures().audit if line.tier == "notify")
+    assert audit_line.unknown == ledger["lost"]
     lab.set_owner("notify", None)
     lab.stop("notify", 2)

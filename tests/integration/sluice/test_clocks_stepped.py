@@ -1,7 +1,7 @@
-"""Executors whose wall clock steps by seconds and by an hour, and who die under it: nothing is
-lost, put twice or out of order.
+"""Executors whose wall clock steps by seconds and by an hour, and that are killed: no record is
+lost, duplicated or out of order.
 
-On real Kafka, PostgreSQL, ZooKeeper and Spark. Only the executors' JVMs are under that clock:
+On real Kafka, PostgreSQL, ZooKeeper and Spark. Only the executors' JVMs have the stepped clock;
 brokers and drivers have the true time.
 """
 
@@ -16,9 +16,9 @@ from sluice.api import declarations
 from sluice_ops.model.incarnation import State
 from sluice_ops.site.java import home_for_spark
 from tests.integration.sluice.auditing import lines, losses, started_audit
-from tests.integration.sluice.test_handover import HOLES
+from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_streams import Record, records
-from tests.integration.sluice.test_workers import giving
+from tests.integration.sluice.test_workers import feeding
 from tests.lab import Lab, until
 from tests.stepped_clock import Clock, stepped
 
@@ -26,25 +26,25 @@ PIPELINE_MODULE = "tests.integration.sluice.stepping"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 TIERS = ("enter", "store")
 STEPS = (15, -15, 3700, -3700)
-"""How far from the true time the clock steps.
+"""The steps of the clock from the true time, in seconds.
 
-A broker takes no stamp that is an hour ahead, where it goes by stamps. Unit: seconds.
+A broker that uses timestamps refuses one that is an hour ahead.
 """
 CLOSE_SECONDS = 7
-"""A record is stored within less, once the tiers have caught up."""
-ENOUGH = 300
-"""So many records are more than what was under way."""
+"""The longest time until a record is stored, if the tiers have no lag."""
+NEW_RECORDS = 300
+"""More records than are under way at one time."""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 @pytest.fixture
 def clock(lab: Lab, tmp_path: Path) -> Iterator[Clock]:
-    with stepped(tmp_path, home_for_spark(lab.home) / "bin" / "java") as made:
+    with stepped(tmp_path, home_for_spark(lab.home) / "bin" / "java") as stepped_clock:
         lab.slot_env["JAVA_HOME"] = str(
-            made.home
-        )  # a Worker starts its executor from there; it is not itself started from there
-        yield made
+            stepped_clock.home
+        )  # a Worker starts its executor from this JAVA_HOME, but is not itself started from it
+        yield stepped_clock
         lab.stop_all()
 
 
@@ -52,22 +52,22 @@ def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, 
     with closing(started_audit(lab, *(PIPELINE.tier(tier) for tier in TIERS))) as auditor:
         for tier, host in zip(TIERS, ("h1", "h2"), strict=True):
             lab.start_owner(tier, 1, host)
-        with giving(lab) as given:
+        with feeding(lab) as fed:
             for step in (0, *STEPS):
                 if step:
                     clock.step(step)
-                    _goes_on(lab, given, step)
+                    _assert_flows(lab, fed, step)
                     for tier in TIERS:
                         lab.kill_executor(tier, 1)
-                _goes_on(lab, given, step)
+                _assert_flows(lab, fed, step)
                 assert auditor.look() == []
-            before = len(given)
+            before = len(fed)
             until(
-                "what was given under all clocks is audited",
+                "records of all clock steps are audited",
                 lambda: not auditor.look() and _audited(lab) >= before,
                 120,
             )
-        until("all is stored", lambda: lab.query("select count(*) from stored") == [(len(given),)], 60)
+        until("every number is stored", lambda: lab.query("select count(*) from stored") == [(len(fed),)], 60)
         assert auditor.look() == []
     for tier in TIERS:
         assert lab.driver(tier, 1).poll() is None
@@ -76,32 +76,32 @@ def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, 
         assert report.state is State.RUNNING
         assert losses(lab, tier) == []
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
-        (len(given), len(given), sum(given))
+        (len(fed), len(fed), sum(fed))
     ]
-    assert lab.query(HOLES) == []
+    assert lab.query(LEDGER_GAPS) == []
     out = records(lab, "numbers")
-    assert {record.value["n"] for record in out} == set(given)
-    assert all(way == sorted(way) for way in _in_order_of_keys(out))
+    assert {record.value["n"] for record in out} == set(fed)
+    assert all(numbers == sorted(numbers) for numbers in _in_order_of_keys(out))
 
 
-def _goes_on(lab: Lab, given: list[int], step: int) -> None:
-    """Wait until records that are given from now on have gone through both tiers under a clock that
-    is stepped so far.
+def _assert_flows(lab: Lab, fed: list[int], step: int) -> None:
+    """Wait until new records have gone through both tiers with the clock stepped by `step`
+    seconds.
     """
-    first = len(given)
-    query = f"select count(*) from stored where n >= {first} and abs(entered - {step}) < {CLOSE_SECONDS}"  # noqa: S608 — numbers of this test's
+    first = len(fed)
+    query = f"select count(*) from stored where n >= {first} and abs(entered - {step}) < {CLOSE_SECONDS}"  # noqa: S608 - numbers of the test
     query += f" and abs(stored - {step}) < {CLOSE_SECONDS}"
-    until(f"records go through both tiers at {step:+d} s", lambda: lab.query(query)[0][0] > ENOUGH)
+    until(f"records go through both tiers at {step:+d} s", lambda: lab.query(query)[0][0] > NEW_RECORDS)
 
 
 def _audited(lab: Lab) -> int:
-    """Return how many records the audit has seen come out of every tier."""
+    """Return how many records the audit has seen in the output of every tier."""
     return min(sum(once for once, _ in lines(lab, tier).values()) for tier in TIERS)
 
 
 def _in_order_of_keys(out: list[Record]) -> list[list[int]]:
-    """Return the numbers of each key and partition of the input, as they came first."""
-    ways = defaultdict[tuple[str, int], dict[int, None]](dict)
+    """Return the numbers of each key and input partition, in the order of their first copies."""
+    numbers_by_key = defaultdict[tuple[str, int], dict[int, None]](dict)
     for record in out:
-        ways[record.value["who"], record.value["n"] % 4].setdefault(record.value["n"])
-    return [list(way) for way in ways.values()]
+        numbers_by_key[record.value["who"], record.value["n"] % 4].setdefault(record.value["n"])
+    return [list(numbers) for numbers in numbers_by_key.values()]

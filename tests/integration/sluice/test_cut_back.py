@@ -1,4 +1,6 @@
-"""A partition that loses its records while its topic keeps its id, and has more of them afterwards: nothing is skipped in silence."""
+"""A partition that loses its records and then gets more, while its topic keeps its id: no record is
+skipped silently.
+"""
 
 import json
 import subprocess
@@ -26,7 +28,7 @@ from tests.three_brokers import ThreeBrokers
 PIPELINE_MODULE = "tests.integration.sluice.copying"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 BROKERS = {"raw": [2], "copied": [3], "live": [2, 3], "steady": [2, 3]}
-"""Which brokers have a stream; all others are on the first one."""
+"""The brokers of each stream; all other streams are on broker 1."""
 BEFORE, UNREAD, AFTER = 100, 20, 250
 ELECTIONS = 4
 
@@ -35,23 +37,23 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
-    made = ThreeBrokers(tmp_path_factory.mktemp("three"))
-    yield made
-    made.end()
+    brokers = ThreeBrokers(tmp_path_factory.mktemp("three"))
+    yield brokers
+    brokers.end()
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, three: ThreeBrokers) -> Iterator[Lab]:
     for name, settings in topics.wanted(PIPELINE).items():
-        where = [BROKERS.get(name, [1])]
-        wanted = NewTopic(
-            name, 1, replica_assignment=where, config=settings | {IN_SYNC: "1", UNCLEAN: "false"}
+        assignment = [BROKERS.get(name, [1])]
+        topic = NewTopic(
+            name, 1, replica_assignment=assignment, config=settings | {IN_SYNC: "1", UNCLEAN: "false"}
         )
-        three.admin.create_topics([wanted])[name].result(30)
+        three.admin.create_topics([topic])[name].result(30)
     with opened(
         tmp_path_factory.mktemp("pipeline"), PIPELINE_MODULE, partitions=1, kafka=three.address
-    ) as made:
-        yield made
+    ) as opened_lab:
+        yield opened_lab
 
 
 def put(three: ThreeBrokers, stream: str, first: int, count: int) -> None:
@@ -62,17 +64,21 @@ def put(three: ThreeBrokers, stream: str, first: int, count: int) -> None:
 
 
 class Load:
-    """Puts numbers into a stream, each once, also while its leader changes."""
+    """Writes numbers into a stream, each once, also during elections."""
 
     def __init__(self, three: ThreeBrokers, stream: str) -> None:
         self.put = 0
         self._producer = Producer(
             {"bootstrap.servers": three.address, "enable.idempotence": True, "log_level": 0}
         )
-        self._stream, self._over, self._thread = stream, threading.Event(), threading.Thread(target=self._put)
+        self._stream, self._stopped, self._thread = (
+            stream,
+            threading.Event(),
+            threading.Thread(target=self._put),
+        )
 
     def _put(self) -> None:
-        while not self._over.wait(0.005):
+        while not self._stopped.wait(0.005):
             self._producer.produce(self._stream, str(self.put), partition=0)
             self._producer.poll(0)
             self.put += 1
@@ -83,22 +89,24 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
 
 def lines(streams: Streams, stream: str) -> set[int]:
     """Return the numbers in a stream that a tier wrote."""
     end = streams.bounds([stream]).ends[f"{stream}/0"]
-    return {int(json.loads(each.value() or b"")["line"]) for each in streams.messages(f"{stream}/0", 0, end)}
+    return {
+        int(json.loads(message.value() or b"")["line"]) for message in streams.messages(f"{stream}/0", 0, end)
+    }
 
 
 def loaded(lab: Lab) -> set[int]:
     return {int(line) for (line,) in lab.query("select line from loaded")}
 
 
-def said(lab: Lab, *words: str) -> Any:
-    """Return what a command of `sluice` says, as JSON; some exit with an error where something is wrong."""
+def sluice(lab: Lab, *words: str) -> Any:
+    """Return the JSON output of a command of `sluice`, also if the command exits with an error."""
     command = [
         sys.executable,
         "-c",
@@ -114,7 +122,7 @@ def said(lab: Lab, *words: str) -> Any:
 
 
 def lose(three: ThreeBrokers, stream: str) -> None:
-    """Have the only broker of a stream lose its disk; its topic is the same."""
+    """Destroy the disk of a stream's only broker; the topic keeps its id."""
     identities = Identities(three.address)
     before = identities.of([stream])
     three.replace_disk(BROKERS[stream][0], stream)
@@ -122,13 +130,13 @@ def lose(three: ThreeBrokers, stream: str) -> None:
 
 
 def test_elections_that_lose_nothing_stop_no_tier_under_load(three: ThreeBrokers, lab: Lab) -> None:
-    both = {2, 3}
+    both_brokers = {2, 3}
 
     def settled_by(tier: str) -> int | None:
         report = lab.report(tier, 1)
         return None if report is None or report.settled is None else report.settled.epochs.get("steady/0")
 
-    def kept() -> list[int]:
+    def kept_numbers() -> list[int]:
         return [int(line) for (line,) in lab.query("select line from kept")]
 
     with (
@@ -138,32 +146,36 @@ def test_elections_that_lose_nothing_stop_no_tier_under_load(three: ThreeBrokers
         lab.start_owner("pass", 1, "h1")
         lab.start_owner("keep", 1, "h2")
 
-        def go_on(load: Load) -> None:
+        def assert_flows(load: Load) -> None:
             wanted = set(range(load.put + 100))
-            until("the realtime tier goes on", lambda: wanted <= lines(streams, "passed"), seconds=120)
-            until("the tier with a table goes on", lambda: wanted <= set(kept()), seconds=120)
+            until("the realtime tier continues", lambda: wanted <= lines(streams, "passed"), seconds=120)
+            until("the tier with a table continues", lambda: wanted <= set(kept_numbers()), seconds=120)
 
         with Load(three, "steady") as load:
-            go_on(load)
+            assert_flows(load)
             for _ in range(ELECTIONS // 2):
                 three.kill(2)
-                until("the other one leads", lambda: three.leader("steady") == 3, seconds=90)
-                go_on(load)
+                until("the other broker leads", lambda: three.leader("steady") == 3, seconds=90)
+                assert_flows(load)
                 three.start(2)
-                until("both have all", lambda: three.in_sync("steady") == both, seconds=120)
+                until(
+                    "both replicas are in sync", lambda: three.in_sync("steady") == both_brokers, seconds=120
+                )
                 three.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("steady", 0)]).result(30)
-                until("the first one leads again", lambda: three.leader("steady") == 2, seconds=60)
-                go_on(load)
+                until("the first broker leads again", lambda: three.leader("steady") == 2, seconds=60)
+                assert_flows(load)
         wanted = list(range(load.put))
-        until("all is in the table", lambda: len(kept()) >= load.put, seconds=60)
-        assert sorted(kept()) == wanted, "each record is there once"
-        until("all is in the stream", lambda: lines(streams, "passed") == set(wanted), seconds=60)
+        until("every record is in the table", lambda: len(kept_numbers()) >= load.put, seconds=60)
+        assert sorted(kept_numbers()) == wanted, "each record is in the table once"
+        until("every record is in the stream", lambda: lines(streams, "passed") == set(wanted), seconds=60)
         identities = Identities(three.address)
         (_, epoch) = identities.ends(identities.ask_ends(["steady/0"]))["steady/0"]
         assert epoch >= ELECTIONS
-        known = "select (epochs->>'0')::int from tier_streams where tier = 'keep'"
-        until("the tier with a table knows the leader", lambda: lab.query(known) == [(epoch,)], seconds=60)
-        until("the realtime tier knows it", lambda: settled_by("pass") == epoch, seconds=60)
+        known_epoch = "select (epochs->>'0')::int from tier_streams where tier = 'keep'"
+        until(
+            "the tier with a table knows the leader", lambda: lab.query(known_epoch) == [(epoch,)], seconds=60
+        )
+        until("the realtime tier knows the leader", lambda: settled_by("pass") == epoch, seconds=60)
         for tier in ("pass", "keep"):
             lab.wait_for(tier, 1, State.RUNNING)
             lab.stop(tier, 1)
@@ -175,22 +187,22 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(
 ) -> None:
     place, identities = "live/0", Identities(three.address)
 
-    def answer() -> tuple[int, int] | None:
+    def end_and_epoch() -> tuple[int, int] | None:
         try:
             return identities.ends(identities.ask_ends([place]))[place]
         except StreamError:
-            return None  # not yet
+            return None  # the new leader does not answer yet
 
     def leader(expected: int) -> tuple[int, int]:
         until(f"{expected} leads", lambda: three.leader("live") == expected, seconds=90)
-        found = until("its leader answers", answer, seconds=60)
-        assert found is not None
-        return found
+        answer = until("its leader answers", end_and_epoch, seconds=60)
+        assert answer is not None
+        return answer
 
     with closing(Streams(three.address)) as streams:
         lab.start_owner("follow", 1, "h1")
         put(three, "live", 0, 100)
-        until("all is out", lambda: lines(streams, "followed") == set(range(100)))
+        until("every record is out", lambda: lines(streams, "followed") == set(range(100)))
         end, first = leader(2)
         assert end == 100
         three.kill(2)
@@ -198,19 +210,19 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(
         end, second = leader(3)
         assert (end, second > first) == (130, True)
         assert identities.cut({place: 100}, {place: first}, {place: second}) == {}, (
-            "the new leader has all that was read of the one before"
+            "the new leader has every record that was read from the old one"
         )
         assert identities.cut({place: 110}, {place: first}, {place: second}) == {place: 100}, (
-            "what was read behind it is the new one's, perhaps"
+            "records beyond the old leader's end may belong to the new one"
         )
-        until("all is out of the new leader, too", lambda: lines(streams, "followed") == set(range(130)))
+        until("the new leader's records are out too", lambda: lines(streams, "followed") == set(range(130)))
         until(
-            "the tier has begun again",
+            "the tier's query has restarted",
             lambda: "leaders of the inputs were elected" in lab.log("follow", 1),
             seconds=60,
         )
         until(
-            "it knows the new leader",
+            "the tier knows the new leader",
             lambda: (report := lab.report("follow", 1)) and f'"live/0":{second}' in report.model_dump_json(),
         )
         lab.wait_for("follow", 1, State.RUNNING)
@@ -221,17 +233,17 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(
         leader(2)
         put(three, "live", 1000, 60)
         end, third = leader(2)
-        assert end == 160, "it is longer than what was read"
+        assert end == 160, "the partition is longer than what was read"
         assert identities.cut({place: 130}, {place: second}, {place: third}) == {place: 100}
         error = str(lab.wait_for("follow", 1, State.FAILED).error)
         assert "live/0 was cut back to offset 100, and was read up to 130" in error
-        assert lines(streams, "followed") == set(range(130)), "nothing was read from the old offset"
+        assert lines(streams, "followed") == set(range(130)), "no record was read from the old offset"
         lab.stop("follow", 1)
         three.start(3)
         until("three brokers are up", lambda: three.count() == 3, seconds=90)
 
 
-def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: ThreeBrokers, lab: Lab) -> None:
+def test_skip_lets_a_table_continue_after_its_stream_was_cut_back(three: ThreeBrokers, lab: Lab) -> None:
     with (
         closing(Streams(three.address)) as streams,
         closing(Auditor(PIPELINE.tiers, lab.endpoints)) as auditor,
@@ -246,13 +258,13 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: ThreeBroke
         lab.start_owner("copy", 1, "h1")
         lab.start_owner("load", 1, "h2")
         put(three, "raw", 0, BEFORE)
-        until("all is out", lambda: (len(loaded(lab)), copied()) == (BEFORE, BEFORE))
+        until("every record is out", lambda: (len(loaded(lab)), copied()) == (BEFORE, BEFORE))
         lab.set_owner("load", 1, paused=True)
         stopped = lab.wait_for("load", 1, State.PAUSED).stopped_at
         assert stopped is not None
         assert set(stopped.epochs) == {"copied/0"}
         put(three, "raw", BEFORE, UNREAD)
-        until("more waits for the tier", lambda: copied() == BEFORE + UNREAD)
+        until("records wait for the tier", lambda: copied() == BEFORE + UNREAD)
         assert auditor.look() == []
 
         lose(three, "copied")
@@ -262,16 +274,16 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: ThreeBroke
         error = str(lab.wait_for("load", 1, State.FAILED).error)
         assert "copied/0 was cut back to offset 0, and was read up to 100" in error
         assert "`sluice skip load`" in error
-        (status,) = [tier for tier in said(lab, "status")["tiers"] if tier["name"] == "load"]
+        (status,) = [tier for tier in sluice(lab, "status")["tiers"] if tier["name"] == "load"]
         assert "copied/0 was cut back to offset 0" in status["error"]
         lab.stop("load", 1)
-        assert len(loaded(lab)) == BEFORE, "nothing was read from the old offset"
+        assert len(loaded(lab)) == BEFORE, "no record was read from the old offset"
 
-        (told,) = auditor.look()
-        assert told.sentence.startswith("copied/0 was cut back from offset 120 to 0"), told
-        assert told.records == UNREAD
-        found = said(lab, "audit")
-        assert (found["ok"], found["lost"], [loss["records"] for loss in found["losses"]]) == (
+        (missing,) = auditor.look()
+        assert missing.sentence.startswith("copied/0 was cut back from offset 120 to 0"), missing
+        assert missing.records == UNREAD
+        audit = sluice(lab, "audit")
+        assert (audit["ok"], audit["lost"], [loss["records"] for loss in audit["losses"]]) == (
             False,
             ["load"],
             [UNREAD],
@@ -283,20 +295,20 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: ThreeBroke
         lab.start_owner("load", 2, "h2")
         wanted = set(range(BEFORE + UNREAD + AFTER))
         until(
-            "every record that is there is delivered",
+            "every remaining record is delivered",
             lambda: wanted - loaded(lab) <= set(range(BEFORE, BEFORE + UNREAD)),
         )
-        assert auditor.look() == [], "it is told once"
+        assert auditor.look() == [], "the loss is reported once"
 
-        lose(three, "copied")  # while it runs
+        lose(three, "copied")  # while the tier runs
         put(three, "raw", BEFORE + UNREAD + AFTER, 2 * AFTER)
         assert "was cut back" in str(lab.wait_for("load", 2, State.FAILED).error)
-        assert loaded(lab) <= wanted, "nothing was read from the old offset"
+        assert loaded(lab) <= wanted, "no record was read from the old offset"
         lab.stop("load", 2)
         lab.stop("copy", 1)
 
 
-def test_an_output_that_was_cut_back_stops_its_tier_with_the_way_out(three: ThreeBrokers, lab: Lab) -> None:
+def test_an_output_that_was_cut_back_stops_its_tier_with_the_remedy(three: ThreeBrokers, lab: Lab) -> None:
     with (
         closing(Streams(three.address)) as streams,
         closing(Auditor(PIPELINE.tiers, lab.endpoints)) as auditor,
@@ -304,7 +316,7 @@ def test_an_output_that_was_cut_back_stops_its_tier_with_the_way_out(three: Thre
         before = streams.bounds(["raw"]).ends["raw/0"]
         lab.start_owner("copy", 2, "h1")
         put(three, "raw", before, BEFORE)
-        until("all is out", lambda: before + BEFORE - 1 in lines(streams, "copied"))
+        until("every record is out", lambda: before + BEFORE - 1 in lines(streams, "copied"))
         auditor.look()
         lab.set_owner("copy", 2, paused=True)
         lab.wait_for("copy", 2, State.PAUSED)
@@ -315,7 +327,7 @@ def test_an_output_that_was_cut_back_stops_its_tier_with_the_way_out(three: Thre
         error = str(lab.wait_for("copy", 2, State.FAILED).error)
         assert "raw/0 was cut back to offset 0, and was read up to" in error
         assert "give the stream another name" in error
-        assert streams.bounds(["copied"]).ends == out, "nothing was read from the old offset"
+        assert streams.bounds(["copied"]).ends == out, "no record was read from the old offset"
         assert any(missing.sentence.startswith("raw/0 was cut back") for missing in auditor.look())
         refused = skip(lab, "copy")
         assert refused.returncode == 1

@@ -1,6 +1,7 @@
-"""A driver that ZooKeeper does not reach, while Kafka does, writes no stream beside its successor: it is told where it writes.
+"""A driver without ZooKeeper, but with Kafka, writes no stream beside its successor: the control
+topic stops it.
 
-Where ZooKeeper is away for all of them, nobody has taken over, and records flow on.
+If ZooKeeper is away for all drivers, none has a successor, and records flow on.
 """
 
 import time
@@ -18,153 +19,163 @@ from sluice_ops.model.incarnation import State
 from sluice_ops.model.kafka_access import CONTROL_TOPIC
 from sluice_ops.model.stream_writers import VALID_SECONDS, Writers
 from tests.ensemble import Link
-from tests.integration.sluice.test_frozen import FENCED, processes, wake, without_zookeeper
-from tests.integration.sluice.test_workers import everything, giving
+from tests.integration.sluice.test_frozen import FENCED, processes, resume, without_zookeeper
+from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
 TIER = "enter"
-SOON = 5.0
-"""An executor hears of it within milliseconds; a busy machine takes longer."""
+STOP_SECONDS = 5.0
+"""An executor hears of its successor within milliseconds; on a busy machine later."""
 AWAY, BACK = "ZooKeeper does not answer; the driver continues", "ZooKeeper answers again"
-"""What a driver logs of ZooKeeper."""
+"""What a driver logs about ZooKeeper."""
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
 def link(lab: Lab) -> Iterator[Link]:
-    """A way to ZooKeeper that only one driver takes."""
-    made = Link(int(lab.endpoints.zookeeper.partition("/")[0].rpartition(":")[2]))
-    yield made
-    made.close()
+    """A link to ZooKeeper that only one driver uses."""
+    proxy = Link(int(lab.endpoints.zookeeper.partition("/")[0].rpartition(":")[2]))
+    yield proxy
+    proxy.close()
 
 
-def over(lab: Lab, link: Link) -> str:
-    """Return ZooKeeper's address by that way."""
+def address_over(lab: Lab, link: Link) -> str:
+    """Return ZooKeeper's address over the link."""
     _, slash, root = lab.endpoints.zookeeper.partition("/")
     return f"127.0.0.1:{link.port}{slash}{root}"
 
 
 def claims(lab: Lab) -> list[tuple[float, Writers]]:
-    """Return what the control topic says of the tier, and when the broker took it. Unit: epoch ms."""
+    """Return the tier's claims in the control topic, and the broker's times of them.
+
+    Unit: epoch ms.
+    """
     consumer = Consumer(
         {"bootstrap.servers": lab.endpoints.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
     )
     with closing(consumer):
-        place = TopicPartition(CONTROL_TOPIC, 0, 0)
-        end = consumer.get_watermark_offsets(place, timeout=10)[1]
-        consumer.assign([place])
-        found = consumer.consume(end, timeout=10)
+        partition = TopicPartition(CONTROL_TOPIC, 0, 0)
+        end = consumer.get_watermark_offsets(partition, timeout=10)[1]
+        consumer.assign([partition])
+        messages = consumer.consume(end, timeout=10)
     return [
-        (each.timestamp()[1], Writers.model_validate_json(each.value()))
-        for each in found
-        if each.key() == TIER.encode()
+        (message.timestamp()[1], Writers.model_validate_json(message.value()))
+        for message in messages
+        if message.key() == TIER.encode()
     ]
 
 
 def put_by(streams: Streams, number: int) -> list[Seen]:
-    return [each for each in everything(streams) if each.out.by.partition(".")[0] == f"{TIER}/{number}"]
+    return [
+        record for record in read_output(streams) if record.out.by.partition(".")[0] == f"{TIER}/{number}"
+    ]
 
 
 def put_since(streams: Streams, at: int) -> bool:
-    """Tell whether a record was put out since then. Unit: epoch ms."""
+    """Tell whether a record was written after `at`. Unit: epoch ms."""
     return any(streams.since(["numbers"], streams.bounds(["numbers"]).ends, at))
 
 
 def grows(streams: Streams) -> Callable[[], bool]:
-    """Tell, when asked later, whether more has come out."""
+    """Return a function that tells whether the stream has grown since this call."""
     before = sum(streams.bounds(["numbers"]).ends.values())
     return lambda: sum(streams.bounds(["numbers"]).ends.values()) > before
 
 
-def test_it_stops_as_its_successor_begins_and_not_while_nobody_can(lab: Lab, link: Link) -> None:
+def test_a_cut_off_driver_stops_only_if_it_has_a_successor(lab: Lab, link: Link) -> None:
     with closing(Streams(lab.endpoints.kafka)) as streams:
-        with giving(lab) as given:
+        with feeding(lab) as fed:
             lab.set_owner(TIER, 1)
-            lab.start(TIER, 1, "h1", zookeeper=over(lab, link))
+            lab.start(TIER, 1, "h1", zookeeper=address_over(lab, link))
             lab.wait_for(TIER, 1, State.RUNNING)
             until("records come out", grows(streams))
             with without_zookeeper(lab):
-                longer = int((time.time() + VALID_SECONDS + SOON) * 1000)
+                longer = int((time.time() + VALID_SECONDS + STOP_SECONDS) * 1000)
                 until(
                     "records flow for longer than a claim is valid",
                     lambda: put_since(streams, longer),
-                    VALID_SECONDS + 2 * SOON,
+                    VALID_SECONDS + 2 * STOP_SECONDS,
                 )
             until("ZooKeeper is back", lambda: lab.channel.connected)
             until(
-                "the driver has heard so",
+                "the driver has its connection back",
                 lambda: lab.log(TIER, 1).count(BACK) == lab.log(TIER, 1).count(AWAY) > 0,
             )
             before = lab.log(TIER, 1).count(AWAY)
             link.cut()
             until("the driver is cut off", lambda: lab.log(TIER, 1).count(AWAY) > before)
-            until("it writes on, for nobody has taken over", grows(streams), SOON)
+            until("the driver writes on, because it has no successor", grows(streams), STOP_SECONDS)
             lab.start_owner(TIER, 2, "h2")
             lab.wait_for(TIER, 2, State.RUNNING)
-            assert lab.driver(TIER, 1).wait(SOON + VALID_SECONDS) == FENCED, lab.log(TIER, 1)[-3000:]
+            assert lab.driver(TIER, 1).wait(STOP_SECONDS + VALID_SECONDS) == FENCED, lab.log(TIER, 1)[-3000:]
             assert f'"{CONTROL_TOPIC}" names 2' in lab.log(TIER, 1)
         until(
-            "all is out",
+            "every number is out",
             lambda: (
-                len({(each.out.partition, each.out.offset) for each in everything(streams)}) == len(given)
+                len({(record.out.partition, record.out.offset) for record in read_output(streams)})
+                == len(fed)
             ),
         )
         claimed = next(at for at, writers in claims(lab) if writers.members == (2,))
-        late = max(each.out.at for each in put_by(streams, 1)) - claimed
+        late = max(record.out.at for record in put_by(streams, 1)) - claimed
         assert put_by(streams, 2)
-    print(f"the last record of the one that was cut off: {late} ms after its successor's claim")
-    assert late < SOON * 1000
+    print(f"the last record of the cut-off driver: {late} ms after its successor's claim")
+    assert late < STOP_SECONDS * 1000
     lab.set_owner(TIER, None, stopped=True)
     lab.stop(TIER, 1)
     lab.stop(TIER, 2)
 
 
 @pytest.mark.long
-def test_one_that_stood_still_puts_nothing_by_old_partition_counts(lab: Lab, link: Link) -> None:
-    """Its successor uses partitions that were added: whoever read no more for a minute must not go on (decision record 0040)."""
+def test_a_frozen_driver_writes_nothing_with_old_partition_counts(lab: Lab, link: Link) -> None:
+    """Its successor uses added partitions: a driver that has not read the control topic for a
+    minute must stop (decision record 0040).
+    """
     with closing(Streams(lab.endpoints.kafka)) as streams:
-        before = len({(each.out.partition, each.out.offset) for each in everything(streams)})
-        with giving(lab, first=before) as given:
+        before = len({(record.out.partition, record.out.offset) for record in read_output(streams)})
+        with feeding(lab, first=before) as fed:
             lab.set_owner(TIER, 3)
-            lab.start(TIER, 3, "h1", zookeeper=over(lab, link))
+            lab.start(TIER, 3, "h1", zookeeper=address_over(lab, link))
             lab.wait_for(TIER, 3, State.RUNNING)
-            until("it puts records", lambda: put_by(streams, 3))
+            until("incarnation 3 writes records", lambda: put_by(streams, 3))
             link.cut()
             frozen: list[psutil.Process] = processes(lab, TIER, 3)
-            for each in frozen:
-                each.suspend()
+            for process in frozen:
+                process.suspend()
             try:
                 lab.start_owner(TIER, 4, "h2")
                 lab.wait_for(TIER, 4, State.RUNNING)
                 admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
                 admin.create_partitions([NewPartitions("numbers", 5)])["numbers"].result()
-                until("it uses the one that was added", lambda: _turn(lab, 4) == 1)
+                until("incarnation 4 uses the added partition", lambda: _turn(lab, 4) == 1)
                 streams.renew()
                 until(
-                    "records are in it",
-                    lambda: any(each.place.startswith("numbers/4:") for each in put_by(streams, 4)),
+                    "the added partition has records",
+                    lambda: any(record.place.startswith("numbers/4:") for record in put_by(streams, 4)),
                 )
                 thawed = time.time() * 1000
             finally:
-                wake(frozen)
+                resume(frozen)
             assert lab.driver(TIER, 3).wait(VALID_SECONDS + 40) == FENCED, lab.log(TIER, 3)[-3000:]
         until(
-            "all is out",
+            "every number is out",
             lambda: (
-                len({(each.out.partition, each.out.offset) for each in everything(streams)})
-                == before + len(given)
+                len({(record.out.partition, record.out.offset) for record in read_output(streams)})
+                == before + len(fed)
             ),
         )
-        seen = everything(streams)
-    late = [each for each in seen if each.out.by.startswith(f"{TIER}/3") and each.out.at > thawed]
-    print(f"put after it was woken: {len(late)}")
-    ways = {(each.out.partition, each.out.offset, each.place.partition(":")[0]) for each in seen}
-    assert len(ways) == before + len(given), "no record goes two ways"
-    origins = [each.origin for each in seen]
-    paths = [f"{each.out.partition}/{each.place.partition(':')[0]}" for each in seen]
-    assert len(first_seen({}, paths, origins)) == before + len(given), "and each is new once"
+        seen = read_output(streams)
+    late = [record for record in seen if record.out.by.startswith(f"{TIER}/3") and record.out.at > thawed]
+    print(f"records written after the driver was resumed: {len(late)}")
+    record_paths = {
+        (record.out.partition, record.out.offset, record.place.partition(":")[0]) for record in seen
+    }
+    assert len(record_paths) == before + len(fed), "no record has two paths"
+    origins = [record.origin for record in seen]
+    paths = [f"{record.out.partition}/{record.place.partition(':')[0]}" for record in seen]
+    assert len(first_seen({}, paths, origins)) == before + len(fed), "each record is new once"
     lab.set_owner(TIER, None, stopped=True)
     lab.stop(TIER, 3)
     lab.stop(TIER, 4)

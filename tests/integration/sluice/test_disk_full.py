@@ -1,4 +1,6 @@
-"""The broker's disk is full: it stops, queries wait and what is fed too, and all goes on by itself once there is room."""
+"""The broker's disk is full: the broker stops, queries and feed wait, and all continue by
+themselves after there is space.
+"""
 
 import json
 import os
@@ -19,18 +21,18 @@ from tests.lab import Lab, opened, until
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.long,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk"),
 ]
 DISK = "400m"
-"""Of which 256 MiB have to be free before the broker starts."""
+"""The broker starts only with 256 MiB free."""
 RATE = 50
 OUTAGE_SECONDS = 100
-"""Longer than a query's failures are borne that are its own."""
+"""Longer than a query's own failures are retried."""
 TIERS = {"entry": "h1", "enrich": "h2", "outbound": "h3"}
 
 
 class Feed(threading.Thread):
-    """Puts numbered hits in, and waits for as long as the broker takes to take them."""
+    """Writes numbered hits, and waits as long as the broker does not accept them."""
 
     def __init__(self, kafka: str) -> None:
         super().__init__(daemon=True)
@@ -43,19 +45,22 @@ class Feed(threading.Thread):
                 "log_level": 2,
             }
         )
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self.fed = 0
         self.taken: set[str] = set()
         self.refused: list[KafkaError] = []
 
     def run(self) -> None:
-        begun = time.monotonic()
-        while not self._over.wait(0.1):
-            while self.fed < (time.monotonic() - begun) * RATE:
+        started = time.monotonic()
+        while not self._stopped.wait(0.1):
+            while self.fed < (time.monotonic() - started) * RATE:
                 self.fed += 1
-                one = hit(self.fed, time.time())
+                hit_record = hit(self.fed, time.time())
                 self._producer.produce(
-                    "raw", key=str(one["user"]), value=json.dumps(one), on_delivery=self._answered
+                    "raw",
+                    key=str(hit_record["user"]),
+                    value=json.dumps(hit_record),
+                    on_delivery=self._answered,
                 )
             self._producer.poll(0)
 
@@ -66,19 +71,19 @@ class Feed(threading.Thread):
             self.refused.append(error)
 
     def end(self) -> None:
-        self._over.set()
+        self._stopped.set()
         self.join()
         assert self._producer.flush(120) == 0
 
 
 @contextmanager
-def small_disk(at: Path) -> Iterator[Path]:
-    at.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(at)], check=True)
+def small_disk(folder: Path) -> Iterator[Path]:
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)], check=True)
     try:
-        yield at
+        yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture
@@ -88,13 +93,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def lab(disk: Path, tmp_path: Path) -> Iterator[Lab]:  # noqa: ARG001 - it has to be there before the broker
-    with opened(tmp_path / "home") as made:
-        yield made
+def lab(disk: Path, tmp_path: Path) -> Iterator[Lab]:  # noqa: ARG001 - the disk has to be mounted before the broker starts
+    with opened(tmp_path / "home") as opened_lab:
+        yield opened_lab
 
 
 def fill(disk: Path) -> Path:
-    """Take all the room that there is."""
+    """Fill the disk completely; return the filler file."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 20, 4096):
@@ -104,7 +109,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) -> None:
+def test_all_continue_by_themselves_when_there_is_space_again(lab: Lab, disk: Path) -> None:
     for tier, host in TIERS.items():
         lab.start_owner(tier, 1, host)
         lab.wait_for(tier, 1, State.RUNNING)
@@ -115,20 +120,22 @@ def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) ->
     filler, full = fill(disk), time.monotonic()
     log = lab.home / "logs" / "kafka.log"
     until(
-        "the broker has stopped, and waits for room",
+        "the broker has stopped, and waits for space",
         lambda: "kafka waits for disk space" in log.read_text(),
         120,
     )
     print(f"the broker stopped {time.monotonic() - full:.0f} s after its disk was full")
     time.sleep(OUTAGE_SECONDS)
     stopped_at = lab.delivered()[0]
-    waits = feed.fed - len(feed.taken)
-    assert waits > RATE * OUTAGE_SECONDS / 2, "what is fed waits"
+    waiting_records = feed.fed - len(feed.taken)
+    assert waiting_records > RATE * OUTAGE_SECONDS / 2, "fed hits wait"
 
     filler.unlink()
     freed = time.monotonic()
     until("records flow again", lambda: lab.delivered()[0] > stopped_at, 180)
-    print(f"records flowed {time.monotonic() - freed:.0f} s after there was room; {waits} had waited")
+    print(
+        f"records flowed {time.monotonic() - freed:.0f} s after there was space; {waiting_records} had waited"
+    )
     feed.end()
     assert not feed.refused
     assert len(feed.taken) == feed.fed
@@ -141,4 +148,4 @@ def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) ->
     for tier in TIERS:
         report = lab.report(tier, 1)
         assert report is not None
-        assert report.state is State.RUNNING, "the same driver all the while"
+        assert report.state is State.RUNNING, "the same driver runs on"

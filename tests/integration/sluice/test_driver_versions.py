@@ -1,6 +1,7 @@
-"""Drivers of two versions beside each other, on real Spark with records flowing: upgraded by a hand-over, and back again.
+"""Drivers of two versions side by side, on real Spark with records flowing: upgraded by handovers,
+and downgraded again.
 
-A driver of the older version that ZooKeeper does not reach is stopped by its successor of the newer one.
+A successor of the newer version stops a driver of the older one that has lost ZooKeeper.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from sluice_ops.model.incarnation import State
 from sluice_ops.model.stream_writers import VALID_SECONDS
 from tests.ensemble import Link
 from tests.integration.sluice.oracle import check, stored
-from tests.integration.sluice.test_cut_off import link, over
+from tests.integration.sluice.test_cut_off import address_over, link
 from tests.integration.sluice.test_frozen import FENCED
-from tests.integration.sluice.test_workers import giving
+from tests.integration.sluice.test_workers import feeding
 from tests.lab import ROOT, Lab, until
 from tests.versions import ADDED, make_next
 
@@ -36,7 +37,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def is_newer(lab: Lab, tier: str, number: int) -> bool:
-    """Tell by its report of which version a driver is."""
+    """Tell by its report whether a driver is of the newer version."""
     return ADDED in lab.channel.kazoo.get(paths.report(tier, number))[0].decode()
 
 
@@ -48,41 +49,50 @@ def hand_over(lab: Lab, tier: str, owner: int, host: str, **more: Any) -> None:
     lab.stop(tier, owner)
 
 
-def flowing(lab: Lab, streams: Streams) -> Callable[[], None]:
-    """Return what tells that records come out of the tiers."""
+def flow_check(lab: Lab, streams: Streams) -> Callable[[], None]:
+    """Return a function that waits until records come out of all tiers."""
 
-    def out() -> list[int]:
+    def output_counts() -> list[int]:
         tallied = lab.query("select coalesce(sum(hits), 0) from tallied")[0][0]
         return [sum(streams.bounds(["numbers"]).ends.values()), stored(lab), int(tallied)]
 
-    def flows() -> None:
-        before = out()
-        until("records flow", lambda: all(now > was for now, was in zip(out(), before, strict=True)))
+    def assert_flows() -> None:
+        before = output_counts()
+        until(
+            "records flow",
+            lambda: all(now > earlier for now, earlier in zip(output_counts(), before, strict=True)),
+        )
 
-    return flows
+    return assert_flows
 
 
 def test_tiers_upgrade_and_downgrade_and_newer_drivers_fence_older_ones(
     lab: Lab, newer: Path, link: Link
 ) -> None:
     with closing(Streams(lab.endpoints.kafka)) as streams:
-        flows = flowing(lab, streams)
-        with giving(lab) as given:
+        assert_flows = flow_check(lab, streams)
+        with feeding(lab) as fed:
             for tier in TIERS:
                 lab.start_owner(tier, 1, "h1")
             for tier in TIERS:
                 lab.wait_for(tier, 1, State.RUNNING)
-            flows()
-            for tier in TIERS:  # beside each other in a hand-over, and one after the other along the stream
+            assert_flows()
+            # both versions side by side in a handover, and one after the other along the stream
+            for tier in TIERS:
                 hand_over(lab, tier, 1, "h2", code=newer)
                 assert is_newer(lab, tier, 2)
-                flows()
+                assert_flows()
             for tier in TIERS:
                 hand_over(
-                    lab, tier, 2, "h3", code=ROOT, zookeeper=over(lab, link) if tier == "enter" else None
+                    lab,
+                    tier,
+                    2,
+                    "h3",
+                    code=ROOT,
+                    zookeeper=address_over(lab, link) if tier == "enter" else None,
                 )
                 assert not is_newer(lab, tier, 3)
-                flows()
+                assert_flows()
             link.cut()
             lab.start_owner("enter", 4, "h1", code=newer)
             lab.wait_for("enter", 4, State.RUNNING)
@@ -90,11 +100,11 @@ def test_tiers_upgrade_and_downgrade_and_newer_drivers_fence_older_ones(
                 -3000:
             ]
             assert '"sluice-writers" names 4' in lab.log("enter", 3)
-            flows()
-        check(lab, len(given))
+            assert_flows()
+        check(lab, len(fed))
     until(
-        "all is counted",
-        lambda: lab.query("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))],
+        "every number is counted",
+        lambda: lab.query("select sum(hits), sum(ns) from tallied") == [(len(fed), sum(fed))],
     )
     for tier, number in (("enter", 3), ("enter", 4), ("store", 3), ("tally", 3)):
         assert "cannot be read" not in lab.log(tier, number)

@@ -1,4 +1,6 @@
-"""Three brokers, one of which loses its disk under load: whether what was acknowledged is still there is up to the site's `replication`."""
+"""One of three brokers loses its disk under load: the site's `replication` decides whether
+acknowledged records survive.
+"""
 
 from collections.abc import Iterator
 from threading import Event, Thread
@@ -39,30 +41,35 @@ SAFE, UNSAFE = Durability(3, 2), ONE_COPY
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
-    made = ThreeBrokers(tmp_path_factory.mktemp("three"))
-    yield made
-    made.end()
+    brokers = ThreeBrokers(tmp_path_factory.mktemp("three"))
+    yield brokers
+    brokers.end()
 
 
 class Load:
-    """Puts numbered records into a stream, as Sluice's producers do, and keeps the numbers that were acknowledged."""
+    """Writes numbered records into a stream, as Sluice's producers do, and keeps the acknowledged
+    numbers.
+    """
 
     def __init__(self, address: str, stream: str) -> None:
         self.acknowledged: set[int] = set()
-        self._producer, self._stream, self._over = producer(address), stream, Event()
+        self._producer, self._stream, self._stopped = producer(address), stream, Event()
         self._thread = Thread(target=self._put)
 
     def _put(self) -> None:
         number = 0
-        while not self._over.wait(0.002):
+        while not self._stopped.wait(0.002):
             self._producer.produce(
-                self._stream, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._heard
+                self._stream,
+                str(number).encode(),
+                partition=number % PARTITIONS,
+                on_delivery=self._on_delivery,
             )
             self._producer.poll(0)
             number += 1
         self._producer.flush(60)
 
-    def _heard(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.acknowledged.add(int(message.value() or b""))
 
@@ -73,28 +80,30 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
 
-def read(address: str, stream: str) -> set[int]:
-    """Return the numbers of the records that are there."""
+def stored_numbers(address: str, stream: str) -> set[int]:
+    """Return the numbers of all records in a stream."""
     reader = Consumer({"bootstrap.servers": address, "group.id": "test", "log_level": 0})
     numbers = set()
     for partition in range(PARTITIONS):
-        place = TopicPartition(stream, partition, 0)
-        at, end = reader.get_watermark_offsets(place, timeout=30)
-        reader.assign([place])
-        while at < end:
+        topic_partition = TopicPartition(stream, partition, 0)
+        position, end = reader.get_watermark_offsets(topic_partition, timeout=30)
+        reader.assign([topic_partition])
+        while position < end:
             for record in reader.consume(1000, timeout=5):
-                at = (record.offset() or 0) + 1
+                position = (record.offset() or 0) + 1
                 numbers.add(int(record.value() or b""))
     reader.close()
     return numbers
 
 
-def lost(three: ThreeBrokers, stream: str, node: int) -> tuple[set[int], int]:
-    """Destroy a broker's disk under load, give it an empty one; return what was acknowledged and is gone, and how many were put."""
+def lost_after_disk_loss(three: ThreeBrokers, stream: str, node: int) -> tuple[set[int], int]:
+    """Replace a broker's disk under load; return the lost acknowledged numbers, and how many were
+    acknowledged.
+    """
     with Load(three.address, stream) as load:
         until("records are acknowledged", lambda: len(load.acknowledged) > 2000, seconds=60)
         before = len(load.acknowledged)
@@ -103,10 +112,10 @@ def lost(three: ThreeBrokers, stream: str, node: int) -> tuple[set[int], int]:
     three.start(node)
     until("the broker is back", lambda: three.count() == len(NODES), seconds=120)
     until("every replica is in sync", lambda: three.all_in_sync(stream), seconds=120)
-    return load.acknowledged - read(three.address, stream), len(load.acknowledged)
+    return load.acknowledged - stored_numbers(three.address, stream), len(load.acknowledged)
 
 
-def test_nothing_is_made_with_more_replicas_than_brokers(three: ThreeBrokers) -> None:
+def test_no_stream_is_created_with_more_replicas_than_brokers(three: ThreeBrokers) -> None:
     with pytest.raises(WeakStreamError, match="the site wants each record on 4 brokers"):
         topics.create(three.address, HITS, PARTITIONS, Durability(4, 2))
     assert not three.admin.list_topics(timeout=5).topics.keys() & topics.wanted(HITS).keys()
@@ -114,24 +123,24 @@ def test_nothing_is_made_with_more_replicas_than_brokers(three: ThreeBrokers) ->
 
 def test_only_streams_with_one_copy_lose_records_with_a_disk(three: ThreeBrokers) -> None:
     assert "raw" in topics.create(three.address, HITS, PARTITIONS, SAFE)
-    gone, put = lost(three, "raw", 1)
-    assert gone == set(), f"{len(gone)} of {put} acknowledged records are lost"
+    lost_numbers, acknowledged = lost_after_disk_loss(three, "raw", 1)
+    assert lost_numbers == set(), f"{len(lost_numbers)} of {acknowledged} acknowledged records are lost"
 
     assert "bare" in topics.create(three.address, BARE, PARTITIONS, UNSAFE)
-    gone, put = lost(three, "bare", 1)
-    assert 0 < len(gone) < put, "the check must be able to fail"
+    lost_numbers, acknowledged = lost_after_disk_loss(three, "bare", 1)
+    assert 0 < len(lost_numbers) < acknowledged, "the test must be able to fail"
 
     with pytest.raises(WeakStreamError, match="stream bare has 1 of 3 replicas") as refused:
         topics.create(three.address, BARE, PARTITIONS, SAFE)
     assert "replication: 1" in str(refused.value)
 
 
-def test_a_stream_that_somebody_made_weak_is_refused_until_it_is_mended(three: ThreeBrokers) -> None:
+def test_a_stream_with_weak_settings_is_refused_until_it_is_corrected(three: ThreeBrokers) -> None:
     topics.create(three.address, HITS, PARTITIONS, SAFE)
     _acknowledge_with(three, "1")
     until("publishing is refused", lambda: _refused(three), seconds=30)
     _acknowledge_with(three, "2")
-    until("publishing is taken", lambda: not _refused(three), seconds=30)
+    until("publishing succeeds", lambda: not _refused(three), seconds=30)
 
 
 def _acknowledge_with(three: ThreeBrokers, in_sync: str) -> None:
@@ -139,8 +148,8 @@ def _acknowledge_with(three: ThreeBrokers, in_sync: str) -> None:
     altered = three.admin.incremental_alter_configs(
         [ConfigResource(ResourceType.TOPIC, "hits", incremental_configs=[change])]
     )
-    for done in altered.values():
-        done.result()
+    for result in altered.values():
+        result.result()
 
 
 def _refused(three: ThreeBrokers) -> bool:

@@ -1,4 +1,4 @@
-"""A writer that is frozen in PostgreSQL, in its transaction, and whoever owns its tier then."""
+"""A writer that is frozen in its PostgreSQL transaction, and the next owner of its tier."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ from tests.lab import ROOT, Lab
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 __all__ = ["table"]
 
-FREEZES = """
+WRITER = """
 import sys, time
 from sluice.sinks.batches import Batch
 from sluice.sinks.ledger import Ledger
@@ -37,13 +37,13 @@ def aside():
 rows = Rows({"n": [0, 1], "note": [None] * 2}, ["0:0", "0:1"], ["0"] * 2)
 Ledger(postgres, name, 1, table).write(Batch({"in/0": 0}, {"in/0": 2}), rows, epoch=1, put_quarantined=aside)
 """
-"""A writer that never comes to the end of its transaction."""
+"""A writer that never ends its transaction."""
 
 
 @pytest.fixture
 def frozen(lab: Lab, table: Once) -> Iterator[subprocess.Popen[bytes]]:
-    """Have a writer stand still in its transaction, its process stopped."""
-    words = [sys.executable, "-c", FREEZES, lab.endpoints.postgres, table.name]
+    """Run a writer, and freeze it in its transaction."""
+    words = [sys.executable, "-c", WRITER, lab.endpoints.postgres, table.name]
     with subprocess.Popen(words, cwd=ROOT, env=lab.env, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"holds\n"
@@ -52,7 +52,7 @@ def frozen(lab: Lab, table: Once) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_who_owns_a_tier_ends_the_session_of_a_frozen_writer(
+def test_a_tiers_owner_ends_the_session_of_a_frozen_writer(
     lab: Lab, table: Once, frozen: subprocess.Popen[bytes]
 ) -> None:
     assert frozen.poll() is None
@@ -65,13 +65,15 @@ def test_who_owns_a_tier_ends_the_session_of_a_frozen_writer(
     assert lab.query(f"select count(*) from {table.name}") == [(3,)]  # noqa: S608
 
 
-def test_who_has_the_lesser_right_ends_nobodys_session(
+def test_an_incarnation_with_a_lesser_right_ends_no_session(
     lab: Lab, table: Once, frozen: subprocess.Popen[bytes]
 ) -> None:
     assert frozen.poll() is None
     with closing(connect(lab.endpoints.postgres)) as connection:
         time.sleep(1.5)
-        assert end_frozen(connection, Right(1, 1), table.name, 1.0) == 0, "its own right"
-        assert end_frozen(connection, Right(2, 2), f"{table.name}-other", 1.0) == 0, "another tier's"
-        assert end_frozen(connection, Right(2, 2), table.name, 60.0) == 0, "it may be alive"
+        assert end_frozen(connection, Right(1, 1), table.name, 1.0) == 0, "the session has the same right"
+        assert end_frozen(connection, Right(2, 2), f"{table.name}-other", 1.0) == 0, (
+            "the session belongs to another tier"
+        )
+        assert end_frozen(connection, Right(2, 2), table.name, 60.0) == 0, "the session may be alive"
         assert end_frozen(connection, Right(2, 2), table.name, 1.0) == 1

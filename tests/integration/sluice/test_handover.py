@@ -1,4 +1,6 @@
-"""Entry, enrich, counts and outbound for real: moved and killed under load, every hit arrives once and the counts agree."""
+"""The shipped tiers for real: moved and killed under load, every hit is delivered once and the
+counts agree.
+"""
 
 import json
 import signal
@@ -17,11 +19,11 @@ from tests.scrape import scrape
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 RATE = 100
 WRITER = "select incarnation from ledger where tier = 'outbound' order by batch desc limit 1"
-HOLES = """
-    select tier, batch from (select *, lag(ends) over (partition by tier order by batch) as before from ledger) as each
+LEDGER_GAPS = """
+    select tier, batch from (select *, lag(ends) over (partition by tier order by batch) as before from ledger) as batches
     where before is not null and before <> begins
 """
-"""Batches that do not begin where the one before ended."""
+"""Batches that do not begin where the batch before ended."""
 BAD = {
     b"{broken": "broken JSON",
     b'"text"': "not a JSON object",
@@ -35,7 +37,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def flowing(lab: Lab) -> Lab:
-    """All four tiers, started cold, with what is fed from the first moment on."""
+    """All four tiers, started cold, and running."""
     for host, tier in (("h1", "entry"), ("h2", "enrich"), ("h3", "counts"), ("h3", "outbound")):
         lab.start_owner(tier, 1, host)
         lab.wait_for(tier, 1, State.RUNNING)
@@ -46,7 +48,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     lab = flowing
     lab.start_feed(RATE)
 
-    # an overlap: the next incarnation runs beside the owner until it has passed it
+    # An overlap: the next incarnation runs beside the owner until it has passed the owner.
     lab.cut("entry", 1, 2, "h2")
     lab.wait_caught_up("entry", 2)
     lab.set_owner("entry", 2)
@@ -60,7 +62,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
 
     _take_turns(lab)
 
-    # an executor dies: the driver goes on with the one that its slot starts again
+    # An executor dies: the driver continues with the executor that its slot restarts.
     lab.kill_executor("entry", 2)
     until(
         "entry runs again in place",
@@ -68,7 +70,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     )
     assert lab.driver("entry", 2).poll() is None
 
-    # a driver dies, and a cold one follows it
+    # A driver dies, and a cold one follows.
     lab.driver("enrich", 1).send_signal(signal.SIGKILL)
     lab.stop("enrich", 1)
     lab.start_owner("enrich", 2, "h3")
@@ -87,27 +89,29 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     assert lab.query("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [
         (0,)
     ]
-    assert lab.query(HOLES) == []
-    # the last batch's transaction may still be followed by replays only
+    assert lab.query(LEDGER_GAPS) == []
+    # the last batch may be followed only by replays
     assert lab.query("select sum(replays) > 0 from ledger where tier = 'outbound'") == [(True,)]
 
 
 def _take_turns(lab: Lab) -> None:
-    """Hand a tier with a sink over: called off at first, and then through."""
-    # the next incarnation writes from its turn on; the owner, refused before it has heard of it, holds
+    """Hand over a tier with a sink: first called off, then completed."""
+    # The next incarnation writes from its turn on. The ledger refuses the owner before it knows,
+    # and the owner pauses.
     lab.cut("outbound", 1, 2, "h1")
     lab.wait_caught_up("outbound", 2)
     held = lab.wait_for("outbound", 1, State.PAUSED).stopped_at
     assert "another incarnation has taken over" in lab.log("outbound", 1)
 
-    # it is called off: the owner has the better right again, though the other one has written
+    # The handover is called off: the owner has the better right again, though the other one has
+    # written.
     lab.set_owner("outbound", 1)
     lab.wait_for("outbound", 2, State.PAUSED)
     lab.wait_for("outbound", 1, State.RUNNING)
     until("the owner writes again", lambda: lab.query(WRITER) == [(1,)])
     lab.stop("outbound", 2)
 
-    # and through: hardly a moment without a batch
+    # The handover is completed: hardly a moment without a batch.
     lab.cut("outbound", 1, 3, "h1")
     lab.wait_caught_up("outbound", 3)
     lab.set_owner("outbound", 3)
@@ -123,14 +127,14 @@ def _take_turns(lab: Lab) -> None:
     lab.stop("outbound", 1)
 
 
-def test_figures_tell_of_all_that_came_through(flowing: Lab) -> None:
-    found = {exporter.tier: exporter for exporter in exporters(flowing.channel)}
-    assert found["outbound"].incarnation == 3
+def test_metrics_report_all_records(flowing: Lab) -> None:
+    exporter_of = {exporter.tier: exporter for exporter in exporters(flowing.channel)}
+    assert exporter_of["outbound"].incarnation == 3
     report = flowing.report("outbound", 3)
     assert report is not None
-    assert scrape(found["outbound"])["sluice_tier_gap_seconds"] == report.gap_seconds
-    until("nothing waits", lambda: scrape(found["counts"])["sluice_tier_lag_records"] == 0)
-    counts, (fed, _) = scrape(found["counts"]), flowing.delivered()
+    assert scrape(exporter_of["outbound"])["sluice_tier_gap_seconds"] == report.gap_seconds
+    until("counts has no lag", lambda: scrape(exporter_of["counts"])["sluice_tier_lag_records"] == 0)
+    counts, (fed, _) = scrape(exporter_of["counts"]), flowing.delivered()
     assert counts["sluice_tier_records_out_total"] == fed
     assert counts["sluice_tier_latency_seconds_count"] == fed + counts["sluice_tier_records_replayed_total"]
     assert (
@@ -140,11 +144,13 @@ def test_figures_tell_of_all_that_came_through(flowing: Lab) -> None:
     assert (
         counts["sluice_tier_marks"] == flowing.query("select count(*) from marks where tier = 'counts'")[0][0]
     )
-    assert scrape(found["counts"], phase="write")["sluice_tier_batch_phase_seconds_count"] >= 2
-    assert scrape(found["entry"])["sluice_tier_query_restarts_total"] >= 1, "its executor was killed"
+    assert scrape(exporter_of["counts"], phase="write")["sluice_tier_batch_phase_seconds_count"] >= 2
+    assert scrape(exporter_of["entry"])["sluice_tier_query_restarts_total"] >= 1, (
+        "the executor of entry was killed"
+    )
 
 
-def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
+def test_bad_records_are_quarantined_with_their_reason(flowing: Lab) -> None:
     producer = Producer({"bootstrap.servers": flowing.endpoints.kafka})
     for value in BAD:
         producer.produce("raw", value=value)
@@ -153,50 +159,50 @@ def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
         {"bootstrap.servers": flowing.endpoints.kafka, "group.id": "look", "auto.offset.reset": "earliest"}
     )
     consumer.assign([TopicPartition("raw.quarantine", number, 0) for number in range(4)])
-    found: dict[bytes, str] = {}
+    reasons: dict[bytes, str] = {}
 
     def all_there() -> bool:
         for message in consumer.consume(100, 0.5):
             headers = dict(message.headers())
             assert {"origin", "path", "from", "by", "t0"} <= set(headers)
-            found[message.value()] = headers["reason"].decode()
-        return set(BAD) <= set(found)
+            reasons[message.value()] = headers["reason"].decode()
+        return set(BAD) <= set(reasons)
 
     until("all bad records are in quarantine", all_there)
     consumer.close()
     for value, reason in BAD.items():
-        assert found[value].startswith(reason), (value[:80], found[value])
+        assert reasons[value].startswith(reason), (value[:80], reasons[value])
 
 
-def test_what_was_bad_is_taken_up_and_nothing_twice(flowing: Lab) -> None:
+def test_bad_records_are_reprocessed_and_none_twice(flowing: Lab) -> None:
     lab = flowing
     before, _ = lab.delivered()
-    soon = time.time() + 30  # until then it is read
+    soon = time.time() + 30  # the record is too far in the future until then
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
-    early = {"id": "hit-early", "user": "u", "ad": "ad-1", "kind": "buy", "at": int((soon + 3600) * 1000)}
-    producer.produce("raw", value=json.dumps(early))
+    early_hit = {"id": "hit-early", "user": "u", "ad": "ad-1", "kind": "buy", "at": int((soon + 3600) * 1000)}
+    producer.produce("raw", value=json.dumps(early_hit))
     producer.flush(10)
     until(
-        "it is in quarantine, with all others",
+        "the early hit is in quarantine, with all bad records",
         lambda: _replay(lab, "entry", "--quarantine", "--dry-run")["left"] > len(BAD),
     )
     time.sleep(max(0.0, soon - time.time()))
-    said = _replay(lab, "entry", "--quarantine")
-    assert said["left"] == 0
-    assert (said["put"], said["quarantined"]) == (1, len(BAD))
-    until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
+    replay = _replay(lab, "entry", "--quarantine")
+    assert replay["left"] == 0
+    assert (replay["put"], replay["quarantined"]) == (1, len(BAD))
+    until("the early hit is delivered", lambda: lab.delivered() == (before + 1, before + 1))
     until(
-        "and counted",
+        "the early hit is counted",
         lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
     )
     until(
-        "all others are bad again",
+        "all other records are in quarantine again",
         lambda: _replay(lab, "entry", "--quarantine", "--dry-run")["left"] == len(BAD),
     )
 
-    said = _replay(lab, "outbound", "--rate", "3000")
-    assert said["put"] == 0
-    assert said["dropped"] >= before
+    replay = _replay(lab, "outbound", "--rate", "3000")
+    assert replay["put"] == 0
+    assert replay["dropped"] >= before
     assert lab.delivered() == (before + 1, before + 1)
 
 
@@ -207,7 +213,7 @@ def _replay(lab: Lab, *words: str) -> dict[str, int]:
     return dict(json.loads(done.stdout))
 
 
-def test_a_paused_tier_lets_nothing_through_and_goes_on(flowing: Lab) -> None:
+def test_a_paused_tier_delivers_nothing_and_then_continues(flowing: Lab) -> None:
     lab = flowing
     lab.set_owner("outbound", 3, paused=True)
     lab.wait_for("outbound", 3, State.PAUSED)
@@ -218,17 +224,17 @@ def test_a_paused_tier_lets_nothing_through_and_goes_on(flowing: Lab) -> None:
     )
     producer.flush(10)
     until(
-        "counts has it",
+        "counts has counted the hit",
         lambda: lab.query("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
     )
     assert lab.delivered()[0] == before
     lab.set_owner("outbound", 3)
     lab.wait_for("outbound", 3, State.RUNNING)
-    until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
+    until("the hit is delivered", lambda: lab.delivered() == (before + 1, before + 1))
 
 
 def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
-    """Incarnation 9 believes that it owns the tier; the table knows better."""
+    """Incarnation 9 owns the tier by its owner record, but the table knows a later epoch."""
     lab = flowing
     lab.set_owner("counts", 9)
     lab.wait_for("counts", 1, State.STOPPED)
@@ -240,10 +246,10 @@ def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
         "raw", value=json.dumps({"id": "hit-fenced", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1})
     )
     producer.flush(10)
-    said = lab.wait_for("counts", 9, State.FENCED)
+    report = lab.wait_for("counts", 9, State.FENCED)
     assert (
         "incarnation 10 has written by the owner record of epoch 1000000; incarnation 9, which has read epoch"
-        in str(said.error)
+        in str(report.error)
     )
     assert lab.driver("counts", 9).wait(timeout=60) == 3
 

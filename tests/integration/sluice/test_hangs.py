@@ -1,4 +1,6 @@
-"""Drivers that hang as they should stop, on real Spark, by a controller and agents that are real: one in its own hook, one in its JVM."""
+"""Drivers that hang when they should stop, on real Spark with a real controller and agents: one in
+its hook, one in its JVM.
+"""
 
 import re
 import time
@@ -18,15 +20,15 @@ from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
 from tests.integration.sluice.outliving import SLEEPS
-from tests.integration.sluice.test_handover import HOLES
-from tests.integration.sluice.test_workers import everything, giving
+from tests.integration.sluice.test_handover import LEDGER_GAPS
+from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
 TIERS = ("store", "enter")
-"""The end first."""
-BUSY = 20
-"""So much later it may be on a machine that does much else. Unit: seconds."""
+"""From the end of the pipeline."""
+BUSY_SECONDS = 20
+"""Allowance for a busy machine. Unit: seconds."""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -38,9 +40,9 @@ def site() -> str:
 
 
 def owner(lab: Lab, tier: str) -> OwnerRecord:
-    found = lab.channel.read(paths.owner(tier), OwnerRecord)
-    assert found is not None
-    return found.value
+    versioned = lab.channel.read(paths.owner(tier), OwnerRecord)
+    assert versioned is not None
+    return versioned.value
 
 
 def driver(lab: Lab, tier: str) -> psutil.Process:
@@ -50,83 +52,92 @@ def driver(lab: Lab, tier: str) -> psutil.Process:
 
 
 def is_retired(lab: Lab, tier: str) -> bool:
-    found = lab.channel.read(paths.incarnation(tier, 1), IncarnationSpec)
-    return found is not None and found.value.retired
+    versioned = lab.channel.read(paths.incarnation(tier, 1), IncarnationSpec)
+    return versioned is not None and versioned.value.retired
 
 
-def stop_the_clock(lab: Lab, tier: str) -> None:
-    """Have the driver's JVM stand still from when the next incarnation runs beside it."""
+def freeze_jvm_at_cut(lab: Lab, tier: str) -> None:
+    """Freeze the driver's JVM when the next incarnation runs beside it."""
     (jvm,) = [child for child in driver(lab, tier).children(recursive=True) if child.name() == "java"]
     until(f"{tier} is handed over", lambda: owner(lab, tier).phase is Phase.CUT)
-    until(f"{tier}/2 runs", lambda: (said := lab.report(tier, 2)) is not None and said.state is State.RUNNING)
+    until(
+        f"{tier}/2 runs",
+        lambda: (report := lab.report(tier, 2)) is not None and report.state is State.RUNNING,
+    )
     jvm.suspend()
 
 
-def while_asked(asked: Future[Any], what: str, check: Callable[[], bool]) -> float:
-    """Return when something came about, before what was asked has ended."""
+def wait_during(change: Future[Any], condition: str, check: Callable[[], bool]) -> float:
+    """Wait for a condition that must hold before the change ends; return the time."""
 
-    def came() -> bool:
-        assert not asked.done(), asked.result()
+    def is_met() -> bool:
+        assert not change.done(), change.result()
         return check()
 
-    until(what, came)
+    until(condition, is_met)
     return time.time()
 
 
-def test_they_are_taken_away_and_nothing_is_lost_or_twice(lab: Lab) -> None:
+def test_hung_drivers_are_killed_and_no_record_is_lost_or_twice(lab: Lab) -> None:
     with operated(lab):
-        with giving(lab) as given:
-            handed = _drain(lab)
-        until("all is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(given), 60)
+        with feeding(lab) as fed:
+            handed_over_at = _drain(lab)
+        until(
+            "every number is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(fed), 60
+        )
     with closing(Streams(lab.endpoints.kafka)) as streams:
-        seen = everything(streams)
-    print(f"given {len(given)}, put out {len(seen)}")
-    late = (handed + HANGS_SECONDS / 2) * 1000
-    assert not any(each.out.by.startswith("enter/1") and each.out.at > late for each in seen), (
-        "its executors have ended with its right"
+        seen = read_output(streams)
+    print(f"fed {len(fed)}, written {len(seen)}")
+    late = (handed_over_at + HANGS_SECONDS / 2) * 1000
+    assert not any(record.out.by.startswith("enter/1") and record.out.at > late for record in seen), (
+        "the old executors ended with their right to write"
     )
-    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
+    assert len({(record.out.partition, record.out.offset) for record in seen}) == len(fed)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
-        (len(given), len(given), sum(given))
+        (len(fed), len(fed), sum(fed))
     ]
-    assert lab.query(HOLES) == []
+    assert lab.query(LEDGER_GAPS) == []
 
 
 def _drain(lab: Lab) -> float:
-    """Have the host drained whose drivers will hang; return when they were handed over."""
+    """Drain the host of drivers that will hang; return when their tiers were handed over."""
     for tier in TIERS:
         sluice(lab, "start", tier)
     for tier in TIERS:
         until(f"{tier} runs", lambda tier=tier: tier_line(lab, tier)["state"] == "running")
     until("records are stored", lambda: lab.query("select count(*) from stored")[0][0])
-    old, enter = [driver(lab, tier) for tier in TIERS], driver(lab, "enter")
+    old_drivers, enter = [driver(lab, tier) for tier in TIERS], driver(lab, "enter")
     (lab.home / SLEEPS).touch()
     with ThreadPoolExecutor(2) as pool:
-        asked, stopped = pool.submit(sluice, lab, "drain", "h1"), pool.submit(stop_the_clock, lab, "store")
-        handed = while_asked(
-            asked, "both are handed over", lambda: all(owner(lab, tier).owner == 2 for tier in TIERS)
+        drain, freezer = pool.submit(sluice, lab, "drain", "h1"), pool.submit(freeze_jvm_at_cut, lab, "store")
+        handed_over_at = wait_during(
+            drain, "both tiers are handed over", lambda: all(owner(lab, tier).owner == 2 for tier in TIERS)
         )
-        stopped.result()
-        assert enter.is_running(), "it hangs in its hook, and its heartbeat goes on"
-        until("the one whose JVM stands still is ended by its agent", lambda: not old[0].is_running(), BUSY)
-        retired = while_asked(
-            asked, "they are taken off", lambda: all(is_retired(lab, tier) for tier in TIERS)
+        freezer.result()
+        assert enter.is_running(), "the driver hangs in its hook, and its heartbeat continues"
+        until(
+            "the agent has ended the driver with the frozen JVM",
+            lambda: not old_drivers[0].is_running(),
+            BUSY_SECONDS,
         )
-        assert enter.is_running(), "it hangs"
-        until("they are gone", lambda: not any(process.is_running() for process in old))
-        gone, done = time.time(), asked.result()
+        retired_at = wait_during(
+            drain, "both old incarnations are retired", lambda: all(is_retired(lab, tier) for tier in TIERS)
+        )
+        assert enter.is_running(), "the driver still hangs"
+        until("both old drivers have ended", lambda: not any(process.is_running() for process in old_drivers))
+        ended_at, done = time.time(), drain.result()
     (lab.home / SLEEPS).unlink()
     assert done["ok"], done
-    print(f"taken off after {retired - handed:.1f} s, gone {gone - retired:.1f} s later")
-    assert HANGS_SECONDS - 2 < retired - handed < HANGS_SECONDS + BUSY
-    assert GRACE_SECONDS - 2 < gone - retired < GRACE_SECONDS + BUSY
+    print(f"retired after {retired_at - handed_over_at:.1f} s, ended {ended_at - retired_at:.1f} s later")
+    assert HANGS_SECONDS - 2 < retired_at - handed_over_at < HANGS_SECONDS + BUSY_SECONDS
+    assert GRACE_SECONDS - 2 < ended_at - retired_at < GRACE_SECONDS + BUSY_SECONDS
     verified = steps(done)["verify"]["sentence"]
     print(verified)
-    went_on = "); 2 went on from the last commit"
+    continued = "); 2 went on from the last commit"
     assert re.search(
-        rf"store: 1 left no receipt \(it ended on h1: .*hung since .* UTC: its driver's JVM .*{re.escape(went_on)}",
+        rf"store: 1 left no receipt \(it ended on h1: .*hung since .* UTC: its driver's JVM .*{re.escape(continued)}",
         verified,
     )
-    assert f"enter: 1 left no receipt (it did not end by itself{went_on}" in verified
+    assert f"enter: 1 left no receipt (it did not end by itself{continued}" in verified
     assert [owner(lab, tier).owner for tier in TIERS] == [2, 2]
-    return handed
+    return handed_over_at

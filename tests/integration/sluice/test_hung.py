@@ -1,4 +1,6 @@
-"""Processes that hang while records flow, on real Spark, with a real controller and agents: each is found, and output flows again."""
+"""Processes hang while records flow, on real Spark with a real controller and agents: each is
+found, and output flows again.
+"""
 
 import time
 from collections.abc import Callable
@@ -14,16 +16,18 @@ from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
 from tests.integration.sluice.outliving import LOCKED
-from tests.integration.sluice.test_handover import HOLES
-from tests.integration.sluice.test_workers import everything, giving
+from tests.integration.sluice.test_handover import LEDGER_GAPS
+from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import HOSTS, Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
 TIERS = ("store", "enter")
 FLOWS_SECONDS = 20.0
-"""So soon after a driver stands still its tier puts records out again; after its loop hangs so much later than that is found."""
-BUSY = 5.0
-"""So much later what hangs may be found on a machine that does much else. Unit: seconds."""
+"""The time until a tier with a frozen driver has output again; for a hung loop, from the time when
+it is found.
+"""
+BUSY_SECONDS = 5.0
+"""Allowance for finding a hang on a busy machine. Unit: seconds."""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -34,14 +38,14 @@ def site() -> str:
 
 
 def owner(lab: Lab, tier: str) -> IncarnationSpec:
-    """Return who owns a tier, as soon as somebody does."""
+    """Wait until the tier has an owner; return its incarnation."""
 
     def owning() -> IncarnationSpec | None:
         record = lab.channel.read(paths.owner(tier), OwnerRecord)
         if record is None or record.value.owner is None:
             return None
-        found = lab.channel.read(paths.incarnation(tier, record.value.owner), IncarnationSpec)
-        return None if found is None else found.value
+        versioned = lab.channel.read(paths.incarnation(tier, record.value.owner), IncarnationSpec)
+        return None if versioned is None else versioned.value
 
     return until(f"{tier} has an owner", owning)
 
@@ -69,7 +73,7 @@ def executor_of(lab: Lab, tier: str) -> psutil.Process:
 
 
 def out(lab: Lab, tier: str) -> int:
-    """Return how far what a tier puts out goes."""
+    """Return the amount of a tier's output."""
     if tier == "store":
         return int(lab.query("select count(*) from stored")[0][0])
     with closing(Streams(lab.endpoints.kafka)) as streams:
@@ -81,26 +85,26 @@ def is_running(lab: Lab, tier: str) -> bool:
 
 
 def loop_of(lab: Lab, tier: str) -> psutil.Process:
-    """Have the working loop of a driver wait for ever; its other threads go on."""
+    """Make the working loop of a driver hang; its other threads continue."""
     process = python_of(lab, tier)
     (lab.home / LOCKED.format(tier=tier)).touch()
-    until("its loop waits", lambda: not (lab.home / LOCKED.format(tier=tier)).exists())
+    until("the loop hangs", lambda: not (lab.home / LOCKED.format(tier=tier)).exists())
     return process
 
 
-FOUND = {
+REASONS = {
     python_of: "its driver's Python was stopped; its agent ended it",
     jvm_of: "its driver's JVM was stopped; its agent ended it",
     loop_of: "the working loop of the driver has made no progress for ",
 }
 
 
-def test_what_hangs_is_found_and_output_flows_again(lab: Lab) -> None:
-    stands_still = ((python_of, "enter"), (jvm_of, "store"), (executor_of, "store"), (executor_of, "enter"))
-    hangs = (*stands_still, (loop_of, "enter"), (loop_of, "store"))
+def test_hung_processes_are_found_and_output_flows_again(lab: Lab) -> None:
+    frozen = ((python_of, "enter"), (jvm_of, "store"), (executor_of, "store"), (executor_of, "enter"))
+    hangs = (*frozen, (loop_of, "enter"), (loop_of, "store"))
     lab.write_class_data()  # as on a platform that has run for minutes
     with operated(lab):
-        with giving(lab) as given:
+        with feeding(lab) as fed:
             for tier in TIERS:
                 sluice(lab, "start", tier)
             for tier in TIERS:
@@ -108,39 +112,38 @@ def test_what_hangs_is_found_and_output_flows_again(lab: Lab) -> None:
             until("records are stored", lambda: out(lab, "store"))
             for part, tier in hangs:
                 _hang(lab, part, tier)
-        until("all is stored", lambda: out(lab, "store") >= len(given), 120)
+        until("every number is stored", lambda: out(lab, "store") >= len(fed), 120)
     with closing(Streams(lab.endpoints.kafka)) as streams:
-        seen = everything(streams)
-    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
+        seen = read_output(streams)
+    assert len({(record.out.partition, record.out.offset) for record in seen}) == len(fed)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
-        (len(given), len(given), sum(given))
+        (len(fed), len(fed), sum(fed))
     ]
-    assert lab.query(HOLES) == []
+    assert lab.query(LEDGER_GAPS) == []
 
 
 def _hang(lab: Lab, part: Callable[[Lab, str], psutil.Process], tier: str) -> None:
     before, process = owner(lab, tier), part(lab, tier)
     if part is not loop_of:
         process.suspend()
-    stopped, at = time.monotonic(), out(lab, tier)
-    until(f"it is found that {part.__name__} {tier} hangs", lambda: not process.is_running())
+    stopped, output_at_hang = time.monotonic(), out(lab, tier)
+    until(f"the hung {part.__name__} of {tier} is ended", lambda: not process.is_running())
     ended = time.monotonic() - stopped
-    if (
-        part is not executor_of
-    ):  # what a driver has left behind may put records out until it has heard of its end
+    if part is not executor_of:  # executors of a dead driver may write records until they hear of its end
         until(f"{tier} has another owner", lambda: owner(lab, tier).incarnation != before.incarnation)
-    late = out(lab, tier)
-    until(f"{tier} puts records out again", lambda: out(lab, tier) > late)
+    output_at_end = out(lab, tier)
+    until(f"{tier} has output again", lambda: out(lab, tier) > output_at_end)
     flows = time.monotonic() - stopped
     print(
-        f"{part.__name__} of {tier}: ended after {ended:.1f} s, flows after {flows:.1f} s ({late - at} came late)"
+        f"{part.__name__} of {tier}: ended after {ended:.1f} s, flows after {flows:.1f} s "
+        f"({output_at_end - output_at_hang} came late)"
     )
-    assert ended < (LIMITS.idle if part is loop_of else 2) + BUSY
+    assert ended < (LIMITS.idle if part is loop_of else 2) + BUSY_SECONDS
     assert flows < (LIMITS.idle if part is loop_of else 0) + FLOWS_SECONDS
     until(f"{tier} runs", lambda: is_running(lab, tier))
     if part is not executor_of:
         reason = owner(lab, tier).reason
         assert "hung since " in reason, reason
-        assert FOUND[part] in reason
+        assert REASONS[part] in reason
         assert f"incarnation {before.incarnation} ended on {before.placement.driver}" in reason
     time.sleep(5)

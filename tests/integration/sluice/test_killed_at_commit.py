@@ -1,7 +1,7 @@
-"""Drivers that are killed while PostgreSQL commits their batch: written or not, each record is in
-the table once.
+"""Drivers that are killed while PostgreSQL commits their batch: whether the batch is written or
+not, each record is in the table once.
 
-A deferred trigger holds the commit: all of the batch is written by then, and nobody else sees it.
+A deferred trigger holds the commit, when all of the batch is written and not yet visible.
 """
 
 import signal
@@ -16,13 +16,13 @@ from sluice.sinks.frozen_writers import right_of
 from tests.integration.sluice.delivered import BALANCE, WRITES_AFTER_NEXT_OWNER
 from tests.integration.sluice.given import ends
 from tests.integration.sluice.test_frozen import batches
-from tests.integration.sluice.test_handover import HOLES
-from tests.integration.sluice.test_workers import giving
+from tests.integration.sluice.test_handover import LEDGER_GAPS
+from tests.integration.sluice.test_workers import feeding
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
 SINKS = ("store", "sum", "tally")
-"""Each kind of table, the last one with a checkpoint of Spark's."""
+"""Each kind of table, the last with a Spark checkpoint."""
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 HOLD = """
@@ -31,7 +31,7 @@ HOLD = """
     CREATE CONSTRAINT TRIGGER hold_commit AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION hold_commit()
 """
-"""A commit waits for as long as somebody has the lock with the name of its tier."""
+"""A commit waits as long as a session holds the lock with the name of its tier."""
 HELD = """
     select activity.pid from pg_locks join pg_stat_activity as activity using (pid)
     where locktype = 'advisory' and not granted and classid::bigint << 32 | objid::bigint = hashtext(%s)::bigint
@@ -40,7 +40,7 @@ HELD = """
 
 @contextmanager
 def held_commits(lab: Lab) -> Iterator[dict[str, int]]:
-    """Hold the next commit of each tier; yield the sessions of PostgreSQL in which they wait."""
+    """Hold the next commit of each tier; yield the waiting PostgreSQL sessions."""
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for tier in SINKS:
             connection.execute("SELECT pg_advisory_lock(hashtext(%s))", (tier,))
@@ -55,22 +55,22 @@ def session(lab: Lab, tier: str) -> int | None:
 
 
 def kill(lab: Lab, number: int, sessions: dict[str, int]) -> None:
-    """Kill all drivers, the commit of each still under way."""
+    """Kill all drivers while their commits wait."""
     for tier in SINKS:
         lab.driver(tier, number).send_signal(signal.SIGKILL)
         lab.driver(tier, number).wait()
-        assert session(lab, tier) == sessions[tier], "its commit was held until it was dead"
+        assert session(lab, tier) == sessions[tier], "the commit waited until the driver was dead"
         lab.stop(tier, number)
 
 
 def last_batch(lab: Lab, tier: str) -> int:
-    return int(lab.query(f"select max(batch) from ledger where tier = '{tier}'")[0][0])  # noqa: S608 - a name of this test's own
+    return int(lab.query(f"select max(batch) from ledger where tier = '{tier}'")[0][0])  # noqa: S608 - a name of the test
 
 
 def writer(lab: Lab, tier: str, batch: int) -> int | None:
-    """Return which incarnation has written a batch."""
-    found = lab.query(f"select incarnation from ledger where tier = '{tier}' and batch = {batch}")  # noqa: S608 - likewise
-    return int(found[0][0]) if found else None
+    """Return the incarnation that has written a batch."""
+    rows = lab.query(f"select incarnation from ledger where tier = '{tier}' and batch = {batch}")  # noqa: S608 - a name of the test
+    return int(rows[0][0]) if rows else None
 
 
 def is_blocked(lab: Lab, tier: str, number: int) -> bool:
@@ -83,26 +83,26 @@ def is_blocked(lab: Lab, tier: str, number: int) -> bool:
     return any(right is not None and right.incarnation == number for right in rights)
 
 
-def go_on(lab: Lab, number: int) -> None:
+def start_all(lab: Lab, number: int) -> None:
     for tier in SINKS:
         lab.start_owner(tier, number, "h2")
 
 
-def wait_for(lab: Lab, number: int) -> None:
+def wait_all(lab: Lab, number: int) -> None:
     for tier in SINKS:
-        until(f"{tier} goes on", lambda tier=tier: batches(lab, tier, number) > 2)
+        until(f"{tier} continues", lambda tier=tier: batches(lab, tier, number) > 2)
 
 
 def test_each_record_is_in_its_table_once(lab: Lab) -> None:
     with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute(HOLD)
     streams = Streams(lab.endpoints.kafka)
-    with giving(lab) as given:
+    with feeding(lab) as fed:
         lab.start_owner("enter", 1, "h1")
-        go_on(lab, 1)
-        wait_for(lab, 1)
+        start_all(lab, 1)
+        wait_all(lab, 1)
 
-        # what was written is committed, and the driver never heard of it
+        # The batch is committed, but the driver never hears of it.
         with held_commits(lab) as sessions:
             before = {tier: last_batch(lab, tier) for tier in SINKS}
             kill(lab, 1, sessions)
@@ -112,27 +112,29 @@ def test_each_record_is_in_its_table_once(lab: Lab) -> None:
                 lambda tier=tier: writer(lab, tier, before[tier] + 1) == 1,
                 20,
             )
-        go_on(lab, 2)
-        wait_for(lab, 2)
+        start_all(lab, 2)
+        wait_all(lab, 2)
 
-        # what was written is rolled back
+        # The batch is rolled back.
         with held_commits(lab) as sessions:
             before = {tier: last_batch(lab, tier) for tier in SINKS}
             kill(lab, 2, sessions)
             for tier, pid in sessions.items():
                 assert lab.query(f"select pg_terminate_backend({pid}, 5000)") == [(True,)]
                 assert last_batch(lab, tier) == before[tier]
-        go_on(lab, 3)
-        wait_for(lab, 3)
+        start_all(lab, 3)
+        wait_all(lab, 3)
 
-        # it is committed only when the next one has begun, where the ledger ended then
+        # The batch is committed only after the next incarnation has begun, from the earlier end of
+        # the ledger.
         with held_commits(lab) as sessions:
             before = {tier: last_batch(lab, tier) for tier in SINKS}
             kill(lab, 3, sessions)
-            go_on(lab, 4)
+            start_all(lab, 4)
             for tier in SINKS:
                 until(
-                    f"the next one of {tier} has a batch to write", lambda tier=tier: is_blocked(lab, tier, 4)
+                    f"the next incarnation of {tier} waits with a batch",
+                    lambda tier=tier: is_blocked(lab, tier, 4),
                 )
         for tier in SINKS:
             until(
@@ -140,17 +142,17 @@ def test_each_record_is_in_its_table_once(lab: Lab) -> None:
                 lambda tier=tier: writer(lab, tier, before[tier] + 1) == 3,
                 20,
             )
-        wait_for(lab, 4)
+        wait_all(lab, 4)
     until(
-        "all is in the ledger",
+        "every number is in the ledger",
         lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS),
     )
     streams.close()
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
-        (len(given), len(given), sum(given))
+        (len(fed), len(fed), sum(fed))
     ]
-    assert lab.query("select sum(hits), sum(ns) from summed") == [(len(given), sum(given))]
-    assert lab.query("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
+    assert lab.query("select sum(hits), sum(ns) from summed") == [(len(fed), sum(fed))]
+    assert lab.query("select sum(hits), sum(ns) from tallied") == [(len(fed), sum(fed))]
     assert lab.query(BALANCE) == [(0,)]
-    assert lab.query(HOLES) == []
+    assert lab.query(LEDGER_GAPS) == []
     assert lab.query(WRITES_AFTER_NEXT_OWNER) == []

@@ -1,4 +1,6 @@
-"""Records that are so large that a batch of them fits neither driver nor slot: batches get smaller, and all come through."""
+"""Records so large that a batch fits neither driver nor slot: batches become smaller, and every
+record is delivered.
+"""
 
 import json
 import time
@@ -33,7 +35,7 @@ def test_a_batch_that_does_not_fit_is_read_in_smaller_ones(lab: Lab) -> None:
         producer.poll(0)
     assert producer.flush(60) == 0
     streams = Streams(lab.endpoints.kafka)
-    until("all of it waits", lambda: sum(streams.bounds(["enriched"]).ends.values()) >= RECORDS)
+    until("all records wait", lambda: sum(streams.bounds(["enriched"]).ends.values()) >= RECORDS)
     streams.close()
     lab.start_owner("outbound", 1, "h3")
     until("every hit is delivered", lambda: lab.delivered() == (RECORDS, RECORDS), 200)

@@ -1,4 +1,6 @@
-"""A stream that is deleted and recreated, and has more records than were read of the one before: nothing of it is skipped in silence."""
+"""A stream that is deleted and recreated, and then has more records than were read before: no
+record is skipped silently.
+"""
 
 import time
 from contextlib import closing
@@ -19,7 +21,7 @@ BEFORE, AFTER = 100, 150
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
-def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
+def test_a_recreated_stream_stops_its_readers(lab: Lab) -> None:
     with (
         closing(Streams(lab.endpoints.kafka)) as streams,
         closing(Auditor(PIPELINE.tiers, lab.endpoints)) as auditor,
@@ -27,7 +29,7 @@ def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
         lab.start_owner("copy", 1, "h1")
         lab.start_owner("load", 1, "h2")
         put(lab, 0, BEFORE)
-        until("all is out", lambda: (loaded(lab), copied(streams)) == (BEFORE, BEFORE))
+        until("every record is out", lambda: (loaded(lab), copied(streams)) == (BEFORE, BEFORE))
         assert auditor.look() == []
         for tier in ("copy", "load"):
             lab.set_owner(tier, 1, paused=True)
@@ -42,12 +44,12 @@ def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
                 lab.wait_for(tier, 1, State.FAILED).error
             )
             lab.stop(tier, 1)
-        assert (loaded(lab), copied(streams)) == (BEFORE, BEFORE), "nothing was read from the old offsets"
-        told = {missing.sentence for missing in auditor.look()}
-        assert len(told) == 2, told
-        assert all("raw was deleted and recreated" in each for each in told), told
+        assert (loaded(lab), copied(streams)) == (BEFORE, BEFORE), "no record was read from the old offsets"
+        sentences = {missing.sentence for missing in auditor.look()}
+        assert len(sentences) == 2, sentences
+        assert all("raw was deleted and recreated" in sentence for sentence in sentences), sentences
 
-        # the way out that the error names; then it happens while the tier runs
+        # The remedy that the error names; then the stream is recreated while the tier runs.
         lab.query("update ledger set ends = '{}' where tier = 'load' returning 1")
         lab.query("delete from loaded returning 1")
         lab.query("delete from marks where tier = 'load' returning 1")
@@ -58,4 +60,4 @@ def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
         error = str(lab.wait_for("load", 2, State.FAILED).error)
         assert "recreated" in error or "is not in Kafka" in error, error
         time.sleep(1)
-        assert loaded(lab) == AFTER, "nothing was written of the third stream"
+        assert loaded(lab) == AFTER, "no record of the third stream was written"

@@ -1,4 +1,6 @@
-"""A tier in micro-batches that writes a stream: moved while records flow, each comes out and none is lost."""
+"""A tier in micro-batches that writes a stream is moved and killed while records flow: each record
+comes out.
+"""
 
 import json
 
@@ -25,16 +27,16 @@ def put(lab: Lab, numbers: range) -> None:
     assert producer.flush(30) == 0
 
 
-def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
+def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab) -> None:
     streams = Streams(lab.endpoints.kafka)
     lab.start_owner("spread", 1, "h1")
     lab.start_owner("tell", 1, "h2")
     put(lab, range(FIRST))
-    until("all are told", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
+    until("the first records are out", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
 
-    (exporter,) = (each for each in exporters(lab.channel) if each.tier == "tell")
+    (exporter,) = (found for found in exporters(lab.channel) if found.tier == "tell")
     until(
-        "a batch is timed",
+        "a batch has been measured",
         lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"),
     )
     assert scrape(exporter, phase="addBatch")["sluice_tier_batch_phase_seconds_sum"] < 60
@@ -50,8 +52,8 @@ def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
     lab.stop("tell", 2)
     put(lab, range(2 * FIRST, ALL))
     lab.start_owner("tell", 3, "h1")
-    until("each is told", lambda: len(once(records(lab, "told"))) >= ALL)
+    until("each record is out", lambda: len(once(records(lab, "told"))) >= ALL)
     streams.close()
-    found = once(records(lab, "told"))
-    assert sorted(record.value["n"] for record in found) == list(range(ALL))
-    assert all(record.value["words"] == f"number {record.value['n']}" for record in found)
+    output = once(records(lab, "told"))
+    assert sorted(record.value["n"] for record in output) == list(range(ALL))
+    assert all(record.value["words"] == f"number {record.value['n']}" for record in output)

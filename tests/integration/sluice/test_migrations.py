@@ -1,4 +1,6 @@
-"""Migrations of the platform's tables: of their own schema only, each once, and of a database that an older version has made."""
+"""Migrations of the platform's tables: only in their own schema, each once, and in databases of
+older versions.
+"""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -25,7 +27,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def address(server: str) -> Iterator[str]:
-    """Make a schema, and another one that comes after it in the search path; return the address for them."""
+    """Create two schemas, the second later in the search path; return the address with
+    this path.
+    """
     with psycopg.connect(server, autocommit=True) as connection:
         for schema in (MINE, OTHER):
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
@@ -36,17 +40,20 @@ def address(server: str) -> Iterator[str]:
 
 def columns(address: str, table: str) -> set[str]:
     with psycopg.connect(address) as connection:
-        asked = "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = %s"
-        return {name for (name,) in connection.execute(asked, (table,))}
+        query = (
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() "
+            "AND table_name = %s"
+        )
+        return {name for (name,) in connection.execute(query, (table,))}
 
 
-def test_tables_of_another_schema_are_not_taken_for_those_of_this_one(address: str) -> None:
+def test_tables_of_another_schema_are_not_confused_with_this_ones(address: str) -> None:
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(
-            f"CREATE TABLE {OTHER}.ledger (tier text, at timestamptz, late int, lost int, replay int, written int);"
-            f" CREATE INDEX ledger_at ON {OTHER}.ledger (at);"
-            f" CREATE TABLE {OTHER}.audit (unseen int, checked text, first_lost int);"
-            f" CREATE TABLE {OTHER}.marks (index int); CREATE TABLE {OTHER}.archived (upto int)".encode()
+            f"CREATE TABLE {OTHER}.ledger (tier text, at timestamptz, late int, lost int, replay int, "
+            f"written int); CREATE INDEX ledger_at ON {OTHER}.ledger (at); CREATE TABLE {OTHER}.audit "
+            f"(unseen int, checked text, first_lost int); CREATE TABLE {OTHER}.marks (index int); "
+            f"CREATE TABLE {OTHER}.archived (upto int)".encode()
         )
     tables.create(address, HITS)
     assert {"late", "lost", "replay", "written"} <= columns(address, "ledger")
@@ -61,7 +68,7 @@ def test_each_statement_is_run_once_in_a_database(address: str) -> None:
     with psycopg.connect(address, autocommit=True) as connection:
         ran = connection.execute("SELECT number, part, digest, at FROM migrations ORDER BY number").fetchall()
         assert {(part, known) for _, part, known, _ in ran} == {
-            (part, digest(each)) for part, statements in tables.PARTS.items() for each in statements
+            (part, digest(statement)) for part, statements in tables.PARTS.items() for statement in statements
         }
         tables.create(address, HITS)
         assert (
@@ -70,7 +77,7 @@ def test_each_statement_is_run_once_in_a_database(address: str) -> None:
         )
 
 
-def test_a_database_of_before_gets_what_it_lacks(address: str) -> None:
+def test_a_database_of_an_older_version_gets_missing_columns(address: str) -> None:
     tables.create(address, HITS)
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("DROP TABLE migrations")

@@ -1,4 +1,6 @@
-"""A transform that cannot run in its tier's mode is refused before anything runs, naming the operator."""
+"""A transform that cannot run in its tier's mode is refused, with the operator's name, before
+anything runs.
+"""
 
 import re
 from dataclasses import replace
@@ -49,7 +51,7 @@ def calls_python(hits: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("made", "message"),
+    ("invalid_tier", "message"),
     [
         (tier(aggregates), 'tier "mine": Aggregate cannot run in mode realtime'),
         (tier(calls_python), 'tier "mine": Python UDF cannot run in mode realtime'),
@@ -76,13 +78,13 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(lambda _hits: None), "the transform returned NoneType; return a DataFrame"),
     ],
 )
-def test_it_is_refused_by_name(session: SparkSession, made: Tier, message: str) -> None:
+def test_an_operator_is_refused_by_name(session: SparkSession, invalid_tier: Tier, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
-        check_tier(session, made)
+        check_tier(session, invalid_tier)
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_a_join_with_a_table_that_every_worker_has_is_taken(session: SparkSession, mode: Mode) -> None:
+def test_a_join_with_a_broadcast_table_is_accepted(session: SparkSession, mode: Mode) -> None:
     check_tier(session, tier(with_names_sent_to_all, mode))
 
 
@@ -96,7 +98,7 @@ def test_a_join_with_a_table_that_every_worker_has_is_taken(session: SparkSessio
         ((Stream("out"), Stream("other")), 'a column "to" that names one of out, other'),
     ],
 )
-def test_a_way_that_the_transform_does_not_tell_is_refused(
+def test_an_output_without_the_needed_column_is_refused(
     session: SparkSession, outputs: tuple[Stream, ...], message: str
 ) -> None:
     with pytest.raises(DeclarationError, match=message):
@@ -105,19 +107,19 @@ def test_a_way_that_the_transform_does_not_tell_is_refused(
 
 @pytest.mark.parametrize("kind", ["tinyint", "int", "bigint", "string", "double", "decimal(3,1)", "boolean"])
 def test_a_partition_is_a_whole_number(session: SparkSession, kind: str) -> None:
-    made = replace(
+    invalid_tier = replace(
         tier(lambda hits: hits.withColumn("place", F.col("n").cast(kind))),
         outputs=(Stream("out", grouping=Direct("place")),),
     )
     if kind.endswith("int"):
-        check_tier(session, made)
+        check_tier(session, invalid_tier)
     else:
         message = (
             'tier "mine": the column place chooses the partition of "out", '
             rf"but its type is {re.escape(kind)}, not an integer; cast the column"
         )
         with pytest.raises(DeclarationError, match=message):
-            check_tier(session, made)
+            check_tier(session, invalid_tier)
 
 
 KAFKA_ROW = (
@@ -126,7 +128,7 @@ KAFKA_ROW = (
 )
 
 
-def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) -> None:
+def test_records_of_two_inputs_never_have_the_same_origin(session: SparkSession) -> None:
     now = datetime.now(UTC)
 
     def rows(*topics: str, headers: list[tuple[str, bytes]] | None = None) -> DataFrame:
@@ -135,21 +137,24 @@ def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) ->
         )
 
     def names(inputs: tuple[Stream, ...], records: DataFrame) -> list[tuple[str, str]]:
-        read = (
+        rows_read = (
             incoming(records, replace(tier(lambda hits: hits), inputs=inputs))
             .select("lineage.origin", "lineage.path")
             .collect()
         )
-        return [(row.origin, row.path) for row in read]
+        return [(row.origin, row.path) for row in rows_read]
 
     outside = (Stream("a"), Stream("b"))
     assert names(outside, rows("a", "b")) == [("2:7", "2"), ("b/2:7", "b:2")]
     assert [origins.raw_origin(["a", "b"], stream, 2, 7) for stream in "ab"] == ["2:7", "b/2:7"]
     between = (Stream("a", "id string"), Stream("b", "id string"))
-    came = [("origin", b"0:5:1"), ("path", b"0/3")]
-    assert names(between, rows("a", "b", headers=came)) == [("0:5:1", "0/3/2"), ("0:5:1&b", "0/3/b:2")]
+    headers_of_tier = [("origin", b"0:5:1"), ("path", b"0/3")]
+    assert names(between, rows("a", "b", headers=headers_of_tier)) == [
+        ("0:5:1", "0/3/2"),
+        ("0:5:1&b", "0/3/b:2"),
+    ]
     assert [origins.origin_in_tier(["a", "b"], stream, "0:5:1") for stream in "ab"] == ["0:5:1", "0:5:1&b"]
-    assert names((Stream("a", "id string"),), rows("a", headers=came)) == [("0:5:1", "0/3/2")]
+    assert names((Stream("a", "id string"),), rows("a", headers=headers_of_tier)) == [("0:5:1", "0/3/2")]
 
 
 def test_each_reprocessing_from_quarantine_has_its_own_lineage(
@@ -157,7 +162,7 @@ def test_each_reprocessing_from_quarantine_has_its_own_lineage(
 ) -> None:
     now = datetime.now(UTC)
 
-    def aside(by: str, path: str) -> tuple[object, ...]:
+    def quarantined_row(by: str, path: str) -> tuple[object, ...]:
         headers = {
             "origin": "2:17&back",
             "path": path,
@@ -179,19 +184,23 @@ def test_each_reprocessing_from_quarantine_has_its_own_lineage(
     mine = replace(
         tier(lambda hits: hits), inputs=(Stream("hits", "id string"), Stream("back", "id string", rounds=3))
     )
-    first, again = aside("mine/3.1", "2/back:3"), aside("mine.replay-12/1", "2/back:3/again:2:17&back")
+    first, again = (
+        quarantined_row("mine/3.1", "2/back:3"),
+        quarantined_row("mine.replay-12/1", "2/back:3/again:2:17&back"),
+    )
     records = session.createDataFrame(
-        [first, again, aside("other/3", "2/back:3"), aside("mine-too/3", "2/back:3")], KAFKA_ROW
+        [first, again, quarantined_row("other/3", "2/back:3"), quarantined_row("mine-too/3", "2/back:3")],
+        KAFKA_ROW,
     )
     rows = [row.lineage for row in reprocessed(records.where(quarantined_by(mine)), mine).collect()]
     assert {(row["origin"], row["path"], row["from"]) for row in rows} == {
         ("2:17&back", "2/back:3/again:2:17&back", "back/3:4")
     }
     assert [(row["stream"], row["partition"], row["round"]) for row in rows] == [("back", 3, 1)] * 2
-    assert all(int(row["t0"]) > now.timestamp() * 1000 for row in rows), "it arrives now"
+    assert all(int(row["t0"]) > now.timestamp() * 1000 for row in rows), "the reprocessed record arrives now"
 
 
-def test_a_tier_that_says_so_may_leave_records_out(session: SparkSession) -> None:
+def test_a_tier_with_filters_may_leave_records_out(session: SparkSession) -> None:
     check_tier(session, replace(tier(lambda hits: hits.where("n > 0")), filters=True))
 
 
@@ -231,7 +240,9 @@ def summary(counted: DataFrame) -> DataFrame:
         (lambda _hits: None, "the transform returned NoneType"),
     ],
 )
-def test_what_spark_cannot_keep_is_refused_by_name(session: SparkSession, transform, message: str) -> None:
+def test_state_that_spark_cannot_keep_is_refused_by_name(
+    session: SparkSession, transform, message: str
+) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, replace(HOLDING.tier("by-window"), transform=transform))
 
@@ -247,8 +258,8 @@ def plain(hits: DataFrame, buys: DataFrame) -> DataFrame:
 
 
 def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
-    made = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
-    return joined(made, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
+    invalid_tier = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
+    return joined(invalid_tier, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +274,7 @@ def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
         ({"filters": False}, "the join leaves out records without a partner; set filters=True"),
     ],
 )
-def test_a_join_that_leaves_records_out_unseen_is_refused(
+def test_a_join_that_leaves_records_out_uncounted_is_refused(
     session: SparkSession, changes, message: str
 ) -> None:
     with pytest.raises(DeclarationError, match=message):
@@ -277,7 +288,7 @@ def test_a_join_that_leaves_records_out_unseen_is_refused(
         ((10, 0), "left", "matches no records"),
     ],
 )
-def test_a_join_that_is_none_is_refused(session: SparkSession, within, how, message: str) -> None:
+def test_an_impossible_join_is_refused(session: SparkSession, within, how, message: str) -> None:
     nothing = session.createDataFrame([], "id bigint, time timestamp")
     with pytest.raises(DeclarationError, match=message):
         joined(nothing, nothing, F.expr("true"), within=within, how=how)
@@ -291,9 +302,11 @@ def test_the_shipped_tiers_pass(session: SparkSession, name: str) -> None:
 def test_which_tiers_make_exactly_one_of_each_record(session: SparkSession) -> None:
     shipped = declarations.load("hits")
     assert check_tier(session, shipped.tier("entry"))
-    assert not check_tier(session, shipped.tier("enrich")), "a campaign that is listed twice would make two"
-    made = replace(tier(lambda hits: hits), outputs=(Stream("copied", "id string", All()),))
-    assert not check_tier(session, made), "each partition gets one"
+    assert not check_tier(session, shipped.tier("enrich")), (
+        "a campaign that is listed twice would make two records"
+    )
+    invalid_tier = replace(tier(lambda hits: hits), outputs=(Stream("copied", "id string", All()),))
+    assert not check_tier(session, invalid_tier), "each partition gets a copy"
     assert not check_tier(
         session, tier(lambda hits: hits.select("*", F.posexplode(F.array("n", "n")).alias("index", "m")))
     )

@@ -1,4 +1,6 @@
-"""A person has workers and a tier paused, by a controller and agents that are real: one at a time, nearest the pipeline's end first."""
+"""An operator pauses workers and a tier, with a real controller and agents: one at a time, from the
+end of the pipeline.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 from sluice_ops.model.assignment import slot_id
 from sluice_ops.model.incarnation import IncarnationReport, State
 from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
-from tests.integration.sluice.test_workers import PIPELINE_MODULE, giving
+from tests.integration.sluice.test_workers import PIPELINE_MODULE, feeding
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]
@@ -33,35 +35,35 @@ def number(lab: Lab, tier: str) -> int:
     return int(tier_line(lab, tier)["incarnation"])
 
 
-def said(lab: Lab, tier: str) -> IncarnationReport:
-    found = lab.report(tier, number(lab, tier))
-    assert found is not None
-    return found
+def current_report(lab: Lab, tier: str) -> IncarnationReport:
+    report = lab.report(tier, number(lab, tier))
+    assert report is not None
+    return report
 
 
 def states(lab: Lab, tier: str) -> list[str]:
     return sorted(worker["state"] for worker in tier_line(lab, tier)["workers"])
 
 
-def begun(receipt: Any) -> float:
-    """Return when a driver was told of what it has a receipt of."""
+def requested_at(receipt: Any) -> float:
+    """Return when a driver got the request that this receipt answers."""
     return float(receipt["at"] - receipt["seconds"])
 
 
-def test_a_set_of_workers_and_a_tier_rests_in_order_and_works_again(running: Lab) -> None:
-    with giving(running) as given:
+def test_workers_and_a_tier_are_paused_in_order_and_resumed(running: Lab) -> None:
+    with feeding(running) as fed:
         workers = [
             slot_id("enter", number(running, "enter"), 1),
-            *(slot_id("store", number(running, "store"), each) for each in (2, 0)),
+            *(slot_id("store", number(running, "store"), index) for index in (2, 0)),
         ]
-        asked = sluice(running, "pause", *(word for worker in workers for word in ("--worker", worker)))
-        assert asked["ok"], asked
-        receipts = steps(asked)["pause"]["details"]["receipts"]
+        change = sluice(running, "pause", *(word for worker in workers for word in ("--worker", worker)))
+        assert change["ok"], change
+        receipts = steps(change)["pause"]["details"]["receipts"]
         assert receipts.keys() == set(workers)
         entered, *stored = sorted(workers, key=lambda worker: receipts[worker]["at"], reverse=True)
-        assert entered == workers[0], "the end of the pipeline is nearer to the others"
-        assert begun(receipts[entered]) > max(receipts[worker]["at"] for worker in stored)
-        assert begun(receipts[stored[0]]) > receipts[stored[1]]["at"], "one at a time"
+        assert entered == workers[0], "the workers of store are nearer to the end of the pipeline"
+        assert requested_at(receipts[entered]) > max(receipts[worker]["at"] for worker in stored)
+        assert requested_at(receipts[stored[0]]) > receipts[stored[1]]["at"], "workers pause one at a time"
         assert states(running, "store") == ["active", "paused", "paused"]
         assert states(running, "enter") == ["active", "paused"]
 
@@ -71,13 +73,16 @@ def test_a_set_of_workers_and_a_tier_rests_in_order_and_works_again(running: Lab
         assert states(running, "store") == ["active"] * 3
         assert states(running, "enter") == ["active"] * 2
 
-        # a tier as a whole, and a worker of another, which is further from the end
-        asked = sluice(running, "pause", "store", "--worker", workers[0])
-        assert asked["ok"], asked
-        assert said(running, "store").state is State.PAUSED
-        assert begun(steps(asked)["pause"]["details"]["receipts"][workers[0]]) > said(running, "store").since
+        # A complete tier, and a worker of a tier further from the end.
+        change = sluice(running, "pause", "store", "--worker", workers[0])
+        assert change["ok"], change
+        assert current_report(running, "store").state is State.PAUSED
+        assert (
+            requested_at(steps(change)["pause"]["details"]["receipts"][workers[0]])
+            > current_report(running, "store").since
+        )
         assert sluice(running, "resume")["ok"]
     until(
-        "all is stored, once",
-        lambda: running.query("select count(*), count(distinct n) from stored") == [(len(given), len(given))],
+        "every number is stored once",
+        lambda: running.query("select count(*), count(distinct n) from stored") == [(len(fed), len(fed))],
     )

@@ -1,4 +1,6 @@
-"""Power that is lost at any moment, on a file system that loses what was not synced: what was said to be there is there, and whole."""
+"""Power loss at any moment, on a file system that loses unsynced data: what Sluice reported as kept
+is complete.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -30,29 +32,27 @@ ROWS = 50
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[PowerLossDisk]:
-    with power_loss_disk(tmp_path / "disk") as made:
-        yield made
+    with power_loss_disk(tmp_path / "disk") as mounted:
+        yield mounted
 
 
-def after_loss(disk: PowerLossDisk, folder: Path) -> Iterator[Path]:
-    """Yield the homes that a loss of power now would leave."""
+def homes_after_loss(disk: PowerLossDisk, folder: Path) -> Iterator[Path]:
+    """Yield the homes that a power loss now would leave."""
     now = disk.moments()[-1]
     for outcome in OUTCOMES:
         restore(now[outcome], folder / outcome)
         yield folder / outcome
 
 
-def test_the_file_system_loses_what_was_not_synced(disk: PowerLossDisk, tmp_path: Path) -> None:
+def test_the_file_system_loses_unsynced_data(disk: PowerLossDisk, tmp_path: Path) -> None:
     (disk.folder / "file").write_text("not synced")
     assert (disk.folder / "file").read_text() == "not synced"
-    names, nothing = after_loss(disk, tmp_path)
+    names, nothing = homes_after_loss(disk, tmp_path)
     assert [path.read_text() for path in names.iterdir()] == [""]
     assert list(nothing.iterdir()) == []
 
 
-def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(
-    disk: PowerLossDisk, tmp_path: Path
-) -> None:
+def test_a_release_is_complete_or_absent_and_survives_once_kept(disk: PowerLossDisk, tmp_path: Path) -> None:
     kept, is_new = releases.store(disk.folder, "hits", 1.0, dict)
     assert is_new
     seen = set()
@@ -62,16 +62,19 @@ def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(
             restore(moment[outcome], home)
             known = releases.all_stored(home)
             seen.add(len(known))
-            for each in known:
-                (code,) = (releases.folder(home) / each.name / releases.CODE).iterdir()
-                assert (each, releases.digest(code)) == (kept, kept.digest), (
+            for release in known:
+                (code,) = (releases.folder(home) / release.name / releases.CODE).iterdir()
+                assert (release, releases.digest(code)) == (kept, kept.digest), (
                     f"after change {number}, {outcome}"
                 )
     assert seen == {0, 1}
-    assert [releases.all_stored(home) for home in after_loss(disk, tmp_path / "at-last")] == [[kept], [kept]]
+    assert [releases.all_stored(home) for home in homes_after_loss(disk, tmp_path / "at-last")] == [
+        [kept],
+        [kept],
+    ]
 
 
-def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: PowerLossDisk, tmp_path: Path) -> None:
+def test_an_archive_file_survives_once_the_database_records_it(disk: PowerLossDisk, tmp_path: Path) -> None:
     table = Once("power", {"n": "bigint"}, archive="power")
     names = [f"0:{number}" for number in range(ROWS)]
     with database(tmp_path / "home") as address:
@@ -89,19 +92,19 @@ def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: PowerLossDi
             assert archive.write() == ROWS
         with psycopg.connect(address) as connection:
             assert connection.execute("select batch from archived where name = 'power'").fetchall() == [(0,)]
-    for home in after_loss(disk, tmp_path):
+    for home in homes_after_loss(disk, tmp_path):
         (file,) = (home / "archive" / "power").glob("hour=*/*.parquet")
         assert sorted(pq.read_table(file).column("n").to_pylist()) == list(range(ROWS))
 
 
-def test_what_hooks_leave_stays_once_a_receipt_may_name_it(disk: PowerLossDisk, tmp_path: Path) -> None:
-    left = InternalStates(disk.folder / "internal" / "counts", Hooks()).leave(3, b"positions")
-    assert left.sha256 == hashlib.sha256(b"positions").hexdigest()
-    for home in after_loss(disk, tmp_path):
-        assert InternalStates(home / "internal" / "counts", Hooks()).read(left) == b"positions"
+def test_hook_state_survives_once_a_receipt_may_name_it(disk: PowerLossDisk, tmp_path: Path) -> None:
+    state = InternalStates(disk.folder / "internal" / "counts", Hooks()).leave(3, b"positions")
+    assert state.sha256 == hashlib.sha256(b"positions").hexdigest()
+    for home in homes_after_loss(disk, tmp_path):
+        assert InternalStates(home / "internal" / "counts", Hooks()).read(state) == b"positions"
 
 
-def test_a_checkpoint_stays_before_older_ones_are_removed(disk: PowerLossDisk, tmp_path: Path) -> None:
+def test_a_checkpoint_is_synced_before_older_ones_are_removed(disk: PowerLossDisk, tmp_path: Path) -> None:
     depot = Folder(disk.folder / "checkpoints" / "by-user")
     depot.make("1.0")
     state = depot.path / "1.0" / "state" / "0" / "0"
@@ -110,8 +113,14 @@ def test_a_checkpoint_stays_before_older_ones_are_removed(disk: PowerLossDisk, t
     (state / ".1.changelog.crc").write_bytes(b"crc\0" + (512).to_bytes(4) + bytes(8))
     assert depot.is_whole("1.0/state/0/0/1.changelog")
 
-    torn = [Folder(home / "checkpoints" / "by-user") for home in after_loss(disk, tmp_path / "before")]
-    assert not any(each.is_whole("1.0/state/0/0/1.changelog") for each in torn), "Spark syncs nothing"
+    before_sync = [
+        Folder(home / "checkpoints" / "by-user") for home in homes_after_loss(disk, tmp_path / "before")
+    ]
+    assert not any(folder.is_whole("1.0/state/0/0/1.changelog") for folder in before_sync), (
+        "Spark does not sync its files"
+    )
     depot.sync("1.0")
-    kept = [Folder(home / "checkpoints" / "by-user") for home in after_loss(disk, tmp_path / "after")]
-    assert all(each.is_whole("1.0/state/0/0/1.changelog") for each in kept)
+    after_sync = [
+        Folder(home / "checkpoints" / "by-user") for home in homes_after_loss(disk, tmp_path / "after")
+    ]
+    assert all(folder.is_whole("1.0/state/0/0/1.changelog") for folder in after_sync)

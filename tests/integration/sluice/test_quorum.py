@@ -31,7 +31,7 @@ from tests.integration.sluice.asking import command, site_of, sluice, steps, tie
 from tests.integration.sluice.oracle import check, followed, stored
 from tests.integration.sluice.resting import BUSY_FACTOR
 from tests.integration.sluice.test_hung import main_of
-from tests.integration.sluice.test_workers import giving
+from tests.integration.sluice.test_workers import feeding
 from tests.lab import HOSTS, ROOT, Lab, opened, until
 from tests.network import Network, needs_network
 
@@ -64,7 +64,7 @@ class Quorum:
     servers: Ensemble
     controllers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     given_count: int = 0
-    """The records that all tests together have given."""
+    """The records that all tests together have fed."""
 
     def control(self, name: str, *inside: str) -> None:
         """Start a controller, with a site file of its own, perhaps on one of the hosts."""
@@ -140,7 +140,7 @@ class Quorum:
 
         Everything is checked at the end.
         """
-        given = list[int]()
+        fed = list[int]()
         with closing(Streams(self.lab.endpoints.kafka)) as streams, followed(self.lab, *TIERS):
 
             def put() -> int:
@@ -152,12 +152,12 @@ class Quorum:
                 until("the table gets records", lambda: stored(self.lab) > before[1], 2 * QUIET_SECONDS)
 
             try:
-                with giving(self.lab, first=self.given_count) as given:
+                with feeding(self.lab, first=self.given_count) as fed:
                     until("records come", lambda: put() and stored(self.lab))
                     flows()
                     yield flows
             finally:
-                self.given_count += len(given)
+                self.given_count += len(fed)
         check(self.lab, self.given_count)
 
 
@@ -294,7 +294,7 @@ def test_a_drain_completes_under_a_flapping_link_and_leaks_no_lock(quorum: Quoru
         time.sleep(SETTLE_SECONDS)
         flows()
         assert quorum.queue() == 2, "one place in the queue for each controller"
-        assert not lab.channel.exists(paths.LOCK), "the drain's lock was given back"
+        assert not lab.channel.exists(paths.LOCK), "the drain's lock was fed back"
         assert all(process.poll() is None for process in quorum.controllers.values())
         assert sluice(lab, "return", host)["ok"]
 

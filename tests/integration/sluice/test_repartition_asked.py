@@ -1,4 +1,6 @@
-"""A person asks for other state partitions while records flow, by a controller and agents that are real: it is done, or undone."""
+"""A person asks for other state partitions while records flow, by a controller and agents that are
+real: it is done, or undone.
+"""
 
 import threading
 from contextlib import ExitStack
@@ -9,7 +11,7 @@ import pytest
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State
 from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
-from tests.integration.sluice.given import Feed, ends, giving, windows_are_right
+from tests.integration.sluice.given import Feed, assert_windows, ends, feeding
 from tests.integration.sluice.runs import PIPELINE_MODULE
 from tests.lab import Lab, until
 
@@ -29,8 +31,8 @@ def spread(lab: Lab) -> int | None:
 
 
 def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab, feed: Feed) -> None:
-    with operated(lab), ExitStack() as given:
-        given.enter_context(giving(feed, RATE))
+    with operated(lab), ExitStack() as fed:
+        fed.enter_context(feeding(feed, RATE))
         sluice(lab, "start", TIER)
         until("it counts", lambda: ends(lab, TIER))
 
@@ -50,8 +52,8 @@ def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab, feed: F
 
         refused = sluice(lab, "repartition", TIER, "5000")
         assert "ask for" in steps(refused)["preflight"]["sentence"]
-        given.close()
-        windows_are_right(lab, feed)
+        fed.close()
+        assert_windows(lab, feed)
 
 
 def _kill_the_next(lab: Lab) -> None:

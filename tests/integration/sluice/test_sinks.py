@@ -1,4 +1,6 @@
-"""What a sink is made of, on real Kafka and PostgreSQL: quarantine, ledger, archive, connections and tables."""
+"""What a sink is made of, on real Kafka and PostgreSQL: quarantine, ledger, archive, connections
+and tables.
+"""
 
 import threading
 import time
@@ -172,9 +174,9 @@ def test_what_is_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
         fits | {name: value}
         for name, value in {"a": "abcd", "b": "abcd", "c": "abcd", "d": "ab", "e": "1011", "f": 99999}.items()
     ]
-    given = [fits, *spoilt, fits]
-    names = [f"0:{number}" for number in range(len(given))]
-    rows = Rows({name: [row[name] for row in given] for name in kinds}, names, ["0"] * len(names))
+    fed = [fits, *spoilt, fits]
+    names = [f"0:{number}" for number in range(len(fed))]
+    rows = Rows({name: [row[name] for row in fed] for name in kinds}, names, ["0"] * len(names))
     with closing(Ledger(lab.endpoints.postgres, "short", 1, table)) as ledger:
         refused = ledger.refused(rows)
         assert sorted(refused) == [1, 2, 3, 4, 5, 6]
@@ -216,8 +218,8 @@ def test_refused_rows_of_a_state_are_kept_aside_and_all_others_written(lab: Lab)
 
     def write(*rows: tuple[Any, ...]) -> tuple[int, int, int, int]:
         begin = ledger.number + 1
-        given = Rows(dict(zip(kinds, zip(*rows, strict=True), strict=True)), [], [])
-        counts = ledger.write(batch(begin, begin + 1), given, epoch=1, absorbed=Absorbed(1))
+        fed = Rows(dict(zip(kinds, zip(*rows, strict=True), strict=True)), [], [])
+        counts = ledger.write(batch(begin, begin + 1), fed, epoch=1, absorbed=Absorbed(1))
         return counts.rows_in, counts.rows_out, counts.written, counts.refused
 
     with closing(Ledger(lab.endpoints.postgres, "kept", 1, table)) as ledger:
@@ -285,7 +287,9 @@ def archived(home: Path, table: Once) -> list[int]:
 def test_who_archives_too_late_takes_nothing_away(
     lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old one has read its rows when its connection breaks; the next one archives more, and then the old one's file comes."""
+    """The old one has read its rows when its connection breaks; the next one archives more, and
+    then the old one's file comes.
+    """
     interrupted = threading.Event()
 
     def archive() -> Archive:
@@ -398,7 +402,10 @@ def test_publishing_holds_nobody_up_for_long(lab: Lab, monkeypatch: pytest.Monke
             )
 
 
-SUMS = "select sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(written), max(batch), max(at) from ledger where tier = 'old'"
+SUMS = (
+    "select sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(written), max(batch), max(at) "
+    "from ledger where tier = 'old'"
+)
 CHAIN = """
     select count(*) from (
         select (begins ->> 'in/0')::bigint as begin, lag((ends ->> 'in/0')::bigint) over (order by batch) as before
@@ -413,9 +420,10 @@ def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(
     monkeypatch.setattr(fold, "NEWEST", 100)
     with closing(connect(lab.endpoints.postgres)) as connection:
         connection.execute(
-            "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays, at, written)"
-            " select 'old', 1 + n / 400, n, jsonb_build_object('in/0', n * 10), jsonb_build_object('in/0', n * 10 + 10), 10, 7, 2, 0, 1,"
-            " now() - interval '45 days' + n * interval '1 hour', 7 from generate_series(0, 1079) as n"
+            "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, "
+            "quarantined, replays, at, written) select 'old', 1 + n / 400, n, jsonb_build_object('in/0', n "
+            "* 10), jsonb_build_object('in/0', n * 10 + 10), 10, 7, 2, 0, 1, now() - interval '45 days' + "
+            "n * interval '1 hour', 7 from generate_series(0, 1079) as n"
         )
         connection.execute("update ledger set replay = 1, begins = ends where tier = 'old' and batch = 30")
         connection.execute(

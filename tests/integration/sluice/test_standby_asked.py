@@ -1,4 +1,6 @@
-"""A driver is killed beside its warm standby, under a real controller and agents: how soon its tier puts records out again."""
+"""A driver is killed beside its warm standby, under a real controller and agents: how soon its tier
+puts records out again.
+"""
 
 import time
 from contextlib import closing
@@ -12,7 +14,7 @@ from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State
 from tests.integration.sluice.asking import operated, site_of, sluice
 from tests.integration.sluice.resting import gaps
 from tests.integration.sluice.test_hung import python_of
-from tests.integration.sluice.test_workers import everything, giving
+from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.relieving"
@@ -21,7 +23,9 @@ KILLS = 2
 """Of each tier: the second one of a standby that has just taken over."""
 RELIEVED_SECONDS = 2.0
 READY_SECONDS = 5.0
-"""So long its standby is ready before a driver is killed: the start of its JVMs is over by then, as on most days."""
+"""So long its standby is ready before a driver is killed: the start of its JVMs is over by then, as
+on most days.
+"""
 COMMITS = "select extract(epoch from at)::float8 from ledger where tier = 'store' order by batch"
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
@@ -42,7 +46,9 @@ def relief(lab: Lab, tier: str) -> int | None:
 
 
 def killed(lab: Lab, tier: str) -> float:
-    """Kill the driver of a tier whose standby is ready; return when, once that one has taken over."""
+    """Kill the driver of a tier whose standby is ready; return when, once that one has
+    taken over.
+    """
     standby = until(f"{tier} has a standby that is ready", lambda: relief(lab, tier))
     time.sleep(READY_SECONDS)
     driver, at = python_of(lab, tier), time.time()
@@ -58,20 +64,20 @@ def killed(lab: Lab, tier: str) -> float:
 def test_a_killed_driver_is_relieved_in_two_seconds(lab: Lab) -> None:
     lab.write_class_data()  # the next standby is started beside the one that takes over
     with operated(lab):
-        with giving(lab) as given:
+        with feeding(lab) as fed:
             for tier in TIERS:
                 sluice(lab, "start", tier)
             at = {tier: [killed(lab, tier) for _ in range(KILLS)] for tier in TIERS}
-        until("all is stored", lambda: lab.query("select count(*) from stored") == [(len(given),)], 120)
+        until("all is stored", lambda: lab.query("select count(*) from stored") == [(len(fed),)], 120)
     with closing(Streams(lab.endpoints.kafka)) as streams:
-        seen = everything(streams)
+        seen = read_output(streams)
     commits = [found for (found,) in lab.query(COMMITS)]
     without = gaps(seen, at["enter"])
     between = [min(later for later in commits if later > killed_at) - killed_at for killed_at in at["store"]]
     print(f"without output after each kill: enter {without}, to the next commit of store {between}")
-    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
+    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(fed)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
-        (len(given), len(given), sum(given))
+        (len(fed), len(fed), sum(fed))
     ]
     assert max(without) < RELIEVED_SECONDS
     assert max(between) < RELIEVED_SECONDS + INTERVAL

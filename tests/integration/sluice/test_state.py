@@ -167,7 +167,7 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
         feed.sold(50)
         runs.wait_level(second)
     second.hold()
-    # by hand: the pairs of all that was given, and what is settled to have no partner
+    # by hand: the pairs of all that was fed, and what is settled to have no partner
     pairs = {(buy["hit"], buy["id"]) for buy in feed.records["buys"] if buy["hit"] >= 0}
     unsold = {hit["id"] for hit in feed.records["hits"][:hits]} - {hit for hit, _ in pairs}
     orphans = {buy["id"] for buy in feed.records["buys"][:buys] if buy["hit"] < 0}

@@ -1,25 +1,30 @@
-"""A tier that holds state, as it is run: moved, held and killed while records flow; what it says is what the input says."""
+"""A tier that holds state, as it is run: moved, held and killed while records flow; what it says is
+what the input says.
+"""
 
 import pytest
 
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.given import Feed, ends, giving, windows_are_right
+from tests.integration.sluice.given import Feed, assert_windows, ends, feeding
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.holding"
 TIER = "by-window"
 RATE = 100
 LARGEST_GAP = 10
-"""Between the last batch of the one and the first of the other, on a machine that does much else. Unit: seconds."""
+"""Between the last batch of the one and the first of the other, on a machine that does much else.
+
+Unit: seconds.
+"""
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 
 
 def test_moves_and_kills_lose_nothing_and_count_nothing_twice(lab: Lab) -> None:
     feed = Feed(lab)
-    with giving(feed, RATE):
+    with feeding(feed, RATE):
         _move_and_kill(lab)
-    windows_are_right(lab, feed)
+    assert_windows(lab, feed)
     folder = lab.home / "checkpoints" / TIER
     until(
         "what others have left is gone", lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"}
@@ -45,7 +50,8 @@ def _move_and_kill(lab: Lab) -> None:
     left = f"left by {lab.driver(TIER, 1).pid}"
     until("it was told what the one before has left", lambda: left in lab.log(TIER, 2))
     ((gap,),) = lab.query(
-        "select extract(epoch from min(at) filter (where incarnation = 2) - max(at) filter (where incarnation = 1)) from ledger"
+        "select extract(epoch from min(at) filter (where incarnation = 2) - max(at) filter (where "
+        "incarnation = 1)) from ledger"
     )
     assert 0 < gap < LARGEST_GAP
     lab.stop(TIER, 1)

@@ -20,8 +20,8 @@ from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from tests.integration.sluice.asking import operated, running, site_of, sluice, tier_line
 from tests.integration.sluice.delivered import BALANCE, WRITES_AFTER_NEXT_OWNER, is_output_in_order
-from tests.integration.sluice.test_handover import HOLES
-from tests.integration.sluice.test_workers import everything, giving
+from tests.integration.sluice.test_handover import LEDGER_GAPS
+from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
@@ -122,19 +122,19 @@ def test_the_tier_goes_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
         def out() -> int:
             return sum(streams.bounds(["numbers"]).ends.values())
 
-        with giving(lab) as given:
+        with feeding(lab) as fed:
             for tier in TIERS:
                 sluice(lab, "start", tier)
             until("both run", lambda: both_run(lab))
             for phase in (Phase.PREPARE, Phase.CUT):
                 lose_target(lab, phase, agents, out)
-        until("all is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(given))
-        seen = everything(streams)
-    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
+        until("all is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(fed))
+        seen = read_output(streams)
+    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(fed)
     assert is_output_in_order(seen)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
-        (len(given), len(given), sum(given))
+        (len(fed), len(fed), sum(fed))
     ]
     assert lab.query(BALANCE) == [(0,)]
-    assert lab.query(HOLES) == []
+    assert lab.query(LEDGER_GAPS) == []
     assert lab.query(WRITES_AFTER_NEXT_OWNER) == []

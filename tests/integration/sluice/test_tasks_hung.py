@@ -1,4 +1,6 @@
-"""Transforms that never return, in realtime and in Python, and one that is only slow: the first two are told and ended, on real Spark."""
+"""Transforms that never return, in realtime and in Python, and one that is only slow: the first two
+are told and ended, on real Spark.
+"""
 
 import json
 import time
@@ -10,15 +12,17 @@ from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.model.ids import HostName, UnitId
 from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
 from tests.integration.sluice.stalling import HANGS_AFTER, SLOW, STALL
-from tests.integration.sluice.test_handover import HOLES
+from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_hung import is_running, out, owner
-from tests.integration.sluice.test_workers import giving
+from tests.integration.sluice.test_workers import feeding
 from tests.lab import HOSTS, Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.stalling"
 TIERS = ("enter", "store", "slow")
 STANDS_SECONDS = 2.2 * HANGS_AFTER
-"""So long a record keeps its task: its executor is ended once, and the next one, which has twice as long, gets through."""
+"""So long a record keeps its task: its executor is ended once, and the next one, which has twice as
+long, gets through.
+"""
 BUSY = 40.0
 """So much later things may be on a machine that does much else. Unit: seconds."""
 ENDS, HANGS = "its executor is ended, and the query restarts", "a task hangs"
@@ -41,7 +45,9 @@ def log_of(lab: Lab, tier: str) -> str:
 
 
 def hang(lab: Lab, until_ms: int) -> None:
-    """Have a task of each tier never return: that of a partition in realtime, and one that calls Python."""
+    """Have a task of each tier never return: that of a partition in realtime, and one that calls
+    Python.
+    """
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
     producer.produce("raw", json.dumps({"n": -1, "who": "nobody", "until": until_ms}), partition=0)
     assert producer.flush(30) == 0
@@ -54,7 +60,7 @@ def count(lab: Lab, table: str) -> int:
 
 def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> None:
     with operated(lab):
-        with giving(lab) as given:
+        with feeding(lab) as fed:
             for tier in ("enter", "store"):
                 sluice(lab, "start", tier)
             until("records are stored", lambda: count(lab, "stored") > 1000)
@@ -84,11 +90,11 @@ def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> N
             for tier in ("enter", "store"):
                 until(f"nothing is told of {tier}", lambda tier=tier: tier_line(lab, tier)["hung"] is None)
                 assert is_running(lab, tier)
-        whole = (len(given) + 1, len(given) + 1, sum(given) - 1)
+        whole = (len(fed) + 1, len(fed) + 1, sum(fed) - 1)
         for table in ("stored", "slowed"):
-            until(f"all is {table}", lambda table=table: count(lab, table) == len(given) + 1)
+            until(f"all is {table}", lambda table=table: count(lab, table) == len(fed) + 1)
             assert lab.query(f"select count(*), count(distinct n), sum(n) from {table}") == [whole]  # noqa: S608
-        assert lab.query(HOLES) == []
+        assert lab.query(LEDGER_GAPS) == []
         assert [log_of(lab, tier).count(ENDS) for tier in TIERS] == [1, 1, 0]
         assert HANGS not in log_of(lab, "slow")
         assert [owner(lab, tier).incarnation for tier in TIERS] == [1, 1, 1], "no driver was replaced"

@@ -17,7 +17,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.incarnation import OwnerRecord
 from tests.integration.sluice import holding
 from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
-from tests.integration.sluice.given import Feed, ends, equation, giving, table, windows_are_right
+from tests.integration.sluice.given import Feed, assert_windows, ends, equation, feeding, table
 from tests.integration.sluice.runs import PIPELINE_MODULE
 from tests.lab import ROOT, Lab, until
 
@@ -81,13 +81,13 @@ def owner(lab: Lab) -> int | None:
 def test_code_that_goes_on_with_the_state_is_taken_on(
     running: Lab, feed: Feed, publish: Callable[..., str]
 ) -> None:
-    with giving(feed, RATE):
+    with feeding(feed, RATE):
         good = publish(result=MARKED)
         asked = sluice(running, "upgrade", TIER)
     assert asked["ok"], asked
     assert "did well" in steps(asked)["trial"]["sentence"]
     assert tier_line(running, TIER)["release"] == good
-    windows_are_right(running, feed, MARK)
+    assert_windows(running, feed, MARK)
     assert any(ids >= MARK for _, ids in table(running, "windows", 2).values()), "the new code writes"
 
 
@@ -108,7 +108,7 @@ def test_code_that_does_not_do_well_is_left_again(
     running: Lab, feed: Feed, publish: Callable[..., str], who: str, what: str | None, why: str
 ) -> None:
     line = tier_line(running, TIER)
-    with giving(feed, RATE):
+    with feeding(feed, RATE):
         result = (
             f"{MARKED}.where('hits < 0')"
             if what is None
@@ -128,14 +128,14 @@ def test_code_that_does_not_do_well_is_left_again(
     after = tier_line(running, TIER)
     assert after["release"] == line["release"]
     assert after["incarnation"] >= line["incarnation"] + 2, "one was tried, and one came back"
-    windows_are_right(running, feed, MARK)
+    assert_windows(running, feed, MARK)
 
 
 def test_code_with_other_state_is_refused_and_can_begin_anew_by_hand(
     running: Lab, feed: Feed, publish: Callable[..., str]
 ) -> None:
     line, other = tier_line(running, TIER), publish(sums='F.max("id").alias("ids")')
-    with giving(feed, RATE):
+    with feeding(feed, RATE):
         refused = sluice(running, "upgrade", TIER)
     said = steps(refused)["preflight"]["sentence"]
     assert (
@@ -146,7 +146,7 @@ def test_code_with_other_state_is_refused_and_can_begin_anew_by_hand(
     assert f"`sluice stop {TIER}`, `sluice upgrade {TIER}`, `sluice start {TIER}`" in said
     assert steps(refused).keys() == {"preflight"}
     assert owner(running) == line["incarnation"]
-    windows_are_right(running, feed, MARK)
+    assert_windows(running, feed, MARK)
 
     # as it says: the state is made again from the first record on
     sluice(running, "stop", TIER)

@@ -25,7 +25,7 @@ GAP_SECONDS = 1.5
 machine of its own.
 """
 KNOWN_SECONDS = 2.0
-"""The producer of `giving` knows of partitions that were added within this time."""
+"""The producer of `feeding` knows of partitions that were added within this time."""
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -35,28 +35,28 @@ def numbered(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
+def feeding(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
     """Give 200 numbers a second all the while, from the first on, to as many partitions as there
-    are; return those that were given.
+    are; return those that were fed.
     """
     settings = {
         "bootstrap.servers": lab.endpoints.kafka,
         "acks": "all",
         "topic.metadata.refresh.interval.ms": int(KNOWN_SECONDS * 500),
     }
-    producer, over, given = Producer(settings), threading.Event(), list[int]()
+    producer, over, fed = Producer(settings), threading.Event(), list[int]()
 
     def give() -> None:
         while not over.wait(0.1):
-            for number in range(first + len(given), first + len(given) + 20):
+            for number in range(first + len(fed), first + len(fed) + 20):
                 producer.produce("raw", json.dumps(numbered(number)), partition=number % partitions())
-                given.append(number)
+                fed.append(number)
             producer.poll(0)
 
     giver = threading.Thread(target=give)
     giver.start()
     try:
-        yield given
+        yield fed
     finally:
         over.set()
         giver.join()
@@ -69,19 +69,17 @@ def test_paused_realtime_workers_hand_their_partitions_to_the_others(lab: Lab) -
         def out() -> int:
             return sum(streams.bounds(["numbers"]).ends.values())
 
-        with giving(lab) as given:
+        with feeding(lab) as fed:
             lab.start_owner("enter", 1, "h1", slots=2)
             until("records come out", out)
             at = pause_each_worker(lab, "enter", 1, 2, out)
             release_last_worker(lab, "enter", 1, 2, out)
         until(
             "all is out",
-            lambda: (
-                len({(seen.out.partition, seen.out.offset) for seen in everything(streams)}) == len(given)
-            ),
+            lambda: len({(seen.out.partition, seen.out.offset) for seen in read_output(streams)}) == len(fed),
             60,
         )
-        without = gaps(everything(streams), at)
+        without = gaps(read_output(streams), at)
     print(f"without output after each pause and wake: {without}")
     assert max(without) < GAP_SECONDS * BUSY_FACTOR
 
@@ -92,22 +90,20 @@ def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: La
 
     with closing(Streams(lab.endpoints.kafka)) as streams:
         before = sum(streams.bounds(["raw"]).ends.values())
-        with giving(lab, first=before) as given:
+        with feeding(lab, first=before) as fed:
             lab.start_owner("store", 1, "h2", slots=2)
             until("records are stored", stored)
             pause_each_worker(lab, "store", 1, 2, stored)
             release_last_worker(lab, "store", 1, 2, stored)
         until(
             "all is stored",
-            lambda: (
-                stored() == before + len(given) and ends(lab, "store") == streams.bounds(["numbers"]).ends
-            ),
+            lambda: stored() == before + len(fed) and ends(lab, "store") == streams.bounds(["numbers"]).ends,
         )
-    assert lab.query("select count(distinct n) from stored") == [(before + len(given),)]
+    assert lab.query("select count(distinct n) from stored") == [(before + len(fed),)]
     ((rows_in, replays),) = lab.query("select sum(rows_in), sum(replays) from ledger")
-    assert rows_in == before + len(given) + replays
+    assert rows_in == before + len(fed) + replays
 
 
-def everything(streams: Streams) -> list[Seen]:
+def read_output(streams: Streams) -> list[Seen]:
     """Return all that has come out, with its lineage."""
     return list(streams.since(["numbers"], streams.bounds(["numbers"]).ends, 0))
