@@ -15,12 +15,16 @@ STAGES = {"first": ("raw", "one"), "second": ("one", "two"), "third": ("two", "t
 PARALLELISM = 2
 """Of each stage: as many as there are processors."""
 OPENED = (
-    "--add-exports=java.base/sun.net.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED",
-    "--add-opens=java.base/java.net=ALL-UNNAMED", "--add-opens=java.base/java.io=ALL-UNNAMED",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",
-    "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED", "--add-opens=java.base/java.time=ALL-UNNAMED",
+    "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.net=ALL-UNNAMED",
+    "--add-opens=java.base/java.io=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
+    "--add-opens=java.base/java.time=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-)  # fmt: skip
+)
 LOG4J = """\
 rootLogger.level = INFO
 rootLogger.appenderRef.out.ref = out
@@ -86,8 +90,12 @@ class Flink(Peer):
         )
         (folder / "log4j.properties").write_text(LOG4J)
         self._java = [
-            str(java.home() / "bin" / "java"), *OPENED, f"-Dlog4j.configurationFile={folder}/log4j.properties", "-cp", f"{jars}/*",
-        ]  # fmt: skip
+            str(java.home() / "bin" / "java"),
+            *OPENED,
+            f"-Dlog4j.configurationFile={folder}/log4j.properties",
+            "-cp",
+            f"{jars}/*",
+        ]
         self._program(
             "jobmanager", "-Xmx384m", "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
         )

@@ -97,8 +97,14 @@ def rates(results: Results) -> str:
 
 def deeds(results: Results) -> str:
     figures = (
-        "took_seconds", "gap_seconds", "gap_seconds_with_preparation", "most_waited_seconds", "lost", "twice", "twice_after_the_reader",
-    )  # fmt: skip
+        "took_seconds",
+        "gap_seconds",
+        "gap_seconds_with_preparation",
+        "most_waited_seconds",
+        "lost",
+        "twice",
+        "twice_after_the_reader",
+    )
     rows = [
         [SYSTEMS[system], deed, *(f"{median(answers, 'deeds', deed, figure):g}" for figure in figures)]
         for system, answers in results.items()

@@ -99,8 +99,12 @@ class Storm(Peer):
         home = self._programs.folder / name
         log = f"-Dlog4j2.configurationFile={home}/log4j2/cluster.xml"
         return [
-            str(java.home() / "bin" / "java"), f"-Dstorm.home={home}", f"-Dstorm.log.dir={home}/logs", "-Dstorm.conf.file=storm.yaml", log,
-        ]  # fmt: skip
+            str(java.home() / "bin" / "java"),
+            f"-Dstorm.home={home}",
+            f"-Dstorm.log.dir={home}/logs",
+            "-Dstorm.conf.file=storm.yaml",
+            log,
+        ]
 
     def _program(self, name: str, jars: Path, home: Path, main: str) -> None:
         self._programs.start(name, [*self._java(name), "-Xmx256m", "-cp", f"{jars}/*:{home}/conf", main])

@@ -36,8 +36,15 @@ def chosen(raw: DataFrame) -> DataFrame:
 PIPELINE = Pipeline(
     (
         Tier(
-            "choose", Kind.ENTRY, (Stream("raw"),), chosen, outputs=(Stream("chosen", OUTPUT_COLUMNS, Local()),), mode=Mode.REALTIME,
-            quantum=SLOT, driver=DRIVER, filters=True,
+            "choose",
+            Kind.ENTRY,
+            (Stream("raw"),),
+            chosen,
+            outputs=(Stream("chosen", OUTPUT_COLUMNS, Local()),),
+            mode=Mode.REALTIME,
+            quantum=SLOT,
+            driver=DRIVER,
+            filters=True,
         ),
     )
-)  # fmt: skip
+)

@@ -13,7 +13,8 @@ from tests.lab import Lab, until
 DISORDER = """
     select count(*) from (
         select substring(id from 5)::bigint as number,
-               lag(substring(id from 5)::bigint) over (partition by "user", campaign order by delivered_at, ctid) as before
+               lag(substring(id from 5)::bigint)
+               over (partition by "user", campaign order by delivered_at, ctid) as before
         from delivered
     ) as hits where number < before
 """
@@ -26,7 +27,8 @@ BALANCE = (
 )
 WRITES_AFTER_NEXT_OWNER = """
     select tier, batch from (
-        select tier, batch, incarnation, max(incarnation) over (partition by tier order by batch) as newest from ledger
+        select tier, batch, incarnation, max(incarnation) over (partition by tier order by batch) as newest
+        from ledger
     ) as batches where incarnation < newest
 """
 """Batches that an incarnation wrote after a later incarnation, which owns the tier with a later

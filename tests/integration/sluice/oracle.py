@@ -25,7 +25,8 @@ LOOK_SECONDS = 0.05
 WRITERS = "select tier, incarnation from ledger order by tier, batch"
 OUT_OF_ORDER = """
     select who, n, batch, before from
-    (select *, lag(batch) over (partition by who, split_part(origin, ':', 1) order by n) as before from stored) as batches
+    (select *, lag(batch) over (partition by who, split_part(origin, ':', 1) order by n) as before
+     from stored) as batches
     where batch < before
 """
 

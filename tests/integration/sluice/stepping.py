@@ -36,9 +36,18 @@ def stored(numbers: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     (
-        Tier("enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
         Tier(
-            "store", Kind.OUTBOUND, (NUMBERS,), stored, sink=STORED, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER
+            "enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER
+        ),
+        Tier(
+            "store",
+            Kind.OUTBOUND,
+            (NUMBERS,),
+            stored,
+            sink=STORED,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=SLOT,
+            driver=DRIVER,
         ),
     )
-)  # fmt: skip
+)

@@ -154,8 +154,13 @@ def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) 
     refused = {number for number in range(400) if number % 50 == 5}
     assert service.numbers("/crm") == Counter(set(range(400)) - refused), "each record once, by its key"
     assert sums(lab, "call") == {
-        "rows_in": 400, "rows_out": 400 - len(refused), "filtered": 0, "quarantined": len(refused), "replays": 0, "lost": 0,
-    }  # fmt: skip
+        "rows_in": 400,
+        "rows_out": 400 - len(refused),
+        "filtered": 0,
+        "quarantined": len(refused),
+        "replays": 0,
+        "lost": 0,
+    }
     assert {
         row[0] for row in lab.query("select (record->>'n')::int from crm_refused where status = 422")
     } == refused

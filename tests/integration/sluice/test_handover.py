@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 RATE = 100
 WRITER = "select incarnation from ledger where tier = 'outbound' order by batch desc limit 1"
 LEDGER_GAPS = """
-    select tier, batch from (select *, lag(ends) over (partition by tier order by batch) as before from ledger) as batches
+    select tier, batch
+    from (select *, lag(ends) over (partition by tier order by batch) as before from ledger) as batches
     where before is not null and before <> begins
 """
 """Batches that do not begin where the batch before ended."""

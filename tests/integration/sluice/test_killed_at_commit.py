@@ -34,7 +34,8 @@ HOLD = """
 """A commit waits as long as a session holds the lock with the name of its tier."""
 HELD = """
     select activity.pid from pg_locks join pg_stat_activity as activity using (pid)
-    where locktype = 'advisory' and not granted and classid::bigint << 32 | objid::bigint = hashtext(%s)::bigint
+    where locktype = 'advisory' and not granted
+        and classid::bigint << 32 | objid::bigint = hashtext(%s)::bigint
 """
 
 

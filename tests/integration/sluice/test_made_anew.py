@@ -11,7 +11,7 @@ from sluice.api import declarations
 from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.topics import copied, loaded, make_anew, put
+from tests.integration.sluice.topics import copied, loaded, put, recreate
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.loading"
@@ -36,7 +36,7 @@ def test_a_recreated_stream_stops_its_readers(lab: Lab) -> None:
             report = lab.wait_for(tier, 1, State.PAUSED)
             assert report.stopped_at is not None
             assert set(report.stopped_at.streams) == {"raw"}
-        make_anew(lab, "raw")
+        recreate(lab, "raw")
         put(lab, BEFORE, AFTER)
         for tier in ("copy", "load"):
             lab.set_owner(tier, 1)
@@ -55,7 +55,7 @@ def test_a_recreated_stream_stops_its_readers(lab: Lab) -> None:
         lab.query("delete from marks where tier = 'load' returning 1")
         lab.start_owner("load", 2, "h2")
         until("every record of the new stream is delivered", lambda: loaded(lab) == AFTER)
-        make_anew(lab, "raw")
+        recreate(lab, "raw")
         put(lab, 1000, 2 * AFTER)
         error = str(lab.wait_for("load", 2, State.FAILED).error)
         assert "recreated" in error or "is not in Kafka" in error, error

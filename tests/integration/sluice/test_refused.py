@@ -1,4 +1,6 @@
-"""Records that PostgreSQL does not take go to quarantine, and the tier goes on with all others; a replay of them leaves them there."""
+"""Records that PostgreSQL refuses go to quarantine, and the tier continues; a replay quarantines
+them again.
+"""
 
 import json
 import subprocess
@@ -26,18 +28,20 @@ BAD = {
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
-def aside(lab: Lab) -> list[tuple[bytes, str]]:
-    """Return the records in quarantine, and why they are there."""
+def quarantined(lab: Lab) -> list[tuple[bytes, str]]:
+    """Return the records in quarantine with their reasons."""
     with closing(Streams(lab.endpoints.kafka)) as streams:
         ends = streams.bounds(["raw.quarantine"]).ends
     consumer = Consumer({"bootstrap.servers": lab.endpoints.kafka, "group.id": "test"})
     consumer.assign([TopicPartition("raw.quarantine", int(place.rpartition("/")[2]), 0) for place in ends])
-    found = [message for _ in range(sum(ends.values())) if (message := consumer.poll(20)) is not None]
+    messages = [message for _ in range(sum(ends.values())) if (message := consumer.poll(20)) is not None]
     consumer.close()
-    return [(message.value() or b"", dict(message.headers() or [])["reason"].decode()) for message in found]
+    return [
+        (message.value() or b"", dict(message.headers() or [])["reason"].decode()) for message in messages
+    ]
 
 
-def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> None:
+def test_records_that_postgresql_refuses_are_quarantined(lab: Lab) -> None:
     with psycopg.connect(lab.endpoints.postgres) as connection:
         connection.execute("alter table loaded add constraint short check (length(doc::text) < 6)")
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
@@ -50,11 +54,11 @@ def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> 
     assert producer.flush(30) == 0
     lab.start_owner("load", 1, "h1")
     until(
-        "all good ones are loaded",
+        "all good records are loaded",
         lambda: lab.query("select count(*), sum(n) from loaded") == [(2 * GOOD, sum(range(2 * GOOD)))],
     )
-    assert dict(aside(lab)) == BAD
-    assert len(aside(lab)) == len(BAD)
+    assert dict(quarantined(lab)) == BAD
+    assert len(quarantined(lab)) == len(BAD)
     counts = "select sum(rows_in), sum(rows_out), sum(filtered), sum(quarantined), sum(replays) from ledger"
     assert lab.query(counts) == [(2 * GOOD + len(BAD), 2 * GOOD, 0, len(BAD), 0)]
 
@@ -63,8 +67,8 @@ def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> 
         command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["put"], said["quarantined"]) == (0, len(BAD))
-    assert sorted(aside(lab)) == sorted([*BAD.items()] * 2)
+    replay = json.loads(done.stdout)
+    assert (replay["put"], replay["quarantined"]) == (0, len(BAD))
+    assert sorted(quarantined(lab)) == sorted([*BAD.items()] * 2)
     assert lab.report("load", 1).state == "running"
     assert "restarts" not in lab.log("load", 1)

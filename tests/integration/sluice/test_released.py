@@ -1,4 +1,6 @@
-"""Code in the shared folder that is not what was published: every host refuses to run it, whatever lies beside it."""
+"""Every host refuses code in the shared folder that differs from the published release, even with a
+forged digest.
+"""
 
 import json
 import os
@@ -27,29 +29,35 @@ TIER = TierName("entry")
 
 @pytest.fixture
 def channel(tmp_path: Path) -> Iterator[Channel]:
-    """Return the channel of a home that has ZooKeeper and nothing else, as its admin."""
+    """Return an admin's channel of a home that has only ZooKeeper."""
     base = str(free_base())
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
-    env = kept | {"SLUICE_HOME": str(tmp_path), "SLUICE_PORT_BASE": base}
+    other_variables = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+    env = other_variables | {"SLUICE_HOME": str(tmp_path), "SLUICE_PORT_BASE": base}
     command = [sys.executable, "-m", "sluice_ops.local.parts"]
     try:
         subprocess.run([*command, "up", "--only", "zookeeper"], env=env, cwd=ROOT, check=True)
-        where = Endpoints.model_validate_json((tmp_path / "endpoints.json").read_text())
-        with Channel(where.zookeeper, where.required_credential(Role.ADMIN)) as made:
-            yield made
+        endpoints_of_home = Endpoints.model_validate_json((tmp_path / "endpoints.json").read_text())
+        with Channel(
+            endpoints_of_home.zookeeper, endpoints_of_home.required_credential(Role.ADMIN)
+        ) as admin_channel:
+            yield admin_channel
     finally:
         subprocess.run([*command, "down"], env=env, cwd=ROOT, check=True)
 
 
 def drive(home: Path, number: int, host: str) -> "subprocess.Popen[bytes]":
-    """Start a driver as the agent of a host does, which has its own folder and the shared one."""
-    own = home / "hosts" / host
-    own.mkdir(parents=True, exist_ok=True)
+    """Start a driver as a host's agent does, with the host's own folder and the shared one."""
+    host_folder = home / "hosts" / host
+    host_folder.mkdir(parents=True, exist_ok=True)
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")} | {
-        "SLUICE_HOME": str(own), "SLUICE_ENDPOINTS": str(home / "endpoints.json"), "SLUICE_SITE": str(ROOT / "site.yaml"),
-        "SLUICE_HOST": host, "SLUICE_HOST_ADDRESS": HOSTS[host], "TMPDIR": str(own),
-    }  # fmt: skip
-    with (own / "log").open("wb") as log:
+        "SLUICE_HOME": str(host_folder),
+        "SLUICE_ENDPOINTS": str(home / "endpoints.json"),
+        "SLUICE_SITE": str(ROOT / "site.yaml"),
+        "SLUICE_HOST": host,
+        "SLUICE_HOST_ADDRESS": HOSTS[host],
+        "TMPDIR": str(host_folder),
+    }
+    with (host_folder / "log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "sluice.driver", TIER, str(number), "400", str(home)],
             env=env,
@@ -63,29 +71,37 @@ def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Cha
     release, _ = releases.store(tmp_path, PIPELINE, 1.0, dict)
     channel.put(paths.release(release.name), release)
     channel.put(paths.tier(TIER), declarations.load(PIPELINE).spec(TIER))
-    at = releases.place(tmp_path, release.name)
-    code = next((at / "code").iterdir())
+    release_folder = releases.place(tmp_path, release.name)
+    code = next((release_folder / "code").iterdir())
     with (code / "__init__.py").open("a") as source:
         source.write(f"\nopen('{tmp_path}/ran', 'w')\n")
-    forged = json.loads((at / "release.json").read_text()) | {"digest": releases.digest(code)}
-    (at / "release.json").write_text(json.dumps(forged))
+    forged = json.loads((release_folder / "release.json").read_text()) | {"digest": releases.digest(code)}
+    (release_folder / "release.json").write_text(json.dumps(forged))
     drivers = []
     try:
         for number, host in enumerate(HOSTS, start=1):
             name = HostName(host)
             spec = IncarnationSpec(
-                tier=TIER, incarnation=Incarnation(number), placement=Placement(driver=name, slots=(name,)), reason="test",
-                created_at=0.0, release=release.name,
-            )  # fmt: skip
+                tier=TIER,
+                incarnation=Incarnation(number),
+                placement=Placement(driver=name, slots=(name,)),
+                reason="test",
+                created_at=0.0,
+                release=release.name,
+            )
             channel.put(paths.incarnation(TIER, number), spec)
             channel.put(paths.owner(TIER), OwnerRecord(owner=number, epoch=number))
             drivers.append(drive(tmp_path, number, host))
 
             def failed(number: int = number) -> IncarnationReport | None:
-                said = channel.read(paths.report(TIER, number), IncarnationReport)
-                return said.value if said is not None and said.value.state is State.FAILED else None
+                versioned = channel.read(paths.report(TIER, number), IncarnationReport)
+                return (
+                    versioned.value
+                    if versioned is not None and versioned.value.state is State.FAILED
+                    else None
+                )
 
-            report = until(f"the driver on {host} refuses it", failed, 60)
+            report = until(f"the driver on {host} refuses the code", failed, 60)
             assert (
                 f"release {release.name} in {releases.folder(tmp_path)} was changed after it was published"
                 in (report.error or "")
@@ -94,7 +110,7 @@ def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Cha
         for driver in drivers:
             jvms = psutil.Process(driver.pid).children(
                 recursive=True
-            )  # a driver that is killed leaves its own behind
+            )  # a killed driver leaves its JVM behind
             for process in (driver, *jvms):
                 process.kill()
             driver.wait()

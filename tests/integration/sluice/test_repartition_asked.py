@@ -1,5 +1,5 @@
-"""A person asks for other state partitions while records flow, by a controller and agents that are
-real: it is done, or undone.
+"""An operator repartitions a tier's state while records flow, with a real controller and agents:
+the change is done, or undone.
 """
 
 import threading
@@ -25,44 +25,44 @@ def site() -> str:
     return site_of(f"{TIER}: {{minimum: 1, target: 1, maximum: 2}}")
 
 
-def spread(lab: Lab) -> int | None:
+def partitions_of_state(lab: Lab) -> int | None:
     line = tier_line(lab, TIER)
     return int(line["partitions"]) if line["partitions"] else None
 
 
-def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab, feed: Feed) -> None:
-    with operated(lab), ExitStack() as fed:
-        fed.enter_context(feeding(feed, RATE))
+def test_a_repartition_is_done_or_undone_and_counts_each_record_once(lab: Lab, feed: Feed) -> None:
+    with operated(lab), ExitStack() as feeds:
+        feeds.enter_context(feeding(feed, RATE))
         sluice(lab, "start", TIER)
-        until("it counts", lambda: ends(lab, TIER))
+        until("the tier counts", lambda: ends(lab, TIER))
 
-        asked = sluice(lab, "repartition", TIER, "5")
-        assert asked["ok"], asked
-        assert "its state moved from 2 to 5 partitions" in steps(asked)["verify"]["sentence"]
-        assert spread(lab) == 5
+        change = sluice(lab, "repartition", TIER, "5")
+        assert change["ok"], change
+        assert "its state moved from 2 to 5 partitions" in steps(change)["verify"]["sentence"]
+        assert partitions_of_state(lab) == 5
 
-        # its next incarnation is killed while it takes over: the owner goes on
-        killer = threading.Thread(target=_kill_the_next, args=(lab,))
+        # The next incarnation is killed during the cut: the owner continues.
+        killer = threading.Thread(target=_kill_next_incarnation, args=(lab,))
         killer.start()
-        asked = sluice(lab, "repartition", TIER, "3")
+        change = sluice(lab, "repartition", TIER, "3")
         killer.join()
-        assert not asked["ok"], asked
-        assert steps(asked)["abort"]["ok"]
-        assert spread(lab) == 5
+        assert not change["ok"], change
+        assert steps(change)["abort"]["ok"]
+        assert partitions_of_state(lab) == 5
 
         refused = sluice(lab, "repartition", TIER, "5000")
         assert "ask for" in steps(refused)["preflight"]["sentence"]
-        fed.close()
+        feeds.close()
         assert_windows(lab, feed)
 
 
-def _kill_the_next(lab: Lab) -> None:
-    def cutting() -> int | None:
-        found = lab.channel.read(paths.owner(TIER), OwnerRecord)
-        return found.value.next if found is not None and found.value.phase is Phase.CUT else None
+def _kill_next_incarnation(lab: Lab) -> None:
+    def next_incarnation() -> int | None:
+        owner = lab.channel.read(paths.owner(TIER), OwnerRecord)
+        return owner.value.next if owner is not None and owner.value.phase is Phase.CUT else None
 
-    number = until("it takes over", cutting)
-    said = lab.channel.read(paths.report(TIER, number), IncarnationReport)
-    assert said is not None
-    assert said.value.state in {State.READY, State.RUNNING}
-    psutil.Process(said.value.pid).kill()
+    number = until("the next incarnation takes over", next_incarnation)
+    report = lab.channel.read(paths.report(TIER, number), IncarnationReport)
+    assert report is not None
+    assert report.value.state in {State.READY, State.RUNNING}
+    psutil.Process(report.value.pid).kill()

@@ -1,5 +1,5 @@
-"""A state is spread over more partitions and over fewer: with every key, whatever operator holds
-it, and nothing is counted twice.
+"""A state is spread over more and over fewer partitions, for each operator: every key is kept, and
+no record is counted twice.
 """
 
 from collections.abc import Callable
@@ -16,64 +16,65 @@ __all__ = ["PIPELINE_MODULE"]
 pytestmark = pytest.mark.timeout(600)
 
 
-def counted(lab: Lab, feed: Feed) -> None:
+def assert_windows_right(lab: Lab, feed: Feed) -> None:
     assert table(lab, "windows", 2) == windows(feed.records["hits"])
 
 
-def summed(lab: Lab, feed: Feed) -> None:
+def assert_sums_right(lab: Lab, feed: Feed) -> None:
     assert table(lab, "sums", 1) == sums(feed.records["hits"])
 
 
-def joined(lab: Lab, feed: Feed) -> None:
-    found = {key: row for key, row in table(lab, "bought", 1).items() if row[0] is not None}
-    assert found == {(buy["hit"],): (buy["id"],) for buy in feed.records["buys"] if buy["hit"] >= 0}, (
-        "a buy of no hit is in no pair"
+def assert_pairs_right(lab: Lab, feed: Feed) -> None:
+    pairs = {key: row for key, row in table(lab, "bought", 1).items() if row[0] is not None}
+    assert pairs == {(buy["hit"],): (buy["id"],) for buy in feed.records["buys"] if buy["hit"] >= 0}, (
+        "a buy without a hit is in no pair"
     )
 
 
 @pytest.mark.parametrize(
-    ("tier", "right"),
+    ("tier", "assert_right"),
     [
-        ("by-window", counted),
-        pytest.param("summed", summed, marks=pytest.mark.long),
-        pytest.param("bought", joined, marks=pytest.mark.long),
+        ("by-window", assert_windows_right),
+        pytest.param("summed", assert_sums_right, marks=pytest.mark.long),
+        pytest.param("bought", assert_pairs_right, marks=pytest.mark.long),
     ],
 )
 def test_more_partitions_and_fewer_hold_the_same_keys(
-    lab: Lab, driver_session: SparkSession, feed: Feed, tier: str, right: Callable[[Lab, Feed], None]
+    lab: Lab, driver_session: SparkSession, feed: Feed, tier: str, assert_right: Callable[[Lab, Feed], None]
 ) -> None:
     runs = Runs(lab, driver_session, tier, 1, 1)
     engine, before = runs.start(1), 2
-    for _ in range(2):  # so that one batch at least is committed
+    for _ in range(2):  # at least one batch must be committed
         feed.sold(150)
         runs.wait_level(engine)
     for number, partitions in enumerate((5, 1, 2), start=2):
         following = runs.start(number, partitions)
-        made = runs.receipts[number].repartitioned
-        assert made is not None
-        assert (made.before, made.after) == (before, partitions)
-        assert made.keys_before == made.keys_after > 0
+        repartitioned = runs.receipts[number].repartitioned
+        assert repartitioned is not None
+        assert (repartitioned.before, repartitioned.after) == (before, partitions)
+        assert repartitioned.keys_before == repartitioned.keys_after > 0
         overtake(engine, following, lambda: feed.sold(30))
         runs.set_owner(number)
         feed.sold(100)
         runs.wait_level(following)
-        right(lab, feed)
+        assert_right(lab, feed)
         engine, before = following, partitions
-    # where nothing is to be changed, nothing is; and what earlier runs have left is not needed
+    # Without a change of the number, nothing is repartitioned, and checkpoints of earlier runs are
+    # not needed.
     folder = lab.home / "checkpoints" / tier
-    until("what is not needed is gone", lambda: engine.tick() or len(list(folder.iterdir())) == 1, 20)
+    until("unneeded checkpoints are deleted", lambda: engine.tick() or len(list(folder.iterdir())) == 1, 20)
     engine.hold()
     runs.set_owner(5)
     engine = runs.start(5, 2)
     assert runs.receipts[5].repartitioned is None
     feed.sold(50)
     runs.wait_level(engine)
-    right(lab, feed)
+    assert_right(lab, feed)
     runs.end()
 
 
 @pytest.mark.long
-def test_one_that_is_ended_in_the_middle_has_changed_nothing(
+def test_an_interrupted_repartition_changes_nothing(
     lab: Lab, driver_session: SparkSession, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(lab, driver_session, "by-window", 10, 10)
@@ -82,26 +83,26 @@ def test_one_that_is_ended_in_the_middle_has_changed_nothing(
         feed.hits(100)
         runs.wait_level(engine)
 
-    def ends_here(*_: object) -> None:
+    def raise_killed(*_: object) -> None:
         message = "killed"
         raise RuntimeError(message)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoints, "go_on", ends_here)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "go_on", raise_killed)
         with pytest.raises(RuntimeError, match="killed"):
             runs.start(11, 4)
     feed.hits(100)
     runs.wait_level(engine)
-    counted(lab, feed)
-    # whoever begins next does so from what there was, or is as far
+    assert_windows_right(lab, feed)
+    # the next incarnation starts from the earlier checkpoint
     following = runs.start(12, 3)
-    made = runs.receipts[12].repartitioned
-    assert made is not None
-    assert made.after == 3
+    repartitioned = runs.receipts[12].repartitioned
+    assert repartitioned is not None
+    assert repartitioned.after == 3
     overtake(engine, following, lambda: feed.hits(30))
     runs.set_owner(12)
     feed.hits(100)
     runs.wait_level(following)
-    counted(lab, feed)
+    assert_windows_right(lab, feed)
     assert equation(lab, "by-window") == feed.equation("hits")
     runs.end()

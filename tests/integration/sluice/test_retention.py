@@ -1,4 +1,6 @@
-"""What nothing else bounds is deleted once it is old, and nothing younger, whoever calls for it."""
+"""Rows that nothing else bounds are deleted when they are old, whoever calls the function; younger
+rows stay.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,13 +19,15 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with database(tmp_path_factory.mktemp("retention")) as made:
-        tables.create(made, declarations.load("hits"))
-        yield made
+    with database(tmp_path_factory.mktemp("retention")) as server:
+        tables.create(server, declarations.load("hits"))
+        yield server
 
 
 def fill(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
-    """Put a row just too old, and one just young enough, into each table; and a mark of a path, which stays."""
+    """Add a row just too old and one just young enough to each table, and a mark of a path, which
+    stays.
+    """
     connection.execute("CREATE TABLE service_refused (origin text, batch bigint, refused_at timestamptz)")
     connection.execute("CREATE TABLE refused (origin text, refused_at timestamptz)")
     for name, day in (("old", 1), ("young", -1)):
@@ -33,7 +37,8 @@ def fill(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
             (name, TRAIL_DAYS + day),
         )
         connection.execute(
-            "INSERT INTO marks (tier, path, position, at) VALUES ('t', %s, '{1}', now() - make_interval(days => %s))",
+            "INSERT INTO marks (tier, path, position, at) VALUES ('t', %s, '{1}', now() - "
+            "make_interval(days => %s))",
             (f"0/again:{name}", AGAIN_DAYS + day),
         )
         for table in ("service_refused", "refused"):
@@ -46,7 +51,7 @@ def fill(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     )
 
 
-def test_what_is_old_goes_and_all_else_stays(address: str) -> None:
+def test_old_rows_are_deleted_and_all_others_stay(address: str) -> None:
     with closing(psycopg.connect(address, autocommit=True)) as connection:
         fill(connection)
         assert delete_expired(connection) == 3
@@ -57,13 +62,15 @@ def test_what_is_old_goes_and_all_else_stays(address: str) -> None:
             ("0/again:young",),
         ]
         assert connection.execute("SELECT origin FROM service_refused").fetchall() == [("young",)]
-        assert len(connection.execute("SELECT origin FROM refused").fetchall()) == 2, "no sink has made it"
+        assert len(connection.execute("SELECT origin FROM refused").fetchall()) == 2, (
+            "the table belongs to no sink"
+        )
         for change in ("DELETE FROM trail", "UPDATE trail SET by = 'y'", "TRUNCATE trail"):
             with pytest.raises(psycopg.errors.RaiseException, match="only added to"):
                 connection.execute(change.encode())
 
 
-def test_who_may_delete_nothing_may_have_what_is_old_deleted(address: str) -> None:
+def test_a_role_without_the_right_to_delete_may_call_retention(address: str) -> None:
     with closing(psycopg.connect(address, autocommit=True)) as connection:
         fill(connection)
         connection.execute("CREATE ROLE stranger")

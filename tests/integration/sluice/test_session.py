@@ -1,4 +1,6 @@
-"""A driver's session has MLlib's functions of vectors where the pipeline imports it, and is there sooner where it does not."""
+"""A driver's session has MLlib's vector functions if the pipeline imports MLlib, and starts sooner
+without.
+"""
 
 import os
 import subprocess
@@ -16,8 +18,9 @@ from pathlib import Path
 from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session
 
-here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
-session = open_session("local[1]", here, launch(512, Path(sys.argv[1])))
+config = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1"}
+config |= {"spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+session = open_session("local[1]", config, launch(512, Path(sys.argv[1])))
 session.sparkContext.setLogLevel("OFF")
 """
 USED = """
@@ -29,18 +32,18 @@ print("sum", rows.select(F.element_at("parts", 1).alias("part")).agg(F.sum("part
 """
 
 
-def says(folder: Path, program: str) -> "subprocess.CompletedProcess[str]":
+def run_program(folder: Path, program: str) -> "subprocess.CompletedProcess[str]":
     words = [sys.executable, "-c", program, str(folder)]
     return subprocess.run(words, env=os.environ, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_who_imports_mllib_with_the_pipeline_has_its_functions(tmp_path: Path) -> None:
-    done = says(tmp_path, "import pyspark.ml" + OPENED + USED)
+def test_a_pipeline_that_imports_mllib_has_its_functions(tmp_path: Path) -> None:
+    done = run_program(tmp_path, "import pyspark.ml" + OPENED + USED)
     assert "sum 3.0" in done.stdout, done.stderr[-3000:]
 
 
-def test_without_it_a_session_has_all_but_them(tmp_path: Path) -> None:
-    done = says(
+def test_without_mllib_a_session_has_all_other_functions(tmp_path: Path) -> None:
+    done = run_program(
         tmp_path, OPENED + 'print("words", session.sql("select upper(\'a\') as word").first().word)' + USED
     )
     assert "words A" in done.stdout, done.stderr[-3000:]

@@ -1,5 +1,5 @@
-"""What a sink is made of, on real Kafka and PostgreSQL: quarantine, ledger, archive, connections
-and tables.
+"""The parts of a sink, on real Kafka and PostgreSQL: quarantine, ledger, archive, connections and
+tables.
 """
 
 import threading
@@ -38,22 +38,24 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def narrow(lab: Lab) -> str:
-    """Return a stream whose quarantine has one partition, and takes only small records."""
-    made = NewTopic(
+    """Return a stream whose quarantine has one partition and accepts only small records."""
+    topic = NewTopic(
         "narrow.quarantine", num_partitions=1, replication_factor=-1, config={"max.message.bytes": "2000"}
     )
     admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
-    for each in admin.create_topics([made]).values():
-        each.result()
+    for created in admin.create_topics([topic]).values():
+        created.result()
     return "narrow"
 
 
 def bad(stream: str, value: bytes, partition: int = 0) -> list[dict[str, Any]]:
-    came = {"origin": "0:1", "path": "0", "from": f"{stream}/{partition}:1", "t0": "1", "key": None}
-    return [{"reason": "bad", "lineage": {**came, "stream": stream, "partition": partition, "value": value}}]
+    lineage = {"origin": "0:1", "path": "0", "from": f"{stream}/{partition}:1", "t0": "1", "key": None}
+    return [
+        {"reason": "bad", "lineage": {**lineage, "stream": stream, "partition": partition, "value": value}}
+    ]
 
 
-def test_a_bad_record_that_kafka_refuses_is_not_taken_for_set_aside(lab: Lab, narrow: str) -> None:
+def test_a_bad_record_that_kafka_refuses_does_not_count_as_quarantined(lab: Lab, narrow: str) -> None:
     quarantine = Quarantine(lab.endpoints.kafka, "mine", 1)
     with pytest.raises(
         QuarantineError, match=r"did not accept 1 bad records: .*too large.*; their batch is not written"
@@ -62,7 +64,7 @@ def test_a_bad_record_that_kafka_refuses_is_not_taken_for_set_aside(lab: Lab, na
     quarantine.put(bad(narrow, b"x"))
 
 
-def test_a_bad_record_of_a_partition_that_was_added_is_set_aside(lab: Lab, narrow: str) -> None:
+def test_a_bad_record_of_an_added_partition_is_quarantined(lab: Lab, narrow: str) -> None:
     with closing(Streams(lab.endpoints.kafka)) as streams:
         before = streams.bounds([f"{narrow}.quarantine"]).ends
         Quarantine(lab.endpoints.kafka, "mine", 1).put(bad(narrow, b"x", partition=7))
@@ -71,7 +73,7 @@ def test_a_bad_record_of_a_partition_that_was_added_is_set_aside(lab: Lab, narro
         }
 
 
-def test_a_quarantine_that_is_not_there_is_said(lab: Lab) -> None:
+def test_a_missing_quarantine_is_reported(lab: Lab) -> None:
     with pytest.raises(
         QuarantineError,
         match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m sluice.commands.publish`',
@@ -79,23 +81,25 @@ def test_a_quarantine_that_is_not_there_is_said(lab: Lab) -> None:
         Quarantine(lab.endpoints.kafka, "mine", 1).put(bad("nowhere", b"x"))
 
 
-def test_both_ends_of_a_connection_notice_that_the_other_is_gone(lab: Lab) -> None:
+def test_both_ends_of_a_connection_notice_the_loss_of_the_other(lab: Lab) -> None:
     with closing(connect(lab.endpoints.postgres)) as connection:
-        asked = {
+        settings = {
             name: connection.execute(f"SHOW {name}".encode()).fetchone()
             for name in ("tcp_keepalives_idle", "lock_timeout")
         }
-        assert asked == {"tcp_keepalives_idle": ("10",), "lock_timeout": (f"{LOCK_SECONDS}s",)}
+        assert settings == {"tcp_keepalives_idle": ("10",), "lock_timeout": (f"{LOCK_SECONDS}s",)}
         assert connection.info.get_parameters()["keepalives_idle"] == "10"
 
 
 @pytest.fixture
 def table(lab: Lab, request: pytest.FixtureRequest) -> Once:
-    made = Once(f"once_{request.node.name[5:25]}", {"n": "bigint", "note": "text"}, archive=request.node.name)
+    created_table = Once(
+        f"once_{request.node.name[5:25]}", {"n": "bigint", "note": "text"}, archive=request.node.name
+    )
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
-        for statement in made.statements():
+        for statement in created_table.statements():
             connection.execute(statement)
-    return made
+    return created_table
 
 
 def rows(first: int, last: int) -> Rows:
@@ -108,26 +112,34 @@ def batch(first: int, last: int) -> Batch:
 
 
 def test_bad_records_are_quarantined_once_though_the_batch_is_refused(lab: Lab, table: Once) -> None:
-    put: list[str] = []
+    quarantined_by: list[str] = []
     with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         ledger.write(
-            batch(0, 3), rows(0, 2), epoch=1, quarantined=1, put_quarantined=lambda: put.append("once")
+            batch(0, 3),
+            rows(0, 2),
+            epoch=1,
+            quarantined=1,
+            put_quarantined=lambda: quarantined_by.append("once"),
         )
         with pytest.raises(LedgerMovedError):
             ledger.write(
-                batch(1, 4), rows(1, 3), epoch=1, quarantined=1, put_quarantined=lambda: put.append("moved")
+                batch(1, 4),
+                rows(1, 3),
+                epoch=1,
+                quarantined=1,
+                put_quarantined=lambda: quarantined_by.append("moved"),
             )
         with pytest.raises(psycopg.DataError):
             ledger.write(
                 batch(3, 4),
                 replace(rows(3, 4), columns={"n": [3], "note": ["\0"]}),
                 epoch=1,
-                put_quarantined=lambda: put.append("refused"),
+                put_quarantined=lambda: quarantined_by.append("refused"),
             )
-    assert put == ["once"]
+    assert quarantined_by == ["once"]
 
 
-def test_nothing_is_written_when_bad_records_cannot_be_set_aside(lab: Lab, table: Once) -> None:
+def test_nothing_is_written_if_bad_records_cannot_be_quarantined(lab: Lab, table: Once) -> None:
     def refuse() -> None:
         raise QuarantineError
 
@@ -152,14 +164,14 @@ def test_null_adds_nothing(lab: Lab) -> None:
     assert lab.query("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
 
 
-def made(lab: Lab, table: Table) -> Table:
+def create_table(lab: Lab, table: Table) -> Table:
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in table.statements():
             connection.execute(statement)
     return table
 
 
-def test_what_is_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
+def test_a_value_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
     kinds = {
         "a": "varchar(3)",
         "b": "char(3)",
@@ -168,68 +180,70 @@ def test_what_is_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
         "e": "bit(3)",
         "f": "numeric(4, 1)",
     }
-    table = made(lab, Once("short", kinds))
+    table = create_table(lab, Once("short", kinds))
     fits = {"a": "abc", "b": "ab", "c": "abc", "d": "a", "e": "101", "f": 1.26}
-    spoilt = [
+    invalid_rows = [
         fits | {name: value}
         for name, value in {"a": "abcd", "b": "abcd", "c": "abcd", "d": "ab", "e": "1011", "f": 99999}.items()
     ]
-    fed = [fits, *spoilt, fits]
-    names = [f"0:{number}" for number in range(len(fed))]
-    rows = Rows({name: [row[name] for row in fed] for name in kinds}, names, ["0"] * len(names))
+    input_rows = [fits, *invalid_rows, fits]
+    names = [f"0:{number}" for number in range(len(input_rows))]
+    rows = Rows({name: [row[name] for row in input_rows] for name in kinds}, names, ["0"] * len(names))
     with closing(Ledger(lab.endpoints.postgres, "short", 1, table)) as ledger:
         refused = ledger.refused(rows)
         assert sorted(refused) == [1, 2, 3, 4, 5, 6]
         assert refused[1] == "value too long for type character varying(3)"
         assert refused[6] == "numeric field overflow"
         ledger.write(batch(0, 2), rows.only([0, 7]), epoch=1)
-    found = lab.query("select a, b, c, d, e::text, f::text from short")
-    assert found == [("abc", "ab ", "abc", "a", "101", "1.3")] * 2, "a number is rounded, as PostgreSQL does"
+    stored_rows = lab.query("select a, b, c, d, e::text, f::text from short")
+    assert stored_rows == [("abc", "ab ", "abc", "a", "101", "1.3")] * 2, "PostgreSQL rounds a number"
 
 
-def test_keys_that_are_one_in_postgresql_are_one_row(lab: Lab) -> None:
-    """A `char(n)` knows no spaces at its end."""
-    who = {"who": ["a", "a ", "b"], "n": [1, 2, 4]}
-    sums = made(lab, Totals("sums_of_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
+def test_keys_that_are_equal_in_postgresql_are_one_row(lab: Lab) -> None:
+    """A `char(n)` ignores spaces at its end."""
+    values = {"who": ["a", "a ", "b"], "n": [1, 2, 4]}
+    sums = create_table(lab, Totals("sums_of_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
     with closing(Ledger(lab.endpoints.postgres, sums.name, 1, sums)) as ledger:
-        assert ledger.write(batch(0, 3), Rows(who, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1).rows_out == 3
+        assert (
+            ledger.write(batch(0, 3), Rows(values, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1).rows_out == 3
+        )
     assert lab.query("select who, n from sums_of_short order by who") == [("a  ", 3), ("b  ", 4)]
 
 
-def test_refused_rows_of_a_state_are_kept_aside_and_all_others_written(lab: Lab) -> None:
+def test_refused_rows_of_a_state_are_kept_and_all_others_written(lab: Lab) -> None:
     kinds = {"who": "text", "n": "smallint", "doc": "jsonb", "at": "timestamptz"}
-    table = made(lab, Latest("kept", kinds, key=("who",)))
+    table = create_table(lab, Latest("kept", kinds, key=("who",)))
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute("alter table kept add constraint short check (length(doc::text) < 6)")
-    long, when = (
-        "".join(chr(33 + each * each % 90) + chr(0x4E00 + each * 37 % 20000) for each in range(3000)),
+    long, moment = (
+        "".join(chr(33 + number * number % 90) + chr(0x4E00 + number * 37 % 20000) for number in range(3000)),
         datetime(2026, 3, 1, tzinfo=UTC),
     )
     bad = [
-        (None, 1, "{}", when),
-        ("a\0b", 1, "{}", when),
-        (long, 1, "{}", when),
-        ("b", 40000, "{}", when),
-        ("c", 1, "[40000]", when),
-        ("d", 1, "{so", when),
+        (None, 1, "{}", moment),
+        ("a\0b", 1, "{}", moment),
+        (long, 1, "{}", moment),
+        ("b", 40000, "{}", moment),
+        ("c", 1, "[40000]", moment),
+        ("d", 1, "{so", moment),
         ("e", 1, "{}", Unfit("+10000-01-01 is no value that its table takes")),
     ]
-    good = [(f"user-{number}", number, "{}", when) for number in range(20)]
+    good = [(f"user-{number}", number, "{}", moment) for number in range(20)]
 
     def write(*rows: tuple[Any, ...]) -> tuple[int, int, int, int]:
         begin = ledger.number + 1
-        fed = Rows(dict(zip(kinds, zip(*rows, strict=True), strict=True)), [], [])
-        counts = ledger.write(batch(begin, begin + 1), fed, epoch=1, absorbed=Absorbed(1))
+        state_rows = Rows(dict(zip(kinds, zip(*rows, strict=True), strict=True)), [], [])
+        counts = ledger.write(batch(begin, begin + 1), state_rows, epoch=1, absorbed=Absorbed(1))
         return counts.rows_in, counts.rows_out, counts.written, counts.refused
 
     with closing(Ledger(lab.endpoints.postgres, "kept", 1, table)) as ledger:
-        assert write(("b", 7, "{}", when)) == (1, 1, 1, 0)
+        assert write(("b", 7, "{}", moment)) == (1, 1, 1, 0)
         assert write(*good[:10], *bad, *good[10:]) == (1, 1, 20, 7)
         assert write(*bad) == (1, 1, 0, 7)
     assert lab.query("select count(*), sum(n) filter (where who = 'b') from kept") == [(21, 7)], (
-        "it has its older row"
+        "user b keeps the older row"
     )
-    found = dict(
+    reasons = dict(
         lab.query("select coalesce(record ->> 'who', 'none'), reason from kept_refused where batch = 2")
     )
     begins = {
@@ -241,11 +255,11 @@ def test_refused_rows_of_a_state_are_kept_aside_and_all_others_written(lab: Lab)
         "d": "invalid input syntax for type json",
         "e": "+10000-01-01 is no value that its table takes",
     }
-    assert {who: why[: len(begins[who])] for who, why in found.items()} == begins
+    assert {who: reason[: len(begins[who])] for who, reason in reasons.items()} == begins
 
 
-def test_keys_of_a_state_that_are_one_in_postgresql_are_counted_as_one_row(lab: Lab) -> None:
-    table = made(lab, Latest("kept_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
+def test_keys_of_a_state_that_are_equal_in_postgresql_are_one_row(lab: Lab) -> None:
+    table = create_table(lab, Latest("kept_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
     with closing(Ledger(lab.endpoints.postgres, "kept_short", 1, table)) as ledger:
         counts = ledger.write(
             batch(0, 1), Rows({"who": ["a", "a "], "n": [1, 2]}, [], []), epoch=1, absorbed=Absorbed(1)
@@ -254,13 +268,13 @@ def test_keys_of_a_state_that_are_one_in_postgresql_are_counted_as_one_row(lab: 
     assert lab.query("select who, n from kept_short") == [("a  ", 2)]
 
 
-def test_marks_of_reprocessed_records_are_asked_for_and_not_kept(lab: Lab) -> None:
+def test_marks_of_reprocessed_records_are_queried_and_not_kept(lab: Lab) -> None:
     sums = Totals("sums_again", {"who": "text", "n": "bigint"}, key=("who",))
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         for statement in sums.statements():
             connection.execute(statement)
 
-    def given(*numbers: int) -> Rows:
+    def reprocessed_rows(*numbers: int) -> Rows:
         origins = [f"0:{number}" for number in numbers]
         return Rows(
             {"who": ["a"] * len(numbers), "n": [1] * len(numbers)},
@@ -269,8 +283,8 @@ def test_marks_of_reprocessed_records_are_asked_for_and_not_kept(lab: Lab) -> No
         )
 
     with closing(Ledger(lab.endpoints.postgres, "sums_again", 1, sums)) as ledger:
-        assert ledger.write(batch(0, 3), given(5, 3, 4), epoch=1).rows_out == 3
-        assert ledger.write(batch(3, 6), given(3, 4, 6), epoch=1).replays == 2
+        assert ledger.write(batch(0, 3), reprocessed_rows(5, 3, 4), epoch=1).rows_out == 3
+        assert ledger.write(batch(3, 6), reprocessed_rows(3, 4, 6), epoch=1).replays == 2
         assert (
             ledger.write(batch(6, 7), Rows({"who": ["a"], "n": [1]}, ["0:9"], ["0/1"]), epoch=1).rows_out == 1
         )
@@ -284,11 +298,12 @@ def archived(home: Path, table: Once) -> list[int]:
     return sorted(number for file in files for number in pq.read_table(file).column("n").to_pylist())
 
 
-def test_who_archives_too_late_takes_nothing_away(
+def test_a_late_archive_deletes_no_row(
     lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old one has read its rows when its connection breaks; the next one archives more, and
-    then the old one's file comes.
+    """The old archive has read its rows when its connection breaks.
+
+    The new one archives more, and then the old one's file is written.
     """
     interrupted = threading.Event()
 
@@ -318,7 +333,7 @@ def test_who_archives_too_late_takes_nothing_away(
         assert old.write() == 0
 
 
-def test_a_backlog_is_archived_bit_by_bit(
+def test_a_backlog_is_archived_in_parts(
     lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archives, "MAX_ROWS", 2)
@@ -327,7 +342,7 @@ def test_a_backlog_is_archived_bit_by_bit(
             ledger.write(batch(first, first + 2), rows(first, first + 2), epoch=1)
     with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
         assert [archive.write() for _ in range(3)] == [2, 2, 2]
-        assert archive.due(), "the driver looks what it is told, and goes on at once"
+        assert archive.due(), "the driver can continue at once with the next part"
         assert [archive.write() for _ in range(2)] == [2, 0]
         assert not archive.due()
     assert archived(tmp_path, table) == list(range(8))
@@ -339,10 +354,12 @@ def test_every_file_of_the_archive_has_the_same_types(lab: Lab, table: Once, tmp
     with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
         archive.write()
     (file,) = (tmp_path / "archive").rglob("*.parquet")
-    assert pq.read_schema(file).field("note").type == pa.string(), "though all of it is null"
+    assert pq.read_schema(file).field("note").type == pa.string(), (
+        "a column has its type also if all values are null"
+    )
 
 
-def test_the_archive_takes_whatever_values_a_table_takes(lab: Lab, tmp_path: Path) -> None:
+def test_the_archive_accepts_all_values_that_a_table_accepts(lab: Lab, tmp_path: Path) -> None:
     table = Once(
         "varied",
         {"what": "jsonb", "price": "numeric(40, 6)", "key": "uuid", "raw": "bytea"},
@@ -366,18 +383,18 @@ def test_the_archive_takes_whatever_values_a_table_takes(lab: Lab, tmp_path: Pat
     with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
         assert archive.write() == 5
     (file,) = (tmp_path / "archive").rglob("*.parquet")
-    found = pq.read_table(file).sort_by("origin").to_pydict()
-    assert found["what"] == whats
-    assert found["price"] == [*prices[:3], "0.000000", "0.000000"]
-    assert found["key"][1] == "00000000-0000-0000-0000-000000000001"
-    assert found["raw"] == [b"a", b"\x00", None, b"", b"c"]
-    assert found["batch"] == [0] * 5
+    archived_columns = pq.read_table(file).sort_by("origin").to_pydict()
+    assert archived_columns["what"] == whats
+    assert archived_columns["price"] == [*prices[:3], "0.000000", "0.000000"]
+    assert archived_columns["key"][1] == "00000000-0000-0000-0000-000000000001"
+    assert archived_columns["raw"] == [b"a", b"\x00", None, b"", b"c"]
+    assert archived_columns["batch"] == [0] * 5
 
 
-def within(seconds: float, act: Callable[[], object]) -> None:
-    begun = time.monotonic()
-    act()
-    assert time.monotonic() - begun < seconds
+def within(seconds: float, call: Callable[[], object]) -> None:
+    started = time.monotonic()
+    call()
+    assert time.monotonic() - started < seconds
 
 
 def test_publishing_does_not_wait_for_sessions_that_use_a_correct_table(lab: Lab) -> None:
@@ -385,11 +402,11 @@ def test_publishing_does_not_wait_for_sessions_that_use_a_correct_table(lab: Lab
     with psycopg.connect(lab.endpoints.postgres) as user:
         user.execute(
             "LOCK delivered, campaign_counts, ledger, marks, tier_epochs, audit IN ROW EXCLUSIVE MODE"
-        )  # as who writes
+        )  # as a writer does
         within(5, lambda: tables.create(lab.endpoints.postgres, pipeline))
 
 
-def test_publishing_holds_nobody_up_for_long(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishing_blocks_other_sessions_only_shortly(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LOCK_SECONDS", 1)
     sinks = declarations.load("hits").tier("outbound")
     more = replace(sinks, sink=Once("delivered", {"id": "text", "new": "text"}))
@@ -408,13 +425,14 @@ SUMS = (
 )
 CHAIN = """
     select count(*) from (
-        select (begins ->> 'in/0')::bigint as begin, lag((ends ->> 'in/0')::bigint) over (order by batch) as before
+        select (begins ->> 'in/0')::bigint as begin,
+            lag((ends ->> 'in/0')::bigint) over (order by batch) as before
         from ledger where tier = 'old' and replay is null
-    ) as each where begin <> before
+    ) as batches where begin <> before
 """
 
 
-def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(
+def test_a_day_of_the_ledger_becomes_one_row_with_the_same_sums(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "NEWEST", 100)
@@ -431,16 +449,18 @@ def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(
         )
         sums = connection.execute(SUMS).fetchone()
         assert connection.execute(CHAIN).fetchone() == (0,)
-        assert fold.fold(connection, "old") == 0, "nobody has audited it"
+        assert fold.fold(connection, "old") == 0, "the ledger is not audited yet"
         connection.execute("insert into audit_read (tier, source, position) values ('old', 'ledger', 1079)")
 
-        fewer = []
+        folded = []
         while count := fold.fold(connection, "old"):
-            fewer.append(count)
+            folded.append(count)
         assert connection.execute(SUMS).fetchone() == sums
         assert connection.execute(CHAIN).fetchone() == (0,)
-        assert 14 <= len(fewer) <= 16
-        kept = "select count(*), count(*) filter (where replay is not null) from ledger where tier = 'old'"
-        assert connection.execute(kept).fetchone() == (1080 - sum(fewer), 1)
+        assert 14 <= len(folded) <= 16
+        row_counts = (
+            "select count(*), count(*) filter (where replay is not null) from ledger where tier = 'old'"
+        )
+        assert connection.execute(row_counts).fetchone() == (1080 - sum(folded), 1)
         connection.execute("update audit_read set position = 0 where tier = 'old'")
         assert fold.fold(connection, "old") == 0

@@ -1,4 +1,6 @@
-"""`sluice skip` where a stream between tiers was deleted and recreated: the tier behind it goes on with the oldest that there are."""
+"""`sluice skip` after a stream between tiers was deleted and recreated: the next tier continues
+with the oldest record.
+"""
 
 import json
 from contextlib import closing
@@ -13,13 +15,13 @@ from sluice.sinks.ledger import GivenUpError, Ledger
 from sluice.sinks.send_intents import Intent, Intents
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, Receipt, State
-from tests.integration.sluice.topics import make_anew, skip
+from tests.integration.sluice.topics import recreate, skip
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 
-def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: Lab) -> None:
+def test_a_table_continues_and_a_tier_with_stream_output_is_refused(lab: Lab) -> None:
     tier = declarations.load("hits").tier("outbound")
     assert tier.sink is not None
     ids, empty = Identities(lab.endpoints.kafka), Rows({name: [] for name in tier.sink.columns}, [], [])
@@ -31,17 +33,18 @@ def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: L
         assert last is not None
         assert (last.streams, last.epochs) == (known, leaders)
         lab.query(
-            "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
-            " select tier, incarnation, batch + 1, ends, ends, 0, 0, 0, 0, 0 from ledger where tier = 'outbound' returning 1"
+            "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, "
+            "quarantined, replays) select tier, incarnation, batch + 1, ends, ends, 0, 0, 0, 0, 0 from "
+            "ledger where tier = 'outbound' returning 1"
         )
         last = ledger.last()
         assert last is not None
         assert (last.streams, last.epochs) == (known, {}), (
-            "a version that knows no epochs has written the last batch"
+            "an older version, without epochs, has written the last batch"
         )
-        assert json.loads(skip(lab, "outbound").stdout)["skipped"] == [], "it is the same stream"
+        assert json.loads(skip(lab, "outbound").stdout)["skipped"] == [], "the stream is the same"
 
-        make_anew(lab, "enriched")
+        recreate(lab, "enriched")
         done = skip(lab, "outbound")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["skipped"] == [{"place": "enriched/0:7", "records": 0}]
@@ -62,7 +65,7 @@ def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: L
         last = ledger.last()
         assert last is not None
         assert (last.ends, last.epochs) == (read[1], {"enriched/0": 5}), (
-            "what may be lost was read from that leader"
+            "the possibly lost records were read from that leader"
         )
 
     receipt = Receipt(positions={"hits/0": 5}, streams=ids.of(["hits"]), at=0.0)
@@ -70,7 +73,7 @@ def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: L
         paths.report("enrich", 1),
         IncarnationReport(state=State.STOPPED, since=0.0, pid=1, started_from=receipt),
     )
-    make_anew(lab, "hits")
+    recreate(lab, "hits")
     done = skip(lab, "enrich")
     assert done.returncode == 1
     assert "hits: the stream was deleted and recreated" in done.stderr

@@ -1,4 +1,6 @@
-"""A warm standby, for real: it takes over from an owner that dies, and from one that only lost its executor; every hit arrives once."""
+"""A warm standby takes over from a dead owner, and from an owner that only lost its executor; every
+hit is delivered once.
+"""
 
 import signal
 import subprocess
@@ -21,7 +23,8 @@ def test_a_warm_standby_takes_over(lab: Lab) -> None:
     words = [sys.executable, "-m", "hits.feed", "--rate", str(RATE), "--count", str(COUNT), "--first", "1"]
     feed = subprocess.Popen(words, env=lab.env, cwd=ROOT)
 
-    # an executor takes longer to come back than the standby takes to begin: its owner leaves it the tier
+    # A new executor takes longer than the standby's start, so the owner leaves the tier to the
+    # standby.
     lab.start_standby("entry", 1, 2, "h2", hot=False)
     lab.kill_executor("entry", 1)
     assert "executor" in (lab.wait_for("entry", 1, State.FAILED).error or "")
@@ -35,7 +38,7 @@ def test_a_warm_standby_takes_over(lab: Lab) -> None:
     lab.wait_caught_up("outbound", 2)
     lab.stop("outbound", 1)
 
-    # one that is still warming is no relief
+    # a standby that is still warming does not take over
     lab.set_owner("entry", 2, standby=3, standby_runs=False)
     lab.start("entry", 3, "h3")
     lab.wait_for("entry", 3, State.WARMING)

@@ -1,5 +1,5 @@
-"""A driver is killed beside its warm standby, under a real controller and agents: how soon its tier
-puts records out again.
+"""A driver with a warm standby is killed, with a real controller and agents: how soon its tier has
+output again.
 """
 
 import time
@@ -20,11 +20,10 @@ from tests.lab import Lab, until
 PIPELINE_MODULE = "tests.integration.sluice.relieving"
 TIERS = ("enter", "store")
 KILLS = 2
-"""Of each tier: the second one of a standby that has just taken over."""
-RELIEVED_SECONDS = 2.0
+"""Kills of each tier; the second kills a standby that has just taken over."""
+TAKEOVER_SECONDS = 2.0
 READY_SECONDS = 5.0
-"""So long its standby is ready before a driver is killed: the start of its JVMs is over by then, as
-on most days.
+"""How long the standby is ready before its driver is killed: the start of its JVMs is over by then.
 """
 COMMITS = "select extract(epoch from at)::float8 from ledger where tier = 'store' order by batch"
 
@@ -36,8 +35,8 @@ def site() -> str:
     return site_of(", ".join(f"{tier}: {{minimum: 1, target: 1, maximum: 1}}" for tier in TIERS))
 
 
-def relief(lab: Lab, tier: str) -> int | None:
-    """Return the tier's standby once it is ready."""
+def ready_standby(lab: Lab, tier: str) -> int | None:
+    """Return the tier's standby if it is ready."""
     record = lab.channel.read(paths.owner(tier), OwnerRecord)
     if record is None or record.value.standby is None:
         return None
@@ -45,39 +44,43 @@ def relief(lab: Lab, tier: str) -> int | None:
     return record.value.standby if report is not None and report.value.state is State.READY else None
 
 
-def killed(lab: Lab, tier: str) -> float:
-    """Kill the driver of a tier whose standby is ready; return when, once that one has
-    taken over.
+def kill_with_standby(lab: Lab, tier: str) -> float:
+    """Kill the driver of a tier with a ready standby, and wait until the standby has taken over;
+    return the time of the kill.
     """
-    standby = until(f"{tier} has a standby that is ready", lambda: relief(lab, tier))
+    standby = until(f"{tier} has a ready standby", lambda: ready_standby(lab, tier))
     time.sleep(READY_SECONDS)
-    driver, at = python_of(lab, tier), time.time()
+    driver, killed_at = python_of(lab, tier), time.time()
     driver.kill()
     until(
         f"the standby of {tier} has caught up",
-        lambda: (said := lab.report(tier, standby)) is not None and said.caught_up,
+        lambda: (report := lab.report(tier, standby)) is not None and report.caught_up,
     )
-    time.sleep(RELIEVED_SECONDS)
-    return at
+    time.sleep(TAKEOVER_SECONDS)
+    return killed_at
 
 
-def test_a_killed_driver_is_relieved_in_two_seconds(lab: Lab) -> None:
-    lab.write_class_data()  # the next standby is started beside the one that takes over
+def test_a_standby_takes_over_in_two_seconds(lab: Lab) -> None:
+    lab.write_class_data()  # the next standby starts beside the one that takes over
     with operated(lab):
         with feeding(lab) as fed:
             for tier in TIERS:
                 sluice(lab, "start", tier)
-            at = {tier: [killed(lab, tier) for _ in range(KILLS)] for tier in TIERS}
-        until("all is stored", lambda: lab.query("select count(*) from stored") == [(len(fed),)], 120)
+            kill_times = {tier: [kill_with_standby(lab, tier) for _ in range(KILLS)] for tier in TIERS}
+        until(
+            "every number is stored", lambda: lab.query("select count(*) from stored") == [(len(fed),)], 120
+        )
     with closing(Streams(lab.endpoints.kafka)) as streams:
         seen = read_output(streams)
-    commits = [found for (found,) in lab.query(COMMITS)]
-    without = gaps(seen, at["enter"])
-    between = [min(later for later in commits if later > killed_at) - killed_at for killed_at in at["store"]]
-    print(f"without output after each kill: enter {without}, to the next commit of store {between}")
-    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(fed)
+    commits = [committed_at for (committed_at,) in lab.query(COMMITS)]
+    output_gaps = gaps(seen, kill_times["enter"])
+    commit_gaps = [
+        min(later for later in commits if later > killed_at) - killed_at for killed_at in kill_times["store"]
+    ]
+    print(f"without output after each kill: enter {output_gaps}, to the next commit of store {commit_gaps}")
+    assert len({(record.out.partition, record.out.offset) for record in seen}) == len(fed)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(fed), len(fed), sum(fed))
     ]
-    assert max(without) < RELIEVED_SECONDS
-    assert max(between) < RELIEVED_SECONDS + INTERVAL
+    assert max(output_gaps) < TAKEOVER_SECONDS
+    assert max(commit_gaps) < TAKEOVER_SECONDS + INTERVAL

@@ -1,5 +1,5 @@
-"""Tiers that hold state, on real Kafka and PostgreSQL: handed over, and ended anywhere, they say
-what the input says by hand.
+"""Tiers with state on real Kafka and PostgreSQL: handed over and stopped anywhere, their output is
+the one computed from the input.
 """
 
 import time
@@ -25,18 +25,16 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def begin(lab: Lab, driver_session: SparkSession) -> Iterator[Callable[[str, int], Runs]]:
-    """Return what makes the runs of a tier, beginning with an owner's number; they are ended
-    afterwards.
-    """
-    made: list[Runs] = []
+    """Return a function that creates a tier's runs with a first owner; stop the runs at the end."""
+    all_runs: list[Runs] = []
 
     def runs(tier: str, owner: int) -> Runs:
-        made.append(Runs(lab, driver_session, tier, owner, owner))
-        return made[-1]
+        all_runs.append(Runs(lab, driver_session, tier, owner, owner))
+        return all_runs[-1]
 
     yield runs
-    for each in made:
-        each.end()
+    for tier_runs in all_runs:
+        tier_runs.end()
 
 
 def test_windows_are_those_of_the_input_whoever_counts_them(
@@ -48,7 +46,7 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
     runs.wait_level(first)
     assert table(lab, "windows", 2) == windows(feed.records["hits"])
 
-    # the next one runs beside the owner, and takes its turn
+    # the next incarnation runs beside the owner, and takes its turn
     second = runs.start(2)
     overtake(first, second, lambda: feed.hits(50))
     runs.set_owner(2)
@@ -58,12 +56,12 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
     assert table(lab, "windows", 2) == windows(feed.records["hits"])
     folder = lab.home / "checkpoints" / "by-window"
     until(
-        "what is not needed is gone",
+        "unneeded checkpoints are deleted",
         lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"],
         20,
     )
 
-    # it is ended anywhere, and another one goes on
+    # the engine is stopped anywhere, and another continues
     for number in range(3, 6):
         feed.hits(200)
         time.sleep(number / 2)
@@ -73,7 +71,7 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
         feed.hits(200)
         second = runs.start(number)
         runs.wait_level(second)
-    # so it is when Spark has not heard any more that a batch is written
+    # the same if Spark does not know that its last batch is written
     second.hold()
     max((max(folder.iterdir()) / "commits").glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
     feed.hits(200)
@@ -84,7 +82,7 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
-def test_a_lost_checkpoint_is_made_again_from_the_input(
+def test_a_lost_checkpoint_is_rebuilt_from_the_input(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
 ) -> None:
     runs = begin("by-window", 9)
@@ -97,7 +95,7 @@ def test_a_lost_checkpoint_is_made_again_from_the_input(
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
-def test_the_audit_finds_it_balanced_and_misses_a_row(
+def test_the_audit_balances_a_state_and_misses_a_deleted_row(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
 ) -> None:
     runs, tier = begin("by-window", 10), PIPELINE.tier("by-window")
@@ -118,7 +116,7 @@ def test_the_audit_finds_it_balanced_and_misses_a_row(
     assert "rows, and" in missing.sentence
 
 
-def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+def test_a_tiers_own_state_is_handed_over(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
     runs = begin("summed", 1)
     first = runs.start(1)
     runs.wait_level(first)
@@ -129,10 +127,10 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
     second = runs.start(2)
     feed.hits(100)
     runs.wait_level(second)
-    # what the first one has left is gone as soon as the second has committed what is in the ledger
+    # the first engine's checkpoint is deleted after the second has committed its first batch
     folder = lab.home / "checkpoints" / "summed"
     until(
-        "what is not needed is gone",
+        "unneeded checkpoints are deleted",
         lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"],
         20,
     )
@@ -149,7 +147,7 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
 @pytest.mark.parametrize(
     "how", [pytest.param(how, marks=[] if how == "left" else pytest.mark.long) for how in JOINS]
 )
-def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
+def test_a_join_gives_each_result_once_though_it_moves(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed, how: How
 ) -> None:
     tier = JOINS[how].name
@@ -160,14 +158,14 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
     second = runs.start(2)
     feed.sold(100)
     hits, buys = len(feed.records["hits"]), len(feed.records["buys"])
-    feed.number += 60_000  # ten minutes later, it is settled what has no partner
+    feed.number += 60_000  # ten minutes later, records without a partner are settled
     overtake(first, second, lambda: feed.sold(50))
     runs.set_owner(2)
     for _ in range(2):
         feed.sold(50)
         runs.wait_level(second)
     second.hold()
-    # by hand: the pairs of all that was fed, and what is settled to have no partner
+    # The expected pairs of all input, and the settled records without a partner.
     pairs = {(buy["hit"], buy["id"]) for buy in feed.records["buys"] if buy["hit"] >= 0}
     unsold = {hit["id"] for hit in feed.records["hits"][:hits]} - {hit for hit, _ in pairs}
     orphans = {buy["id"] for buy in feed.records["buys"][:buys] if buy["hit"] < 0}
@@ -177,11 +175,11 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
         "right": {(None, buy) for buy in orphans},
     }[how]
     left_out = {"inner": len(unsold) + len(orphans), "left": len(orphans), "right": len(unsold)}[how]
-    assert set(lab.query(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 — a name of this test's own
+    assert set(lab.query(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 - a name of the test
     assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
 
 
-def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(
+def test_a_row_that_its_table_refuses_is_kept_and_the_tier_continues(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
 ) -> None:
     runs, tier = begin("summed", 20), PIPELINE.tier("summed")
@@ -193,12 +191,12 @@ def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(
         runs.wait_level(engine)
         assert auditor.look() == []
         engine.hold()
-    said = sums(feed.records["hits"])
-    refused = said.pop(("nobody\0",))
-    assert table(lab, "sums", 1) == said
-    (kept,) = lab.query(
+    expected = sums(feed.records["hits"])
+    refused = expected.pop(("nobody\0",))
+    assert table(lab, "sums", 1) == expected
+    (refused_row,) = lab.query(
         "select record ->> 'who', record -> 'hits', record -> 'ids', reason from sums_refused"
     )
-    assert kept == ("nobody", *refused, "PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    assert refused_row == ("nobody", *refused, "PostgreSQL text fields cannot contain NUL (0x00) bytes")
     assert engine._config.flow.quarantined == 1
     assert equation(lab, "summed") == feed.equation("hits")

@@ -1,5 +1,5 @@
-"""A tier that holds state, as it is run: moved, held and killed while records flow; what it says is
-what the input says.
+"""A running tier with state is moved, paused and killed while records flow; its output is the one
+computed from the input.
 """
 
 import pytest
@@ -12,9 +12,8 @@ PIPELINE_MODULE = "tests.integration.sluice.holding"
 TIER = "by-window"
 RATE = 100
 LARGEST_GAP = 10
-"""Between the last batch of the one and the first of the other, on a machine that does much else.
-
-Unit: seconds.
+"""The longest time between the last batch of the old incarnation and the first of the new one, on a
+busy machine. Unit: seconds.
 """
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
@@ -27,7 +26,8 @@ def test_moves_and_kills_lose_nothing_and_count_nothing_twice(lab: Lab) -> None:
     assert_windows(lab, feed)
     folder = lab.home / "checkpoints" / TIER
     until(
-        "what others have left is gone", lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"}
+        "checkpoints of earlier incarnations are deleted",
+        lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"},
     )
 
 
@@ -37,9 +37,10 @@ def _batches(lab: Lab) -> int:
 
 def _move_and_kill(lab: Lab) -> None:
     lab.start_owner(TIER, 1, "h1")
-    until("it counts", lambda: ends(lab, TIER))
+    until("the tier counts", lambda: ends(lab, TIER))
 
-    # it moves, hardly a moment without a batch, and takes along what its own hooks have left
+    # The tier is moved, with hardly a moment without a batch, and takes the state of its hooks
+    # along.
     lab.cut(TIER, 1, 2, "h2")
     lab.wait_caught_up(TIER, 2)
     lab.set_owner(TIER, 2)
@@ -47,8 +48,8 @@ def _move_and_kill(lab: Lab) -> None:
     assert stopped is not None
     assert stopped.internal is not None
     assert "hook: pause" in lab.log(TIER, 1)
-    left = f"left by {lab.driver(TIER, 1).pid}"
-    until("it was told what the one before has left", lambda: left in lab.log(TIER, 2))
+    internal_state = f"left by {lab.driver(TIER, 1).pid}"
+    until("the new driver has the state of the old one's hooks", lambda: internal_state in lab.log(TIER, 2))
     ((gap,),) = lab.query(
         "select extract(epoch from min(at) filter (where incarnation = 2) - max(at) filter (where "
         "incarnation = 1)) from ledger"
@@ -56,7 +57,7 @@ def _move_and_kill(lab: Lab) -> None:
     assert 0 < gap < LARGEST_GAP
     lab.stop(TIER, 1)
 
-    # its driver is killed, and a cold one goes on from its checkpoint
+    # The driver is killed, and a cold one continues from its checkpoint.
     lab.driver(TIER, 2).kill()
     lab.stop(TIER, 2)
     lab.start_owner(TIER, 3, "h3")
@@ -64,13 +65,13 @@ def _move_and_kill(lab: Lab) -> None:
     lab.wait_caught_up(TIER, 3)
     assert "begins from a checkpoint" in lab.log(TIER, 3)
 
-    # its executor is killed: it goes on with the one that its slot starts again
+    # The executor is killed: the driver continues with the executor that its slot restarts.
     lab.kill_executor(TIER, 3)
-    until("the executor is missed", lambda: "Lost executor" in lab.log(TIER, 3))
+    until("the driver has lost its executor", lambda: "Lost executor" in lab.log(TIER, 3))
     batch = _batches(lab)
-    until("it counts again", lambda: _batches(lab) > batch + 1)
+    until("the tier counts again", lambda: _batches(lab) > batch + 1)
 
-    # it is held, and goes on as another incarnation
+    # The tier is paused, and continues as another incarnation.
     lab.set_owner(TIER, 3, paused=True)
     lab.wait_for(TIER, 3, State.PAUSED)
     lab.set_owner(TIER, 3, stopped=True)

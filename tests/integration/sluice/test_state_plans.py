@@ -1,4 +1,6 @@
-"""What a tier holds in Spark is the same in every plan of the same code, and another as soon as a checkpoint could not go on with it."""
+"""The operators of a tier's state are the same in every plan of the same code, and differ if a
+checkpoint could not be used.
+"""
 
 from dataclasses import replace
 
@@ -13,28 +15,33 @@ HOLDING = declarations.load("tests.integration.sluice.holding")
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
-    told = {tier.name: state_operators(session, tier) for tier in HOLDING.tiers if tier.state is not None}
-    assert told["by-window"] == (
+def test_windows_joins_and_own_states_are_described(session: SparkSession) -> None:
+    descriptions = {
+        tier.name: state_operators(session, tier) for tier in HOLDING.tiers if tier.state is not None
+    }
+    assert descriptions["by-window"] == (
         "Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",
     )
     for name in ("pairs", "bought", "sold"):
-        assert len(told[name]) == 1
-        assert told[name][0].startswith("Join FULL OUTER of ((id = hit)")
-    assert told["summed"] == (
+        assert len(descriptions[name]) == 1
+        assert descriptions[name][0].startswith("Join FULL OUTER of ((id = hit)")
+    assert descriptions["summed"] == (
         "TransformWithStateInPySpark of transformWithStateUDF(id, who, at, time), who, hits, ids",
     )
-    assert told == {
+    assert descriptions == {
         tier.name: state_operators(session, tier) for tier in HOLDING.tiers if tier.state is not None
     }
 
 
 def counted(
-    keys: tuple[str, ...] = ("who",), width: str = "10 seconds", slide: str | None = None, what: str = "id"
+    keys: tuple[str, ...] = ("who",),
+    width: str = "10 seconds",
+    slide: str | None = None,
+    summed_column: str = "id",
 ) -> declarations.Transform:
     def by_window(hits: DataFrame) -> DataFrame:
         rows = hits.groupBy(*keys, F.window("time", width, slide)).agg(
-            F.count("*").alias("hits"), F.sum(what).alias("ids")
+            F.count("*").alias("hits"), F.sum(summed_column).alias("ids")
         )
         return rows.select("who", F.col("window.start").alias("since"), "hits", "ids")
 
@@ -47,26 +54,26 @@ def counted(
         counted(width="20 seconds"),
         counted(slide="5 seconds"),
         counted(keys=("who", "at")),
-        counted(what="at"),
+        counted(summed_column="at"),
     ],
 )
-def test_another_width_key_or_sum_is_told_apart(
+def test_another_width_key_or_sum_is_another_state(
     session: SparkSession, changed: declarations.Transform
 ) -> None:
     tier = HOLDING.tier("by-window")
     assert state_operators(session, replace(tier, transform=changed)) != state_operators(session, tier)
 
 
-def test_overlapping_windows_are_told_apart_by_their_width(session: SparkSession) -> None:
+def test_overlapping_windows_differ_by_their_width(session: SparkSession) -> None:
     tier = HOLDING.tier("by-window")
-    told = {
+    descriptions = {
         state_operators(session, replace(tier, transform=counted(width=width, slide="5 seconds")))
         for width in ("10 seconds", "15 seconds")
     }
-    assert len(told) == 2
+    assert len(descriptions) == 2
 
 
-def test_what_comes_before_and_after_the_state_is_of_no_concern(session: SparkSession) -> None:
+def test_operators_before_and_after_the_state_do_not_count(session: SparkSession) -> None:
     tier = HOLDING.tier("by-window")
 
     def by_window(hits: DataFrame) -> DataFrame:

@@ -1,4 +1,6 @@
-"""How records get from tier to tier, on real Kafka: each grouping, several outputs, and a stream that leads back."""
+"""How records get from tier to tier, on real Kafka: each grouping, several outputs, and a stream
+that leads back.
+"""
 
 import itertools
 import json
@@ -35,7 +37,7 @@ class Record:
 
 
 def records(lab: Lab, stream: str) -> list[Record]:
-    """Return all that is in a stream, each partition in its order."""
+    """Return all records of a stream; each partition's records are in order."""
     streams = Streams(lab.endpoints.kafka)
     ends = streams.bounds([stream]).ends
     streams.close()
@@ -45,27 +47,31 @@ def records(lab: Lab, stream: str) -> list[Record]:
         "enable.partition.eof": True,
         "log_level": 2,
     }
-    consumer, found = Consumer(settings), []
+    consumer, stream_records = Consumer(settings), []
     consumer.assign([TopicPartition(*topic_and_number(place), 0) for place in ends])
-    left = {topic_and_number(place)[1] for place, end in ends.items() if end}
-    while left:
+    unread = {topic_and_number(place)[1] for place, end in ends.items() if end}
+    while unread:
         for message in consumer.consume(500, timeout=1):
             if message.error() is not None:
-                left.discard(message.partition() or 0)
+                unread.discard(message.partition() or 0)
                 continue
             if (message.offset() or 0) + 1 >= ends[
                 f"{stream}/{message.partition()}"
-            ]:  # where more comes all the time, its end is never reached
-                left.discard(message.partition() or 0)
+            ]:  # a partition that keeps growing has no end of partition
+                unread.discard(message.partition() or 0)
             headers = {key: value.decode() for key, value in message.headers() or () if value is not None}
-            found.append(Record(message.partition() or 0, json.loads(message.value() or b"{}"), headers))
+            stream_records.append(
+                Record(message.partition() or 0, json.loads(message.value() or b"{}"), headers)
+            )
     consumer.close()
-    return found
+    return stream_records
 
 
 @pytest.fixture(scope="module")
 def spread(lab: Lab) -> Iterator[Callable[[str], list[Record]]]:
-    """Run both tiers over the numbers, and return what reads a stream when all is through."""
+    """Run both tiers over the numbers; return a function that reads a stream after all numbers are
+    through.
+    """
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
     for number in NUMBERS:
         producer.produce(
@@ -90,72 +96,76 @@ def spread(lab: Lab) -> Iterator[Callable[[str], list[Record]]]:
         lab.stop(tier, 1)
 
 
-def once(found: list[Record]) -> list[Record]:
-    """Drop replays, as a tier further on does."""
-    return list({record.headers["origin"]: record for record in found}.values())
+def once(with_replays: list[Record]) -> list[Record]:
+    """Drop replays, as the next tier does."""
+    return list({record.headers["origin"]: record for record in with_replays}.values())
 
 
 def origin(number: int) -> str:
     return f"{number % len(PARTITIONS)}:{number // len(PARTITIONS)}"
 
 
-def test_local_stays_where_it_was(spread: Callable[[str], list[Record]]) -> None:
-    found = once(spread("local"))
-    assert sorted(record.value["n"] for record in found) == list(NUMBERS)
-    assert all(record.partition == record.value["n"] % len(PARTITIONS) for record in found)
-    assert all(record.headers["origin"] == origin(record.value["n"]) for record in found)
+def test_local_keeps_the_partition(spread: Callable[[str], list[Record]]) -> None:
+    local = once(spread("local"))
+    assert sorted(record.value["n"] for record in local) == list(NUMBERS)
+    assert all(record.partition == record.value["n"] % len(PARTITIONS) for record in local)
+    assert all(record.headers["origin"] == origin(record.value["n"]) for record in local)
 
 
 def test_shuffle_is_even_and_the_same_for_replays(spread: Callable[[str], list[Record]]) -> None:
-    found = spread("shuffled")
-    assert len(once(found)) == len(NUMBERS)
-    shares = Counter(record.partition for record in once(found))
+    shuffled = spread("shuffled")
+    assert len(once(shuffled)) == len(NUMBERS)
+    shares = Counter(record.partition for record in once(shuffled))
     assert all(len(NUMBERS) / 8 < shares[partition] < len(NUMBERS) / 2 for partition in PARTITIONS)
-    assert len({(record.headers["origin"], record.partition) for record in found}) == len(NUMBERS)
-    mixed = {(record.value["n"] % len(PARTITIONS), record.partition) for record in found}
-    assert len(mixed) == len(PARTITIONS) ** 2, "whatever partition they came from"
+    assert len({(record.headers["origin"], record.partition) for record in shuffled}) == len(NUMBERS)
+    partition_pairs = {(record.value["n"] % len(PARTITIONS), record.partition) for record in shuffled}
+    assert len(partition_pairs) == len(PARTITIONS) ** 2, (
+        "every input partition reaches every output partition"
+    )
 
 
 def test_fields_keep_equal_values_together_and_in_order(spread: Callable[[str], list[Record]]) -> None:
-    found = once(spread("by-who"))
-    places = {(record.value["who"], record.partition) for record in found}
+    by_who = once(spread("by-who"))
+    places = {(record.value["who"], record.partition) for record in by_who}
     assert len(places) == len({who for who, _ in places}) == 7
     assert len({partition for _, partition in places}) > 1
     for who, came_from in itertools.product({who for who, _ in places}, PARTITIONS):
-        mine = [
+        numbers = [
             number
-            for record in found
+            for record in by_who
             if record.value["who"] == who and (number := record.value["n"]) % len(PARTITIONS) == came_from
         ]
-        assert mine == sorted(mine), f"{who} from partition {came_from}"
+        assert numbers == sorted(numbers), f"{who} from partition {came_from}"
 
 
-def test_all_gives_each_partition_a_copy_with_a_name_of_its_own(
+def test_all_gives_each_partition_a_copy_with_its_own_origin(
     spread: Callable[[str], list[Record]],
 ) -> None:
-    found = once(spread("everywhere"))
-    assert Counter(record.partition for record in found) == dict.fromkeys(PARTITIONS, len(NUMBERS))
-    assert {(record.headers["origin"], record.partition) for record in found} == {
+    copies = once(spread("everywhere"))
+    assert Counter(record.partition for record in copies) == dict.fromkeys(PARTITIONS, len(NUMBERS))
+    assert {(record.headers["origin"], record.partition) for record in copies} == {
         (f"{origin(number)}:{partition}", partition) for number in NUMBERS for partition in PARTITIONS
     }
 
 
 def test_global_is_one_partition_in_order(spread: Callable[[str], list[Record]]) -> None:
-    found = once(spread("one"))
-    assert {record.partition for record in found} == {0}
+    one_partition = once(spread("one"))
+    assert {record.partition for record in one_partition} == {0}
     for partition in PARTITIONS:
-        mine = [record.value["n"] for record in found if record.value["n"] % len(PARTITIONS) == partition]
-        assert mine == [number for number in NUMBERS if number % len(PARTITIONS) == partition]
+        numbers = [
+            record.value["n"] for record in one_partition if record.value["n"] % len(PARTITIONS) == partition
+        ]
+        assert numbers == [number for number in NUMBERS if number % len(PARTITIONS) == partition]
 
 
 def test_direct_grouping_quarantines_records_with_no_such_destination(
     spread: Callable[[str], list[Record]],
 ) -> None:
-    found = once(spread("said"))
-    assert sorted(record.value["n"] for record in found) == [
+    direct = once(spread("said"))
+    assert sorted(record.value["n"] for record in direct) == [
         number for number in NUMBERS if number % 5 in PARTITIONS
     ]
-    assert all(record.partition == record.value["n"] % 5 for record in found)
+    assert all(record.partition == record.value["n"] % 5 for record in direct)
     bad = once(spread("raw.quarantine"))
     assert sorted(record.value["n"] for record in bad) == [
         number for number in NUMBERS if number % 5 == len(PARTITIONS)
@@ -165,37 +175,37 @@ def test_direct_grouping_quarantines_records_with_no_such_destination(
     }
 
 
-def test_what_leads_back_is_counted_and_bounded(spread: Callable[[str], list[Record]]) -> None:
+def test_records_that_come_back_are_counted_and_limited(spread: Callable[[str], list[Record]]) -> None:
     turns = {number: math.floor(math.log2(number)) if number > 1 else 0 for number in NUMBERS}
     names = {origin(number) + "&back" * count: count for number, count in turns.items()}
     done = {record.headers["origin"]: record.value["rounds"] for record in spread("done")}
     assert done == {name: count for name, count in names.items() if count <= ROUNDS}
-    stuck = {record.headers["origin"]: record.headers["reason"] for record in spread("back.quarantine")}
-    assert stuck.keys() == {
+    reasons = {record.headers["origin"]: record.headers["reason"] for record in spread("back.quarantine")}
+    assert reasons.keys() == {
         origin(number) + "&back" * ROUNDS for number, count in turns.items() if count > ROUNDS
     }
-    assert set(stuck.values()) == {f"the record came back on back {ROUNDS} times, which is the limit"}
+    assert set(reasons.values()) == {f"the record came back on back {ROUNDS} times, which is the limit"}
 
 
 def test_a_driver_shows_its_flow_to_prometheus(lab: Lab, spread: Callable[[str], list[Record]]) -> None:
     del spread
-    found = {exporter.tier: exporter for exporter in exporters(lab.channel)}
-    assert {tier: (each.incarnation, each.host) for tier, each in found.items()} == {
+    exporter_of = {exporter.tier: exporter for exporter in exporters(lab.channel)}
+    assert {tier: (exporter.incarnation, exporter.host) for tier, exporter in exporter_of.items()} == {
         "spread": (1, "h1"),
         "halve": (1, "h2"),
     }
     until(
-        "spread has said that nothing waits",
-        lambda: scrape(found["spread"], stream="raw").get("sluice_tier_lag_records") == 0,
+        "spread reports no lag",
+        lambda: scrape(exporter_of["spread"], stream="raw").get("sluice_tier_lag_records") == 0,
     )
-    assert scrape(found["spread"], state="running")["sluice_driver_state"] == 1
-    seen = scrape(found["spread"])
-    assert seen["sluice_driver_owner"] == 1
-    assert time.time() - 300 < seen["sluice_tier_last_output_timestamp_seconds"] < time.time()
-    assert "sluice_tier_marks" not in seen, "a tier without a sink knows nothing of it"
-    assert scrape(found["spread"], to="said")["sluice_tier_records_out_total"] <= 160
+    assert scrape(exporter_of["spread"], state="running")["sluice_driver_state"] == 1
+    metrics = scrape(exporter_of["spread"])
+    assert metrics["sluice_driver_owner"] == 1
+    assert time.time() - 300 < metrics["sluice_tier_last_output_timestamp_seconds"] < time.time()
+    assert "sluice_tier_marks" not in metrics, "a tier without a sink has no marks"
+    assert scrape(exporter_of["spread"], to="said")["sluice_tier_records_out_total"] <= 160
 
 
-def test_every_stream_has_everything(spread: Callable[[str], list[Record]]) -> None:
+def test_every_stream_has_every_number(spread: Callable[[str], list[Record]]) -> None:
     counts = {name: len(once(spread(name))) for name in GROUPED}
     assert counts == {name: len(NUMBERS) for name in GROUPED} | {"everywhere": 800, "said": 160}

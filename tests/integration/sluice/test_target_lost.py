@@ -1,5 +1,5 @@
-"""The host that a tier moves to is lost in the middle, with a real controller and agents, while
-records flow: none is lost or twice.
+"""The target host of a handover is lost during the handover, with a real controller and agents,
+while records flow: no record is lost or duplicated.
 """
 
 import os
@@ -26,8 +26,10 @@ from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outliving"
 TIER, TIERS = "enter", ("store", "enter")
-WHOLE_SECONDS = 180.0
-"""A host counts as lost after 12 s; then a cold start, of both tiers where both were there."""
+RECOVERY_SECONDS = 180.0
+"""A host counts as lost after 12 s; then comes a cold start, of both tiers if both were on the
+host.
+"""
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 
@@ -38,19 +40,19 @@ def site() -> str:
 
 @pytest.fixture
 def agents() -> Iterator[ExitStack]:
-    """Keep the agents of hosts that come back."""
+    """Keep the agents of returned hosts."""
     with ExitStack() as stack:
         yield stack
 
 
 def owner(lab: Lab) -> OwnerRecord:
-    found = lab.channel.read(paths.owner(TIER), OwnerRecord)
-    return OwnerRecord() if found is None else found.value
+    record = lab.channel.read(paths.owner(TIER), OwnerRecord)
+    return OwnerRecord() if record is None else record.value
 
 
 def next_host(lab: Lab, phase: Phase) -> str | None:
-    """Return where the next incarnation is, once its driver is under way and the hand-over is in
-    this phase.
+    """Return the host of the next incarnation if its driver has started and the handover is in this
+    phase.
     """
     record = owner(lab)
     if record.next is None or record.phase is not phase:
@@ -63,7 +65,7 @@ def next_host(lab: Lab, phase: Phase) -> str | None:
 
 
 def die(lab: Lab, host: str) -> None:
-    """Kill a host's agent and all that it has started, as a loss of power does."""
+    """Kill a host's agent and all its units, as a power loss does."""
     folder = HostFolder(lab.home, HostName(host))
     agent, containers = folder.agent(), find_containers(lab.home, host)
     assert agent is not None
@@ -81,42 +83,42 @@ def both_run(lab: Lab) -> bool:
 
 
 def host_states(lab: Lab) -> dict[str, str]:
-    return {each["name"]: each["state"] for each in sluice(lab, "hosts")}
+    return {host["name"]: host["state"] for host in sluice(lab, "hosts")}
 
 
 def lose_target(lab: Lab, phase: Phase, agents: ExitStack, out: Callable[[], int]) -> None:
-    """Drain the tier's host, and lose the host that it moves to in that phase; afterwards all three
-    hosts are there again.
+    """Drain the tier's host, and lose the target host in the given phase; at the end, all three
+    hosts are back.
     """
     before = tier_line(lab, TIER)
     host, old = before["driver"]["host"], before["incarnation"]
     with ThreadPoolExecutor() as pool:
         drain = pool.submit(sluice, lab, "drain", host)
-        target = until(f"the hand-over is in {phase}", lambda: next_host(lab, phase))
-        tried = owner(lab).next
+        target = until(f"the handover is in {phase}", lambda: next_host(lab, phase))
+        lost_incarnation = owner(lab).next
         die(lab, target)
         lost = time.monotonic()
-        asked = drain.result()
-    until("both run", lambda: both_run(lab), WHOLE_SECONDS)
-    there = out()
-    until("records flow", lambda: out() > there + 200, 60)
+        drain_result = drain.result()
+    until("both tiers run", lambda: both_run(lab), RECOVERY_SECONDS)
+    output_before = out()
+    until("records flow", lambda: out() > output_before + 200, 60)
     line = tier_line(lab, TIER)
     print(
-        f"{target} lost in {phase}: incarnation {old} on {host}, {tried} on {target}, then "
+        f"{target} lost in {phase}: incarnation {old} on {host}, {lost_incarnation} on {target}, then "
         f"{line['incarnation']} on {line['driver']['host']}; "
-        f"the drain {'succeeded' if asked['ok'] else 'was undone'}; "
+        f"the drain {'succeeded' if drain_result['ok'] else 'was undone'}; "
         f"records flow {time.monotonic() - lost:.0f} s after the loss"
     )
     assert line["driver"]["host"] != target
-    assert line["incarnation"] != tried
-    assert host_states(lab)[host] == (HostState.DRAINED if asked["ok"] else HostState.UP)
+    assert line["incarnation"] != lost_incarnation
+    assert host_states(lab)[host] == (HostState.DRAINED if drain_result["ok"] else HostState.UP)
     agents.enter_context(running(lab, "agent", "--host", target))
     until(f"{target} is back", lambda: host_states(lab)[target] == HostState.UP, 60)
-    if asked["ok"]:
+    if drain_result["ok"]:
         sluice(lab, "return", host)
 
 
-def test_the_tier_goes_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
+def test_the_tier_moves_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
     with operated(lab), closing(Streams(lab.endpoints.kafka)) as streams:
 
         def out() -> int:
@@ -125,12 +127,12 @@ def test_the_tier_goes_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
         with feeding(lab) as fed:
             for tier in TIERS:
                 sluice(lab, "start", tier)
-            until("both run", lambda: both_run(lab))
+            until("both tiers run", lambda: both_run(lab))
             for phase in (Phase.PREPARE, Phase.CUT):
                 lose_target(lab, phase, agents, out)
-        until("all is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(fed))
+        until("every number is stored", lambda: lab.query("select count(*) from stored")[0][0] >= len(fed))
         seen = read_output(streams)
-    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(fed)
+    assert len({(record.out.partition, record.out.offset) for record in seen}) == len(fed)
     assert is_output_in_order(seen)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [
         (len(fed), len(fed), sum(fed))

@@ -1,5 +1,5 @@
-"""Transforms that never return, in realtime and in Python, and one that is only slow: the first two
-are told and ended, on real Spark.
+"""Transforms that never return, in realtime and in Python, and a slow one: hung tasks are reported
+and their executors ended, on real Spark.
 """
 
 import json
@@ -19,12 +19,12 @@ from tests.lab import HOSTS, Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.stalling"
 TIERS = ("enter", "store", "slow")
-STANDS_SECONDS = 2.2 * HANGS_AFTER
-"""So long a record keeps its task: its executor is ended once, and the next one, which has twice as
-long, gets through.
+HELD_SECONDS = 2.2 * HANGS_AFTER
+"""How long a record holds its task: its executor is ended once; the next attempt has twice the
+time, and succeeds.
 """
-BUSY = 40.0
-"""So much later things may be on a machine that does much else. Unit: seconds."""
+BUSY_SECONDS = 40.0
+"""Allowance for a busy machine. Unit: seconds."""
 ENDS, HANGS = "its executor is ended, and the query restarts", "a task hangs"
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
@@ -45,7 +45,7 @@ def log_of(lab: Lab, tier: str) -> str:
 
 
 def hang(lab: Lab, until_ms: int) -> None:
-    """Have a task of each tier never return: that of a partition in realtime, and one that calls
+    """Make a task of each tier hang: the realtime task of a partition, and a task that calls
     Python.
     """
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
@@ -55,7 +55,7 @@ def hang(lab: Lab, until_ms: int) -> None:
 
 
 def count(lab: Lab, table: str) -> int:
-    return int(lab.query(f"select count(*) from {table}")[0][0])  # noqa: S608 — a name of this test's own
+    return int(lab.query(f"select count(*) from {table}")[0][0])  # noqa: S608 - a name of the test
 
 
 def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> None:
@@ -66,34 +66,34 @@ def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> N
             until("records are stored", lambda: count(lab, "stored") > 1000)
             until("one batch of the slow tier waits", lambda: out(lab, "enter") > 2 * SLOW)
             sluice(lab, "start", "slow")
-            until("it runs", lambda: is_running(lab, "slow"))
-            begun = time.monotonic()
-            hang(lab, int((time.time() + STANDS_SECONDS) * 1000))
+            until("the slow tier runs", lambda: is_running(lab, "slow"))
+            hung_at = time.monotonic()
+            hang(lab, int((time.time() + HELD_SECONDS) * 1000))
             for tier in ("enter", "store"):
-                told = until(f"{tier} is told", lambda tier=tier: tier_line(lab, tier)["hung"])
-                print(f"{tier} told after {time.monotonic() - begun:.0f} s: {told}")
-                assert f"its executor is ended after {HANGS_AFTER:.0f} s" in told
-                assert "input waits, and nothing was processed by a task on " in told
-                assert ("which reads raw/0" in told) is (tier == "enter")
+                warning = until(f"{tier} reports a hung task", lambda tier=tier: tier_line(lab, tier)["hung"])
+                print(f"{tier} reported after {time.monotonic() - hung_at:.0f} s: {warning}")
+                assert f"its executor is ended after {HANGS_AFTER:.0f} s" in warning
+                assert "input waits, and nothing was processed by a task on " in warning
+                assert ("which reads raw/0" in warning) is (tier == "enter")
                 assert is_running(lab, tier)
             for tier in ("enter", "store"):
                 until(f"the executor of {tier} is ended", lambda tier=tier: ENDS in log_of(lab, tier))
-                ended = time.monotonic() - begun
+                ended = time.monotonic() - hung_at
                 print(f"{tier} ended after {ended:.0f} s")
-                assert HANGS_AFTER - 5 < ended < HANGS_AFTER + BUSY
-            stood = count(lab, "stored")
-            until("it stores again", lambda: count(lab, "stored") > stood)
+                assert HANGS_AFTER - 5 < ended < HANGS_AFTER + BUSY_SECONDS
+            stored_before = count(lab, "stored")
+            until("records are stored again", lambda: count(lab, "stored") > stored_before)
             until(
-                "the record that kept its task is out",
+                "the record that held its task is out",
                 lambda: lab.query("select count(*) from stored where n = -1") == [(1,)],
             )
             for tier in ("enter", "store"):
-                until(f"nothing is told of {tier}", lambda tier=tier: tier_line(lab, tier)["hung"] is None)
+                until(f"{tier} reports no hung task", lambda tier=tier: tier_line(lab, tier)["hung"] is None)
                 assert is_running(lab, tier)
-        whole = (len(fed) + 1, len(fed) + 1, sum(fed) - 1)
+        expected = (len(fed) + 1, len(fed) + 1, sum(fed) - 1)
         for table in ("stored", "slowed"):
-            until(f"all is {table}", lambda table=table: count(lab, table) == len(fed) + 1)
-            assert lab.query(f"select count(*), count(distinct n), sum(n) from {table}") == [whole]  # noqa: S608
+            until(f"every number is {table}", lambda table=table: count(lab, table) == len(fed) + 1)
+            assert lab.query(f"select count(*), count(distinct n), sum(n) from {table}") == [expected]  # noqa: S608
         assert lab.query(LEDGER_GAPS) == []
         assert [log_of(lab, tier).count(ENDS) for tier in TIERS] == [1, 1, 0]
         assert HANGS not in log_of(lab, "slow")

@@ -1,4 +1,6 @@
-"""Kafka over TLS, with certificates on both sides: Sluice's own clients and Spark's connector read and write, a stranger does not."""
+"""Kafka over TLS with certificates on both sides, for Sluice's clients and Spark's connector; other
+clients are refused.
+"""
 
 import os
 import subprocess
@@ -28,8 +30,9 @@ from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session
 
 jvm = launch(512, Path(sys.argv[1]))
-here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
-session = open_session("local[1]", here, jvm)
+config = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1"}
+config |= {"spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+session = open_session("local[1]", config, jvm)
 options = brokers(sys.argv[2]).spark
 read = session.read.format("kafka").options(**options, subscribe="raw", startingOffsets="earliest").load()
 read.select("value").write.format("kafka").options(**options, topic="hits").save()
@@ -40,22 +43,22 @@ session.stop()
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Start a broker that takes TLS only, and clients with a certificate only; return its address."""
+    """Start a broker that accepts only TLS clients with a certificate; return its address."""
     authority = Authority(tmp_path, "ca")
     certificate, _ = authority.sign("client")
     with tls_broker(tmp_path, authority, "SSL", "ssl.client.auth=required\n") as servers:
         yield f"ssl://{servers}?ca={authority.file}&certificate={certificate}"
 
 
-def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: str, tmp_path: Path) -> None:
-    def made() -> bool:
+def test_streams_are_made_read_and_written_and_strangers_refused(address: str, tmp_path: Path) -> None:
+    def has_streams() -> bool:
         try:
             topics.create(address, declarations.load("hits"), 2, ONE_COPY)
         except TopicError:
             return False
         return True
 
-    until("the broker has the streams", made)
+    until("the broker has the streams", has_streams)
     producer = Producer({**brokers(address).client, "acks": "all"})
     for number in range(10):
         producer.produce("raw", f"{number}".encode())
@@ -74,9 +77,13 @@ def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: 
     assert sum(streams.bounds(["hits"]).ends.values()) == 10
     streams.close()
 
-    without = address.partition("&")[0]
+    without_certificate = address.partition("&")[0]
     stranger = Authority(tmp_path, "stranger")
-    for wrong in (without, address.replace("/ca.pem", f"/{stranger.file.name}"), brokers(address).servers):
+    for wrong in (
+        without_certificate,
+        address.replace("/ca.pem", f"/{stranger.file.name}"),
+        brokers(address).servers,
+    ):
         assert produce_error(brokers(wrong).client, b"forged")
     streams = Streams(address)
     assert sum(streams.bounds(["raw"]).ends.values()) == 10

@@ -1,4 +1,6 @@
-"""A sender that uses Kafka's transactions: what it has committed arrives once, what it took back never, and nobody calls its marks lost."""
+"""A sender with Kafka transactions: committed records are delivered once, aborted ones never, and
+markers do not count as losses.
+"""
 
 import json
 import time
@@ -24,8 +26,10 @@ def hit(identity: str) -> bytes:
 
 
 def transact(producer: Producer, first: int) -> int:
-    """Send ten records in a transaction that is taken back, and ten in one that is committed; return the number of the next."""
-    for kind in ("back", "good"):
+    """Send ten records in an aborted transaction and ten in a committed one; return the next
+    number.
+    """
+    for kind in ("aborted", "good"):
         producer.begin_transaction()
         for number in range(first, first + 10):
             producer.produce("raw", hit(f"{kind}-{number}"))
@@ -37,35 +41,37 @@ def transact(producer: Producer, first: int) -> int:
     return first + 10
 
 
-def test_what_was_committed_arrives_and_what_was_taken_back_does_not(lab: Lab) -> None:
+def test_committed_records_are_delivered_and_aborted_ones_are_not(lab: Lab) -> None:
     for tier, host in (("entry", "h1"), ("enrich", "h2"), ("outbound", "h3")):
         lab.start_owner(tier, 1, host)
         lab.wait_for(tier, 1, State.RUNNING)
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "transactional.id": "sender"})
     producer.init_transactions(30)
-    tiers = tuple(each for each in declarations.load("hits").tiers if each.name != "counts")
+    tiers = tuple(tier for tier in declarations.load("hits").tiers if tier.name != "counts")
     with closing(Auditor(tiers, lab.endpoints)) as auditor, closing(Streams(lab.endpoints.kafka)) as streams:
         missing, sent = auditor.look(), 0
 
-        def judged(tier: str, there: dict[str, int]) -> bool:
-            """Look, and tell whether the audit has judged all before these ends."""
+        def is_judged(tier: str, required_ends: dict[str, int]) -> bool:
+            """Let the audit look, and tell whether it has judged all records before these ends."""
             missing.extend(auditor.look())
-            done = auditor._audits[tier].done()
-            return all(done.get(place, 0) >= end for place, end in there.items())
+            judged_ends = auditor._audits[tier].done()
+            return all(judged_ends.get(place, 0) >= end for place, end in required_ends.items())
 
         while sent < 200:
             sent = transact(producer, sent)
-        there = streams.bounds(["raw"]).ends
+        raw_ends = streams.bounds(["raw"]).ends
 
-        def judged_meanwhile() -> bool:
+        def send_and_judge() -> bool:
             nonlocal sent
-            sent = transact(producer, sent)  # what is put out later vouches for what came before
-            return judged("entry", there)
+            sent = transact(producer, sent)  # a later record proves that the records before are out
+            return is_judged("entry", raw_ends)
 
-        until("the marks of transactions are judged", judged_meanwhile)
-        until("all that was committed is delivered", lambda: lab.delivered()[0] >= sent)
-        until("nothing waits", lambda: ends(lab, "outbound") == streams.bounds(["enriched"]).ends)
-        until("the audit has seen every batch", lambda: judged("outbound", streams.bounds(["enriched"]).ends))
+        until("the transaction markers are judged", send_and_judge)
+        until("every committed record is delivered", lambda: lab.delivered()[0] >= sent)
+        until("outbound has no lag", lambda: ends(lab, "outbound") == streams.bounds(["enriched"]).ends)
+        until(
+            "the audit has read every batch", lambda: is_judged("outbound", streams.bounds(["enriched"]).ends)
+        )
     rows = lab.query("select id from delivered order by id")
     assert sorted(row[0] for row in rows) == sorted(f"good-{number}" for number in range(sent))
-    assert [each.sentence for each in missing] == []
+    assert [loss.sentence for loss in missing] == []

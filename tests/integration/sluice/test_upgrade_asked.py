@@ -1,5 +1,5 @@
-"""New code of a tier with state, while records flow, by a controller and agents that are real:
-taken on, refused, or left again.
+"""New code of a tier with state, while records flow, with a real controller and agents: upgraded,
+refused, or rolled back.
 """
 
 import re
@@ -24,14 +24,14 @@ from tests.lab import ROOT, Lab, until
 __all__ = ["PIPELINE_MODULE"]
 TIER, RATE = "by-window", 100
 MARK = 10**12
-"""What the new code adds to each sum that it writes."""
+"""The new code adds this number to each sum that it writes."""
 SHIPPED = 'counted.select("who", F.col("window.start").alias("since"), "hits", "ids")'
 MARKED = SHIPPED.replace('"ids"', f'(F.col("ids") + {MARK}).alias("ids")')
 WHO = 'F.when(F.col("who") == "{who}", {what}).otherwise(F.col("who")).alias("who")'
-THROWS = 'F.raise_error(F.lit("cannot take this one"))'
+FAILING_NAME = 'F.raise_error(F.lit("cannot take this one"))'
 SLEPT = 'F.java_method(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(30000).cast("bigint"))'
-SLEEPS = f'F.concat("who", F.substring({SLEPT}, 1, 0))'
-"""Changes nobody's name: a row of another key would stay in the table."""
+SLOW_NAME = f'F.concat("who", F.substring({SLEPT}, 1, 0))'
+"""Does not change the name: with another key, the earlier row would stay in the table."""
 SUM = 'F.sum("id").alias("ids")'
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
@@ -46,122 +46,124 @@ def running(lab: Lab, feed: Feed) -> Iterator[Lab]:
     with operated(lab):
         feed.hits(500)
         sluice(lab, "start", TIER)
-        until("it counts", lambda: ends(lab, TIER))
+        until("the tier counts", lambda: ends(lab, TIER))
         yield lab
 
 
 @pytest.fixture
 def publish(lab: Lab, tmp_path: Path) -> Callable[..., str]:
-    """Publish the pipeline with some words changed, and return the release."""
+    """Publish the pipeline with edits; return the release."""
 
-    def changed(**words: str) -> str:
-        at = tmp_path / Path(holding.__file__).relative_to(ROOT)
-        at.parent.mkdir(parents=True, exist_ok=True)
+    def publish_edited(**edits: str) -> str:
+        module_file = tmp_path / Path(holding.__file__).relative_to(ROOT)
+        module_file.parent.mkdir(parents=True, exist_ok=True)
         code = Path(holding.__file__).read_text()
-        for before, after in ((SHIPPED, words.get("result", SHIPPED)), (SUM, words.get("sums", SUM))):
+        for before, after in ((SHIPPED, edits.get("result", SHIPPED)), (SUM, edits.get("sums", SUM))):
             assert code.count(before) == 1, before
             code = code.replace(before, after)
-        at.write_text(code)
-        for folder in list(at.relative_to(tmp_path).parents)[:-1]:
+        module_file.write_text(code)
+        for folder in list(module_file.relative_to(tmp_path).parents)[:-1]:
             (tmp_path / folder / "__init__.py").touch()
-        asked = [sys.executable, "-m", "sluice.commands.publish"]
-        done = subprocess.run(asked, env=lab.env, cwd=tmp_path, capture_output=True, text=True, check=False)
-        found = re.search(r"release (r\d+-[0-9a-f]+) is new", done.stdout)
-        assert found is not None, done.stdout + done.stderr
-        return found[1]
+        command = [sys.executable, "-m", "sluice.commands.publish"]
+        done = subprocess.run(command, env=lab.env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        match = re.search(r"release (r\d+-[0-9a-f]+) is new", done.stdout)
+        assert match is not None, done.stdout + done.stderr
+        return match[1]
 
-    return changed
+    return publish_edited
 
 
 def owner(lab: Lab) -> int | None:
-    found = lab.channel.read(paths.owner(TIER), OwnerRecord)
-    return None if found is None else found.value.owner
+    record = lab.channel.read(paths.owner(TIER), OwnerRecord)
+    return None if record is None else record.value.owner
 
 
-def test_code_that_goes_on_with_the_state_is_taken_on(
+def test_code_that_can_use_the_state_is_upgraded(
     running: Lab, feed: Feed, publish: Callable[..., str]
 ) -> None:
     with feeding(feed, RATE):
         good = publish(result=MARKED)
-        asked = sluice(running, "upgrade", TIER)
-    assert asked["ok"], asked
-    assert "did well" in steps(asked)["trial"]["sentence"]
+        change = sluice(running, "upgrade", TIER)
+    assert change["ok"], change
+    assert "did well" in steps(change)["trial"]["sentence"]
     assert tier_line(running, TIER)["release"] == good
     assert_windows(running, feed, MARK)
     assert any(ids >= MARK for _, ids in table(running, "windows", 2).values()), "the new code writes"
 
 
 @pytest.mark.parametrize(
-    ("who", "what", "why"),
+    ("who", "replacement", "reason"),
     [
-        pytest.param("user-5", THROWS, "cannot take this one", id="it fails on a record"),
+        pytest.param("user-5", FAILING_NAME, "cannot take this one", id="fails on a record"),
         pytest.param(
             "user-6",
-            SLEEPS,
+            SLOW_NAME,
             r"none of \d+ waiting records was processed|in that time; \d+ wait",
-            id="it is too slow",
+            id="is too slow",
         ),
-        pytest.param("user-6", None, "no output from", id="it writes nothing"),
+        pytest.param("user-6", None, "no output from", id="writes nothing"),
     ],
 )
-def test_code_that_does_not_do_well_is_left_again(
-    running: Lab, feed: Feed, publish: Callable[..., str], who: str, what: str | None, why: str
+def test_code_that_does_worse_is_rolled_back(
+    running: Lab, feed: Feed, publish: Callable[..., str], who: str, replacement: str | None, reason: str
 ) -> None:
     line = tier_line(running, TIER)
     with feeding(feed, RATE):
         result = (
             f"{MARKED}.where('hits < 0')"
-            if what is None
-            else MARKED.replace('"who"', WHO.format(who=who, what=what), 1)
+            if replacement is None
+            else MARKED.replace('"who"', WHO.format(who=who, replacement=replacement), 1)
         )
         bad = publish(result=result)
         with ThreadPoolExecutor() as pool:
-            asked = pool.submit(sluice, running, "upgrade", TIER)
-            until("the new code owns the tier", lambda: asked.done() or owner(running) != line["incarnation"])
+            upgrade = pool.submit(sluice, running, "upgrade", TIER)
+            until(
+                "the new code owns the tier", lambda: upgrade.done() or owner(running) != line["incarnation"]
+            )
             feed.people = int(who.removeprefix("user-")) + 1
-            told = asked.result()
-    said = steps(told)["trial"]["sentence"]
-    assert f"does not do well on release {bad}" in said
-    assert re.search(why, said), said
-    assert f"it rolls back to {line['release']} by itself" in said
-    assert steps(told)["abort"]["ok"], told
+            result = upgrade.result()
+    sentence = steps(result)["trial"]["sentence"]
+    assert f"does not do well on release {bad}" in sentence
+    assert re.search(reason, sentence), sentence
+    assert f"it rolls back to {line['release']} by itself" in sentence
+    assert steps(result)["abort"]["ok"], result
     after = tier_line(running, TIER)
     assert after["release"] == line["release"]
-    assert after["incarnation"] >= line["incarnation"] + 2, "one was tried, and one came back"
+    assert after["incarnation"] >= line["incarnation"] + 2, "one incarnation was tried, and one rolled back"
     assert_windows(running, feed, MARK)
 
 
-def test_code_with_other_state_is_refused_and_can_begin_anew_by_hand(
+def test_code_with_other_state_is_refused_and_can_start_over_by_hand(
     running: Lab, feed: Feed, publish: Callable[..., str]
 ) -> None:
     line, other = tier_line(running, TIER), publish(sums='F.max("id").alias("ids")')
     with feeding(feed, RATE):
         refused = sluice(running, "upgrade", TIER)
-    said = steps(refused)["preflight"]["sentence"]
+    sentence = steps(refused)["preflight"]["sentence"]
     assert (
         f'tier "{TIER}" cannot be handed over from {line["release"]} to {other}: '
-        "the state of the new code holds Aggregate of who, window(" in said
+        "the state of the new code holds Aggregate of who, window(" in sentence
     )
-    assert "count(1), max(id), and the checkpoint holds Aggregate of who, window(" in said
-    assert f"`sluice stop {TIER}`, `sluice upgrade {TIER}`, `sluice start {TIER}`" in said
+    assert "count(1), max(id), and the checkpoint holds Aggregate of who, window(" in sentence
+    assert f"`sluice stop {TIER}`, `sluice upgrade {TIER}`, `sluice start {TIER}`" in sentence
     assert steps(refused).keys() == {"preflight"}
     assert owner(running) == line["incarnation"]
     assert_windows(running, feed, MARK)
 
-    # as it says: the state is made again from the first record on
+    # The remedy of the message: the state is rebuilt from the first record.
     sluice(running, "stop", TIER)
-    until("it is stopped", lambda: tier_line(running, TIER)["state"] == "stopped")
+    until("the tier is stopped", lambda: tier_line(running, TIER)["state"] == "stopped")
     assert sluice(running, "upgrade", TIER)["ok"]
     sluice(running, "start", TIER)
     feed.hits(200)
-    until("every row is of that code", lambda: table(running, "windows", 2) == largest(feed))
-    # what comes last may be a replay, or late, and no row tells of it
-    until("the ledger has all", lambda: equation(running, TIER) == feed.equation("hits"))
+    until("every row is written by the new code", lambda: table(running, "windows", 2) == largest(feed))
+    # the last record may be a replay or late, and changes no row
+    until("the ledger has every record", lambda: equation(running, TIER) == feed.equation("hits"))
 
 
 def largest(feed: Feed) -> dict[tuple[str, datetime], tuple[int, int]]:
-    """Return how many hits each window has, and the largest of their ids."""
-    found: dict[tuple[str, datetime], list[int]] = defaultdict(list)
+    """Return the number of hits and the largest id of each window."""
+    ids_by_window: dict[tuple[str, datetime], list[int]] = defaultdict(list)
     for hit in feed.records["hits"]:
-        found[hit["who"], datetime.fromtimestamp(hit["at"] // 10_000 * 10, UTC)].append(hit["id"])
-    return {key: (len(ids), max(ids)) for key, ids in found.items()}
+        ids_by_window[hit["who"], datetime.fromtimestamp(hit["at"] // 10_000 * 10, UTC)].append(hit["id"])
+    return {key: (len(ids), max(ids)) for key, ids in ids_by_window.items()}

@@ -1,4 +1,6 @@
-"""Kafka that asks for users (SASL_SSL, SCRAM-SHA-512) and keeps access lists: each user does its own part, and nothing else."""
+"""Kafka with users (SASL_SSL, SCRAM-SHA-512) and access lists: each user can do only its
+own part.
+"""
 
 import json
 import os
@@ -36,14 +38,14 @@ listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={LOGIN}.scram.ScramLoginMo
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:admin;User:ANONYMOUS
 """
-"""Its own admin is known by the file, as in many a cluster; nobody is anonymous where clients connect."""
+"""The file names the broker's admin, as in many clusters; no client is anonymous."""
 HITS = declarations.load("hits")
 AUDITED = "select distinct tier from audit"
 HOSTS_OF = {"entry": "h1", "enrich": "h2", "outbound": "h3"}
 DELIVERED = 400
-"""Of 500 hits that are fed; some are filtered out."""
-GIVEN = 3
-"""Records that come into `raw`."""
+"""The least number of delivered hits of 500 fed; some are filtered."""
+RAW_RECORDS = 3
+"""The records in `raw`."""
 SPARK = """
 import sys
 from pathlib import Path
@@ -52,12 +54,15 @@ from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session
 
 jvm = launch(512, Path(sys.argv[1]))
-here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
-session = open_session("local[1]", here, jvm)
+config = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1"}
+config |= {"spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+session = open_session("local[1]", config, jvm)
 options = brokers(sys.argv[2]).spark
-stream = session.readStream.format("kafka").options(**options, subscribe="raw", startingOffsets="earliest").load().select("value")
+source = session.readStream.format("kafka").options(**options, subscribe="raw", startingOffsets="earliest")
+stream = source.load().select("value")
 for topic in ("hits", "raw"):
-    writer = stream.writeStream.format("kafka").options(**options, topic=topic, checkpointLocation=f"{sys.argv[1]}/{topic}")
+    writer = stream.writeStream.format("kafka")
+    writer = writer.options(**options, topic=topic, checkpointLocation=f"{sys.argv[1]}/{topic}")
     query = writer.trigger(availableNow=True).start()
     try:
         query.awaitTermination()
@@ -72,7 +77,7 @@ session.stop()
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Start a broker with a user for each that there is, of whom only the publisher has rights; return its address."""
+    """Start a broker with all users, of which only the publisher has rights; return its address."""
     authority, users = Authority(tmp_path, "ca"), tmp_path / "users"
     users.mkdir()
     with tls_broker(tmp_path, authority, "SASL_SSL", SETTINGS) as servers:
@@ -96,68 +101,80 @@ def password(user: User) -> str:
 def serves(client: AdminClient) -> bool:
     try:
         return bool(client.list_topics(timeout=2).brokers)
-    except Exception:  # noqa: BLE001 - not yet
+    except Exception:  # noqa: BLE001 - the broker does not serve yet
         return False
 
 
 def put(settings: dict[str, object], stream: str, *, once: bool = False) -> str:
-    """Put a record, with `once` as Sluice does; return what came of it: nothing, or the error's name."""
-    said = ["nothing was said"]
+    """Write a record, with `once` as Sluice does; return the error's name, or an empty string."""
+    errors = ["no answer"]
     producer = Producer(
         {**settings, "acks": "all", "enable.idempotence": once, "message.timeout.ms": 5000, "log_level": 0}
     )
 
-    def taken(error: KafkaError | None, _message: Message) -> None:
-        said[0] = "" if error is None else error.name()
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        errors[0] = "" if error is None else error.name()
 
-    producer.produce(stream, b"x", on_delivery=taken)
+    producer.produce(stream, b"x", on_delivery=on_delivery)
     producer.flush(20)
-    return said[0]
+    return errors[0]
 
 
 def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_path: Path) -> None:
-    mine = {user: with_user(address, user) for user in User}
-    assert "raw" in topics.create(mine[User.PUBLISHER], HITS, 2, ONE_COPY)
-    assert put(brokers(mine[User.OUTSIDE]).client, "raw") == "TOPIC_AUTHORIZATION_FAILED", (
-        "nothing was granted yet"
+    addresses = {user: with_user(address, user) for user in User}
+    assert "raw" in topics.create(addresses[User.PUBLISHER], HITS, 2, ONE_COPY)
+    assert put(brokers(addresses[User.OUTSIDE]).client, "raw") == "TOPIC_AUTHORIZATION_FAILED", (
+        "no right is granted yet"
     )
-    refused = grants.grant(mine[User.OUTSIDE], HITS)
+    refused = grants.grant(addresses[User.OUTSIDE], HITS)
     assert refused is not None
     assert "a Kafka administrator must grant them" in refused
-    assert grants.grant(mine[User.PUBLISHER], HITS) == grants.grant(mine[User.PUBLISHER], HITS) == grants.DONE
+    assert (
+        grants.grant(addresses[User.PUBLISHER], HITS)
+        == grants.grant(addresses[User.PUBLISHER], HITS)
+        == grants.DONE
+    )
 
-    until("the lists hold", lambda: put(brokers(mine[User.OUTSIDE]).client, "raw") == "", seconds=30)
-    tried = ("raw", "hits", "raw.quarantine", "hits.warm-up")
-    came = {(user, stream): put(brokers(mine[user]).client, stream) for user in User for stream in tried}
+    until(
+        "the access lists apply",
+        lambda: put(brokers(addresses[User.OUTSIDE]).client, "raw") == "",
+        seconds=30,
+    )
+    tried_streams = ("raw", "hits", "raw.quarantine", "hits.warm-up")
+    results = {
+        (user, stream): put(brokers(addresses[user]).client, stream)
+        for user in User
+        for stream in tried_streams
+    }
     allowed = {(User.OUTSIDE, "raw"), (User.OPERATOR, "hits"), (User.OPERATOR, "raw.quarantine")}
     allowed |= {(User.DRIVER, stream) for stream in ("hits", "raw.quarantine", "hits.warm-up")}
-    assert {key for key, said in came.items() if said == ""} == allowed
-    assert {said for key, said in came.items() if key not in allowed} == {"TOPIC_AUTHORIZATION_FAILED"}
-    assert {put(brokers(mine[user]).client, stream, once=True) for user, stream in allowed} == {""}
+    assert {key for key, result in results.items() if result == ""} == allowed
+    assert {result for key, result in results.items() if key not in allowed} == {"TOPIC_AUTHORIZATION_FAILED"}
+    assert {put(brokers(addresses[user]).client, stream, once=True) for user, stream in allowed} == {""}
 
     for user in (User.DRIVER, User.AUDIT, User.OPERATOR):
-        streams = Streams(mine[user])
+        streams = Streams(addresses[user])
         bounds = streams.bounds(["raw"])
-        assert sum(bounds.ends.values()) == GIVEN
+        assert sum(bounds.ends.values()) == RAW_RECORDS
         assert len(streams.times_at(bounds.oldest)) == sum(end > 0 for end in bounds.ends.values())
         assert (
             list(streams.read({topic_and_number(place): 0 for place in bounds.ends}, bounds.ends)) == []
-        )  # all are read, and none has a lineage
+        )  # all records are read, and none has a lineage
         streams.close()
 
-    settings = brokers(mine[User.OUTSIDE]).client
-    ways: list[dict[str, object]] = [
+    settings = brokers(addresses[User.OUTSIDE]).client
+    wrong_settings: list[dict[str, object]] = [
         {**settings, "sasl.password": "another"},
         {**settings, "security.protocol": "SSL"},
         {"bootstrap.servers": settings["bootstrap.servers"]},
     ]
-    assert {put(way, "raw") for way in ways} == {"_MSG_TIMED_OUT"}
+    assert {put(wrong, "raw") for wrong in wrong_settings} == {"_MSG_TIMED_OUT"}
 
-    words = [sys.executable, "-c", SPARK, str(tmp_path), mine[User.DRIVER], mine[User.OPERATOR]]
+    words = [sys.executable, "-c", SPARK, str(tmp_path), addresses[User.DRIVER], addresses[User.OPERATOR]]
     done = subprocess.run(words, env=os.environ, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert f"hits written {GIVEN}" in done.stdout, done.stderr[-3000:]
+    assert f"hits written {RAW_RECORDS}" in done.stdout, done.stderr[-3000:]
     assert "raw refused" in done.stdout
-    assert f"taken again {GIVEN}" in done.stdout
+    assert f"taken again {RAW_RECORDS}" in done.stdout
     assert "TopicAuthorizationException" in done.stdout + done.stderr
     assert SECRET not in done.stdout + done.stderr + (tmp_path / "kafka.log").read_text()
 
@@ -169,26 +186,26 @@ def test_a_pipeline_runs_with_each_process_as_its_own_kafka_user(address: str, t
     with opened(home, kafka=address) as lab, auditing(lab):
         for tier, host in HOSTS_OF.items():
             lab.start_owner(tier, 1, host)
-        fed = ran(lab, "hits.feed", "--rate", "100", "--count", "500", "--first", "1")
+        fed = run_module(lab, "hits.feed", "--rate", "100", "--count", "500", "--first", "1")
         assert fed.returncode == 0, fed.stderr
-        until("what was fed is delivered", lambda: lab.delivered()[0] > DELIVERED)
+        until("the fed hits are delivered", lambda: lab.delivered()[0] > DELIVERED)
 
         lab.cut("entry", 1, 2, "h2")
         lab.wait_caught_up("entry", 2)
         lab.set_owner("entry", 2)
         lab.wait_for("entry", 1, State.STOPPED)
         assert put(brokers(lab.endpoints.kafka_as(User.OUTSIDE)).client, "raw") == "", (
-            "and no transform can take it"
+            "a bad record is written"
         )
-        again = until(
-            "the bad record is set aside, and tried again",
+        quarantined_again = until(
+            "the bad record is quarantined, and reprocessed",
             lambda: replayed(lab, "entry", "--quarantine")["quarantined"],
         )
-        assert again == 1
-        until("the audit has seen all tiers", lambda: {row[0] for row in lab.query(AUDITED)} >= set(HOSTS_OF))
+        assert quarantined_again == 1
+        until("the audit has read all tiers", lambda: {row[0] for row in lab.query(AUDITED)} >= set(HOSTS_OF))
         assert replayed(lab, "entry", "--rate", "1000")["put"] > 0
 
-        lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+        lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
         assert sum("sluice.driver" in line for line in lines) >= len(HOSTS_OF)
         assert [line for line in lines if SECRET in line] == []
     logs = [
@@ -212,15 +229,15 @@ def auditing(lab: Lab) -> Iterator[None]:
             audit.terminate()
 
 
-def ran(lab: Lab, *words: str) -> "subprocess.CompletedProcess[str]":
+def run_module(lab: Lab, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", *words], env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False
     )
 
 
 def replayed(lab: Lab, *words: str) -> dict[str, Any]:
-    """Replay as `sluice replay` does, to the end."""
-    done = ran(lab, "sluice.replay", *words, "--json")
+    """Replay until the end, as `sluice replay` does; return the result."""
+    done = run_module(lab, "sluice.replay", *words, "--json")
     assert not done.returncode, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

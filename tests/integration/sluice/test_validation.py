@@ -1,4 +1,6 @@
-"""`python -m sluice.commands.publish --check` runs every tier's transform in Spark, and needs no service for it."""
+"""`python -m sluice.commands.publish --check` runs every tier's transform in Spark, without any
+service.
+"""
 
 import os
 import shutil
@@ -79,7 +81,7 @@ bought_tier = Tier(
 
 
 def check(tmp_path: Path, module: str, checkout: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    """Check a pipeline from `tmp_path`, as in a checkout in which nothing was ever started."""
+    """Check a pipeline from `tmp_path`, as in a checkout where nothing was ever started."""
     site = tmp_path / "site.yaml"
     site.write_text(f"pipeline: {module}\nhosts: []\n")
     paths = {
@@ -90,12 +92,12 @@ def check(tmp_path: Path, module: str, checkout: Path = ROOT) -> "subprocess.Com
     environment = {
         name: value for name, value in os.environ.items() if name not in {"SLUICE_ENDPOINTS", "JAVA_HOME"}
     } | paths
-    environment["PATH"] = "/nowhere"  # it has its own Java
-    asked = [sys.executable, "-m", "sluice.commands.publish", "--check"]
-    return subprocess.run(asked, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment["PATH"] = "/nowhere"  # the check uses its own Java
+    command = [sys.executable, "-m", "sluice.commands.publish", "--check"]
+    return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
-def test_what_a_driver_would_refuse_is_told_of_every_tier_by_its_operator(tmp_path: Path) -> None:
+def test_the_check_names_the_refused_operator_of_every_tier(tmp_path: Path) -> None:
     (tmp_path / "mixed.py").write_text(MIXED)
     done = check(tmp_path, "mixed")
     assert done.returncode == 1
@@ -138,12 +140,12 @@ def test_stateful_tiers_are_checked_and_their_state_found_in_one_session(tmp_pat
     (tmp_path / "home").mkdir()
     done = check(tmp_path, module)
     assert (done.returncode, done.stderr) == (0, "")
-    found = validation.cached(tmp_path / "home", module)
-    assert found is not None
-    assert found.state_operators.keys() == {
+    cached = validation.cached(tmp_path / "home", module)
+    assert cached is not None
+    assert cached.state_operators.keys() == {
         tier.name for tier in declarations.load(module).tiers if tier.state is not None
     }
-    assert found.state_operators["by-window"] == (
+    assert cached.state_operators["by-window"] == (
         "Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",
     )
     assert releases.of_current_code(tmp_path / "home", module) is None, "a check makes no release"

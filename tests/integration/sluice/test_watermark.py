@@ -1,5 +1,5 @@
-"""A tier with state that catches up after an hour: partitions are read unevenly, and no record that
-came in time is late.
+"""A tier with state catches up after an hour: partitions are read unevenly, and no record that came
+in time is late.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,30 +17,31 @@ pytestmark = pytest.mark.timeout(600)
 HOUR, EARLY = 3_600_000, 300_000
 """Unit: milliseconds."""
 BATCH, AHEAD = 250, 40
-"""Unit: records. So few are looked at that more wait."""
+"""Unit: records. AHEAD is small, so that more records wait than are looked at."""
 
 
 @pytest.fixture
 def begin(
     lab: Lab, driver_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Runs]]:
-    """Return what makes the runs of a tier in small batches; they are ended afterwards."""
+    """Return a function that creates a tier's runs with small batches; stop the runs at the end."""
     monkeypatch.setattr("sluice.driver.engine.stateful.AHEAD", AHEAD)
-    made: list[Runs] = []
+    all_runs: list[Runs] = []
 
     def runs(tier: str) -> Runs:
-        made.append(Runs(lab, driver_session, tier, 1, 1, max_offsets=BATCH))
-        return made[-1]
+        all_runs.append(Runs(lab, driver_session, tier, 1, 1, max_offsets=BATCH))
+        return all_runs[-1]
 
     yield runs
-    for each in made:
-        each.end()
+    for tier_runs in all_runs:
+        tier_runs.end()
 
 
 @pytest.fixture(scope="module")
 def backlog(feed: Feed) -> Feed:
-    """Give an hour's hits, and a buy for each third: those of partition 0 in its first five
-    minutes, the others all the hour; none late.
+    """Write an hour's hits, and a buy for each third hit.
+
+    Partition 0 has them all in its first five minutes, the others over the hour; none is late.
     """
     numbers = [number for number in range(1_000) if number % 50 != 49]
     span = {number: EARLY if number % len(PARTITIONS) == 0 else HOUR for number in numbers}
@@ -59,7 +60,8 @@ def test_after_an_hours_stop_uneven_partitions_have_no_late_records(
 ) -> None:
     runs = begin("by-window")
     first = runs.start(1)
-    # it is ended in the middle of the backlog, and another goes on with its state and its watermark
+    # the engine is stopped in the middle of the backlog, and another continues with its state and
+    # watermark
     until("a part of the backlog is done", lambda: sum((ends(lab, "by-window") or {}).values()) >= 2 * BATCH)
     assert first._query is not None
     first._query.stop()

@@ -1,7 +1,7 @@
-"""Workers one by one, on real Spark: of a realtime tier, whose partitions go to the others
-meanwhile, and of one in micro-batches.
+"""Workers are paused one by one on real Spark, in a realtime tier and in one with micro-batches;
+the other workers go on.
 
-Each rests and works again; then the last one is let go for good.
+Each worker is paused and resumed; then the last one is released.
 """
 
 import json
@@ -21,35 +21,35 @@ from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.slow"
 GAP_SECONDS = 1.5
-"""A realtime tier begins again on other workers: so long nothing may come out of a partition, on a
-machine of its own.
+"""The longest time without output of a partition while a realtime tier restarts on other workers,
+on an idle machine.
 """
 KNOWN_SECONDS = 2.0
-"""The producer of `feeding` knows of partitions that were added within this time."""
+"""The time after which the producer of `feeding` knows added partitions."""
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
-def numbered(number: int) -> dict[str, Any]:
+def record_of(number: int) -> dict[str, Any]:
     return {"n": number, "who": f"user-{number % 97}", "at": int(time.time() * 1000)}
 
 
 @contextmanager
 def feeding(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
-    """Give 200 numbers a second all the while, from the first on, to as many partitions as there
-    are; return those that were fed.
+    """Write 200 numbers a second from `first` on, to `partitions()` partitions; yield the list of
+    written numbers.
     """
     settings = {
         "bootstrap.servers": lab.endpoints.kafka,
         "acks": "all",
         "topic.metadata.refresh.interval.ms": int(KNOWN_SECONDS * 500),
     }
-    producer, over, fed = Producer(settings), threading.Event(), list[int]()
+    producer, stopped, fed = Producer(settings), threading.Event(), list[int]()
 
     def give() -> None:
-        while not over.wait(0.1):
+        while not stopped.wait(0.1):
             for number in range(first + len(fed), first + len(fed) + 20):
-                producer.produce("raw", json.dumps(numbered(number)), partition=number % partitions())
+                producer.produce("raw", json.dumps(record_of(number)), partition=number % partitions())
                 fed.append(number)
             producer.poll(0)
 
@@ -58,7 +58,7 @@ def feeding(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4)
     try:
         yield fed
     finally:
-        over.set()
+        stopped.set()
         giver.join()
         producer.flush(30)
 
@@ -72,19 +72,19 @@ def test_paused_realtime_workers_hand_their_partitions_to_the_others(lab: Lab) -
         with feeding(lab) as fed:
             lab.start_owner("enter", 1, "h1", slots=2)
             until("records come out", out)
-            at = pause_each_worker(lab, "enter", 1, 2, out)
+            request_times = pause_each_worker(lab, "enter", 1, 2, out)
             release_last_worker(lab, "enter", 1, 2, out)
         until(
-            "all is out",
+            "every number is out",
             lambda: len({(seen.out.partition, seen.out.offset) for seen in read_output(streams)}) == len(fed),
             60,
         )
-        without = gaps(read_output(streams), at)
-    print(f"without output after each pause and wake: {without}")
-    assert max(without) < GAP_SECONDS * BUSY_FACTOR
+        output_gaps = gaps(read_output(streams), request_times)
+    print(f"without output after each pause and resumption: {output_gaps}")
+    assert max(output_gaps) < GAP_SECONDS * BUSY_FACTOR
 
 
-def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: Lab) -> None:
+def test_paused_micro_batch_workers_store_nothing_twice(lab: Lab) -> None:
     def stored() -> int:
         return int(lab.query("select count(*) from stored")[0][0])
 
@@ -96,7 +96,7 @@ def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: La
             pause_each_worker(lab, "store", 1, 2, stored)
             release_last_worker(lab, "store", 1, 2, stored)
         until(
-            "all is stored",
+            "every number is stored",
             lambda: stored() == before + len(fed) and ends(lab, "store") == streams.bounds(["numbers"]).ends,
         )
     assert lab.query("select count(distinct n) from stored") == [(before + len(fed),)]
@@ -105,5 +105,5 @@ def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: La
 
 
 def read_output(streams: Streams) -> list[Seen]:
-    """Return all that has come out, with its lineage."""
+    """Return all output records with their lineage."""
     return list(streams.since(["numbers"], streams.bounds(["numbers"]).ends, 0))

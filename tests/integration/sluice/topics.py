@@ -1,4 +1,6 @@
-"""Records for the pipeline `loading`, how many of them are out, topics that are deleted and made anew, and `sluice skip`."""
+"""Helpers for the pipeline `loading`: records, output counts, recreated topics, and
+`sluice skip`.
+"""
 
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from tests.lab import ROOT, Lab, until
 
 
 def put(lab: Lab, first: int, count: int) -> None:
-    """Bring records with the numbers from `first` on, in order."""
+    """Write records with the numbers from `first` on, in order."""
     producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
     for number in range(first, first + count):
         producer.produce("raw", f"{number};{{}};{number}", partition=0)
@@ -29,24 +31,24 @@ def copied(streams: Streams) -> int:
 
 
 def skip(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
-    """Have a tier skip what is gone, as a person does, and return what the command says."""
+    """Run `sluice skip` as an operator does; return its result."""
     command = [sys.executable, "-m", "sluice.commands.skip", *words, "--json"]
     return subprocess.run(
         command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60
     )
 
 
-def make_anew(lab: Lab, topic: str) -> None:
-    """Delete a topic, and make one of the same name with as many partitions."""
+def recreate(lab: Lab, topic: str) -> None:
+    """Delete a topic, and create one with the same name and number of partitions."""
     admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
     partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
     admin.delete_topics([topic])[topic].result(30)
 
-    def is_made() -> bool:
+    def is_created() -> bool:
         try:
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
         except KafkaException:
-            return False  # it is not gone yet
+            return False  # the old topic is not deleted yet
         return True
 
-    until(f"{topic} is made anew", is_made)
+    until(f"{topic} is recreated", is_created)

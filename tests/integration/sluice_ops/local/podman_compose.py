@@ -24,9 +24,25 @@ PROCESS_LIMIT = 4096
 """Open files, and processes. Podman's default is more than some machines allow."""
 VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Z_]+):-(?P<default>[^}]*)\})")
 KNOWN_KEYS = {
-    "build", "cap_add", "cap_drop", "cgroup", "command", "depends_on", "deploy", "environment", "healthcheck", "hostname", "image",
-    "logging", "ports", "profiles", "restart", "security_opt", "stop_grace_period", "volumes",
-}  # fmt: skip
+    "build",
+    "cap_add",
+    "cap_drop",
+    "cgroup",
+    "command",
+    "depends_on",
+    "deploy",
+    "environment",
+    "healthcheck",
+    "hostname",
+    "image",
+    "logging",
+    "ports",
+    "profiles",
+    "restart",
+    "security_opt",
+    "stop_grace_period",
+    "volumes",
+}
 
 
 def load(variables: dict[str, str]) -> dict[str, Any]:

@@ -61,8 +61,10 @@ class Server:
         subprocess.run(
             [sys.executable, "-m", "sluice_ops.local.parts", *words],
             env=other_variables | {"SLUICE_HOME": str(self.where.home), "SLUICE_PORT_BASE": base},
-            cwd=CHECKOUT, check=True, timeout=120,
-        )  # fmt: skip
+            cwd=CHECKOUT,
+            check=True,
+            timeout=120,
+        )
 
     def start(self) -> None:
         self.run("up", "--only", "postgres")
@@ -253,9 +255,12 @@ def test_the_audit_and_the_operator_can_do_their_work(where: Endpoints) -> None:
     assert sink is not None
     with closing(Ledger(where.postgres_as(Role.OPERATOR), "outbound", 0, sink)) as ledger:
         ledger.replay(
-            1, Rows({name: [] for name in sink.columns}, [], []), number=1, quarantined=0,
+            1,
+            Rows({name: [] for name in sink.columns}, [], []),
+            number=1,
+            quarantined=0,
             save=lambda cursor, counts: book_of_replays.save(replay, counts, cursor),
-        )  # fmt: skip
+        )
         ledger.forget_ends(["in/0"])
     book_of_replays.save_pace(replay, 1.0, "well")
     assert isinstance(book_of_replays.counts(replay), Counts)
