@@ -46,7 +46,7 @@ def refused(path: Path) -> str:
         *(
             (
                 f"pipeline: p\nhosts: [{HOST[:-1]}, network: {{interface: '{interface}', mbit: 1000}}}}]",
-                f": hosts.0.network.interface: {interface!r} is no interface that units send on: write its name as `ip -br link` shows it",
+                f": hosts.0.network.interface: {interface!r} is no interface on which units send: write the name that `ip -br link` shows",
             )
             for interface in ("", "lo", "eth0:1", "a b", "sixteen-and-more")
         ),

@@ -1,4 +1,6 @@
-"""The vocabulary: every word that crosses the control channel, as frozen types. Pure: no I/O, no clocks, no environment.
+"""The data types of the control channel, as frozen pydantic models.
 
-Read by everything else, `sluice` and `sluice_airflow` included; imports nothing of the project but itself.
+Pure: no I/O, no clocks, no environment. All other packages import this one, `sluice` and
+`sluice_airflow` included; it imports nothing else of the project. Start with `tier`, `incarnation`
+and `change`.
 """

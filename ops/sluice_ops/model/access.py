@@ -1,6 +1,8 @@
-"""Who may write what in the channel: one table, from which every node's access list is made, and against which it is checked.
+"""The rights to write in the channel: one table, from which each node's access list is made and
+checked.
 
-Reading is open to whoever can connect: nothing in the channel is secret, and whoever is woken at night should need no password to look.
+Every client that can connect may read. The channel holds no secrets, and an operator at night
+should need no password to look.
 """
 
 import hashlib
@@ -14,7 +16,7 @@ from sluice_ops.model.resources import Frozen
 
 
 class Role(StrEnum):
-    """What kind of process it is, or who it speaks for."""
+    """The role of a process, which decides its rights."""
 
     CONTROLLER = "controller"
     AGENT = "agent"
@@ -23,34 +25,43 @@ class Role(StrEnum):
     OPERATOR = "operator"
     """People at the command line, and runbooks."""
     PUBLISHER = "publisher"
-    """Who declares tiers and releases their code."""
+    """Declares tiers and publishes their code."""
     ADMIN = "admin"
-    """Who makes the tree and its access lists; it may do everything, and no process of Sluice runs with it."""
+    """Makes the tree and its access lists.
+
+    It may do everything; no process of Sluice has this role.
+    """
     JOINER = "joiner"
-    """A host that has a token and no credential of its own yet. Each token is a credential of this role, for its host's node alone."""
+    """A host that has a token, but no credential of its own yet.
+
+    Each token is a credential of this role, valid only for the node of its host.
+    """
 
 
 KEPT = tuple(role for role in Role if role is not Role.JOINER)
-"""Those whose credential is a file."""
+"""The roles that have their credential in a file."""
 
 
 PROCESSES = frozenset({Role.CONTROLLER, Role.AGENT, Role.DRIVER, Role.AUDIT})
-"""Those that announce where their figures are."""
+"""The roles of processes that serve metrics."""
 
 
 HOST = "{host}"
-"""In a row of the table: a host's name. There, `agent` is the agent of that host, and no other."""
+"""Stands for a host's name in a row of the table.
+
+In such a row, `agent` is only the host's own agent.
+"""
 
 
 @dataclass(frozen=True)
 class Rights:
-    """Who may do what with one node; whoever is not named may read it, and the admin may do all."""
+    """The roles with rights on one node. All roles may read it, and the admin may do everything."""
 
     write: frozenset[Role] = frozenset()
     create: frozenset[Role] = frozenset()
-    """Make nodes right below it."""
+    """May make children of the node."""
     delete: frozenset[Role] = frozenset()
-    """Delete nodes right below it."""
+    """May delete children of the node."""
 
 
 def _rights(*, write: str = "", create: str = "", delete: str = "") -> Rights:
@@ -107,14 +118,16 @@ TABLE: dict[str, Rights] = {
     paths.EXPORTERS: Rights(create=PROCESSES),
     f"{paths.EXPORTERS}/*": Rights(),
 }
-"""By the node's path below the chroot; `*` stands for one name. A path that is named in full goes before one with a `*`."""
+"""By path below the chroot. `*` stands for one name. A full path comes before a path with `*`."""
 
 
 _ROWS = [(row.split("/"), row) for row in TABLE if "*" in row or HOST in row]
 
 
 def row_of(path: str) -> str | None:
-    """Return the table's row for a path; None for one that it does not know, which is the admin's alone."""
+    """Return the table's row for a path; None for an unknown path, which only the admin
+    may change.
+    """
     if path in TABLE:
         return path
     names = path.split("/")
@@ -128,13 +141,13 @@ def _fits(parts: list[str], names: list[str]) -> bool:
 
 
 def rights(path: str) -> Rights:
-    """Return who may do what with the node at a path."""
+    """Return the rights on the node at a path."""
     row = row_of(path)
     return Rights() if row is None else TABLE[row]
 
 
 def host_of(path: str) -> str | None:
-    """Return the host whose agent is meant where the node's rights name the agent; None: any host's."""
+    """Return the host of the only agent with rights on a node; None: any host's agent."""
     row = (row_of(path) or "").split("/")
     return path.split("/")[row.index(HOST)] if HOST in row else None
 
@@ -145,64 +158,73 @@ def parent(path: str) -> str:
 
 
 def changers(path: str) -> frozenset[Role]:
-    """Return who may make the node at a path, or write to it."""
+    """Return the roles that may make or write the node at a path."""
     return rights(path).write | rights(parent(path)).create
 
 
 def removers(path: str) -> frozenset[Role]:
-    """Return who may delete the node at a path."""
+    """Return the roles that may delete the node at a path."""
     return rights(parent(path)).delete
 
 
 def id_of(name: str, password: str) -> str:
-    """Return how ZooKeeper knows a role, or one host's agent, that has this password: no secret, for the password is long and random."""
+    """Return the id in access lists of a role, or of a host's agent, with this password.
+
+    The id is no secret, because the password is long and random.
+    """
     digest = hashlib.sha1(f"{name}:{password}".encode()).digest()  # noqa: S324 - it is ZooKeeper's choice
     return f"{name}:{b64encode(digest).decode()}"
 
 
 def agent_of(host: str) -> str:
-    """Return what ZooKeeper calls the agent of a host."""
+    """Return the user name of a host's agent in ZooKeeper."""
     return f"{Role.AGENT}-{host}"
 
 
 class Tls(Frozen):
-    """How ZooKeeper is spoken to in private. Its certificate has to be made out for the name or the address that it is asked by."""
+    """TLS to ZooKeeper.
+
+    The server's certificate has to name the host name or address of the connection.
+    """
 
     ca: str
-    """The file with the certificate of the authority that has signed it; those that the machine trusts anyway are taken too."""
+    """The file with the certificate of the server's authority.
+
+    The machine's own authorities count too.
+    """
     certificate: str | None = None
-    """The file with this machine's own, where the server asks for one."""
+    """The file with this machine's certificate, if the server requires one."""
     key: str | None = None
-    """The file with its private key."""
+    """The file with the private key of this machine's certificate."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """What an agent proves with, beside its role, that it is that of its host."""
+    """The credential with which an agent proves that it is the agent of its host."""
 
     host: str
     password: str = field(repr=False)
 
     @property
     def known_as(self) -> str:
-        """How access lists know it."""
+        """The agent's id in access lists."""
         return id_of(agent_of(self.host), self.password)
 
 
 @dataclass(frozen=True)
 class Credential:
-    """What a process proves its role with, and how all roles are known in access lists."""
+    """The credential of a process, and the ids of all roles in access lists."""
 
     role: Role
     folder: str
-    """Where credentials are looked for."""
+    """The folder in which credentials are looked for."""
     ids: Mapping[Role, str]
     password: str | None = field(default=None, repr=False)
-    """None: there is none here, and the process can only read."""
+    """None: the process has no credential here and can only read."""
     tls: Tls | None = None
-    """None: what is said, the password too, can be read on the way."""
+    """None: the connection is not encrypted, so others can read the password on the way."""
     own: Own | None = None
-    """The agent's of a host."""
+    """The credential of a host's agent."""
 
     def refused(self, who: str) -> str:
         """Return why a request that needs the role `who` was refused."""

@@ -1,4 +1,4 @@
-"""What the controller wants on one host, and what its agent observes there."""
+"""The units that the controller wants on a host, and the units that its agent observes there."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,11 +11,11 @@ from sluice_ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from sluice_ops.model.resources import CoreCount, Frozen, Mebibytes, Quantum
 
 HUNG_SINCE = "hung since"
-"""With these words the end of a unit that hung begins, wherever it is told."""
+"""The beginning of the exit text of a unit that hung."""
 
 
 class UnitKind(StrEnum):
-    """What a container holds."""
+    """The content of a container."""
 
     SLOT = "slot"
     """A Spark Worker with a label, sized for one executor."""
@@ -23,36 +23,39 @@ class UnitKind(StrEnum):
 
 
 class Unit(Frozen):
-    """One container on a host. Agents know nothing of tiers: this is all they need."""
+    """One container on a host. Agents need no more than this and know no tiers."""
 
     id: Annotated[UnitId, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-    """The folder of its files is called so."""
+    """Also the name of the folder with the unit's files."""
     kind: UnitKind
     tenant: Tenant
     incarnation: Incarnation
     quantum: Quantum
     label: str
-    """The Spark resource that only this tenant's incarnation asks for."""
+    """The Spark resource that only this tenant's incarnation requests."""
     quiet: bool = False
-    """Preparing: it yields the processor to everything that serves records."""
+    """Whether the unit prepares, and yields the processor to units that serve records."""
 
 
 class Assignment(Frozen):
-    """`assignments/<host>`: written by the controller; an agent makes it true and keeps it true."""
+    """`assignments/<host>`: written by the controller, carried out by the host's agent."""
 
     epoch: int = 0
     units: tuple[Unit, ...] = ()
     reboot: str | None = None
-    """The id of the operation that asks for a reboot; the agent does it once for each id."""
+    """The id of the operation that requests a reboot. The agent reboots once for each id."""
 
     def holding(self, units: tuple[Unit | dict[str, Any], ...]) -> Self:
-        """Return it with these units; new ones may be told by their values, for copies take twice as long to make."""
-        said = {**(self.model_extra or {}), "epoch": self.epoch, "units": units, "reboot": self.reboot}
-        return type(self).model_validate(said, extra="allow")
+        """Return the assignment with these units.
+
+        New units may be given as dicts of their values, which is twice as fast as copies.
+        """
+        values = {**(self.model_extra or {}), "epoch": self.epoch, "units": units, "reboot": self.reboot}
+        return type(self).model_validate(values, extra="allow")
 
     @cached_property
     def parts(self) -> list[tuple[UnitId, bool]]:
-        """What the controller holds an assignment against, once for each: its units by name, and whether each is quiet."""
+        """Each unit's name and whether it is quiet, which the controller compares."""
         return [(unit.id, unit.quiet) for unit in self.units]
 
     @cached_property
@@ -62,7 +65,7 @@ class Assignment(Frozen):
 
 
 class UnitState(StrEnum):
-    """What an agent sees of a unit."""
+    """The state of a unit as its agent sees it."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -78,42 +81,42 @@ class UnitObserved(Frozen):
     pid: int | None = None
     restarts: int = 0
     exit: str | None = None
-    """How it ended: `exit code 1`, `killed by signal 9`, with the last line of its log."""
+    """How the unit ended: `exit code 1`, `killed by signal 9`, with the last line of its log."""
     since: float
     starved_since: float | None = None
-    """Since when other things on the host keep it from the processor time of its quantum."""
+    """Since when other processes keep the unit from the processor time of its quantum."""
 
 
 class Observed(Frozen):
-    """`observed/<host>`: written by the host's agent when something changes."""
+    """`observed/<host>`: written by the host's agent when a value changes."""
 
     epoch: int = 0
-    """The assignment's epoch that this observation answers."""
+    """The epoch of the assignment that the agent has seen."""
     units: tuple[UnitObserved, ...] = ()
     rebooted: str | None = None
-    """The id of the last reboot that the host has come back from."""
+    """The id of the last reboot that the host has completed."""
     agent_started: float
     limits: str
-    """`cgroup v1`, `cgroup v2`, or why there are none."""
+    """`cgroup v1`, `cgroup v2`, or why the host has no control groups."""
 
     @cached_property
     def hurt(self) -> tuple[UnitObserved, ...]:
-        """What has died, or could not be started, whether it runs again or not."""
+        """The units that died or could not be started, whether they run again or not."""
         return tuple(unit for unit in self.units if unit.restarts or unit.exit is not None)
 
     @cached_property
     def starved(self) -> dict[UnitId, float]:
-        """Since when each starved unit is."""
+        """The starved units, each with the time since which it is starved."""
         return {unit.id: unit.starved_since for unit in self.units if unit.starved_since is not None}
 
     @cached_property
     def batch(self) -> tuple[UnitId, ...]:
-        """The slots of the tenant `batch`, with those that it gives back."""
+        """The slots of the tenant `batch`, including those that it is giving back."""
         return tuple(unit.id for unit in self.units if unit.id.startswith(f"{UnitKind.SLOT}-{BATCH}-"))
 
 
 class HostFacts(Frozen):
-    """`hosts/<h>`: what an agent registers about its host."""
+    """`hosts/<h>`: the host's properties, which its agent registers."""
 
     name: HostName
     address: str
@@ -122,13 +125,17 @@ class HostFacts(Frozen):
     labels: tuple[str, ...] = ()
     cpu: CoreCount
     memory: Mebibytes
-    """MiB that may be given to slots and drivers."""
+    """MiB for slots and drivers."""
     known_as: str | None = None
-    """How access lists know the host's agent, which has a credential of its own."""
+    """The id of the host's agent in access lists. Each agent has its own credential."""
 
 
 class HostState(StrEnum):
-    """A host's life as people see it. Lost is not written: it is derived from the missing ephemeral node, whatever the written state is."""
+    """The state of a host as people see it.
+
+    `lost` is never written: a host is lost if its agent's ephemeral node is missing, whatever state
+    is written.
+    """
 
     UP = "up"
     CORDONED = "cordoned"
@@ -144,61 +151,69 @@ class Death(Frozen):
     unit: UnitId
     tenant: Tenant
     count: int
-    """Which of the unit's deaths it is."""
+    """The number of this death among the unit's deaths."""
     at: float
-    """When a controller noted it."""
+    """When a controller recorded the death."""
 
     @property
     def place(self) -> str:
-        """What stands in the same place in every incarnation of its tenant: the driver, or the slot of a number."""
+        """`driver`, or `slot-<number>`: the unit's role, which is the same in each incarnation."""
         kind, _, rest = self.unit.partition("-")
         return kind if kind == UnitKind.DRIVER else f"{kind}-{rest.rsplit('-', 1)[-1]}"
 
 
 class HostRecord(Frozen):
-    """`hosts/<h>/record`: the controller's word on a host."""
+    """`hosts/<h>/record`: the controller's record of a host."""
 
     state: HostState = HostState.UP
     by: str = ""
-    """The change or the person that set it."""
+    """The change or the person that set the state."""
     since: float = 0.0
     reason: str = ""
-    """Why it is in quarantine; nothing when it is not."""
+    """Why the host is in quarantine; empty: it is not."""
     until: float | None = None
-    """When its quarantine ends by itself."""
+    """When the quarantine ends by itself."""
     deaths: tuple[Death, ...] = ()
-    """What has died there lately, while it was up."""
+    """The last deaths of units there while the host was up."""
     written_off: bool = False
-    """A person has said that it will not come back; forgotten when it does."""
+    """Whether a person wrote the host off. Cleared when the host comes back."""
 
     def quarantine(self, name: HostName) -> str | None:
-        """Say why the host is in quarantine, for how long, and how it is ended; None when it is not."""
+        """Return why the host is in quarantine, for how long, and how to end it; None: it
+        is not.
+        """
         if not self.reason:
             return None
         until = "" if self.until is None else f" until {datetime.fromtimestamp(self.until, UTC):%H:%M} UTC"
         return f"{name} is in quarantine{until}: {self.reason}; `sluice return {name}` ends it"
 
     def seen(self, *, live: bool) -> HostState:
-        """Return how people see the host: without a living agent it is lost, unless it is being rebooted."""
+        """Return the state for people: a host without a live agent is lost, unless it reboots."""
         return self.state if live or self.state is HostState.REBOOTING else HostState.LOST
 
 
 def slot_id(tenant: str, incarnation: int, number: int) -> UnitId:
-    """Name a slot; the number tells the slots of one incarnation apart."""
+    """Return the id of a slot; `number` tells the slots of one incarnation apart."""
     return UnitId(f"slot-{tenant}-{incarnation}-{number}")
 
 
 @lru_cache(maxsize=1024)
 def slot_ids(tenant: str, incarnation: int, count: int) -> tuple[UnitId, ...]:
-    """Name the slots of an incarnation; passes ask again and again."""
+    """Return the ids of an incarnation's slots.
+
+    The result is cached, because each pass needs it.
+    """
     return tuple(slot_id(tenant, incarnation, number) for number in range(count))
 
 
 def driver_id(tenant: str, incarnation: int) -> UnitId:
-    """Name a driver's container."""
+    """Return the id of a driver's container."""
     return UnitId(f"driver-{tenant}-{incarnation}")
 
 
 def label_of(tenant: str, incarnation: int) -> str:
-    """Name the Spark resource of an incarnation's workers: two incarnations never compete for a slot."""
+    """Return the Spark resource of an incarnation's workers.
+
+    Each incarnation has its own resource, so that two incarnations never compete for a slot.
+    """
     return f"sluice_{tenant}_{incarnation}".replace("-", "_")

@@ -1,7 +1,7 @@
-"""Changes that people and runbooks ask for, the steps in which they are carried out, and what becomes of them.
+"""Changes that people and runbooks request, their steps, and their results.
 
-A change is what is wanted (`drain h2`). It is carried out by operations, one for each step of its runbook, posted under ids of their own:
-posting one twice is the same as posting it once.
+A change is a wish, such as `drain h2`. Operations carry it out, one for each step of its runbook.
+Each operation has an id of its own, so posting it twice is the same as posting it once.
 """
 
 from collections import Counter
@@ -16,19 +16,21 @@ from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Amount
 
 CONTROLLER = "the controller"
-"""Who has asked for the controller's own changes."""
+"""The requester of the controller's own changes."""
 
 
 ChangeKind = Annotated[str, StringConstraints(pattern="^[a-z][a-z-]*$")]
-"""The name of a kind of change, such as `drain`: one of `sluice_ops.planning.changes.kinds.KINDS`."""
+"""The name of a kind of change, such as `drain`: one of
+`sluice_ops.planning.changes.kinds.KINDS`.
+"""
 UPGRADE = "upgrade"
 START = "start"
-"""Posted as a dry run only: `config/wanted` says that a tier is to run, or to stop."""
+"""Posted as a dry run only. A write to `config/wanted` starts or stops a tier."""
 STOP = "stop"
 REPAIR = "repair"
-"""Move what has drifted to where a plan would have it."""
+"""Moves drifted tiers to where a plan would place them."""
 SETTLE = "settle"
-"""The controller's own change: bring a tenant to the number that holds."""
+"""The controller's own change, which brings a tenant to the number that holds."""
 
 
 class Step(StrEnum):
@@ -37,92 +39,95 @@ class Step(StrEnum):
     PREFLIGHT = "preflight"
     """Check, plan, take the maintenance lock. With dry_run: plan only."""
     CORDON = "cordon"
-    """Nothing new is placed on the host; ends the change when it was for that alone."""
+    """Place nothing new on the host. Ends a change of the kind `cordon`."""
     PREPARE = "prepare"
     """Start and warm the next incarnations beside the owners."""
     CUT = "cut"
-    """Hand each tier over, or have it let workers go, nearest the pipeline's end first, one at a time."""
+    """Hand each tier over, or have it release workers, one tier at a time, nearest the end
+    first.
+    """
     VERIFY = "verify"
-    """Check the receipts: where the old ones stopped is where the new ones go on."""
+    """Check the receipts: the new incarnations continue where the old ones stopped."""
     TRIAL = "trial"
-    """See how the new code does, for a while."""
+    """Watch the new code for a while."""
     RELEASE = "release"
-    """Take the old incarnations' slots away; end the change and its lock, unless a reboot follows."""
+    """Remove the old incarnations' slots. Ends the change and its lock, unless a reboot follows."""
     REBOOT = "reboot"
     """Reboot the drained host and wait for its agent."""
     HEALTH = "health"
     """Check that the host's agent answers and its capacity is there."""
     RETURN = "return"
-    """Let the host be used again; ends the change."""
+    """Let the host be used again. Ends the change."""
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
-    """Have what is on lost hosts go on elsewhere, whatever the brake says; ends the change."""
+    """Start units of lost hosts elsewhere, regardless of the brake. Ends the change."""
     ABORT = "abort"
-    """Undo what is not finished: back to the owners that run; ends the change."""
+    """Undo what is not finished, so that the running owners stay. Ends the change."""
 
 
 class ChangeSpec(Frozen):
-    """What is wanted, as a person says it. Fields that a kind does not use stay None."""
+    """A change as a person requests it. Fields that a kind does not use are None."""
 
     kind: ChangeKind
     host: HostName | None = None
     tier: TierName | None = None
-    """A tier; a change of numbers may also name the tenant `batch`."""
+    """A tier. A change of numbers may also name the tenant `batch`."""
     workers: tuple[UnitId, ...] = ()
-    """Single workers to be paused, by their slots; then a pause without a tier is of them alone."""
+    """Single workers to pause, by their slots. Without a tier, only these workers are paused."""
     to: str | None = None
-    """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
+    """The new place of a tier: a host's name, `zone:ec2`, `rack:r1`, `label:fast` or `anywhere`."""
     k: Amount | None = None
-    """How many slots, each of one quantum; a burst takes a number only."""
+    """The number of slots, each of one quantum. A burst takes no per cent."""
     minimum: Amount | None = None
-    """With a number of slots: from now on never fewer."""
+    """The minimum while the number holds."""
     maximum: Amount | None = None
-    """Likewise: never more."""
+    """The maximum while the number holds."""
     release: str | None = None
-    """The release that a tier is to run; preflight puts the newest in the place of None."""
+    """The release that a tier should run. Preflight replaces None with the newest release."""
     partitions: int | None = Field(default=None, ge=1)
-    """Over how many partitions the state of a tier is to be spread."""
+    """The new number of partitions of a tier's state."""
     shift: str | None = None
     """A shift's name in the site file: `night` or `day`."""
     layer: Literal["autoscaler", "maintenance", "person"] | None = None
-    """Whose word a number is; None: a person's."""
+    """The layer of a number; None: `person`."""
     until: float | None = None
-    """Until when a number is to hold; None: until somebody changes it."""
+    """When a number ends; None: it holds until somebody changes it."""
 
     @property
     def tenant(self) -> Tenant:
-        """Whose number it is about."""
+        """The tenant of the number."""
         return Tenant(self.tier or "")
 
 
 NO_DRIFT = "nothing has drifted"
-"""What the plan of a repair says then."""
+"""The note of a repair that has nothing to do."""
 
 
 class Move(Frozen):
-    """One tier's part in a plan: the placement of its next incarnation, or what it keeps where it runs."""
+    """One tier's part in a plan: a handover, or a release of workers in place."""
 
     tier: TierName
     before: Placement | None
     after: Placement
+    """The placement of the next incarnation, or of the workers that stay in place."""
     short: int = 0
-    """Slots that it will have fewer than its share, for want of room."""
+    """Slots of its share that the tier does not get, because room is short."""
     why: str = ""
-    """What had drifted, for a repair."""
+    """For a repair: the drift."""
     in_place: bool = False
-    """Its incarnation stays, and lets its last workers go (decision record 0041)."""
+    """Whether the incarnation stays and releases its last workers (decision record 0041)."""
 
     @property
     def let_go(self) -> int:
-        """How many workers it lets go where it runs."""
+        """The number of workers that are released in place."""
         return (
             len(self.before.slots) - len(self.after.slots) if self.in_place and self.before is not None else 0
         )
 
     @property
     def moved(self) -> int:
-        """How many units are somewhere else after it than before."""
+        """The number of units that are on another host after the move."""
         if self.before is None:
             return 1 + len(self.after.slots)
         gone = Counter(self.after.slots) - Counter(self.before.slots)
@@ -130,19 +135,19 @@ class Move(Frozen):
 
 
 class Plan(Frozen):
-    """The pure result `from what is to what is wanted`."""
+    """The moves of a change, the slots of batch, notes, and predicted times."""
 
     moves: tuple[Move, ...] = ()
     """In the order of the cuts: nearest the pipeline's end first."""
     batch_slots: tuple[HostName, ...] = ()
-    """Slots of the tenant `batch` after the change, one host for each."""
+    """The host of each slot of the tenant `batch` after the change."""
     batch_kept: tuple[HostName, ...] = ()
-    """Of the slots that batch has now, those that stay while tiers move."""
+    """The hosts of batch's present slots that stay while tiers move."""
     notes: tuple[str, ...] = ()
     predicted_seconds: float = 0.0
     predicted_gap_seconds: float = 0.0
     unpredicted: str = ""
-    """What of its time is not in `predicted_seconds`, and why; empty where all of it is."""
+    """The part of the time that is not in `predicted_seconds`, and why; empty: none."""
 
     @property
     def hand_overs(self) -> tuple[Move, ...]:
@@ -151,7 +156,7 @@ class Plan(Frozen):
 
 
 class ChangeState(StrEnum):
-    """Where a change is."""
+    """The state of a change."""
 
     ACTIVE = "active"
     DONE = "done"
@@ -159,7 +164,7 @@ class ChangeState(StrEnum):
 
 
 class ChangeRecord(Frozen):
-    """`changes/<id>`: a change under way or ended."""
+    """`changes/<id>`: a change that is active or has ended."""
 
     id: ChangeId
     spec: ChangeSpec
@@ -169,16 +174,25 @@ class ChangeRecord(Frozen):
     started_at: float
     ended_at: float | None = None
     incarnations: dict[TierName, int] = Field(default_factory=dict)
-    """The incarnation of each tier that it moves: the one that it has started, or the owner that has let its workers go."""
+    """By tier: the incarnation that the change started, or the owner that released workers."""
     receipts: dict[TierName, dict[str, Any]] = Field(default_factory=dict)
     took: dict[Step, float] = Field(default_factory=dict)
-    """How long each of its steps has taken so far. Unit: seconds."""
+    """How long each step has taken so far. Unit: seconds."""
     stepped_at: float = 0.0
-    """When one of its steps last got its result: a change that nobody goes on with is aborted after a while."""
+    """When a step last got its result.
+
+    The controller aborts a change without progress after a while.
+    """
     deadline_seconds: float | None = None
-    """How long it may take from `started_at` on, as who asked for it has said: then whoever carries it out has given up. None: not said."""
+    """How long the change may take from `started_at` on; None: not known. Unit: seconds.
+
+    After that, the requester has given up.
+    """
     abort_predicted_seconds: float | None = None
-    """How long its abort was predicted to take; `took` says how long it did. None: there was none, or none had been timed by then."""
+    """The predicted time of the abort; `took` has the real one. Unit: seconds.
+
+    None: no abort was requested, or no abort had been timed by then.
+    """
 
 
 class Operation(Frozen):
@@ -189,14 +203,16 @@ class Operation(Frozen):
     step: Step
     spec: ChangeSpec
     by: str
-    """Who asked: `airflow:drain_host/manual__1`, `cli:anna`."""
+    """The requester: `airflow:drain_host/manual__1`, `cli:anna`."""
     posted_at: float
     deadline_seconds: float = 600.0
     dry_run: bool = False
 
 
 class JournalEntry(Frozen):
-    """One line of `operations/<id>/journal/`: what the controller did, readable by an operator."""
+    """One line of `operations/<id>/journal/`: an action of the controller, in words for an
+    operator.
+    """
 
     at: float
     sentence: str
@@ -207,13 +223,16 @@ class Result(Frozen):
 
     ok: bool
     sentence: str
-    """What happened, what the platform did, and, when it failed, what to do."""
+    """The event, the platform's reaction and, after a failure, the next step."""
     finished_at: float
     details: dict[str, Any] = Field(default_factory=dict)
 
 
 class MaintenanceLock(Frozen):
-    """`changes/lock`: which change may move tiers now. There is none while nothing is being changed."""
+    """`changes/lock`: the change that may move tiers now.
+
+    The node is absent while there is none.
+    """
 
     change: ChangeId
     by: str
@@ -221,12 +240,18 @@ class MaintenanceLock(Frozen):
 
 
 class EpochRecord(Frozen):
-    """`controller/epoch`: raised by each new leader; every write of a leader is guarded by it, so an old one can write no more."""
+    """`controller/epoch`: raised by each new leader.
+
+    Each write of a leader checks the epoch, so an old leader can no longer write.
+    """
 
     epoch: int
     leader: str
 
 
 def change_of_step(operation: OperationId) -> ChangeId:
-    """Return the change that a step is of, by the step's id (`sluice_ops.operations.requests.operation_id`)."""
+    """Return the change of a step, from the step's id.
+
+    `sluice_ops.operations.requests.operation_id` makes such an id.
+    """
     return ChangeId(operation.rpartition(".")[0])

@@ -1,4 +1,4 @@
-"""Where a process serves its figures, so that Prometheus finds it."""
+"""The addresses where processes serve their metrics, for Prometheus."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,10 @@ from sluice_ops.model.resources import Frozen
 
 
 class Exporter(Frozen):
-    """`exporters/<role>-<n>`: ephemeral, so that it is there for as long as its process. Fields that a role has no use for stay None."""
+    """`exporters/<role>-<n>`: an ephemeral node, which exists as long as its process.
+
+    Fields that do not apply to a role are None.
+    """
 
     role: Role
     address: str
@@ -22,7 +25,7 @@ class Exporter(Frozen):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return what Prometheus adds to each of its figures."""
+        """The labels that Prometheus adds to each metric of the process."""
         return {
             name: str(value)
             for name, value in self.model_dump(exclude={"address"}, exclude_none=True).items()
@@ -30,5 +33,5 @@ class Exporter(Frozen):
 
 
 def targets(exporters: Iterable[Exporter]) -> list[dict[str, Any]]:
-    """Write them as Prometheus' service discovery reads them, over HTTP or from a file."""
-    return [{"targets": [each.address], "labels": each.labels} for each in exporters]
+    """Return the exporters in the format of Prometheus' service discovery (HTTP or file)."""
+    return [{"targets": [exporter.address], "labels": exporter.labels} for exporter in exporters]

@@ -1,4 +1,4 @@
-"""Names that must not be mixed up, as types of their own."""
+"""Types for names, so that the type checker finds mixed-up names."""
 
 from typing import NewType
 

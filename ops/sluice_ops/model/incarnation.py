@@ -1,6 +1,7 @@
-"""An incarnation's life: where it is placed, what it is told, what it reports.
+"""Incarnations: their placement, the owner record, and the reports of their drivers.
 
-The controller writes the owner record; every driver of the tier derives from it, alone, what it has to do (`directive`).
+The controller writes the owner record. Each driver of the tier derives from this record alone what
+it has to do (`directive`).
 """
 
 from enum import StrEnum
@@ -14,71 +15,78 @@ from sluice_ops.model.resources import Frozen
 from sluice_ops.model.routing_epochs import Ways
 
 STATE_PARTITIONS = 2
-"""Over so many partitions the state of a tier is spread in Spark, until somebody changes it."""
+"""The default number of partitions of a tier's state in Spark."""
 
 
 class Placement(Frozen):
-    """Where an incarnation's driver and workers are: one entry of `slots` for each worker."""
+    """The hosts of an incarnation's driver and workers, with one entry of `slots` for each
+    worker.
+    """
 
     driver: HostName
     slots: tuple[HostName, ...]
 
     @property
     def hosts(self) -> frozenset[HostName]:
-        """Every host that holds a part of it."""
+        """All hosts with a part of the incarnation."""
         return frozenset((self.driver, *self.slots))
 
     def first(self, workers: int) -> "Placement":
-        """Return it with so many of its workers, from the first on."""
+        """Return the placement with only the first `workers` workers."""
         return self.model_copy(update={"slots": self.slots[:workers]})
 
 
 class Timed(Frozen):
-    """A start or a stop that somebody asked for: what it was predicted to take, and what it took."""
+    """A requested start or stop, with its predicted and its real time."""
 
     by: str
     at: float
     """When it began. Wall clock, for people."""
     predicted_seconds: float | None
-    """None: none had been timed before."""
+    """None: no start or stop had been timed before."""
     seconds: float | None = None
-    """None: it is not through."""
+    """None: it is not complete."""
 
 
 class IncarnationSpec(Frozen):
-    """Written by the controller when it decides to have this incarnation.
+    """The specification of an incarnation, written by the controller.
 
-    Later only `retired` changes, what is told of its start and stop, and the host of a slot that was lost: same label, so the same
-    application takes it on elsewhere.
+    Later, only these values change: `retired`, the times of start and stop, `hung`, and the host of
+    a slot that was lost. The new slot has the same label, so the same Spark application uses it.
     """
 
     tier: TierName
     incarnation: Incarnation
     placement: Placement
     reason: str
-    """Why it exists, for people: `drain h2`, `driver of 3 was killed`."""
+    """Why the incarnation exists, for people: `drain h2`, `driver of 3 was killed`."""
     created_at: float
     """Wall clock, for people."""
     retired: bool = False
-    """Its units are taken off the assignments; the number is never used again."""
+    """Whether its units are removed from the assignments. The number is never used again."""
     failures: int = 0
-    """How many owners of this tier have failed in a row before it."""
+    """How many owners of this tier have failed in a row before this incarnation."""
     release: str | None = None
-    """The release whose code it runs; None: what its host's checkout holds, as before there were releases."""
+    """The release that the incarnation runs; None: the code in its host's checkout."""
     partitions: int = STATE_PARTITIONS
-    """Over how many partitions its state is spread, if it holds any; a checkpoint with another number is spread anew as it begins."""
+    """The partitions of its state, if it holds any.
+
+    A checkpoint with another number is repartitioned at the start.
+    """
     attempt: int = 0
-    """`TierWanted.attempt` when it was written: a higher one has a tier that was given up started again."""
+    """`TierWanted.attempt` when this was written. A higher one starts a given-up tier again."""
     start: Timed | None = None
-    """How its tier was started with it. None: it took over from another one, or was begun because that had died."""
+    """The requested start of the tier; None: the incarnation replaced another one, alive
+    or dead.
+    """
     stop: Timed | None = None
-    """How its tier was stopped, when it owned it."""
+    """The requested stop of the tier while this incarnation owned it."""
     hung: str | None = None
-    """As its tier's owner it hung: since when, and what was done about it."""
+    """If it hung as the tier's owner: since when, and what was done."""
 
 
 class State(StrEnum):
-    """What a driver says of itself."""
+    """The state of a driver, as it reports it."""
 
     STARTING = "starting"
     WARMING = "warming"
@@ -92,7 +100,7 @@ class State(StrEnum):
 
 TRANSITIONS: dict[State, dict[State, str]] = {
     State.STARTING: {
-        State.WARMING: "it will wait for a hand-over",
+        State.WARMING: "it will wait for a handover",
         State.RUNNING: "it owns the tier already, nothing to wait for",
         State.PAUSED: "the tier is paused",
         State.STOPPED: "told to exit",
@@ -128,15 +136,15 @@ TRANSITIONS: dict[State, dict[State, str]] = {
     State.FAILED: {},
     State.FENCED: {},
 }
-"""Allowed changes of state, with the reason for each. Anything else is an error."""
+"""The allowed transitions, each with its reason. All others are errors."""
 
 
 class IllegalTransitionError(Exception):
-    """A driver tried a change of state that the table does not have."""
+    """A driver tried a transition that is not in `TRANSITIONS`."""
 
 
 def advance(before: State, after: State) -> State:
-    """Return `after`, or refuse the step."""
+    """Return `after`. Raise IllegalTransitionError if the transition is not allowed."""
     if before != after and after not in TRANSITIONS[before]:
         message = f"an incarnation cannot go from {before} to {after}"
         raise IllegalTransitionError(message)
@@ -144,7 +152,9 @@ def advance(before: State, after: State) -> State:
 
 
 class Internal(Frozen):
-    """What an incarnation has left for whoever goes on: a file in the tier's folder of checkpoints, below `internal/`."""
+    """A file that an incarnation leaves for the next one, below `internal/` in the tier's
+    checkpoints.
+    """
 
     name: str
     size: int
@@ -153,107 +163,141 @@ class Internal(Frozen):
 
 
 class Repartitioned(Frozen):
-    """A state that was spread over another number of partitions, and the proof that all of it is there."""
+    """A repartitioned state, with the proof that it is complete."""
 
     before: int
-    """Partitions."""
+    """The number of partitions before."""
     after: int
     keys_before: int
-    """Counted in all stores of the checkpoint that it was made from."""
+    """The keys in all stores of the old checkpoint."""
     keys_after: int
-    """Counted in the one that was made."""
+    """The keys in all stores of the new checkpoint."""
     seconds: float
 
 
 class Receipt(Frozen):
-    """Proof of where an incarnation stopped or started: offsets per input partition, `stream/partition` → offset."""
+    """The proof of where an incarnation stopped or started, by `stream/partition`."""
 
     positions: dict[str, int]
-    """Next offset to read for each input partition: everything before it is done."""
+    """The next offset to read of each input partition. All earlier records are processed."""
     batch: int | None = None
     """The last batch in the ledger, for a tier with a sink."""
     internal: Internal | None = None
-    """Where it stopped: what it has left."""
+    """At a stop: the file for the next incarnation."""
     repartitioned: Repartitioned | None = None
-    """Where it started: that its state was spread anew, if it was."""
+    """At a start: the repartitioning of the state, if there was one."""
     streams: dict[str, str] = Field(default_factory=dict)
-    """The id of each input stream that the positions belong to; one that is not here was not known."""
+    """By input stream: the topic id for which the positions are valid.
+
+    A missing id was not known.
+    """
     epochs: dict[str, int] = Field(default_factory=dict)
-    """The epoch of each input partition's leader when the positions were read, or later; one that is not here was not known."""
+    """By input partition: the leader epoch when the positions were read, or later.
+
+    A missing epoch was not known.
+    """
     at: float
 
 
 class WorkerReceipt(Frozen):
-    """What a driver says of a worker that was paused alone, or woken again."""
+    """A driver's report of a single worker that was paused or resumed."""
 
     paused: bool
     seconds: float
-    """How long it took until it had done its last task, or was given tasks again."""
+    """How long it took until the worker's last task was done, or until it got tasks again."""
     tasks: int = 0
-    """Paused: tasks that it had done by then."""
+    """For a pause: the tasks that the worker had done by then."""
     failed: int = 0
-    """Paused: tasks of its that failed."""
+    """For a pause: the tasks of the worker that failed."""
     at: float
 
 
 TRIAL_SECONDS = 20.0
-"""So long after a driver owns its tier it says what has gone through it: ten micro-batches."""
+"""How long a driver owns its tier before it reports its counts: ten micro-batches.
+
+Unit: seconds.
+"""
 
 
 class Flowed(Frozen):
-    """What has gone through an incarnation. Said when it has owned its tier for `TRIAL_SECONDS`, is held, or had its query fail."""
+    """The counts of an incarnation.
+
+    A driver reports them after it has owned its tier for `TRIAL_SECONDS`, when it is held, and when
+    its query has failed.
+    """
 
     seconds: float
-    """For how long it has owned the tier."""
+    """How long the incarnation has owned the tier."""
     records_in: int
-    """Input that is done."""
+    """The processed input records."""
     records_out: int
     quarantined: int
     waiting: int
-    """Input that is not done yet, when it was looked at last."""
+    """The input records that were not yet processed at the last look."""
     restarts: int
-    """How often its query failed, and was begun again in place."""
+    """How often its query failed and was restarted in place."""
     error: str | None = None
-    """Why it failed last."""
+    """The last failure of the query."""
 
 
 class IncarnationReport(Frozen):
-    """What a driver says, in `tiers/<t>/incarnations/<i>/report`. Rewritten only when something changes, never as a heartbeat."""
+    """`tiers/<t>/incarnations/<i>/report`: the driver's report.
+
+    Rewritten only when a value changes, never as a heartbeat.
+    """
 
     state: State
     since: float
-    """Wall clock of the last change of state, for people; or of when what it had waited for was back."""
+    """Wall clock of the last change of state, or of the end of the last wait, for people."""
     epoch: int = 0
-    """Of the last owner record that had it run: a record that is made anew goes on from here, for the sink refuses smaller ones."""
+    """The epoch of the last owner record that told the incarnation to run.
+
+    A recreated record continues from this epoch, because the sink refuses smaller ones.
+    """
     pid: int
     away: str | None = None
-    """What it waits for: before it can begin, Kafka or PostgreSQL; while it runs, its sink, as long as that takes nothing."""
+    """The service for which the driver waits.
+
+    Before it can begin, this is Kafka or PostgreSQL. While it runs, this is its sink if the sink
+    takes no output.
+    """
     caught_up: bool = False
-    """Its output is level with the owner's, or its first batch is written: beside an owner, it has taken over."""
+    """Whether the incarnation has taken over beside the owner.
+
+    Its output is level with the owner's, or its first batch is written.
+    """
     started_from: Receipt | None = None
     settled: Receipt | None = None
-    """Up to where all was out a while ago, for a tier that writes streams; said now and then."""
+    """Positions before which all output was written some time ago, for a tier that writes streams.
+
+    Reported from time to time.
+    """
     stopped_at: Receipt | None = None
     error: str | None = None
-    """The last error, in one or a few lines, when failed or fenced."""
+    """The last error, in one or a few lines, if failed or fenced."""
     flowed: Flowed | None = None
     gap_seconds: float | None = None
-    """The largest gap in this tier's output over the hand-over to it."""
+    """The largest gap in the tier's output around the handover to this incarnation."""
     measured: bool = False
-    """It runs, owns the tier and has looked how far behind it is: `pressure` holds."""
+    """Whether `pressure` is valid: the incarnation runs, owns the tier and has measured its lag."""
     pressure: Pressure | None = None
     metered: bool = False
-    """It lets records in batch by batch, after it was held back, until it has caught up."""
+    """Whether the tier, after it was held back, still takes records in batch by batch to
+    catch up.
+    """
     unread: str | None = None
-    """Why it does not read partitions that were added to its streams."""
+    """Why the incarnation does not read partitions that were added to its inputs."""
     hung: str | None = None
-    """Since when a task of its has processed nothing though input waits, and what is done about it."""
+    """Since when a task has processed nothing although input waits, and what is done."""
     narrow: str | None = None
-    """Why it puts no records yet into partitions that were added to its outputs."""
+    """Why the incarnation does not yet write into partitions that were added to its outputs."""
     ways: Ways | None = None
-    """How it spreads its records, for a tier that writes streams; whoever goes on has to do the same (decision record 0040)."""
+    """The routing epochs of a tier that writes streams.
+
+    The next incarnation has to use the same (decision record 0040).
+    """
     workers: dict[UnitId, WorkerReceipt] = Field(default_factory=dict)
-    """What became last of each worker that was paused alone, or woken again."""
+    """By worker: the last report of a single worker that was paused or resumed."""
     history: tuple[tuple[State, float], ...] = ()
 
     @property
@@ -263,7 +307,7 @@ class IncarnationReport(Frozen):
 
 
 class Phase(StrEnum):
-    """Where a tier's transition is."""
+    """The phase of a tier's handover."""
 
     STEADY = "steady"
     PREPARE = "prepare"
@@ -271,39 +315,39 @@ class Phase(StrEnum):
 
 
 class OwnerRecord(Frozen):
-    """`tiers/<t>/owner`, the fence: set only by the controller, with a version check."""
+    """`tiers/<t>/owner`, the fence. Only the controller writes it, with a version check."""
 
     owner: Incarnation | None = None
     next: Incarnation | None = None
     standby: Incarnation | None = None
-    """There in case the owner dies."""
+    """The incarnation that takes over if the owner dies."""
     standby_runs: bool = True
-    """Whether it runs beside the owner, or is warm and waits."""
+    """Whether the standby runs beside the owner; if not, it is warm and waits."""
     phase: Phase = Phase.STEADY
     paused: bool = False
     paused_workers: tuple[UnitId, ...] = ()
-    """Slots of the owner that are kept without tasks, while the others work on."""
+    """Slots of the owner that stay without tasks while the other slots work."""
     held_for: TierName | None = None
-    """It runs and lets nothing in, because this tier, further on, is behind."""
+    """The downstream tier with a large lag for which this tier, which runs, takes no records in."""
     stopped: bool = False
-    """The tier is not wanted at all: every incarnation exits."""
+    """Whether the tier should not run, so that every incarnation exits."""
     epoch: int = 0
-    """Grows with each write of the controller; who wrote it: `controller/leader`."""
+    """Grows with each write of the controller. `controller/leader` names the writer."""
 
 
 class Directive(StrEnum):
-    """What an incarnation has to do now."""
+    """The task of an incarnation."""
 
     RUN = "run"
     STANDBY = "standby"
     """Be warm and wait."""
     HOLD = "hold"
-    """Stop where nothing is half done, write the receipt, keep session and slots, wait."""
+    """Stop between batches or records, write the receipt, keep session and slots, wait."""
     EXIT = "exit"
 
 
 def directive(record: OwnerRecord, me: Incarnation) -> Directive:
-    """Derive what incarnation `me` has to do from the owner record alone."""
+    """Return the task of incarnation `me`, derived from the owner record alone."""
     if record.stopped:
         return Directive.EXIT
     if me == record.standby and not record.standby_runs:
@@ -317,26 +361,34 @@ def directive(record: OwnerRecord, me: Incarnation) -> Directive:
 
 
 class TierWanted(Frozen):
-    """`config/wanted/<tier>`: what Airflow, the CLI or a runbook wants of a tier."""
+    """`config/wanted/<tier>`: the state of a tier that Airflow, the CLI or a runbook wants."""
 
     running: bool = False
     paused: bool = False
     paused_workers: tuple[UnitId, ...] = ()
-    """Slots that are to be paused alone; those of an incarnation that owns the tier no more are of no account."""
+    """Slots to pause alone. Slots of an incarnation that no longer owns the tier are ignored."""
     attempt: int = 0
-    """Raised to have a tier that was given up started again."""
+    """Raised to start a given-up tier again."""
     release: str | None = None
-    """The release that its next incarnation is begun from; set at its first start, and by an upgrade that was accepted."""
+    """The release of the tier's next incarnation.
+
+    Set by the first start and by accepted upgrades.
+    """
     partitions: int = STATE_PARTITIONS
-    """Over how many partitions the state of its next incarnation is spread; set by a repartition that was accepted."""
+    """The partitions of the state of the next incarnation. Set by accepted repartitions."""
     skipped: dict[str, int] = Field(default_factory=dict)
-    """Before these offsets of its inputs, by `stream/partition`, all that it has not read is gone for good, as a person has said."""
+    """By `stream/partition`: the offset before which a person declared unread records as lost for
+    good.
+    """
     by: str = ""
     at: float = 0.0
 
 
 class TierProgress(Frozen):
-    """One row of `tier_progress` in PostgreSQL: a driver's figures, rewritten every few seconds (they stay out of ZooKeeper)."""
+    """One row of `tier_progress` in PostgreSQL: a driver's figures, rewritten every few seconds.
+
+    They are not in ZooKeeper, because they change too often.
+    """
 
     tier: TierName
     incarnation: Incarnation
@@ -345,7 +397,9 @@ class TierProgress(Frozen):
     rate_out: float = 0.0
     lag: int = 0
     latency_ms: float | None = None
-    """From the record's arrival in the pipeline to this tier's output, the median of the last samples."""
+    """The time from a record's arrival in the pipeline to this tier's output: the median of
+    samples.
+    """
     slots: dict[str, int] = Field(default_factory=dict)
-    """Records read so far by the executor in each slot, by `host/slot`."""
+    """By `host/slot`: the records that the slot's executor has read so far."""
     details: dict[str, Any] = Field(default_factory=dict)

@@ -1,24 +1,27 @@
-"""Who may read and write which of Kafka's streams: one table, from which `sluice.commands.publish` makes the access lists."""
+"""The rights of each user to read and write Kafka's streams.
+
+`sluice.commands.publish` makes the access lists from these tables.
+"""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class User(StrEnum):
-    """As whom Kafka knows a process: its role in the channel, where it has one."""
+    """The user name of a process in Kafka: its role in the channel, if it has one."""
 
     DRIVER = "driver"
     AUDIT = "audit"
     OPERATOR = "operator"
-    """Who takes records through a tier again, and writes as the tier does: `sluice replay`."""
+    """Processes old records again and writes as the tier does: `sluice replay`."""
     PUBLISHER = "publisher"
-    """Who makes streams, and says who may use them."""
+    """Makes streams and their access lists."""
     OUTSIDE = "outside"
-    """Who brings records from outside: `sluice feed`, and whatever feeds the pipeline in earnest."""
+    """Brings records from outside: `sluice feed`, and the real senders."""
 
 
 class Purpose(StrEnum):
-    """What a stream is for."""
+    """The purpose of a stream."""
 
     ARRIVALS = "arrivals"
     """Records from outside."""
@@ -27,18 +30,20 @@ class Purpose(StrEnum):
     QUARANTINE = "quarantine"
     WARM_UP = "warm-up"
     CONTROL = "control"
-    """Which incarnations of each tier may write its streams (`sluice_ops.model.stream_writers`)."""
+    """The incarnations of each tier that may write its streams
+    (`sluice_ops.model.stream_writers`).
+    """
 
 
 class Durability(NamedTuple):
-    """On how many brokers a stream's records are, and how many of them have a record before its sender is told that it is kept."""
+    """The replicas of a stream, and how many have to be in sync before a record is acknowledged."""
 
     replication: int
     in_sync: int
 
 
 ONE_COPY = Durability(1, 1)
-"""A broker's disk that is lost takes its records with it: what a site has to ask for."""
+"""One replica: the loss of a broker's disk loses records. A site has to request this explicitly."""
 
 
 CONTROL_TOPIC = "sluice-writers"
@@ -57,6 +62,6 @@ WRITERS: dict[Purpose, frozenset[User]] = {
     Purpose.CONTROL: frozenset({User.DRIVER}),
 }
 LOOKERS = "sluice-looks"
-"""The group that Sluice's own consumers name; none of them keeps positions in it."""
+"""The consumer group of Sluice's own consumers. None of them commits offsets."""
 SPARKS = "spark-kafka-"
-"""What the names of the groups begin with that Spark's connector makes up."""
+"""The prefix of the consumer groups of Spark's connector."""

@@ -1,8 +1,11 @@
-"""Where everything is in the channel, below the pipeline's chroot. One place, used by all."""
+"""The paths of all nodes in the channel, below the pipeline's chroot.
+
+Each function returns the path of the node that its docstring names.
+"""
 
 TRAIL = "/trail"
 TRAIL_ROLES = ("controller", "operator", "publisher")
-"""Below it: who adds to the trail."""
+"""The roles that add to the trail, each below its own node."""
 ROOTS = (
     "/config/wanted",
     "/hosts",
@@ -20,32 +23,32 @@ ROOTS = (
 
 LAYERS = "/config/layers"
 LOCK = "/changes/lock"
-"""Holds the id of the change that has the maintenance lock; absent when nobody has it."""
+"""Holds the id of the change that has the maintenance lock. Absent while no change has it."""
 LEADER = "/controller/leader"
 EPOCH = "/controller/epoch"
 LIVE, RECORD = "live", "record"
-"""What may be below a host."""
+"""The children of a host's node."""
 CONTROLLER_STATUS = "/controller/status"
-"""What the leader said last, for `sluice status`."""
+"""The leader's last status (`ControllerStatus`), for `sluice status`."""
 REPORT = "report"
-"""What is below an incarnation: what its driver says."""
+"""The child of an incarnation's node with its driver's report."""
 SITE = "/controller/site"
-"""What the leader goes by of the site file (`SiteSaid`)."""
+"""The settings of the site file that the leader uses (`SiteSaid`)."""
 HOLDS = "/holds"
-"""When tiers were held back, and for whom (`Holds`)."""
+"""The last times that tiers were held back (`Holds`)."""
 RELEASES = "/releases"
 JOINING = "/joining"
-"""Below it, sealed, what waits for hosts that are to join (`Sealed`)."""
+"""The parent of the sealed data for hosts that will join (`Sealed`)."""
 CLAIM, ANSWER = "claim", "answer"
-"""What may be below the node of a host that joins."""
+"""The descendants of the node of a host that joins."""
 CONTROLLER_KEY = "/controller/key"
-"""What is sealed to the controller is sealed to this (`ControllerKey`)."""
+"""The key to which data for the controller is sealed (`ControllerKey`)."""
 EXPORTERS = "/exporters"
-"""Below it, where each process serves its figures."""
+"""The parent of the nodes that tell where each process serves its metrics."""
 
 
 def wanted(tier: str) -> str:
-    """What is wanted of a tier (`TierWanted`)."""
+    """The wanted state of a tier (`TierWanted`)."""
     return f"/config/wanted/{tier}"
 
 
@@ -60,17 +63,17 @@ def live(name: str) -> str:
 
 
 def host_record(name: str) -> str:
-    """The controller's word on a host (`HostRecord`)."""
+    """The controller's record of a host (`HostRecord`)."""
     return f"/hosts/{name}/{RECORD}"
 
 
 def assignment(name: str) -> str:
-    """What a host has to run (`Assignment`)."""
+    """The units that a host has to run (`Assignment`)."""
     return f"/assignments/{name}"
 
 
 def observed(name: str) -> str:
-    """What a host runs (`Observed`)."""
+    """The units that a host runs (`Observed`)."""
     return f"/observed/{name}"
 
 
@@ -80,23 +83,23 @@ def tier(name: str) -> str:
 
 
 def tier_of(path: str) -> str | None:
-    """Return the tier that a path below `/tiers` belongs to."""
+    """Return the tier of a path below `/tiers`; None for other paths."""
     root, _, rest = path[1:].partition("/")
     return rest.split("/", 1)[0] if root == "tiers" else None
 
 
 def owner(name: str) -> str:
-    """The fence (`OwnerRecord`)."""
+    """The owner record of a tier, which is the fence (`OwnerRecord`)."""
     return f"/tiers/{name}/owner"
 
 
 def loss(name: str) -> str:
-    """What the audit found missing of a tier (`Loss`); absent when nothing is."""
+    """The records that the audit found missing (`Loss`). Absent while none are missing."""
     return f"/tiers/{name}/loss"
 
 
 def incarnations(name: str) -> str:
-    """All incarnations of a tier."""
+    """The parent of all incarnations of a tier."""
     return f"/tiers/{name}/incarnations"
 
 
@@ -106,12 +109,12 @@ def incarnation(name: str, number: int) -> str:
 
 
 def report(name: str, number: int) -> str:
-    """What the driver of an incarnation says (`IncarnationReport`)."""
+    """The report of an incarnation's driver (`IncarnationReport`)."""
     return f"/tiers/{name}/incarnations/{number}/{REPORT}"
 
 
 def release(name: str) -> str:
-    """What others rely on of a release (`Release`)."""
+    """The description of a release (`Release`)."""
     return f"{RELEASES}/{name}"
 
 
@@ -126,7 +129,7 @@ def journal(identity: str) -> str:
 
 
 def result(identity: str) -> str:
-    """How a step ended (`Result`)."""
+    """The result of a step (`Result`)."""
     return f"/operations/{identity}/result"
 
 
@@ -136,31 +139,34 @@ def change(identity: str) -> str:
 
 
 def exporter(role: str) -> str:
-    """Where a process of this role serves its figures (`Exporter`); a number is added to tell it from others."""
+    """The prefix of the nodes of a role's processes that serve metrics (`Exporter`).
+
+    ZooKeeper appends a number.
+    """
     return f"{EXPORTERS}/{role}-"
 
 
 def trail(role: str, name: str) -> str:
-    """An entry of the trail (`Entry`), until the audit has moved it."""
+    """An entry of the trail (`Entry`), until the audit moves it to PostgreSQL."""
     return f"{TRAIL}/{role}/{name}"
 
 
 def joining(host: str) -> str:
-    """What waits for a host that has a token (`Sealed`)."""
+    """The sealed data for a host that has a token (`Sealed`)."""
     return f"{JOINING}/{host}"
 
 
 def claim(host: str) -> str:
-    """Which machine uses the token of a host (`Claim`)."""
+    """The claim of the machine that uses the token of a host (`Claim`)."""
     return f"{JOINING}/{host}/{CLAIM}"
 
 
 def answer(host: str) -> str:
-    """What the controller gives that machine (`Answer`)."""
+    """The controller's answer to a claim (`Answer`)."""
     return f"{JOINING}/{host}/{CLAIM}/{ANSWER}"
 
 
 def joining_of(path: str) -> str | None:
-    """Return the host whose token a path below `/joining` belongs to."""
+    """Return the host of a path below `/joining`; None for other paths."""
     root, _, rest = path[1:].partition("/")
     return rest.split("/", 1)[0] if root == "joining" else None

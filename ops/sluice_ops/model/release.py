@@ -1,6 +1,8 @@
-"""A release: an immutable copy of a pipeline's code, and what others rely on of each of its tiers.
+"""Release: an immutable copy of a pipeline's code, with the shape of each tier.
 
-Written by `sluice.commands.publish` beside the code and to the channel; the controller, which has no Spark, compares two of them.
+A tier's shape is all that other tiers, its table and its state rely on. `sluice.commands.publish`
+writes a release beside the code and to the channel. The controller, which has no Spark, compares
+the shapes of two releases.
 """
 
 import re
@@ -16,31 +18,31 @@ class StreamShape(Frozen):
 
     name: str
     columns: dict[str, str] | None = None
-    """Types by name, as Spark calls them. None: records from outside, as they are."""
+    """By column: the type in Spark's words. None: raw records from outside."""
     grouping: str = "Local()"
 
 
 class SinkShape(Frozen):
-    """What a tier at the end writes into."""
+    """The sink into which an outbound tier writes."""
 
     kind: str
     name: str
     columns: dict[str, str]
-    """SQL types by name."""
+    """By column: the SQL type."""
     key: tuple[str, ...] = ()
 
 
 class StateShape(Frozen):
-    """What a tier holds in Spark."""
+    """The state that a tier holds in Spark."""
 
     lateness: int
     time: str | None
     operators: tuple[str, ...] = ()
-    """What each operator of the analysed plan holds: keys, windows, aggregates, conditions."""
+    """For each operator of the analysed plan: its keys, windows, aggregates, conditions."""
 
 
 class TierShape(Frozen):
-    """One tier's ties to everything else."""
+    """All of a tier that other tiers, its table and its state rely on."""
 
     inputs: tuple[StreamShape, ...]
     outputs: tuple[StreamShape, ...] = ()
@@ -49,20 +51,24 @@ class TierShape(Frozen):
 
 
 class Release(Frozen):
-    """`releases/<name>`, and `release.json` beside the code: never changed once it is there."""
+    """`releases/<name>`, and `release.json` beside the code. Written once, never changed."""
 
     name: str
     """`r7-3f9a2c1b`: a growing number, and the first digits of the hash."""
     module: str
-    """The Python module that it is a copy of."""
+    """The Python module of which the release is a copy."""
     digest: str
-    """The hash of its files. A driver goes by the one in the channel, which only the publisher writes, and imports no other files."""
+    """The hash of the release's files.
+
+    A driver compares its files with the hash in the channel, which only the publisher writes, and
+    imports no other files.
+    """
     published_at: float
     tiers: dict[TierName, TierShape] = Field(default_factory=dict)
 
     @property
     def number(self) -> int:
-        """Tell it from earlier and later ones."""
+        """The growing number in the name."""
         return number_of(self.name)
 
 
@@ -71,12 +77,12 @@ DIGITS = 8
 
 
 def name_of(number: int, digest: str) -> str:
-    """Return what a release of this number and digest is called."""
+    """Return the name of a release."""
     return f"r{number}-{digest[:DIGITS]}"
 
 
 def is_named(name: str, digest: str) -> bool:
-    """Tell whether a release's name is a plain one, and that of its digest."""
+    """Return whether a release's name is well formed and fits its digest."""
     return NAME.fullmatch(name) is not None and name.endswith(f"-{digest[:DIGITS]}")
 
 

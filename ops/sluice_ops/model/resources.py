@@ -1,4 +1,4 @@
-"""Resources in whole quanta: what one worker holds, and what a host has to give."""
+"""Resources: the quantum of one worker, and the capacity of a host."""
 
 import re
 from typing import Annotated, Any, Literal, TypeVar
@@ -30,21 +30,24 @@ def _mebibytes(value: object) -> object:
 
 
 MOST_CORES, MOST_MEBIBYTES = 100_000.0, 2**30
-"""More than any machine has: who says more is mistaken, and what is reckoned from it would have no end."""
+"""The largest accepted values. No machine has more, and larger values would make loops endless."""
 
 Mebibytes = Annotated[int, BeforeValidator(_mebibytes), Field(gt=0, le=MOST_MEBIBYTES)]
 CoreCount = Annotated[float, Field(gt=0, le=MOST_CORES)]
 
 
 BESIDE_HEAP = 450
-"""MiB kept for the Worker daemon (or the driver's Python), code cache, thread stacks and native memory."""
+"""MiB for the Worker daemon (or the driver's Python), code cache, thread stacks and native
+memory.
+"""
 
 
 class Frozen(BaseModel):
-    """A value: never changed after it was made, and unknown keys are refused.
+    """An immutable value. Unknown keys are refused.
 
-    What a newer version has added to one that comes from the channel, or from an agent's disk, is kept (`extra="allow"` there), and
-    written again with it (decision record 0031). No number is infinite: JSON has no word for that, but `1e999` is read as it.
+    Values from the channel or from an agent's disk are read with `extra="allow"`: keys of a newer
+    version are kept and written again (decision record 0031). Infinite numbers are refused, because
+    JSON has none, but `1e999` would be read as one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -59,60 +62,77 @@ F = TypeVar("F", bound=Frozen)
 
 
 def known(value: F) -> F:
-    """Return a value without what a newer version has added to it, or to what it holds."""
+    """Return a value without the keys of a newer version, at any depth."""
     return type(value).model_validate_json(value.model_dump_json(), extra="ignore")
 
 
 class Quantum(Frozen):
-    """The fixed resources of one worker, all of them together: a tier has k of these, never a part."""
+    """The fixed resources of one worker. A tier has a whole number of quanta, never a part."""
 
     cpu: CoreCount = Field(default=1.0, ge=0.001)
-    """Cores that the worker is entitled to when the host is busy (a weight, not a ceiling). Unit: cores."""
+    """The cores that the worker gets on a busy host: a weight, not a ceiling. Unit: cores."""
     memory: Mebibytes = 1024
-    """Everything in the slot: the Worker daemon, the executor's heap and what lies beside it. Unit: MiB, or `700m`, `2g`."""
+    """The memory of the whole slot: Worker daemon, executor's heap, and memory outside the heap.
+
+    Unit: MiB, or `700m`, `2g`.
+    """
     threads: int = Field(default=4, ge=1)
-    """Tasks that run at once. A realtime tier holds one for each partition that it reads."""
+    """Tasks that run at once. A realtime tier needs one for each partition that it reads."""
     io: int = Field(default=100, ge=1, le=1000)
-    """Relative weight of disk access."""
+    """The relative weight of disk access."""
     network: int = Field(default=100, ge=1, le=1000)
-    """Relative weight of sending on the host's link, where the site file divides it (`hosts[].network`)."""
+    """The relative weight of sending, if the site file divides the host's link
+    (`hosts[].network`).
+    """
     disk: Mebibytes | None = None
-    """What the worker's files may take of its host's disk: one that has more is ended, and its files with it. Unit: MiB, or `700m`, `2g`.
-    Default: no limit."""
+    """The most disk that the worker's files may use.
+
+    A worker that uses more is ended, and its files are removed. Unit: MiB, or `700m`, `2g`.
+    Default: no limit.
+    """
 
     @property
     def heap(self) -> int:
-        """MiB of Java heap for the one JVM that does the work; the rest is for what lies beside it."""
+        """The Java heap of the JVM that runs the tasks. Unit: MiB."""
         return max(300, self.memory - BESIDE_HEAP)
 
 
-def _interface(said: str) -> str:
-    if said == "lo" or not re.fullmatch(r"[^\s/:]{1,15}", said):
-        message = f"{said!r} is no interface that units send on: write its name as `ip -br link` shows it, such as eth0"
+def _interface(name: str) -> str:
+    if name == "lo" or not re.fullmatch(r"[^\s/:]{1,15}", name):
+        message = (
+            f"{name!r} is no interface on which units send: "
+            "write the name that `ip -br link` shows, such as eth0"
+        )
         raise ValueError(message)
-    return said
+    return name
 
 
 class Link(Frozen):
-    """What a host sends on, divided among its units by `Quantum.network`."""
+    """The network link of a host, which its units share by `Quantum.network`."""
 
     interface: Annotated[str, AfterValidator(_interface)]
-    """Its name, such as eth0."""
+    """The interface's name, such as eth0."""
     mbit: int = Field(ge=10, le=400_000)
-    """What it carries. Where that is less than is said here, the queue is elsewhere and nothing is divided. Unit: 10⁶ bits a second."""
+    """The rate of the link. Unit: 10⁶ bits a second.
+
+    If the link is slower than this, packets queue elsewhere and the shares have no effect.
+    """
 
 
 Cores = Literal["shared", "own"]
-"""`shared`: the units of a host run on all its processors, by the weight of `Quantum.cpu`. `own`: a unit whose `cpu` is a whole number
-has as many processors, on which no other unit runs, and the others share what is left."""
+"""`shared`: the units of a host run on all its processors, by the weight of `Quantum.cpu`.
+
+`own`: a unit whose `cpu` is a whole number has so many processors for itself. The other units share
+the other processors.
+"""
 
 
 class Capacity(Frozen):
-    """What a host gives to slots and drivers."""
+    """The resources of a host for slots and drivers."""
 
     cpu: CoreCount
     memory: Mebibytes
 
     def less(self, quantum: Quantum) -> tuple[float, int]:
-        """Return what would be left of cpu and memory after one more quantum; negative where it does not fit."""
+        """Return cores and MiB that are left after one quantum; negative if it does not fit."""
         return self.cpu - quantum.cpu, self.memory - quantum.memory

@@ -1,7 +1,8 @@
-"""By which ways a tier's records go: over how many partitions of each output they are spread, and from where on in its inputs.
+"""Routing epochs: from which input offsets on a tier uses how many partitions of each output. Pure.
 
-Who reads a stream tells a replay by the way that it came, so every run of a tier has to send a record the way that it went the first time,
-however many partitions there are by now (decision record 0040). Drivers say their ways in their reports; replays read them there. Pure.
+A reader recognises a replay by the path that it came. So each run of a tier has to send a record to
+the same partition as the first run, however many partitions the stream has now (decision record
+0040). Drivers report their routing epochs (`Ways`); replays read them there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,38 +13,48 @@ from sluice_ops.model.resources import Frozen
 
 
 class Way(Frozen):
-    """Over how many partitions of each output records are spread, from some positions of the inputs on."""
+    """One routing epoch: the partitions of each output that are used from some input offsets on."""
 
     since: dict[str, int] = Field(default_factory=dict)
-    """By `stream/partition`: all before was out when this began. A partition that is not named was not there: from 0 on."""
+    """By `stream/partition`: the first offset of the epoch.
+
+    Earlier records were written before the epoch began. A missing partition did not exist then, so
+    it counts from 0.
+    """
     partitions: dict[str, int]
-    """By output."""
+    """By output: the number of used partitions."""
 
 
 class Ways(Frozen):
-    """All that is known of a tier's ways; the last one is that of new records."""
+    """All routing epochs of a tier. The last one is that of new records."""
 
     turn: int = 0
-    """Grows with each change: of two of these the greater one holds."""
+    """Grows with each change. Of two values, the one with the higher `turn` is valid."""
     each: tuple[Way, ...]
-    """The oldest first."""
+    """The epochs, the oldest first."""
 
     @property
     def now(self) -> dict[str, int]:
-        """Over how many partitions of each output new records are spread."""
+        """By output: the number of partitions over which new records are spread."""
         return self.each[-1].partitions
 
     @property
     def since(self) -> dict[str, int]:
-        """From where on they are; no run may put out again what comes before, for that went another way."""
+        """The first offsets of the last epoch.
+
+        A run must not write earlier records with this epoch, because they took another path.
+        """
         return self.each[-1].since
 
     def unused(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Return those of the outputs that have more partitions than are used."""
+        """Return the outputs that have more partitions than are used, with their numbers."""
         return {name: count for name, count in counts.items() if count > self.now.get(name, count)}
 
     def taking_in(self, counts: Mapping[str, int]) -> "Ways":
-        """Take in outputs that are new, and those that have fewer partitions than before: they were made anew."""
+        """Return the epochs with new outputs, and with smaller numbers for recreated outputs.
+
+        An output with fewer partitions than before was deleted and made again.
+        """
         each = tuple(
             way.model_copy(
                 update={
@@ -56,23 +67,28 @@ class Ways(Frozen):
         return self if each == self.each else Ways(turn=self.turn + 1, each=each)
 
     def widened(self, counts: Mapping[str, int], since: Mapping[str, int]) -> "Ways":
-        """Spread what comes after `since`, before which all is out, over so many."""
+        """Return the epochs with a new one from `since` on.
+
+        All earlier records have been written.
+        """
         return Ways(
             turn=self.turn + 1, each=(*self.each, Way(since=dict(since), partitions=self.now | dict(counts)))
         )
 
     def stretches(self) -> Iterator[tuple[Way, dict[str, int] | None]]:
-        """Yield each way, and where the next one begins; None after the last."""
+        """Yield each epoch with the first offsets of the next one, or with None for the last."""
         for way, following in zip(self.each, self.each[1:], strict=False):
             yield way, following.since
         yield self.each[-1], None
 
 
 def begun(counts: Mapping[str, int]) -> Ways:
-    """Return the ways of a tier that nobody has said anything of."""
+    """Return the first routing epochs of a tier, for outputs with so many partitions."""
     return Ways(each=(Way(partitions=dict(counts)),))
 
 
-def newest(found: Iterable[Ways | None]) -> Ways | None:
-    """Return the ways that hold, of what the incarnations of a tier have said."""
-    return max((ways for ways in found if ways is not None), key=lambda ways: ways.turn, default=None)
+def newest(reported: Iterable[Ways | None]) -> Ways | None:
+    """Return the valid one of the values that a tier's incarnations reported; None: there
+    is none.
+    """
+    return max((ways for ways in reported if ways is not None), key=lambda ways: ways.turn, default=None)

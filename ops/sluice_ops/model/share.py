@@ -1,4 +1,4 @@
-"""Shares: the slots a tenant is entitled to, and who set the number."""
+"""Shares: the slots that a tenant is entitled to, and the layers that set the numbers."""
 
 import math
 import re
@@ -12,35 +12,41 @@ from sluice_ops.model.ids import Tenant
 from sluice_ops.model.resources import Frozen
 
 _FINE = 10**6
-"""The whole by which per cents are compared: parts of one, too."""
+"""A large whole for comparing per cents, so that fractions of a per cent count too."""
 
 _PER_CENT = re.compile(r"^(\d+(?:\.\d+)?)\s*%$")
 
 
-def _amount(said: object) -> object:
+def _amount(value: object) -> object:
     """Read `3` or `80%`."""
-    if isinstance(said, str) and said.strip().isdecimal():
-        said = int(said)
-    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
-        return said
-    found = _PER_CENT.match(said.strip()) if isinstance(said, str) else None
-    if found is None or Fraction(found[1]) > 100:  # noqa: PLR2004 - per cent
-        message = f"{said!r} is neither a number of slots nor a part of the cluster: write 3, or a per cent from 0% to 100% such as 80%"
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _PER_CENT.match(value.strip()) if isinstance(value, str) else None
+    if match is None or Fraction(match[1]) > 100:  # noqa: PLR2004 - per cent
+        message = (
+            f"{value!r} is neither a number of slots nor a part of the cluster: "
+            "write 3, or a per cent from 0% to 100% such as 80%"
+        )
         raise ValueError(message)
-    return f"{found[1]}%"
+    return f"{match[1]}%"
 
 
 Amount = Annotated[int | str, BeforeValidator(_amount)]
-"""So many slots (3), or so much of the cluster (`80%`)."""
+"""A number of slots (3), or a part of the cluster (`80%`)."""
 
 
 def part(amount: Amount, whole: int) -> int:
-    """Return an amount in slots: of a per cent as many as are whole, so that parts of 100% in all are never more than the whole."""
+    """Return an amount in slots, where `whole` slots are 100%.
+
+    A per cent is rounded down, so that parts that sum to 100% are never more than the whole.
+    """
     return amount if isinstance(amount, int) else math.floor(Fraction(amount.removesuffix("%")) * whole / 100)
 
 
 class Layer(IntEnum):
-    """Who set a number; the highest layer that has an entry wins."""
+    """The source of a number. For each setting, the highest layer that has an entry wins."""
 
     BASE = 0
     SCHEDULE = 1
@@ -50,7 +56,10 @@ class Layer(IntEnum):
 
 
 def _in_order(minimum: Amount | None, target: Amount | None, maximum: Amount | None) -> None:
-    """Refuse a number above one that bounds it; a number of slots and a per cent cannot be compared without the hosts."""
+    """Raise ValueError if minimum, target and maximum are not in order.
+
+    A number of slots and a per cent are not compared, because that needs the hosts.
+    """
     bounds = (
         {"minimum": minimum, "maximum": maximum},
         {"minimum": minimum, "target": target},
@@ -65,25 +74,25 @@ def _in_order(minimum: Amount | None, target: Amount | None, maximum: Amount | N
 
 
 class Share(Frozen):
-    """A tenant's slots: never below minimum, never above maximum, target in between. What is not said gives way to what is."""
+    """A tenant's slots: minimum, target and maximum. Default values adapt to the given values."""
 
     minimum: Amount = 1
-    """If not said: 1, or less where target or maximum are."""
+    """Default: 1, or less if target or maximum are less."""
     target: Amount = 1
-    """If not said: 1, or the nearest within minimum and maximum."""
+    """Default: 1, or the nearest number within minimum and maximum."""
     maximum: Amount = 16
-    """If not said: 16, or more where minimum or target are; 100% where one of these is a per cent."""
+    """Default: 16, or more if minimum or target are more; 100% if one of them is a per cent."""
 
     @model_validator(mode="before")
     @classmethod
-    def _giving_way(cls, said: Any) -> Any:
-        if not isinstance(said, dict):
-            return said
-        relative = any(str(said.get(key, "")).strip().endswith("%") for key in ("minimum", "target"))
-        numbers = {key: int(str(amount)) for key, amount in said.items() if str(amount).strip().isdecimal()}
+    def _with_defaults(cls, share: Any) -> Any:
+        if not isinstance(share, dict):
+            return share
+        relative = any(str(share.get(key, "")).strip().endswith("%") for key in ("minimum", "target"))
+        numbers = {key: int(str(amount)) for key, amount in share.items() if str(amount).strip().isdecimal()}
         aim = min(max(1, numbers.get("minimum", 1)), numbers.get("maximum", math.inf))
         most = "100%" if relative else max(16, *numbers.values(), 0)
-        return {"minimum": min(1, *numbers.values(), 1), "target": aim, "maximum": most, **said}
+        return {"minimum": min(1, *numbers.values(), 1), "target": aim, "maximum": most, **share}
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -92,7 +101,7 @@ class Share(Frozen):
 
 
 class Numbers(Frozen):
-    """What a layer says of a share; what it leaves out holds as the layers below say."""
+    """The numbers that a layer sets. A number that it leaves out comes from the layers below."""
 
     target: Amount | None = None
     minimum: Amount | None = None
@@ -100,8 +109,8 @@ class Numbers(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _target_alone(cls, said: Any) -> Any:
-        return said if isinstance(said, dict | Numbers) else {"target": said}
+    def _target_alone(cls, numbers: Any) -> Any:
+        return numbers if isinstance(numbers, dict | Numbers) else {"target": numbers}
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -110,7 +119,7 @@ class Numbers(Frozen):
 
 
 class Setting(StrEnum):
-    """What an entry speaks of; a layer says each of these once of a tenant."""
+    """The subject of an entry. A layer has at most one entry for each tenant and setting."""
 
     TARGET = "target"
     PLACE = "place"
@@ -118,7 +127,7 @@ class Setting(StrEnum):
 
 
 class LayerEntry(Frozen):
-    """One thing set by someone: the numbers of a tenant's share, where it has to be, or a burst."""
+    """One setting of a tenant in a layer: the numbers of its share, its place, or a burst."""
 
     tenant: Tenant
     layer: Layer
@@ -126,24 +135,26 @@ class LayerEntry(Frozen):
     minimum: Amount | None = None
     maximum: Amount | None = None
     to: str | None = None
-    """A host's name, `zone:z` or `label:l`."""
+    """A host's name, `zone:z`, `rack:r` or `label:l`."""
     extra: int = 0
-    """Slots on top of the target that have to be where `extra_to` says: a burst."""
+    """The slots of a burst, in addition to the target, which have to be at `extra_to`."""
     extra_to: str | None = None
     owner: str
+    """The person, tool or shift that set the entry."""
     at: float
     until: float | None = None
-    """When its time is over, and the controller takes it back; None: it holds until somebody does."""
+    """When the entry ends and the controller removes it; None: it holds until somebody
+    removes it.
+    """
 
     @property
     def setting(self) -> Setting:
-        """What it speaks of."""
         if any(number is not None for number in (self.target, self.minimum, self.maximum)):
             return Setting.TARGET
         return Setting.PLACE if self.to is not None else Setting.BURST
 
 
 class Layers(Frozen):
-    """`config/layers`: every entry above the base, which is the site file's."""
+    """`config/layers`: all entries above the layer `base`, which is the site file."""
 
     entries: tuple[LayerEntry, ...] = ()

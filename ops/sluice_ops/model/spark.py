@@ -1,4 +1,7 @@
-"""What Spark's processes have to agree on. It imports nothing, because a driver starts its JVM with it before it imports anything else."""
+"""Settings that all Spark processes of a site share.
+
+This module imports nothing, because a driver reads it to start its JVM before all other imports.
+"""
 
 SPARK_SECURITY = {
     "spark.authenticate": "true",
@@ -7,4 +10,5 @@ SPARK_SECURITY = {
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.saslFallback": "false",
 }
-"""Spark's settings wherever there is a secret: nobody without it is spoken to, and nothing is said in the clear."""
+"""Spark's settings on a site with a Spark secret: only its holders may connect, and all traffic is
+encrypted."""

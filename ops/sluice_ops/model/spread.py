@@ -1,4 +1,4 @@
-"""How far apart a tier's workers have to be, so that what is lost together is a small part of it."""
+"""The rule `spread`, which limits how many workers of a tier one failure can take away."""
 
 from pydantic import Field
 
@@ -6,9 +6,9 @@ from sluice_ops.model.resources import Frozen
 
 
 class Spread(Frozen):
-    """So many workers of one incarnation at most may be in one place; None: any number."""
+    """The most workers of one incarnation in one host, rack or zone; None: any number."""
 
     host: int | None = Field(default=None, ge=1)
     rack: int | None = Field(default=None, ge=1)
-    """A host that names no rack counts as one of its own."""
+    """A host without a rack counts as a rack of its own."""
     zone: int | None = Field(default=None, ge=1)

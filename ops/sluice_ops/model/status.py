@@ -1,4 +1,4 @@
-"""What the leading controller last made of everything: one node for `sluice status`, the UI and the supervising DAGs to read."""
+"""The leader's status of the site, in one node for `sluice status`, the UI and the tiers' DAGs."""
 
 from enum import StrEnum
 
@@ -10,29 +10,32 @@ from sluice_ops.model.resources import Frozen
 
 
 class TierState(StrEnum):
-    """A tier as an operator sees it, over all its incarnations."""
+    """The state of a tier as an operator sees it, over all its incarnations."""
 
     STOPPED = "stopped"
     WAITING = "waiting"
-    """Wanted, but not started: no room for it, or backing off after a failure."""
+    """The tier should run but is not started: room is short, or it backs off after a failure."""
     STARTING = "starting"
     RUNNING = "running"
     PAUSED = "paused"
     STOPPING = "stopping"
     FAILED = "failed"
-    """Given up after several failures in a row; raising `wanted.attempt` has it started again."""
+    """The tier was given up after several failures in a row.
+
+    A higher `wanted.attempt` starts it again.
+    """
 
 
 STARVED = "is starved of processor time on "
 
 
 class Starved(Frozen):
-    """A tier some of whose units get less processor time than their quantum promises, because of what is beside them."""
+    """A tier with units that get less processor time than promised, because of other processes."""
 
     hosts: tuple[HostName, ...]
-    """Where they are."""
+    """The hosts of the starved units."""
     sentence: str
-    """Where that is, and after a colon what is done about it, or why nothing is; it goes on from the tier's name."""
+    """The hosts, a colon, and what is done or why nothing is done. Continues the tier's name."""
 
 
 class TierStatus(Frozen):
@@ -43,38 +46,45 @@ class TierStatus(Frozen):
     failures: int = 0
     """Failures in a row."""
     error: str | None = None
-    """What its driver said last when it failed, or how it ended."""
+    """The last error of its driver when it failed, or how the driver ended."""
     down_since: float | None = None
-    """Since when it has not run, though it should, so far that it could say how far behind it is; kept over its incarnations."""
+    """Since when the tier should run, but no incarnation has got so far that it could report its
+    lag.
+    """
     drifted_since: float | None = None
-    """Since when a repair would move it, where the site file lets the controller make one; kept while nobody else changes anything."""
+    """Since when a repair would move the tier, if the site file lets the controller repair.
+
+    Kept as long as nobody else changes anything.
+    """
     starved: Starved | None = None
     pressure: Pressure | None = None
-    """It is behind too far; what is upstream of it is held back."""
+    """The tier's lag is too large, and the entry tiers upstream are held back."""
 
 
 class Check(StrEnum):
-    """What the audit holds against what a tier was given, beside its batches against each other."""
+    """What the audit compares with a tier's input, in addition to the batches with each other."""
 
     RECORDS = "records"
-    """Each record: it is in a stream, or a row of the table is of its name."""
+    """Each record: it is in a stream, or the table has a row with its origin."""
     SUMS = "sums"
-    """What has been added up in a table against the rows of the batches."""
+    """The sums in a table, compared with the rows of the batches."""
     LAST = "last"
     """The rows of the last batch only."""
     BATCHES = "batches"
-    """Nothing else: of what is written nobody looks at anything."""
+    """Nothing else: the audit does not read the output."""
 
 
 class Loss(Frozen):
-    """`tiers/<name>/loss`: what the audit found missing of a tier last, there until a person settles it."""
+    """`tiers/<name>/loss`: the last missing records that the audit found, until a person settles
+    them.
+    """
 
     number: int
     sentence: str
 
 
 class ControllerStatus(Frozen):
-    """`controller/status`: rewritten when something in it changes, never as a heartbeat."""
+    """`controller/status`: rewritten when a value changes, never as a heartbeat."""
 
     leader: str
     epoch: int
@@ -82,4 +92,7 @@ class ControllerStatus(Frozen):
     sentence: str
     tiers: dict[TierName, TierStatus] = Field(default_factory=dict)
     braked: tuple[HostName, ...] = ()
-    """Hosts that were lost together: nothing of theirs is moved before they are back, or a person writes them off."""
+    """Hosts that were lost together.
+
+    Their units are not moved until the hosts are back or written off.
+    """

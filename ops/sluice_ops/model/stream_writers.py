@@ -1,7 +1,10 @@
-"""Which incarnations of a tier may write its streams, as Kafka's control topic says it (decision record 0047). Pure.
+"""The incarnations that may write a tier's streams, in Kafka's control topic (decision record
+0047). Pure.
 
-The owner record in ZooKeeper decides. A driver repeats it in the topic before it begins, so that a run which ZooKeeper no longer reaches
-hears of it where it writes. `pipeline/sluice/driver/engine/WriterFence.java` has the same rule as `Writers.end`, in each executor.
+The owner record in ZooKeeper decides. A driver copies it into the topic before it begins. So a run
+that is cut off from ZooKeeper learns of a new owner in Kafka, where it writes.
+`pipeline/sluice/driver/engine/WriterFence.java` has the same rule as `Writers.end`, in each
+executor.
 """
 
 from sluice_ops.model.ids import Incarnation
@@ -9,45 +12,65 @@ from sluice_ops.model.incarnation import OwnerRecord
 from sluice_ops.model.resources import Frozen
 
 VALID_SECONDS = 20.0
-"""So long an executor writes after it has read the topic to its end; then it waits until it can do so again."""
+"""How long an executor may write after it read the topic to its end. Unit: seconds.
+
+Then it waits until it has read the topic to its end again.
+"""
 
 
 class Writers(Frozen):
-    """The value for a tier. Of two values the one with the greater `order` holds, in whatever order they were written."""
+    """The writers of one tier's streams.
+
+    Of two values, the one with the higher `order` is valid, in whatever order they were written.
+    """
 
     term: int = 0
-    """Grows where ZooKeeper's data was lost or restored, and epochs begin again below those in the topic."""
+    """Grows after ZooKeeper's data was lost or restored, and epochs begin again at lower
+    numbers.
+    """
     epoch: int
-    """Of the owner record that this repeats."""
+    """The epoch of the copied owner record."""
     members: tuple[Incarnation, ...]
 
     @property
     def order(self) -> tuple[int, int]:
-        """Compare two values by it."""
+        """The key for comparing two values."""
         return self.term, self.epoch
 
     def end(self, claim: "Writers", me: int) -> bool:
-        """Tell whether the right that incarnation `me` has by its `claim` is over by this value."""
+        """Return whether this value ends the right of incarnation `me`, which it has by its
+        `claim`.
+        """
         return self.order > claim.order and not (self.term == claim.term and me in self.members)
 
 
 def writers_of(record: OwnerRecord, term: int = 0) -> Writers:
-    """Repeat the owner record: whoever is or may soon be told to run is a member."""
+    """Return the writers by an owner record: all incarnations that run, or may soon be
+    told to run.
+    """
     members = {number for number in (record.owner, record.next, record.standby) if number is not None}
     return Writers(term=term, epoch=record.epoch, members=tuple(sorted(members)))
 
 
 def disagrees(heard: Writers, mine: Writers) -> bool:
-    """Tell whether the topic has what ZooKeeper cannot have said before `mine`, which repeats the record as it is there now."""
+    """Return whether the topic has a value that contradicts ZooKeeper's data.
+
+    `mine` copies the present owner record. ZooKeeper cannot have had a value of the same or a
+    higher order before.
+    """
     return heard != mine and heard.order >= mine.order
 
 
 def claim(heard: Writers | None, record: OwnerRecord, *, term: int | None, fresh: bool) -> Writers | None:
-    """Return the value by which a run may begin; None where only ZooKeeper can give it the right, by what was `heard` in the topic.
+    """Return the value with which a run may begin; None if the run first has to read ZooKeeper
+    again.
 
-    `term` is that of its last claim. `fresh`: `record` was read from ZooKeeper after `heard` was read. A higher epoch in the topic is then
-    one of a tree that was lost, for whoever writes the topic has read its record in ZooKeeper before. Without that nobody goes by a higher
-    value, though it names the run's number: the number may be that of another tree's incarnation.
+    `heard` is the topic's value, and `term` the term of the run's last claim. `fresh` tells whether
+    `record` was read from ZooKeeper after `heard` was read.
+
+    If `fresh`, a higher epoch in the topic comes from a lost ZooKeeper tree, because each writer of
+    the topic reads its record in ZooKeeper first. If not, no run may rely on a higher value, even
+    if the value names the run's number: the number may belong to an incarnation of another tree.
     """
     if heard is None:
         return writers_of(record, term or 0)

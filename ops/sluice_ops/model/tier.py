@@ -1,4 +1,4 @@
-"""What the control plane knows of a tier: its declaration, without the code that transforms records."""
+"""The declaration of a tier, without the code that transforms records."""
 
 from enum import StrEnum
 
@@ -15,29 +15,33 @@ class Kind(StrEnum):
 
 
 class Mode(StrEnum):
-    """How its records flow: one by one in milliseconds, or in micro-batches."""
+    """How records flow: one by one in milliseconds, or in micro-batches."""
 
     REALTIME = "realtime"
     BATCH = "batch"
 
 
 class Delivery(StrEnum):
-    """What its sink guarantees."""
+    """The delivery guarantee of a tier's output."""
 
     AT_MOST_ONCE = "at-most-once"
-    """A record that may have been taken is never sent again, so it may be lost."""
+    """A record that the service may have taken is never sent again, so it may be lost."""
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
 
 
 class Standby(StrEnum):
-    """What waits for the tier's owner to die, besides the next cold start."""
+    """The second incarnation that takes over if the tier's owner dies."""
 
     NONE = "none"
+    """No second incarnation: the tier starts cold."""
     WARM = "warm"
-    """A second incarnation is ready on other hosts and waits: the owner's death costs the start of a query, not of its JVMs."""
+    """A second incarnation waits on other hosts with its JVMs started.
+
+    It only has to start its query.
+    """
     HOT = "hot"
-    """A second incarnation runs beside the owner all the time, on other hosts, with as many slots."""
+    """A second incarnation runs beside the owner on other hosts, with as many slots."""
 
 
 class TierSpec(Frozen):
@@ -50,16 +54,19 @@ class TierSpec(Frozen):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
     partitions: int | None = None
-    """Of its inputs together, as Kafka had them when it was published; None: by an older version, which did not ask."""
+    """The partitions of all inputs in Kafka when the tier was published; None: not known then."""
     standby: Standby = Standby.NONE
     state: bool = False
-    """It holds state in Spark."""
+    """Whether the tier holds state in Spark."""
     quantum: Quantum = Quantum()
     driver: Quantum = Quantum(cpu=0.5, memory=1200, threads=1)
     """Resources of the tier's driver process."""
     patience: float = 120.0
-    """When it has not run for so long, it counts as behind too far: the lowest high watermark of its inputs. Unit: seconds."""
+    """After so long without running, the tier's lag counts as too large. Unit: seconds.
+
+    This is the lowest high watermark of its inputs.
+    """
     release: str | None = None
-    """The release that was published last, of which this declaration is; None before there was any."""
+    """The newest published release, to which this declaration belongs; None: no release yet."""
     distance: int = 0
-    """Hops to the pipeline's end: 0 is nearest the end, and is stopped first."""
+    """Hops to the pipeline's end. Tiers with 0 are nearest the end and are stopped first."""

@@ -1,4 +1,7 @@
-"""The trail of changes: who asked for what, when, from which layer, and what became of it. Entries are made once, and never changed."""
+"""The trail of changes: who requested which change, when, in which layer, and the outcome.
+
+Entries are written once and never changed.
+"""
 
 from enum import StrEnum
 
@@ -9,25 +12,33 @@ from sluice_ops.model.share import Layer
 
 
 class Outcome(StrEnum):
-    """What an entry tells of a change."""
+    """The event of an entry."""
 
     BEGUN = "begun"
     REFUSED = "refused"
-    """It was asked for, and nothing came of it."""
+    """The change was requested and refused; nothing was changed."""
     ABORT = "abort"
-    """Somebody asked to undo it."""
+    """An abort was requested."""
     ABORTED = "aborted"
     DONE = "done"
 
 
 class Entry(Frozen):
-    """`trail/<role>/<name>`, until the audit has moved it to PostgreSQL: written by that role, as the channel's access lists prove."""
+    """`trail/<role>/<name>`, until the audit moves the entry to PostgreSQL.
+
+    Access lists prove that a process of this role wrote the entry.
+    """
 
     at: float
     by: str
-    """As it said itself: `cli:anna`, `airflow:drain_host/manual__1`; or `site file`."""
+    """The requester in its own words:
+
+    `cli:anna`, `airflow:drain_host/manual__1`; or `site file`.
+    """
     layer: str | None = None
-    """`person`, `maintenance`, `schedule`, `base`; None: no layer's, or the platform's own."""
+    """`person`, `maintenance`, `autoscaler`, `schedule` or `base`; None: no layer, or the
+    platform's own.
+    """
     what: str
     change: ChangeId | None = None
     outcome: Outcome
@@ -35,20 +46,26 @@ class Entry(Frozen):
 
 
 class SiteSaid(Frozen):
-    """`controller/site`: what the leader goes by of the site file, so that whoever leads next can tell what has changed."""
+    """`controller/site`: the settings of the site file that the leader uses.
+
+    The next leader compares them with the file to find changes.
+    """
 
     said: dict[str, str]
-    """By key, as a person would write it: `shares.enrich` → `minimum=1 target=2 maximum=4`."""
+    """By key, as a person would write the value:
+
+    `shares.enrich` → `minimum=1 target=2 maximum=4`.
+    """
 
 
 SITE_FILE = "site file"
-"""Who set what it says."""
+"""The requester of the settings in the site file."""
 
 
 def layer_of(usual: Layer, by: str, named: str | None = None) -> str | None:
-    """Return the layer that a change speaks for: the one that its spec names, or that is usual for its kind.
+    """Return the layer of a change: the layer of its spec, or else the usual layer of its kind.
 
-    None for the controller's own changes.
+    Return None for the controller's own changes.
     """
     if by == CONTROLLER:
         return None
@@ -56,11 +73,11 @@ def layer_of(usual: Layer, by: str, named: str | None = None) -> str | None:
 
 
 def what_of(spec: ChangeSpec) -> str:
-    """Say what is wanted: `scale enrich k=3`."""
-    named = [str(word) for word in (spec.host, spec.tier, spec.shift, *spec.workers) if word is not None]
-    said = [
+    """Return a change in one line: `scale enrich k=3`."""
+    names = [str(name) for name in (spec.host, spec.tier, spec.shift, *spec.workers) if name is not None]
+    settings = [
         f"{key}={value}"
         for key in ("k", "minimum", "maximum", "to", "release", "partitions", "layer", "until")
         if (value := getattr(spec, key)) is not None
     ]
-    return " ".join([spec.kind, *named, *said])
+    return " ".join([spec.kind, *names, *settings])

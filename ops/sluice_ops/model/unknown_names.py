@@ -1,6 +1,7 @@
-"""The tiers that the site file names and that there are not: a slip of the keyboard, or one that is to be published yet.
+"""Names in the site file that are no tiers: typing errors, or tiers that are not yet published.
 
-`sluice.commands.publish` compares the file with the declared tiers, the controller with the published ones.
+`sluice.commands.publish` compares the file with the declared tiers, and the controller compares it
+with the published tiers.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from sluice_ops.model.ids import BATCH
 
 
 class Names(Protocol):
-    """The file, or the rules that were made of it."""
+    """The site file, or the rules that were made from it."""
 
     @property
     def shares(self) -> Mapping[str, object]:
@@ -37,29 +38,30 @@ class Names(Protocol):
         """By tier."""
 
 
-def unknown(said: Names, shifts: Mapping[str, Iterable[str]], tiers: Collection[str]) -> list[str]:
-    """Say of each key which name in it is no tier (nor `batch`, where that may be); `shifts` are the tenants of each."""
+def unknown(site: Names, shifts: Mapping[str, Iterable[str]], tiers: Collection[str]) -> list[str]:
+    """Return a sentence for each name that is no tier, nor `batch` where that is allowed.
+
+    `shifts` has the tenants of each shift.
+    """
     tenants = {*tiers, BATCH}
     return [
-        *_strange("shares", said.shares, tenants),
-        *_strange("locality", said.locality, tenants),
-        *_strange("spread", said.spread, tiers),
-        *_strange("separate", sorted({name for group in said.separate for name in group}), tiers),
+        *_unknown_of_key("shares", site.shares, tenants),
+        *_unknown_of_key("locality", site.locality, tenants),
+        *_unknown_of_key("spread", site.spread, tiers),
+        *_unknown_of_key("separate", sorted({name for group in site.separate for name in group}), tiers),
         *(
             line
-            for place, only in said.dedicated.items()
-            for line in _strange(f"dedicated.{place}", sorted(only), tenants)
+            for place, only in site.dedicated.items()
+            for line in _unknown_of_key(f"dedicated.{place}", sorted(only), tenants)
         ),
-        *_strange("budget", said.budget, tiers),
+        *_unknown_of_key("budget", site.budget, tiers),
         *(
             line
             for shift, only in shifts.items()
-            for line in _strange(f"shifts.{shift}.shares", only, tenants)
+            for line in _unknown_of_key(f"shifts.{shift}.shares", only, tenants)
         ),
     ]
 
 
-def _strange(key: str, names: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    return (
-        f'{key} in the site file speaks of "{name}", which is no tier' for name in names if name not in known
-    )
+def _unknown_of_key(key: str, names: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    return (f'{key} in the site file names "{name}", which is no tier' for name in names if name not in known)

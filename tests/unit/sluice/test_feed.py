@@ -60,7 +60,7 @@ def test_check_names_what_speaks_of_no_tier(tmp_path, monkeypatch, capsys, key, 
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(key)
     assert (
-        'in the site file speaks of "entri", which is no tier: the pipeline hits has entry, enrich, counts, outbound'
+        'in the site file names "entri", which is no tier: the pipeline hits has entry, enrich, counts, outbound'
         in line
     )
 

@@ -130,7 +130,7 @@ def test_a_changed_locality_moves_nothing_and_guides_the_next_placement(how):
 def test_a_rule_for_a_tier_that_is_not_published_is_said_with_its_key():
     world = pipeline(*HOSTS, shares={"counts": (1, 1)}, spread={"countz": Spread(host=1)})
     world.tick()
-    assert 'spread in the site file speaks of "countz", which is no tier' in world.sentences[-1]
+    assert 'spread in the site file names "countz", which is no tier' in world.sentences[-1]
 
 
 def test_dedicated_hosts_are_left_to_those_they_are_for():

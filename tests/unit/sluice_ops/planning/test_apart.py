@@ -248,9 +248,9 @@ def test_a_rule_that_names_no_tier_is_said():
         ChangeSpec(kind="repair"), Cluster(placed.hosts, {"t": TierNow(spec, placement)}, (), rules)
     )
     assert planned.notes == (
-        'separate in the site file speaks of "u", which is no tier',
-        'dedicated.h1 in the site file speaks of "w", which is no tier',
-        'budget in the site file speaks of "v", which is no tier',
+        'separate in the site file names "u", which is no tier',
+        'dedicated.h1 in the site file names "w", which is no tier',
+        'budget in the site file names "v", which is no tier',
         "nothing has drifted",
     )
 
