@@ -126,3 +126,17 @@ def test_what_cannot_be_used_is_refused_with_how_to_write_it(address: str) -> No
     }
     with pytest.raises(ValidationError, match="write it like"):
         Endpoints.model_validate({"kafka": address, **away})
+
+
+def test_client_properties_serve_kafkas_tools_and_kcat(driver: Brokers) -> None:
+    assert driver.properties == {
+        "bootstrap.servers": "k1:9093",
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/c/ca.pem",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        ' username="driver" password="s3cr-et=";',
+        "ssl.ca.location": "/c/ca.pem",
+    }
+    assert brokers("k1:9092").properties == {"bootstrap.servers": "k1:9092"}

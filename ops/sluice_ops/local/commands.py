@@ -11,10 +11,12 @@ import typer
 
 from sluice_ops.cli.exit_codes import INTERRUPTED, WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json, print_table
+from sluice_ops.model.kafka_access import User
 
 if TYPE_CHECKING:
     from sluice_ops.local.lifecycle import Started
     from sluice_ops.local.start.steps import Timing
+    from sluice_ops.site.endpoints import Endpoints
 
 BAR = 30
 """Characters of the longest bar in the table of times."""
@@ -181,16 +183,37 @@ def doctor(
         raise typer.Exit(1)
 
 
-def endpoints(as_json: AsJson = False) -> None:
-    """Print the address of each service, and Airflow's users.
+def endpoints(
+    user: Annotated[
+        User | None, typer.Argument(help="With --client-properties: the user of Kafka to log in as.")
+    ] = None,
+    *,
+    client_properties: Annotated[
+        bool,
+        typer.Option(
+            "--client-properties",
+            help="Print Kafka's client properties for kcat and Kafka's tools; with --json for librdkafka.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the address of each service, and Airflow's users; or client properties for Kafka.
 
-    Example: sluice endpoints --json.
+    Example: sluice endpoints; sluice endpoints --client-properties outside > client.properties.
     """
     from sluice_ops.model.access import Role  # noqa: PLC0415
+    from sluice_ops.site.brokers import brokers  # noqa: PLC0415
     from sluice_ops.site.endpoints import EndpointsError, load  # noqa: PLC0415
 
     services = load()
+    if client_properties:
+        _print_client_properties(services, user, as_json=as_json)
+        return
+    if user is not None:
+        message = f"{user} is a user of Kafka: add --client-properties"
+        raise WrongUsageError(message)
     addresses = services.model_dump(mode="json", exclude={"access", "spark_secret"})
+    addresses["kafka"] = brokers(services.kafka).servers
     with suppress(EndpointsError):  # the operator's password may be on another machine
         addresses["postgres"] = services.postgres_as(Role.OPERATOR)
     users = _airflow_users(services.home)
@@ -201,6 +224,26 @@ def endpoints(as_json: AsJson = False) -> None:
     logins = ", ".join(f"user {user}, password {password}" for user, password in users.items())
     airflow = f"{services.airflow.url}{f' ({logins})' if logins else ''}"
     print_table(("service", "address"), [*rows, ("airflow", airflow)], "")
+    if brokers(services.kafka).users is not None:
+        typer.echo("Clients of Kafka need a user: sluice endpoints --client-properties outside")
+
+
+def _print_client_properties(services: "Endpoints", user: User | None, *, as_json: bool) -> None:
+    from sluice_ops.site.brokers import BrokersError, brokers  # noqa: PLC0415
+
+    kafka = brokers(services.kafka)
+    if kafka.users is not None and user is None:
+        message = f"Kafka asks for a user: add one of {', '.join(User)}"
+        raise WrongUsageError(message)
+    try:
+        address = kafka if user is None else brokers(services.kafka_as(user))
+        settings = address.client if as_json else address.properties
+    except BrokersError as error:
+        raise WrongUsageError(str(error)) from error
+    if as_json:
+        print_json(settings)
+    else:
+        typer.echo("\n".join(f"{name}={value}" for name, value in settings.items()))
 
 
 def _airflow_users(home: Path) -> dict[str, str]:

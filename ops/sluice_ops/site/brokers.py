@@ -75,21 +75,41 @@ class Brokers:
     @property
     def spark(self) -> dict[str, str]:
         """Options for Spark's Kafka connector."""
+        settings = self._java
+        file = self.password_file
+        if file is not None:
+            settings |= {
+                "config.providers": "file",
+                "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+                "sasl.jaas.config": _jaas(file.stem, f"${{file:{file}:password}}"),
+            }
+        return {f"kafka.{key}": value for key, value in settings.items()}
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Settings for a properties file of Kafka's own tools and kcat, with the user's password.
+
+        BrokersError if the password is not readable.
+        """
+        settings = self._java
+        file = self.password_file
+        if file is not None:
+            settings["sasl.jaas.config"] = _jaas(file.stem, _password(file))
+        # kcat does not read the names of Java; Kafka's tools ignore the names of librdkafka
+        librdkafka = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+        return settings | {name: value for name, value in self.client.items() if name in librdkafka}
+
+    @property
+    def _java(self) -> dict[str, str]:
+        """Settings for Kafka's client in the JVM, without the login."""
         settings = {"bootstrap.servers": self.servers, **self._protocol}
         if self.ca is not None:
             settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
         if self.certificate is not None:
             settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.certificate}
-        file = self.password_file
-        if file is not None:
-            login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
-            settings |= {
-                "config.providers": "file",
-                "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
-                "sasl.mechanism": MECHANISM,
-                "sasl.jaas.config": f'{login} username="{file.stem}" password="${{file:{file}:password}}";',
-            }
-        return {f"kafka.{key}": value for key, value in settings.items()}
+        if self.users is not None:
+            settings["sasl.mechanism"] = MECHANISM
+        return settings
 
     @property
     def _protocol(self) -> dict[str, str]:
@@ -128,6 +148,11 @@ def brokers(address: str) -> Brokers:
 def with_user(address: str, user: User) -> str:
     """Return the address for a user; unchanged if the brokers ask for no user."""
     return address if brokers(address).users is None else f"{address}&user={user}"
+
+
+def _jaas(user: str, password: str) -> str:
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    return f'{login} username="{user}" password="{password}";'
 
 
 def _password(file: Path) -> str:
