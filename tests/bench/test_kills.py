@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bench.conftest import keep
-from tests.integration.sluice.delivered import DISORDER
+from tests.integration.sluice.delivery_checks import DISORDER
 from tests.lab import HOSTS, Lab, until
 
 pytestmark = pytest.mark.timeout(5400)

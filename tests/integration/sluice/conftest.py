@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice_ops.site.java import home_for_spark
-from tests.integration.sluice.given import Feed
-from tests.integration.sluice.runs import local_session
+from tests.integration.sluice.state_feed import Feed
+from tests.integration.sluice.stateful_runs import local_session
 from tests.lab import Lab, opened
 
 

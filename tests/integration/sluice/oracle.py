@@ -1,4 +1,5 @@
-"""Checks of the pipeline `outliving`, with its tiers `enter` and `store`, after a fault under load.
+"""Checks of the pipeline `hanging_pipeline`, with its tiers `enter` and `store`, after a fault
+under load.
 
 No record is lost or stored twice, and each key's records keep their order. Each epoch has one owner
 of a tier and one leader.

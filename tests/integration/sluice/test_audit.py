@@ -33,7 +33,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.status import Loss
 from sluice_ops.operations import requests
-from tests.integration.sluice.auditing import (
+from tests.integration.sluice.audit_writers import (
     COUNT,
     PIPELINE,
     Kafka,

@@ -23,7 +23,7 @@ from sluice.sinks.ledger import Counts, Ledger
 from sluice.sinks.table import Once, Totals
 from sluice_ops.cli.audit import verdict
 from sluice_ops.queries.figures import read_figures
-from tests.integration.sluice.auditing import (
+from tests.integration.sluice.audit_writers import (
     COUNT,
     PIPELINE,
     Kafka,

@@ -21,10 +21,10 @@ from sluice_ops.model.assignment import driver_id, slot_id
 from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord
-from tests.integration.sluice.slow import BATCH, MARKS, PIPELINE
+from tests.integration.sluice.slow_sink_pipeline import BATCH, MARKS, PIPELINE
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.slow"
+PIPELINE_MODULE = "tests.integration.sluice.slow_sink_pipeline"
 SLEEP, RATE = 0.003, 340
 """How long each row of the slowed sink takes (seconds), and the records fed per second; the sink
 stores about 170.

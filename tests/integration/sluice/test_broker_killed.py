@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.delivered import delivered_once_in_order, numbered
-from tests.integration.sluice.test_holes import origins
+from tests.integration.sluice.delivery_checks import delivered_once_in_order, numbered
+from tests.integration.sluice.test_frozen_broker import origins
 from tests.lab import Lab, opened, until
 from tests.three_brokers import NODES, ThreeBrokers
 

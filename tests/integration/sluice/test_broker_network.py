@@ -19,7 +19,7 @@ from sluice_ops.local import fetch_jars
 from sluice_ops.local.layout import LOWEST_BASE, Layout, Ports
 from sluice_ops.local.services import kafka
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.delivered import delivered_once_in_order, numbered
+from tests.integration.sluice.delivery_checks import delivered_once_in_order, numbered
 from tests.lab import ROOT, Lab, free_ports, opened, until
 from tests.lossy_link import AVAILABLE, NEEDS, Wire, wired
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.given import Feed, assert_windows, feeding
-from tests.integration.sluice.runs import PIPELINE_MODULE
+from tests.integration.sluice.state_feed import Feed, assert_windows, feeding
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE
 from tests.integration.sluice.test_disk_full import fill
 from tests.lab import Lab, until
 from tests.power_loss import AVAILABLE

@@ -18,8 +18,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.given import Feed, assert_windows, ends, feeding, table
-from tests.integration.sluice.runs import PIPELINE_MODULE
+from tests.integration.sluice.state_feed import Feed, assert_windows, ends, feeding, table
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]

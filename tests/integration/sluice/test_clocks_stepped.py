@@ -15,14 +15,14 @@ import pytest
 from sluice.api import declarations
 from sluice_ops.model.incarnation import State
 from sluice_ops.site.java import home_for_spark
-from tests.integration.sluice.auditing import lines, losses, started_audit
+from tests.integration.sluice.audit_writers import lines, losses, started_audit
 from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_streams import Record, records
 from tests.integration.sluice.test_workers import feeding
 from tests.lab import Lab, until
 from tests.stepped_clock import Clock, stepped
 
-PIPELINE_MODULE = "tests.integration.sluice.stepping"
+PIPELINE_MODULE = "tests.integration.sluice.wall_clock_pipeline"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 TIERS = ("enter", "store")
 STEPS = (15, -15, 3700, -3700)

@@ -17,14 +17,14 @@ from sluice_ops.model.incarnation import State
 from sluice_ops.model.stream_writers import VALID_SECONDS
 from tests.ensemble import Link
 from tests.integration.sluice.oracle import check, stored
-from tests.integration.sluice.test_cut_off import address_over, link
-from tests.integration.sluice.test_frozen import FENCED
+from tests.integration.sluice.test_drivers_cut_off import address_over, link
+from tests.integration.sluice.test_frozen_drivers import FENCED
 from tests.integration.sluice.test_workers import feeding
 from tests.lab import ROOT, Lab, until
 from tests.versions import ADDED, make_next
 
 __all__ = ["link"]
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIERS = ("enter", "store", "tally")
 STOPS_SECONDS = 40.0
 

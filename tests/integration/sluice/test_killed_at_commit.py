@@ -13,14 +13,14 @@ import pytest
 
 from sluice.kafka.reader import Streams
 from sluice.sinks.frozen_writers import right_of
-from tests.integration.sluice.delivered import BALANCE, WRITES_AFTER_NEXT_OWNER
-from tests.integration.sluice.given import ends
-from tests.integration.sluice.test_frozen import batches
+from tests.integration.sluice.delivery_checks import BALANCE, WRITES_AFTER_NEXT_OWNER
+from tests.integration.sluice.state_feed import ends
+from tests.integration.sluice.test_frozen_drivers import batches
 from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_workers import feeding
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 SINKS = ("store", "sum", "tally")
 """Each kind of table, the last with a Spark checkpoint."""
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]

@@ -14,7 +14,7 @@ from tests.integration.sluice.test_streams import once, records
 from tests.lab import Lab, until
 from tests.scrape import scrape
 
-PIPELINE_MODULE = "tests.integration.sluice.spread"
+PIPELINE_MODULE = "tests.integration.sluice.grouping_pipeline"
 FIRST, ALL = 200, 600
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]

@@ -208,7 +208,7 @@ def test_a_batch_tier_may_call_python(session: SparkSession) -> None:
     check_tier(session, tier(calls_python, Mode.BATCH))
 
 
-HOLDING = declarations.load("tests.integration.sluice.holding")
+HOLDING = declarations.load("tests.integration.sluice.stateful_pipeline")
 
 
 @pytest.mark.parametrize("name", ["by-window", "pairs", "bought", "sold", "summed"])

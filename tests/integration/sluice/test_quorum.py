@@ -27,15 +27,15 @@ from sluice_ops.model import paths
 from sluice_ops.model.change import EpochRecord
 from sluice_ops.model.status import ControllerStatus
 from tests.ensemble import SERVERS, Ensemble, writing
-from tests.integration.sluice.asking import command, site_of, sluice, steps, tier_line, with_agents
+from tests.integration.sluice.operated_lab import command, site_of, sluice, steps, tier_line, with_agents
 from tests.integration.sluice.oracle import check, followed, stored
-from tests.integration.sluice.resting import BUSY_FACTOR
-from tests.integration.sluice.test_hung import main_of
+from tests.integration.sluice.test_hung_processes import main_of
 from tests.integration.sluice.test_workers import feeding
+from tests.integration.sluice.worker_pauses import BUSY_FACTOR
 from tests.lab import HOSTS, ROOT, Lab, opened, until
 from tests.network import Network, needs_network
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIERS = ("enter", "store")
 CUT_HOST = 3
 """The host that is cut off, with `c1` and one server."""

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice.driver.state.checkpoints import Checkpoints
-from tests.integration.sluice.given import Feed, equation, sums, table, windows
-from tests.integration.sluice.runs import PIPELINE_MODULE, Runs, overtake
+from tests.integration.sluice.state_feed import Feed, equation, sums, table, windows
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs, overtake
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]

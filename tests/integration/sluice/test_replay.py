@@ -21,10 +21,10 @@ from confluent_kafka import Producer
 
 from sluice.kafka.reader import Seen, Streams, topic_and_number
 from sluice.replay.pace import p99
-from tests.integration.sluice.again import BAD, CORRECTED
+from tests.integration.sluice.replay_pipeline import BAD, CORRECTED
 from tests.lab import DEADLINE_SECONDS, ROOT, Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.again"
+PIPELINE_MODULE = "tests.integration.sluice.replay_pipeline"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 RATE, REPLAYED = 100, 300
 """Live records per second, and the largest rate of a replay."""

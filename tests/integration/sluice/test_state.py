@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from sluice.audit.__main__ import Auditor
 from sluice.driver.engine.batch_writer import QUIET_SECONDS
 from sluice.records.joins import How
-from tests.integration.sluice.given import Feed, equation, sums, table, windows
-from tests.integration.sluice.holding import JOINS
-from tests.integration.sluice.runs import PIPELINE, PIPELINE_MODULE, Runs, overtake
+from tests.integration.sluice.state_feed import Feed, equation, sums, table, windows
+from tests.integration.sluice.stateful_pipeline import JOINS
+from tests.integration.sluice.stateful_runs import PIPELINE, PIPELINE_MODULE, Runs, overtake
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]

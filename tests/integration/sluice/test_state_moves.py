@@ -5,10 +5,10 @@ computed from the input.
 import pytest
 
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.given import Feed, assert_windows, ends, feeding
+from tests.integration.sluice.state_feed import Feed, assert_windows, ends, feeding
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.holding"
+PIPELINE_MODULE = "tests.integration.sluice.stateful_pipeline"
 TIER = "by-window"
 RATE = 100
 LARGEST_GAP = 10

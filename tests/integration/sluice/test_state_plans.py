@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from sluice.api import declarations
 from sluice.checks.state_plans import state_operators
 
-HOLDING = declarations.load("tests.integration.sluice.holding")
+HOLDING = declarations.load("tests.integration.sluice.stateful_pipeline")
 pytestmark = pytest.mark.timeout(600)
 
 

@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sluice.kafka.reader import Streams, topic_and_number
 from sluice_ops.process.metrics_server import exporters
-from tests.integration.sluice.spread import GROUPED, ROUNDS
+from tests.integration.sluice.grouping_pipeline import GROUPED, ROUNDS
 from tests.lab import Lab, until
 from tests.scrape import scrape
 
-PIPELINE_MODULE = "tests.integration.sluice.spread"
+PIPELINE_MODULE = "tests.integration.sluice.grouping_pipeline"
 PARTITIONS = range(4)
 NUMBERS = range(200)
 

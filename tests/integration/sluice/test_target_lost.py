@@ -18,13 +18,13 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
-from tests.integration.sluice.asking import operated, running, site_of, sluice, tier_line
-from tests.integration.sluice.delivered import BALANCE, WRITES_AFTER_NEXT_OWNER, is_output_in_order
+from tests.integration.sluice.delivery_checks import BALANCE, WRITES_AFTER_NEXT_OWNER, is_output_in_order
+from tests.integration.sluice.operated_lab import operated, running, site_of, sluice, tier_line
 from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIER, TIERS = "enter", ("store", "enter")
 RECOVERY_SECONDS = 180.0
 """A host counts as lost after 12 s; then comes a cold start, of both tiers if both were on the

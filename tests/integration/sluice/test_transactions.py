@@ -13,7 +13,7 @@ from sluice.api import declarations
 from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.given import ends
+from tests.integration.sluice.state_feed import ends
 from tests.lab import Lab, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]

@@ -136,7 +136,7 @@ def test_the_shipped_pipeline_with_the_docs_tier_is_valid_and_noted(
 
 
 def test_stateful_tiers_are_checked_and_their_state_found_in_one_session(tmp_path: Path) -> None:
-    module = "tests.integration.sluice.holding"
+    module = "tests.integration.sluice.stateful_pipeline"
     (tmp_path / "home").mkdir()
     done = check(tmp_path, module)
     assert (done.returncode, done.stderr) == (0, "")

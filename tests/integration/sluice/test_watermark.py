@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.integration.sluice.given import PARTITIONS, Feed, ends, equation, table, windows
-from tests.integration.sluice.runs import PIPELINE_MODULE, Runs
+from tests.integration.sluice.state_feed import PARTITIONS, Feed, ends, equation, table, windows
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]

@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka import Producer
 
 from sluice.kafka.reader import Seen, Streams
-from tests.integration.sluice.given import ends
-from tests.integration.sluice.resting import BUSY_FACTOR, gaps, pause_each_worker, release_last_worker
+from tests.integration.sluice.state_feed import ends
+from tests.integration.sluice.worker_pauses import BUSY_FACTOR, gaps, pause_each_worker, release_last_worker
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.slow"
+PIPELINE_MODULE = "tests.integration.sluice.slow_sink_pipeline"
 GAP_SECONDS = 1.5
 """The longest time without output of a partition while a realtime tier restarts on other workers,
 on an idle machine.

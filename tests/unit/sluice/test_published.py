@@ -17,7 +17,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
     site = tmp_path / "site.yaml"
-    site.write_text("pipeline: tests.integration.sluice.slow\nhosts: []\n")
+    site.write_text("pipeline: tests.integration.sluice.slow_sink_pipeline\nhosts: []\n")
     monkeypatch.setenv("SLUICE_SITE", str(site))
     return tmp_path
 

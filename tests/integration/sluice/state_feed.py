@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from sluice.kafka.reader import Streams
-from tests.integration.sluice.holding import LATENESS
+from tests.integration.sluice.stateful_pipeline import LATENESS
 from tests.lab import Lab, until
 
 PARTITIONS = range(4)

@@ -10,9 +10,9 @@ import pytest
 
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State
-from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
-from tests.integration.sluice.given import Feed, assert_windows, ends, feeding
-from tests.integration.sluice.runs import PIPELINE_MODULE
+from tests.integration.sluice.operated_lab import operated, site_of, sluice, steps, tier_line
+from tests.integration.sluice.state_feed import Feed, assert_windows, ends, feeding
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]

@@ -21,11 +21,11 @@ from sluice.kafka.durability import IN_SYNC, UNCLEAN
 from sluice.kafka.reader import StreamError, Streams
 from sluice.kafka.stream_identity import Identities
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.topics import skip
+from tests.integration.sluice.stream_helpers import skip
 from tests.lab import ROOT, Lab, opened, until
 from tests.three_brokers import ThreeBrokers
 
-PIPELINE_MODULE = "tests.integration.sluice.copying"
+PIPELINE_MODULE = "tests.integration.sluice.copying_pipeline"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 BROKERS = {"raw": [2], "copied": [3], "live": [2, 3], "steady": [2, 3]}
 """The brokers of each stream; all other streams are on broker 1."""

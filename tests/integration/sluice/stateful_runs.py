@@ -20,10 +20,10 @@ from sluice.sinks.ledger import FencedError
 from sluice.sinks.table import Latest
 from sluice_ops.model.ids import HostName, Incarnation
 from sluice_ops.model.incarnation import STATE_PARTITIONS, IncarnationSpec, Placement, Receipt
-from tests.integration.sluice.given import ends
+from tests.integration.sluice.state_feed import ends
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.holding"
+PIPELINE_MODULE = "tests.integration.sluice.stateful_pipeline"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 
 

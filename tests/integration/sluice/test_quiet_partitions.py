@@ -16,7 +16,7 @@ from sluice_ops.model.incarnation import State
 from tests.integration.sluice.test_streams import records
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.choosing"
+PIPELINE_MODULE = "tests.integration.sluice.filtering_pipeline"
 QUIET = {"raw/1": 30, "raw/2": 60, "raw/3": 120}
 """How far the driver must report each partition without output."""
 PARTITION_PATTERN = (0, 1, 2, 2, 3, 3, 3, 3)

@@ -1,5 +1,5 @@
-"""A pipeline for `test_quiet`: one realtime tier that passes few records on, and makes one too
-large to be sent.
+"""A pipeline for `test_quiet_partitions`: one realtime tier that passes few records on, and makes
+one too large to be sent.
 """
 
 from pyspark.sql import DataFrame

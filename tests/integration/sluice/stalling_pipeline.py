@@ -1,4 +1,4 @@
-"""A pipeline for `test_tasks_hung`: tiers whose transforms hang when a test says so, and a slow
+"""A pipeline for `test_hung_tasks`: tiers whose transforms hang when a test says so, and a slow
 one.
 """
 

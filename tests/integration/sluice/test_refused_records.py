@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from sluice.kafka.reader import Streams
 from tests.lab import ROOT, Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.loading"
+PIPELINE_MODULE = "tests.integration.sluice.loading_pipeline"
 GOOD = 400
 BAD = {
     b"40000;{};0": "PostgreSQL refuses it: smallint out of range",

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice.driver.state.checkpoint_store import Folder
-from tests.integration.sluice.given import Feed, equation, table, windows
-from tests.integration.sluice.runs import PIPELINE_MODULE, Runs
+from tests.integration.sluice.state_feed import Feed, equation, table, windows
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs
 from tests.lab import Lab
 
 __all__ = ["PIPELINE_MODULE"]

@@ -10,14 +10,14 @@ from confluent_kafka import Producer
 
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.model.ids import HostName, UnitId
-from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
-from tests.integration.sluice.stalling import HANGS_AFTER, SLOW, STALL
+from tests.integration.sluice.operated_lab import operated, site_of, sluice, tier_line
+from tests.integration.sluice.stalling_pipeline import HANGS_AFTER, SLOW, STALL
 from tests.integration.sluice.test_handover import LEDGER_GAPS
-from tests.integration.sluice.test_hung import is_running, out, owner
+from tests.integration.sluice.test_hung_processes import is_running, out, owner
 from tests.integration.sluice.test_workers import feeding
 from tests.lab import HOSTS, Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.stalling"
+PIPELINE_MODULE = "tests.integration.sluice.stalling_pipeline"
 TIERS = ("enter", "store", "slow")
 HELD_SECONDS = 2.2 * HANGS_AFTER
 """How long a record holds its task: its executor is ended once; the next attempt has twice the

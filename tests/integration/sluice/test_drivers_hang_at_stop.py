@@ -18,13 +18,13 @@ from sluice_ops.agent.units.reconcile import GRACE_SECONDS
 from sluice_ops.controller.steps.verify import HANGS_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
-from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
-from tests.integration.sluice.outliving import SLEEPS
+from tests.integration.sluice.hanging_pipeline import SLEEPS
+from tests.integration.sluice.operated_lab import operated, site_of, sluice, steps, tier_line
 from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIERS = ("store", "enter")
 """From the end of the pipeline."""
 BUSY_SECONDS = 20

@@ -19,11 +19,11 @@ from sluice_ops.model.incarnation import State
 from sluice_ops.model.kafka_access import CONTROL_TOPIC
 from sluice_ops.model.stream_writers import VALID_SECONDS, Writers
 from tests.ensemble import Link
-from tests.integration.sluice.test_frozen import FENCED, processes, resume, without_zookeeper
+from tests.integration.sluice.test_frozen_drivers import FENCED, processes, resume, without_zookeeper
 from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIER = "enter"
 STOP_SECONDS = 5.0
 """An executor hears of its successor within milliseconds; on a busy machine later."""

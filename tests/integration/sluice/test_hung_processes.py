@@ -14,13 +14,13 @@ from sluice.kafka.reader import Streams
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
-from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
-from tests.integration.sluice.outliving import LOCKED
+from tests.integration.sluice.hanging_pipeline import LOCKED
+from tests.integration.sluice.operated_lab import operated, site_of, sluice, tier_line
 from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import HOSTS, Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIERS = ("store", "enter")
 FLOWS_SECONDS = 20.0
 """The time until a tier with a frozen driver has output again; for a hung loop, from the time when

@@ -1,12 +1,12 @@
-"""A pipeline for `test_standby_asked`: a realtime tier and one in micro-batches, each with a warm
-standby.
+"""A pipeline for `test_standby_takeover`: a realtime tier and one in micro-batches, each with a
+warm standby.
 """
 
 from dataclasses import replace
 
 from sluice.api.declarations import Pipeline
 from sluice_ops.model.tier import Standby
-from tests.integration.sluice.outliving import PIPELINE as WITHOUT_STANDBY
+from tests.integration.sluice.hanging_pipeline import PIPELINE as WITHOUT_STANDBY
 
 PIPELINE = Pipeline(
     tuple(

@@ -1,5 +1,5 @@
-"""A pipeline for `test_cut_back`: tiers copy raw streams into streams, in micro-batches and in
-realtime, and into a table.
+"""A pipeline for `test_partitions_cut_back`: tiers copy raw streams into streams, in micro-batches
+and in realtime, and into a table.
 """
 
 from pyspark.sql import DataFrame

@@ -15,10 +15,10 @@ from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import State, TierWanted
-from tests.integration.sluice.topics import copied, loaded, put, skip
+from tests.integration.sluice.stream_helpers import copied, loaded, put, skip
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.loading"
+PIPELINE_MODULE = "tests.integration.sluice.loading_pipeline"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 FIRST, GONE, LAST = 100, 40, 30
 

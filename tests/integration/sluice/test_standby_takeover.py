@@ -11,13 +11,13 @@ from sluice.driver.engine.settings import INTERVAL
 from sluice.kafka.reader import Streams
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State
-from tests.integration.sluice.asking import operated, site_of, sluice
-from tests.integration.sluice.resting import gaps
-from tests.integration.sluice.test_hung import python_of
+from tests.integration.sluice.operated_lab import operated, site_of, sluice
+from tests.integration.sluice.test_hung_processes import python_of
 from tests.integration.sluice.test_workers import feeding, read_output
+from tests.integration.sluice.worker_pauses import gaps
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.relieving"
+PIPELINE_MODULE = "tests.integration.sluice.standby_pipeline"
 TIERS = ("enter", "store")
 KILLS = 2
 """Kills of each tier; the second kills a standby that has just taken over."""

@@ -11,10 +11,10 @@ from sluice.api import declarations
 from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.topics import copied, loaded, put, recreate
+from tests.integration.sluice.stream_helpers import copied, loaded, put, recreate
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.loading"
+PIPELINE_MODULE = "tests.integration.sluice.loading_pipeline"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 BEFORE, AFTER = 100, 150
 

@@ -15,7 +15,7 @@ from sluice.sinks.ledger import GivenUpError, Ledger
 from sluice.sinks.send_intents import Intent, Intents
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, Receipt, State
-from tests.integration.sluice.topics import recreate, skip
+from tests.integration.sluice.stream_helpers import recreate, skip
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]

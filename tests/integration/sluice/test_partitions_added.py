@@ -19,7 +19,7 @@ from sluice_ops.model.incarnation import IncarnationSpec, State
 from tests.integration.sluice.test_streams import Record, once, records
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.spread"
+PIPELINE_MODULE = "tests.integration.sluice.grouping_pipeline"
 SPREAD = ("shuffled", "by-who", "everywhere")
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]

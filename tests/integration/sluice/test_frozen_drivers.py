@@ -15,12 +15,12 @@ import pytest
 from sluice.kafka.reader import Streams
 from sluice_ops.model.assignment import driver_id, slot_id
 from sluice_ops.model.incarnation import Phase, State
-from tests.integration.sluice.given import ends
+from tests.integration.sluice.state_feed import ends
 from tests.integration.sluice.test_handover import LEDGER_GAPS
 from tests.integration.sluice.test_workers import feeding, read_output
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIERS = ("store", "tally", "enter")
 SINKS = ("store", "tally")
 LATE_SECONDS = 5

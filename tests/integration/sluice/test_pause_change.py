@@ -9,7 +9,7 @@ import pytest
 
 from sluice_ops.model.assignment import slot_id
 from sluice_ops.model.incarnation import IncarnationReport, State
-from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
+from tests.integration.sluice.operated_lab import operated, site_of, sluice, steps, tier_line
 from tests.integration.sluice.test_workers import PIPELINE_MODULE, feeding
 from tests.lab import Lab, until
 

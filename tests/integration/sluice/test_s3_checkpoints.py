@@ -15,7 +15,7 @@ from sluice_ops.doctor import bucket
 from sluice_ops.doctor.finding import Verdict
 from sluice_ops.model.incarnation import State
 from sluice_ops.site.site_file import load
-from tests.integration.sluice.given import (
+from tests.integration.sluice.state_feed import (
     Feed,
     assert_windows,
     ends,
@@ -25,7 +25,7 @@ from tests.integration.sluice.given import (
     table,
     windows,
 )
-from tests.integration.sluice.runs import PIPELINE_MODULE, Runs, local_session, overtake
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, free_ports, until
 
 __all__ = ["PIPELINE_MODULE"]

@@ -19,11 +19,11 @@ from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams
 from sluice.sinks.http import ANSWER_SECONDS
 from sluice_ops.queries import figures
-from tests.integration.sluice.calling import AT_RISK
-from tests.integration.sluice.given import ends
+from tests.integration.sluice.http_pipeline import AT_RISK
+from tests.integration.sluice.state_feed import ends
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.calling"
+PIPELINE_MODULE = "tests.integration.sluice.http_pipeline"
 TAKES_SECONDS = 0.02
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]

@@ -15,10 +15,10 @@ import pytest
 
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import OwnerRecord
-from tests.integration.sluice import holding
-from tests.integration.sluice.asking import operated, site_of, sluice, steps, tier_line
-from tests.integration.sluice.given import Feed, assert_windows, ends, equation, feeding, table
-from tests.integration.sluice.runs import PIPELINE_MODULE
+from tests.integration.sluice import stateful_pipeline
+from tests.integration.sluice.operated_lab import operated, site_of, sluice, steps, tier_line
+from tests.integration.sluice.state_feed import Feed, assert_windows, ends, equation, feeding, table
+from tests.integration.sluice.stateful_runs import PIPELINE_MODULE
 from tests.lab import ROOT, Lab, until
 
 __all__ = ["PIPELINE_MODULE"]
@@ -55,9 +55,9 @@ def publish(lab: Lab, tmp_path: Path) -> Callable[..., str]:
     """Publish the pipeline with edits; return the release."""
 
     def publish_edited(**edits: str) -> str:
-        module_file = tmp_path / Path(holding.__file__).relative_to(ROOT)
+        module_file = tmp_path / Path(stateful_pipeline.__file__).relative_to(ROOT)
         module_file.parent.mkdir(parents=True, exist_ok=True)
-        code = Path(holding.__file__).read_text()
+        code = Path(stateful_pipeline.__file__).read_text()
         for before, after in ((SHIPPED, edits.get("result", SHIPPED)), (SUM, edits.get("sums", SUM))):
             assert code.count(before) == 1, before
             code = code.replace(before, after)

@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from sluice.kafka.reader import Streams
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import OwnerRecord, Phase
-from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
+from tests.integration.sluice.operated_lab import operated, site_of, sluice, tier_line
 from tests.integration.sluice.oracle import check, followed, stored
 from tests.integration.sluice.test_workers import KNOWN_SECONDS, feeding
 from tests.lab import HOSTS, Lab, until
 
-PIPELINE_MODULE = "tests.integration.sluice.outliving"
+PIPELINE_MODULE = "tests.integration.sluice.hanging_pipeline"
 TIERS = ("enter", "store")
 USED_SECONDS = 240.0
 """The time until a tier uses new partitions of its output: it looks once a minute, after a minute

@@ -1,4 +1,6 @@
-"""A pipeline for `test_calls`: one tier calls a service until it answers, another at most once."""
+"""A pipeline for `test_http_sink`: one tier calls a service until it answers, another at
+most once.
+"""
 
 import os
 
