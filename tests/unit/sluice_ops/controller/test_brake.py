@@ -166,7 +166,7 @@ def test_a_new_leader_carries_out_a_persons_write_off():
     world.absences.forget()
     world.tick()
     assert "whether the brake holds" in world.sentences[-1]
-    assert f"{', '.join(sorted(lost))}, whose agents are away" in world.sentences[-1]
+    assert f"{', '.join(sorted(lost))}: their agents are silent" in world.sentences[-1]
     world.until(lambda: runbook.ended)
     assert runbook.results[Step.WRITE_OFF].sentence.startswith(f"{', '.join(sorted(lost))} are written off")
     world.settle()
