@@ -20,16 +20,16 @@ FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1
 
 @pytest.fixture
 def folder(tmp_path: Path) -> HostFolder:
-    made = HostFolder(tmp_path, "h1")
-    made.make()
-    return made
+    host_folder = HostFolder(tmp_path, "h1")
+    host_folder.make()
+    return host_folder
 
 
 @pytest.fixture
 def process_control(folder: HostFolder) -> Iterator[ProcessControl]:
-    made = new_process_control(folder)
-    yield made
-    end(made, folder)
+    control = new_process_control(folder)
+    yield control
+    end(control, folder)
 
 
 def new_process_control(folder: HostFolder) -> ProcessControl:
@@ -44,21 +44,21 @@ def new_process_control(folder: HostFolder) -> ProcessControl:
 def end(process_control: ProcessControl, folder: HostFolder) -> None:
     for unit in folder.units():
         process_control.do(Kill(unit.id))
-    until(lambda: not any(found.alive for found in process_control.find()))
-    process_control.find()  # reaps the last child
+    until(lambda: not any(unit.alive for unit in process_control.find()))
+    process_control.find()  # reaps the last child process
 
 
-def runs(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+def run_command(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     monkeypatch.setattr(module, "command", lambda *_: list(words))
 
 
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < end
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def only(process_control: ProcessControl) -> FoundUnit:
-    (found,) = process_control.find()
-    return found
+def only_unit(process_control: ProcessControl) -> FoundUnit:
+    (unit,) = process_control.find()
+    return unit

@@ -1,4 +1,6 @@
-"""What units are started with: everybody may read a command line, so no secret is in it."""
+"""Command lines and environments of units: everybody may read a command line, so it holds no
+secret.
+"""
 
 import shlex
 from pathlib import Path
@@ -18,28 +20,28 @@ def installation(home: Path, secret: str | None) -> Installation:
 
 
 def test_a_slot_has_sparks_secret_in_its_environment_and_a_driver_has_not(tmp_path: Path) -> None:
-    made = installation(tmp_path, "a-secret")
-    assert environment(slot(), tmp_path, made, {})[spark.SECRET] == "a-secret"
-    assert spark.SECRET not in environment(driver(), tmp_path, made, {})
+    installed = installation(tmp_path, "a-secret")
+    assert environment(slot(), tmp_path, installed, {})[spark.SECRET] == "a-secret"
+    assert spark.SECRET not in environment(driver(), tmp_path, installed, {})
     for unit in (slot(), driver()):
-        assert "a-secret" not in " ".join(command(unit, tmp_path, made))
+        assert "a-secret" not in " ".join(command(unit, tmp_path, installed))
     assert {f"-D{key}={value}" for key, value in SPARK_SECURITY.items()} <= set(
-        command(slot(), tmp_path, made)
+        command(slot(), tmp_path, installed)
     )
 
 
-def test_without_a_secret_spark_is_started_as_it_comes(tmp_path: Path) -> None:
-    made = installation(tmp_path, None)
-    assert spark.SECRET not in environment(slot(), tmp_path, made, {})
-    assert not any("authenticate" in word for word in command(slot(), tmp_path, made))
+def test_without_a_secret_spark_starts_without_authentication(tmp_path: Path) -> None:
+    installed = installation(tmp_path, None)
+    assert spark.SECRET not in environment(slot(), tmp_path, installed, {})
+    assert not any("authenticate" in word for word in command(slot(), tmp_path, installed))
 
 
 def test_executors_get_their_class_data_and_temp_folder_from_their_host(tmp_path: Path) -> None:
-    made = installation(tmp_path, None)
-    told = {
-        unit.kind: shlex.split(environment(unit, tmp_path, made, {})["JDK_JAVA_OPTIONS"])
+    installed = installation(tmp_path, None)
+    java_options = {
+        unit.kind: shlex.split(environment(unit, tmp_path, installed, {})["JDK_JAVA_OPTIONS"])
         for unit in (slot(), driver())
     }
-    assert f"-XX:AOTCache={spark.cache_of_tiers(made.shared)}" in told[UnitKind.SLOT]
-    assert told[UnitKind.DRIVER] == [f"-Djava.io.tmpdir={tmp_path}"]
-    assert f"-XX:AOTCache={spark.cache_of_workers(made.shared)}" in command(slot(), tmp_path, made)
+    assert f"-XX:AOTCache={spark.cache_of_tiers(installed.shared)}" in java_options[UnitKind.SLOT]
+    assert java_options[UnitKind.DRIVER] == [f"-Djava.io.tmpdir={tmp_path}"]
+    assert f"-XX:AOTCache={spark.cache_of_workers(installed.shared)}" in command(slot(), tmp_path, installed)

@@ -38,13 +38,13 @@ from tests.unit.sluice_ops.agent.test_reconcile import slot
 def groups(tmp_path: Path) -> ControlGroups:
     (tmp_path / "memory").mkdir()
     (tmp_path / "cpu").mkdir()
-    made = ControlGroups(
+    control_groups = ControlGroups(
         Trees(V1, {MEMORY: tmp_path / "memory", CPU: tmp_path / "cpu", TIMES: tmp_path / "cpuacct"}),
         "sluice-x",
         "h1",
     )
-    made.prepare(Capacity(cpu=8, memory=8192))
-    return made
+    control_groups.prepare(Capacity(cpu=8, memory=8192))
+    return control_groups
 
 
 def number(path: Path) -> int:
@@ -76,12 +76,12 @@ def test_a_hosts_weight_is_the_sum_of_its_units_weights(groups: ControlGroups, t
 def test_all_units_together_weigh_no_more_than_the_machines_cores(
     groups: ControlGroups, tmp_path: Path
 ) -> None:
-    for each in range(5 * (os.cpu_count() or 1)):
-        groups.admit(slot(number=each))
+    for index in range(5 * (os.cpu_count() or 1)):
+        groups.admit(slot(number=index))
     assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 1024 * (os.cpu_count() or 1)
 
 
-def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
+def test_version_2_enables_the_controllers_in_each_group(tmp_path: Path) -> None:
     groups = ControlGroups(Trees(V2, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path)), "sluice-x", "h1")
     groups.prepare(Capacity(cpu=8, memory=8192))
     groups.admit(slot())
@@ -92,53 +92,55 @@ def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
 
 @pytest.fixture(params=[V1, V2])
 def full(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], tuple[ControlGroups, Path]]:
-    """Have the next agent start with so many MiB to give, where two units were started before."""
+    """Return a function that starts the next agent with the given memory in MiB, after two units
+    were started.
+    """
 
     def started(memory: int) -> tuple[ControlGroups, Path]:
         (tmp_path / "tree").mkdir(exist_ok=True)
-        made = ControlGroups(
+        control_groups = ControlGroups(
             Trees(request.param, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1"
         )
-        made.prepare(Capacity(cpu=8, memory=memory))
-        return made, tmp_path / "tree/sluice-x/h1" / request.param.memory_limit
+        control_groups.prepare(Capacity(cpu=8, memory=memory))
+        return control_groups, tmp_path / "tree/sluice-x/h1" / request.param.memory_limit
 
     groups, _ = started(4000)
-    for each in range(2):
-        groups.admit(slot(number=each))
+    for index in range(2):
+        groups.admit(slot(number=index))
     return started
 
 
 def end(groups: ControlGroups, host: Path, name: UnitId) -> None:
     for file in (host / name).iterdir():
-        file.unlink()  # the kernel's go with their group
+        file.unlink()  # the kernel removes the files of a group with the group
     groups.remove(name)
 
 
-def test_a_host_with_less_than_its_promised_quanta_keeps_them_and_says_so(
+def test_a_host_with_less_than_its_promised_quanta_reports_and_keeps_them(
     full: Callable[[int], tuple[ControlGroups, Path]],
 ) -> None:
     quantum = int(slot().quantum.memory * 1.15)
-    with capture_logs() as told:
+    with capture_logs() as log_lines:
         groups, limit = full(100)
     assert number(limit) >> 20 == 2 * quantum
     assert groups.limits.endswith(
         f"; the host's memory limit is {2 * quantum:,} MiB instead of 114, because its units were promised "
         "so much"
     )
-    assert [each["promised_mib"] for each in told] == [2 * quantum]
-    with capture_logs() as told:
+    assert [line["promised_mib"] for line in log_lines] == [2 * quantum]
+    with capture_logs() as log_lines:
         end(groups, limit.parent, slot().id)
-    assert told == []
+    assert log_lines == []
     assert number(limit) >> 20 == quantum
     groups.admit(slot(number=2))
     assert number(limit) >> 20 == 2 * quantum
-    for each in (1, 2):
-        end(groups, limit.parent, slot(number=each).id)
+    for index in (1, 2):
+        end(groups, limit.parent, slot(number=index).id)
     assert number(limit) >> 20 == 114
     assert groups.limits in {V1.name, V2.name}
 
 
-def test_a_host_that_gives_enough_is_limited_to_what_it_gives(
+def test_a_host_with_enough_memory_is_limited_to_its_capacity(
     full: Callable[[int], tuple[ControlGroups, Path]],
 ) -> None:
     groups, limit = full(4000)
@@ -146,30 +148,28 @@ def test_a_host_that_gives_enough_is_limited_to_what_it_gives(
     assert groups.limits in {V1.name, V2.name}
 
 
-def test_who_only_ends_units_leaves_the_hosts_limit(
+def test_ending_units_from_outside_the_agent_keeps_the_hosts_limit(
     full: Callable[[int], tuple[ControlGroups, Path]], tmp_path: Path
 ) -> None:
     _, limit = full(100)
     before = number(limit)
     version = V2 if limit.name == V2.memory_limit else V1
-    found = ControlGroups(
+    control_groups = ControlGroups(
         Trees(version, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1"
     )
-    end(found, limit.parent, slot().id)
+    end(control_groups, limit.parent, slot().id)
     assert number(limit) == before
-    assert found.limits == version.name
+    assert control_groups.limits == version.name
 
 
-def test_what_a_unit_takes_is_read_from_the_kernels_counters(groups: ControlGroups, tmp_path: Path) -> None:
-    assert groups.usage(slot().id) is None, "it is not there yet"
+def test_a_units_usage_is_read_from_the_kernels_counters(groups: ControlGroups, tmp_path: Path) -> None:
+    assert groups.usage(slot().id) is None, "the unit has not started"
     groups.admit(slot())
     memory, times = (tmp_path / tree / "sluice-x/h1" / slot().id for tree in ("memory", "cpuacct"))
     (memory / "memory.usage_in_bytes").write_text("1000000\n")
     (memory / "memory.stat").write_text("cache 500000\ntotal_inactive_file 200000\n")
     limit = number(memory / "memory.limit_in_bytes")
-    assert groups.usage(slot().id) == Usage(800_000, limit, None), (
-        "a kernel that does not count processor time"
-    )
+    assert groups.usage(slot().id) == Usage(800_000, limit, None), "this kernel does not count processor time"
     (times / "cpuacct.usage").write_text("2500000000\n")
     assert groups.usage(slot().id) == Usage(800_000, limit, 2.5)
 
@@ -207,7 +207,7 @@ def test_a_units_disk_weight_is_its_quantums_where_the_kernel_has_weights(
     groups.admit(slot())
     host = tmp_path / "blkio/sluice-x/h1"
     assert not (host / slot().id / "blkio.bfq.weight").exists(), (
-        "what the kernel does not know is not written"
+        "the agent writes no file that the kernel does not have"
     )
     assert number(tmp_path / "pids/sluice-x/h1" / slot().id / "pids.max") == THREADS
     for number_of in (0, 1):
@@ -238,16 +238,16 @@ def test_weights_of_disk_access_count_by_the_disks_scheduler(
     assert disk_weights_count(tmp_path, tmp_path) is divides
 
 
-def test_without_mounted_groups_there_are_no_limits_and_that_is_said(tmp_path: Path) -> None:
+def test_without_mounted_control_groups_there_are_no_limits(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("tmpfs /run tmpfs rw 0 0\n")
-    found = open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts)
-    assert found.limits == "none: no control groups for cpu and memory are mounted"
+    containers = open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts)
+    assert containers.limits == "none: no control groups for cpu and memory are mounted"
     assert isinstance(find_containers(tmp_path, "h1", mounts), NoContainers)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
-def test_groups_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> None:
+def test_an_agent_starts_without_write_access_to_control_groups(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("cgroup /proc/cpu cgroup rw,cpu 0 0\ncgroup /proc/memory cgroup rw,memory 0 0\n")
     assert open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts).limits.startswith(
@@ -257,7 +257,7 @@ def test_groups_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> 
 
 @pytest.fixture
 def version_2(tmp_path: Path) -> Path:
-    """A machine's tree, mounted, with a service that systemd has delegated a group to, and an agent of it."""
+    """A mounted cgroup v2 tree with a group that systemd delegated to the agent's service."""
     (tmp_path / "mounts").write_text(f"cgroup2 {tmp_path}/tree cgroup2 rw 0 0\n")
     service = tmp_path / "tree/system.slice/sluice-agent@h1.service"
     (service / "agent").mkdir(parents=True)
@@ -270,7 +270,7 @@ def version_2(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(machine: Path) -> Containers:
+def open_at(machine: Path) -> Containers:
     return open_containers(
         machine, "h1", Capacity(cpu=8, memory=8192), machine / "mounts", machine / "membership"
     )
@@ -278,17 +278,17 @@ def opened(machine: Path) -> Containers:
 
 def test_units_are_kept_below_the_delegated_group_beside_the_agents(version_2: Path) -> None:
     service = version_2 / "tree/system.slice/sluice-agent@h1.service"
-    found = opened(version_2)
-    assert found.limits == "cgroup v2, delegated"
-    (joins,) = found.admit(slot())
+    containers = open_at(version_2)
+    assert containers.limits == "cgroup v2, delegated"
+    (joins,) = containers.admit(slot())
     assert joins == service / installation_group(version_2) / "h1" / slot().id / "cgroup.procs"
     assert (service / "cgroup.subtree_control").read_text() == "+memory +cpu +pids"
     assert number(joins.with_name("pids.max")) == THREADS
-    assert not (version_2 / "tree/cgroup.subtree_control").exists(), "the machine's own groups are systemd's"
+    assert not (version_2 / "tree/cgroup.subtree_control").exists(), "systemd owns the machine's own groups"
 
 
-def test_who_looks_from_elsewhere_finds_units_below_the_delegated_group(version_2: Path) -> None:
-    (joins,) = opened(version_2).admit(slot())
+def test_other_processes_find_units_below_the_delegated_group(version_2: Path) -> None:
+    (joins,) = open_at(version_2).admit(slot())
     joins.write_text("4711\n")
     assert find_containers(version_2, "h1", version_2 / "mounts").processes(slot().id, None) == {4711}
 
@@ -296,19 +296,20 @@ def test_who_looks_from_elsewhere_finds_units_below_the_delegated_group(version_
 @pytest.mark.parametrize(
     "own",
     [
-        "0::/system.slice/sluice-agent@h1.service",  # systemd before 254 knows no DelegateSubgroup: the next agent could not be started
+        # systemd before 254 has no DelegateSubgroup, so the next agent could not start
+        "0::/system.slice/sluice-agent@h1.service",
         "0::/user.slice/user-1000.slice/session-1.scope",
         "0::/",
         "4:memory:/system.slice/sluice-agent@h1.service/agent",
         "",
     ],
 )
-def test_where_nothing_is_delegated_the_machines_own_tree_is_used(version_2: Path, own: str) -> None:
-    opened(version_2)
+def test_without_a_delegated_group_the_machines_own_tree_is_used(version_2: Path, own: str) -> None:
+    open_at(version_2)
     (version_2 / "membership").write_text(f"{own}\n")
-    found = opened(version_2)
-    assert found.limits == "cgroup v2"
-    assert found.admit(slot()) == (
+    containers = open_at(version_2)
+    assert containers.limits == "cgroup v2"
+    assert containers.admit(slot()) == (
         version_2 / "tree" / installation_group(version_2) / "h1" / slot().id / "cgroup.procs",
     )
     assert HostFolder(version_2, "h1").group() is None
@@ -316,21 +317,21 @@ def test_where_nothing_is_delegated_the_machines_own_tree_is_used(version_2: Pat
 
 def test_a_delegated_group_without_the_files_of_one_is_not_used(version_2: Path) -> None:
     (version_2 / "tree/system.slice/sluice-agent@h1.service/cgroup.subtree_control").unlink()
-    assert opened(version_2).limits == "cgroup v2"
+    assert open_at(version_2).limits == "cgroup v2"
 
 
-def test_after_the_machine_has_restarted_there_is_nothing_to_remove(version_2: Path) -> None:
+def test_after_a_restart_of_the_machine_no_group_has_to_be_removed(version_2: Path) -> None:
     HostFolder(version_2, "h1").write_group(version_2 / "tree/gone")
-    found = find_containers(version_2, "h1", version_2 / "mounts")
-    assert found.limits == "none: the host's agent has made no control groups"
-    found.remove(slot().id)
+    containers = find_containers(version_2, "h1", version_2 / "mounts")
+    assert containers.limits == "none: the host's agent has made no control groups"
+    containers.remove(slot().id)
 
 
-def test_two_installations_do_not_meet(tmp_path: Path) -> None:
+def test_two_installations_use_different_groups(tmp_path: Path) -> None:
     assert installation_group(tmp_path / "a") != installation_group(tmp_path / "b")
 
 
-def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Path) -> None:
+def test_groups_of_removed_hosts_are_swept_and_used_groups_stay(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(
         f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n"
@@ -343,9 +344,8 @@ def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Pa
         f"cpu/{other}/h1",
     ):
         (tmp_path / group).mkdir(parents=True)
-    (
-        tmp_path / "memory" / mine / "h1" / "used" / "cgroup.procs"
-    ).touch()  # the kernel too refuses to remove what is in use
+    # A file in the group: like the kernel, rmdir then refuses to remove it.
+    (tmp_path / "memory" / mine / "h1" / "used" / "cgroup.procs").touch()
     remove_groups(tmp_path, mounts)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/**/")) == sorted(
         [

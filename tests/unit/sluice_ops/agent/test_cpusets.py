@@ -1,4 +1,7 @@
-"""Which processors are written into which group, on made-up trees of both versions; and that nothing of it keeps an agent from starting."""
+"""The processors written into each group, on made-up trees of both cgroup versions.
+
+No failure of cpusets keeps an agent from starting.
+"""
 
 import os
 from collections.abc import Iterable
@@ -29,7 +32,7 @@ from sluice_ops.agent.limits.cpusets import (
 from sluice_ops.model.assignment import HostFacts, Unit
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Capacity, Cores
-from tests.unit.sluice_ops.agent.test_network import emptied
+from tests.unit.sluice_ops.agent.test_network import remove_group
 from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
 QUANTUM = slot().quantum
@@ -48,7 +51,7 @@ class Machine:
     def __init__(self, home: Path, version: str) -> None:
         self.home, self.version = home, version
         self.units: list[Unit] = []
-        self.moved: list[tuple[set[int], Path]] = []
+        self.moves: list[tuple[set[int], Path]] = []
         if version == "v1":
             self.tree = home / "cpuset"
             lines = [f"cgroup {home}/{name} cgroup rw,{name} 0 0" for name in ("cpu", "memory", "cpuset")]
@@ -71,15 +74,18 @@ class Machine:
         return open_cores(self.home, facts, cores, self.groups(host), self.home / "mounts")
 
     def groups(self, host: str = "h1") -> ControlGroups:
-        found, at = V1 if self.version == "v1" else V2, {MEMORY: self.tree, CPU: self.tree, TIMES: self.tree}
-        if found is V1:
-            at = {MEMORY: self.home / "memory", CPU: self.home / "cpu", TIMES: self.home / "cpu"}
-        groups = ControlGroups(Trees(found, at), installation_group(self.home), host)
+        cgroup_version, trees = (
+            V1 if self.version == "v1" else V2,
+            {MEMORY: self.tree, CPU: self.tree, TIMES: self.tree},
+        )
+        if cgroup_version is V1:
+            trees = {MEMORY: self.home / "memory", CPU: self.home / "cpu", TIMES: self.home / "cpu"}
+        groups = ControlGroups(Trees(cgroup_version, trees), installation_group(self.home), host)
         groups.prepare(Capacity(cpu=4, memory=8192))
         return groups
 
     def start(self, containers: Containers, *units: Unit) -> tuple[Path, ...]:
-        """Start units, as the agent does."""
+        """Start units as the agent does; return the paths that the last one joins."""
         joins: tuple[Path, ...] = ()
         for unit in units:
             joins = containers.admit(unit)
@@ -94,16 +100,18 @@ class Machine:
         (HostFolder(self.home, "h1").unit(unit.id).path / "unit.json").unlink()
 
     def move(self, pids: Iterable[int], procs: Path) -> None:
-        """Have processes be in one group of the controller, as in the kernel."""
+        """Move processes into one group of the controller, as the kernel does."""
         if (
-            going := set(pids) - {int(pid) for pid in procs.read_text().split()}
+            moving := set(pids) - {int(pid) for pid in procs.read_text().split()}
             if procs.exists()
             else set(pids)
         ):
-            self.moved.append((going, procs.parent))
+            self.moves.append((moving, procs.parent))
             for other in self.tree.glob("sluice-*/*/*/cgroup.procs"):
-                other.write_text("\n".join(pid for pid in other.read_text().split() if int(pid) not in going))
-            procs.write_text("\n".join(map(str, going)))
+                other.write_text(
+                    "\n".join(pid for pid in other.read_text().split() if int(pid) not in moving)
+                )
+            procs.write_text("\n".join(map(str, moving)))
 
     @property
     def host(self) -> Path:
@@ -117,17 +125,17 @@ class Machine:
 def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(Path, "rmdir", emptied)
-    made = Machine(tmp_path, request.param)
-    monkeypatch.setattr(cpusets, "_move", made.move)
-    return made
+    monkeypatch.setattr(Path, "rmdir", remove_group)
+    fake_machine = Machine(tmp_path, request.param)
+    monkeypatch.setattr(cpusets, "_move", fake_machine.move)
+    return fake_machine
 
 
 def test_whole_quanta_have_own_cores_and_the_others_share_the_rest(machine: Machine) -> None:
-    containers, said = machine.agent()
+    containers, summary = machine.agent()
     joins = machine.start(containers, DRIVER, taking(1), taking(2, 1))
     assert (machine.has(taking(1)), machine.has(taking(2, 1)), machine.has(DRIVER)) == ("0", "1,2", "3")
-    assert said == "cores of their own"
+    assert summary == "cores of their own"
     assert containers.limits.endswith("; cores of their own")
     file = machine.host / taking(2, 1).id / "cgroup.procs"
     assert file in joins
@@ -137,7 +145,7 @@ def test_whole_quanta_have_own_cores_and_the_others_share_the_rest(machine: Mach
         )
         assert (machine.host.parent / CPUS).read_text() == (machine.host / CPUS).read_text() == "0-3\n"
     else:
-        assert len(joins) == 1, "it is the group that the unit has anyway"
+        assert len(joins) == 1, "the unit joins the group that it has anyway"
         for level in (machine.tree, machine.host.parent, machine.host):
             assert "+cpuset" in (level / "cgroup.subtree_control").read_text()
     machine.end(containers, taking(1))
@@ -145,7 +153,7 @@ def test_whole_quanta_have_own_cores_and_the_others_share_the_rest(machine: Mach
     assert not (machine.host / taking(1).id).exists()
 
 
-def test_the_next_agent_finds_who_has_what_and_writes_nothing_anew(machine: Machine) -> None:
+def test_the_next_agent_reads_each_units_processors_and_writes_nothing(machine: Machine) -> None:
     first, _ = machine.agent()
     machine.start(first, taking(1), taking(1, 1), DRIVER)
     machine.end(first, taking(1))
@@ -157,37 +165,37 @@ def test_the_next_agent_finds_who_has_what_and_writes_nothing_anew(machine: Mach
 
 
 def test_a_unit_without_enough_cores_is_named_and_gets_its_own_later(machine: Machine) -> None:
-    containers, said = machine.agent(cpu=9)
-    assert said.endswith(
+    containers, summary = machine.agent(cpu=9)
+    assert summary.endswith(
         "capacity.cpu is 9, but the agent may use 4 processors, so the last units share: lower capacity.cpu"
     )
-    with capture_logs() as told:
+    with capture_logs() as log_lines:
         machine.start(containers, taking(2), DRIVER, taking(2, 1))
     assert (machine.has(taking(2)), machine.has(DRIVER), machine.has(taking(2, 1))) == ("0,1", "2,3", "2,3")
     late = f"cores of their own, except {taking(2, 1).id}: 4 processors are too few"
     assert containers.limits.endswith(f"; {late}")
-    assert [each["cores"] for each in told] == [late]
+    assert [line["cores"] for line in log_lines] == [late]
     machine.end(containers, DRIVER)
     assert machine.has(taking(2, 1)) == "2,3"
     assert containers.limits.endswith("; cores of their own")
 
 
-def test_running_units_enter_cpusets_when_asked_for_and_leave_afterwards(
+def test_running_units_enter_and_leave_cpusets_with_the_site_file(
     machine: Machine,
 ) -> None:
-    before, said = machine.agent("shared")
-    assert (said, isinstance(before, ContainersWithCores)) == (NOT_ASKED, False)
+    before, summary = machine.agent("shared")
+    assert (summary, isinstance(before, ContainersWithCores)) == (NOT_ASKED, False)
     machine.start(before, taking(1), DRIVER)
     for group in machine.home.glob(f"*/{installation_group(machine.home)}/h1/*/"):
         (group / "cgroup.procs").write_text("4711\n" if group.name == taking(1).id else "4712\n")
     machine.agent()
     assert (machine.has(taking(1)), machine.has(DRIVER)) == ("0", "1,2,3")
     if machine.version == "v1":
-        assert machine.moved == [({4711}, machine.host / taking(1).id), ({4712}, machine.host / DRIVER.id)]
-    containers, said = machine.agent("shared")
-    assert (said, isinstance(containers, ContainersWithCores)) == (NOT_ASKED, False)
+        assert machine.moves == [({4711}, machine.host / taking(1).id), ({4712}, machine.host / DRIVER.id)]
+    containers, summary = machine.agent("shared")
+    assert (summary, isinstance(containers, ContainersWithCores)) == (NOT_ASKED, False)
     if machine.version == "v1":
-        assert sorted(machine.moved[2:], key=str) == [({4711}, machine.tree), ({4712}, machine.tree)]
+        assert sorted(machine.moves[2:], key=str) == [({4711}, machine.tree), ({4712}, machine.tree)]
         assert not machine.host.parent.exists()
     else:
         assert (machine.has(taking(1)), machine.has(DRIVER), (machine.host / CPUS).read_text().strip()) == (
@@ -199,29 +207,31 @@ def test_running_units_enter_cpusets_when_asked_for_and_leave_afterwards(
 
 def test_two_hosts_of_a_machine_do_not_divide_the_same_processors(machine: Machine) -> None:
     machine.agent()
-    with capture_logs() as told:
-        containers, said = machine.agent(host="h2")
+    with capture_logs() as log_lines:
+        containers, summary = machine.agent(host="h2")
     assert not isinstance(containers, ContainersWithCores)
-    assert said.startswith("shared by quantum.cpu: host h1 of sluice-")
-    assert [each["event"] for each in told] == [
+    assert summary.startswith("shared by quantum.cpu: host h1 of sluice-")
+    assert [line["event"] for line in log_lines] == [
         "units have no cores of their own; all units share all processors"
     ]
-    assert isinstance(machine.agent()[0], ContainersWithCores), "it is not in its own way"
+    assert isinstance(machine.agent()[0], ContainersWithCores), (
+        "the host's own marker does not stop its next agent"
+    )
 
 
-def test_who_ends_a_hosts_units_leaves_nothing_of_it(machine: Machine) -> None:
+def test_ending_a_hosts_units_removes_all_its_cpusets(machine: Machine) -> None:
     containers, _ = machine.agent()
     machine.start(containers, taking(1))
-    found = find_cores(machine.home, "h1", machine.groups(), machine.home / "mounts")
-    found.remove(taking(1).id)
-    found.close()
+    containers = find_cores(machine.home, "h1", machine.groups(), machine.home / "mounts")
+    containers.remove(taking(1).id)
+    containers.close()
     assert not machine.host.exists()
     assert not isinstance(
         find_cores(machine.home, "h1", machine.groups(), machine.home / "mounts"), ContainersWithCores
     )
 
 
-def test_what_is_left_of_an_installation_is_swept(machine: Machine) -> None:
+def test_left_over_cpusets_of_an_installation_are_swept(machine: Machine) -> None:
     containers, _ = machine.agent()
     machine.start(containers, taking(1))
     remove_groups(machine.home, machine.home / "mounts")
@@ -237,9 +247,9 @@ def test_a_failed_write_is_logged_once_and_stops_no_start(
         raise PermissionError(13, f"no {len(numbers)}")
 
     monkeypatch.setattr(cpusets, "_written", refused)
-    with capture_logs() as told:
+    with capture_logs() as log_lines:
         joins = machine.start(containers, taking(1), taking(1, 1))
-    assert [each["event"] for each in told] == [
+    assert [line["event"] for line in log_lines] == [
         "cpusets cannot be written: units run on processors of other units"
     ]
     assert machine.host / taking(1, 1).id / "cgroup.procs" not in joins or machine.version == "v2"
@@ -247,23 +257,23 @@ def test_a_failed_write_is_logged_once_and_stops_no_start(
     monkeypatch.undo()
 
 
-def test_without_the_cpuset_controller_nothing_is_pinned_and_why_is_said(machine: Machine) -> None:
+def test_without_the_cpuset_controller_the_log_says_why_nothing_is_pinned(machine: Machine) -> None:
     if machine.version == "v1":
         (machine.home / "mounts").write_text(
             f"cgroup {machine.home}/cpu cgroup rw,cpu 0 0\ncgroup {machine.home}/memory cgroup rw,memory 0 0"
         )
     else:
         (machine.tree / "cgroup.controllers").write_text("cpu memory\n")
-    with capture_logs() as told:
-        containers, said = machine.agent()
+    with capture_logs() as log_lines:
+        containers, summary = machine.agent()
     assert not isinstance(containers, ContainersWithCores)
-    assert ("mount -t cgroup -o cpuset" if machine.version == "v1" else "Delegate=yes") in said
-    assert [each["event"] for each in told] == [
+    assert ("mount -t cgroup -o cpuset" if machine.version == "v1" else "Delegate=yes") in summary
+    assert [line["event"] for line in log_lines] == [
         "units have no cores of their own; all units share all processors"
     ]
 
 
-def test_without_control_groups_or_root_there_are_no_cores_of_their_own(
+def test_without_control_groups_or_root_units_have_no_own_cores(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="x", cpu=4, memory=8192)

@@ -1,4 +1,4 @@
-"""What a unit's files take of the disk, with real processes that write real files."""
+"""Disk space of a unit's files, with real processes that write real files."""
 
 import os
 from dataclasses import replace
@@ -10,7 +10,7 @@ from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import Start
 from sluice_ops.agent.watch.disks import LOOK_SECONDS, Disks
-from tests.unit.sluice_ops.agent.conftest import end, only, runs, until
+from tests.unit.sluice_ops.agent.conftest import end, only_unit, run_command, until
 from tests.unit.sluice_ops.agent.test_reconcile import slot
 
 FILLS = (
@@ -29,7 +29,7 @@ def written(folder: HostFolder) -> Path:
 def test_a_unit_over_its_disk_quantum_is_restarted_without_its_files(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *FILLS)
+    run_command(monkeypatch, *FILLS)
     unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
     process_control.do(Start(unit))
     file = written(folder)
@@ -37,46 +37,48 @@ def test_a_unit_over_its_disk_quantum_is_restarted_without_its_files(
     (folder.unit(unit.id).path / "log.1").write_bytes(bytes(1000))
     assert disks.look(process_control.find())
     assert disks.used_bytes[unit.id] > 2_900_000
-    until(lambda: not only(process_control).alive)
-    said = only(process_control).exit or ""
-    assert "(its files took 3 MiB of the disk: quantum.disk is 2m)" in said
-    runs(monkeypatch, "/bin/sh", "-c", "exit 3")
+    until(lambda: not only_unit(process_control).alive)
+    reason = only_unit(process_control).exit or ""
+    assert "(its files took 3 MiB of the disk: quantum.disk is 2m)" in reason
+    run_command(monkeypatch, "/bin/sh", "-c", "exit 3")
     process_control.do(Start(unit, restarts=1))
     assert not file.exists()
     assert not (folder.unit(unit.id).path / "log.1").exists()
-    until(lambda: not only(process_control).alive)
-    assert (only(process_control).exit or "").startswith("exit code 3"), "an earlier end is not this one's"
+    until(lambda: not only_unit(process_control).alive)
+    assert (only_unit(process_control).exit or "").startswith("exit code 3"), (
+        "the new end does not repeat the reason of the earlier one"
+    )
 
 
-def test_who_is_asked_to_end_is_left_the_time_for_it(
+def test_a_stopping_unit_keeps_its_grace_over_its_disk_quantum(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *FILLS)
+    run_command(monkeypatch, *FILLS)
     unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
     process_control.do(Start(unit))
     written(folder)
     (seen,) = process_control.find()
     assert not Disks(process_control).look([replace(seen, stopping_at=1.0)])
-    assert only(process_control).alive
+    assert only_unit(process_control).alive
 
 
-def test_who_has_room_left_or_no_limit_goes_on(
+def test_a_unit_within_its_limit_or_without_a_limit_continues(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *FILLS)
+    run_command(monkeypatch, *FILLS)
     for disk in (None, 20):
         unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": disk})})
         process_control.do(Start(unit))
         written(folder)
         assert not Disks(process_control).look(process_control.find())
-        assert only(process_control).alive
+        assert only_unit(process_control).alive
         end(process_control, folder)
 
 
-def test_it_looks_now_and_then(
+def test_disk_space_is_measured_once_per_look_seconds(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *FILLS)
+    run_command(monkeypatch, *FILLS)
     now = 100.0
     monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
     disks = Disks(process_control)
@@ -94,7 +96,7 @@ def test_it_looks_now_and_then(
     monkeypatch.undo()
 
 
-def test_a_file_of_several_names_takes_its_room_once(folder: HostFolder) -> None:
+def test_a_file_with_several_names_counts_once(folder: HostFolder) -> None:
     unit = folder.unit(slot().id)
     unit.make()
     (unit.scratch / "one.sst").write_bytes(bytes(1 << 20))

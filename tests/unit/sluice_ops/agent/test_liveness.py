@@ -1,4 +1,6 @@
-"""Who counts as hung: a living process never does, and a hung one within its limit, whatever clocks and looks do."""
+"""Verdict on hung processes: a live process never counts as hung, and a hung one does within its
+limit, for all clocks and look times.
+"""
 
 from itertools import pairwise
 
@@ -16,12 +18,12 @@ from sluice_ops.agent.watch.liveness import (
 )
 
 PASSED = st.floats(0.0, 100_000.0)
-"""From one look to the next: also a machine that was suspended for a day."""
+"""Seconds from one look to the next; includes a machine that was suspended for a day."""
 STANDINGS = st.sampled_from(Activity)
 
 
 @given(st.lists(st.tuples(PASSED, STANDINGS)))
-def test_who_beats_between_any_two_looks_is_never_hung(looks: list[tuple[float, Activity]]) -> None:
+def test_a_process_with_a_beat_between_two_looks_is_never_hung(looks: list[tuple[float, Activity]]) -> None:
     silence = None
     for beat, (passed, standing) in enumerate(looks):
         silence = next_silence(silence, beat, standing, passed)
@@ -29,7 +31,7 @@ def test_who_beats_between_any_two_looks_is_never_hung(looks: list[tuple[float, 
 
 
 @given(st.lists(st.tuples(st.booleans(), PASSED, STANDINGS)))
-def test_one_silent_look_however_late_ends_only_what_is_stopped(
+def test_one_silent_look_however_late_ends_only_a_stopped_process(
     looks: list[tuple[bool, float, Activity]],
 ) -> None:
     silence, beat = None, 0
@@ -40,7 +42,7 @@ def test_one_silent_look_however_late_ends_only_what_is_stopped(
 
 
 @given(STANDINGS, st.integers(0, 50))
-def test_who_hangs_is_found_within_its_limit(standing: Activity, alive: int) -> None:
+def test_a_hung_process_is_detected_within_its_limit(standing: Activity, alive: int) -> None:
     silence = None
     for beat in range(alive + 1):
         silence = next_silence(silence, beat, Activity.AT_WORK, LOOK_SECONDS)
@@ -54,7 +56,7 @@ def test_who_hangs_is_found_within_its_limit(standing: Activity, alive: int) -> 
 
 
 @given(st.lists(PASSED, min_size=1))
-def test_who_is_only_slow_has_its_time_by_the_watchers_own_looks(looks: list[float]) -> None:
+def test_a_slow_process_has_its_limit_in_watched_time(looks: list[float]) -> None:
     silence = Silence(1)
     for passed in looks:
         silence = next_silence(silence, 1, Activity.AT_WORK, passed)
@@ -64,7 +66,7 @@ def test_who_is_only_slow_has_its_time_by_the_watchers_own_looks(looks: list[flo
     ) or watched == pytest.approx(60)
 
 
-def test_who_stood_still_and_ran_again_begins_anew() -> None:
+def test_a_process_that_runs_again_starts_with_a_full_limit() -> None:
     silence = Silence(1)
     for _ in range(3):
         for standing in (*[Activity.STILL] * 5, Activity.AT_WORK):

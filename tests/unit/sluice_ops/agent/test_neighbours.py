@@ -1,4 +1,4 @@
-"""What an agent measures of its units' processor time, and what it holds of them: from the kernel's counters, which are made up here."""
+"""Processor time of units and the verdict on starvation, from made-up counters of the kernel."""
 
 import os
 import time
@@ -18,7 +18,7 @@ from tests.unit.sluice_ops.agent.test_reconcile import slot
 
 
 class Machine:
-    """A kernel on which time passes as it is told to, on one core that is never idle, and one that always is."""
+    """A kernel with a simulated clock: core 0 is never idle, and core 1 is always idle."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *units: Unit) -> None:
         self.now = 100.0
@@ -33,13 +33,13 @@ class Machine:
         self.usable = {0}
         monkeypatch.setattr(neighbours, "idle_times", lambda: {0: (0.0, self.now), 1: (self.now, self.now)})
         monkeypatch.setattr(neighbours, "allowed_processors", lambda _pids: frozenset(self.usable))
-        self.seen = Neighbours(cast("Any", SimpleNamespace(processes=self.pid_of)))
+        self.neighbours_view = Neighbours(cast("Any", SimpleNamespace(processes=self.pid_of)))
 
-    def pid_of(self, unit: UnitId) -> set[int]:
-        return {number for number, each in enumerate(self.units) if each.id == unit}
+    def pid_of(self, unit_id: UnitId) -> set[int]:
+        return {number for number, unit in enumerate(self.units) if unit.id == unit_id}
 
-    def passes(self, seconds: float, **parts: float) -> None:
-        """Have all run and wait for parts of some time, with a look in each window."""
+    def pass_time(self, seconds: float, **parts: float) -> None:
+        """Let all units run and wait for the given parts of the time, with one look in each window."""
         for _ in range(round(seconds / WINDOW_SECONDS)):
             self.now += WINDOW_SECONDS
             for pid in range(len(self.units)):
@@ -51,62 +51,64 @@ class Machine:
             self.look()
 
     def look(self) -> None:
-        self.seen.look([FoundUnit(unit, alive=True, others=0, started_at=1.0) for unit in self.units])
+        self.neighbours_view.look(
+            [FoundUnit(unit, alive=True, others=0, started_at=1.0) for unit in self.units]
+        )
 
 
 def test_a_unit_is_starved_after_a_minute_and_no_more_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, slot())
     machine.look()
-    machine.passes(TURN_SECONDS - WINDOW_SECONDS, ran=0.2, waited=0.8)
-    assert machine.seen.starved == {}
-    machine.passes(WINDOW_SECONDS, ran=0.2, waited=0.8)
-    (since,) = machine.seen.starved.values()
-    machine.passes(TURN_SECONDS, ran=0.2, waited=0.8)
-    assert machine.seen.starved == {slot().id: since}, "what is published stays as it is"
-    assert machine.seen.waited[slot().id] == pytest.approx(0.8 * 2 * TURN_SECONDS)
-    machine.passes(TURN_SECONDS, ran=1.0, waited=0.1)
-    assert machine.seen.starved == {}
+    machine.pass_time(TURN_SECONDS - WINDOW_SECONDS, ran=0.2, waited=0.8)
+    assert machine.neighbours_view.starved == {}
+    machine.pass_time(WINDOW_SECONDS, ran=0.2, waited=0.8)
+    (since,) = machine.neighbours_view.starved.values()
+    machine.pass_time(TURN_SECONDS, ran=0.2, waited=0.8)
+    assert machine.neighbours_view.starved == {slot().id: since}, "the published time stays"
+    assert machine.neighbours_view.waited[slot().id] == pytest.approx(0.8 * 2 * TURN_SECONDS)
+    machine.pass_time(TURN_SECONDS, ran=1.0, waited=0.1)
+    assert machine.neighbours_view.starved == {}
 
 
-def test_a_unit_is_starved_on_its_own_processors_whatever_others_have_left(
+def test_only_a_units_own_processors_count_for_its_starvation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = Machine(monkeypatch, slot())
     machine.usable = {0, 1}
     machine.look()
-    machine.passes(2 * TURN_SECONDS, ran=0.2, waited=0.8)
-    assert machine.seen.starved == {}, "it could run on the other one"
+    machine.pass_time(2 * TURN_SECONDS, ran=0.2, waited=0.8)
+    assert machine.neighbours_view.starved == {}, "the unit could run on the other core"
     machine.usable = {0}
-    machine.passes(TURN_SECONDS, ran=0.2, waited=0.8)
-    assert machine.seen.starved.keys() == {slot().id}
+    machine.pass_time(TURN_SECONDS, ran=0.2, waited=0.8)
+    assert machine.neighbours_view.starved.keys() == {slot().id}
 
 
-def test_looks_in_between_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_within_a_window_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, slot())
     machine.look()
     machine.now += WINDOW_SECONDS / 2
     machine.threads[0] = CpuTime(0.0, 100.0)
     machine.look()
-    assert machine.seen.waited == {}
+    assert machine.neighbours_view.waited == {}
 
 
-def test_who_prepares_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_unit_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, slot().model_copy(update={"quiet": True}))
     machine.look()
-    machine.passes(3 * TURN_SECONDS, ran=0.1, waited=0.9)
-    assert machine.seen.starved == {}
+    machine.pass_time(3 * TURN_SECONDS, ran=0.1, waited=0.9)
+    assert machine.neighbours_view.starved == {}
 
 
-def test_a_unit_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_unit_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, slot())
     machine.look()
-    machine.passes(TURN_SECONDS, ran=0.2, waited=0.8)
+    machine.pass_time(TURN_SECONDS, ran=0.2, waited=0.8)
     machine.units.clear()
-    machine.passes(WINDOW_SECONDS, ran=0.0, waited=0.0)
-    assert (machine.seen.starved, machine.seen.waited) == ({}, {})
+    machine.pass_time(WINDOW_SECONDS, ran=0.0, waited=0.0)
+    assert (machine.neighbours_view.starved, machine.neighbours_view.waited) == ({}, {})
 
 
-def test_the_kernel_counts_what_threads_and_processors_do() -> None:
+def test_the_kernel_counts_time_of_threads_and_processors() -> None:
     (mine, *_) = processors = allowed_processors([os.getpid(), 1 << 30])
     assert processors == os.sched_getaffinity(0)
     before, idle = thread_cpu_times([os.getpid()]), idle_times()[mine]

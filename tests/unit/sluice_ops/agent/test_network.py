@@ -1,4 +1,7 @@
-"""Which unit sends in which class, on a made-up tree; and that nothing of it keeps an agent from starting."""
+"""Network classes of units on a made-up tree.
+
+No failure of the network division keeps an agent from starting.
+"""
 
 import errno
 import os
@@ -28,7 +31,7 @@ INNER = NoContainers("this is a test", Path("/nowhere"), "h1")
 
 
 class Divided:
-    """What the link was divided into last."""
+    """The last division of the link."""
 
     def __init__(self) -> None:
         self.weights: dict[int, int] | None = None
@@ -48,25 +51,27 @@ class Divided:
 
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Divided:
-    made = Divided()
-    monkeypatch.setattr(traffic_control, "divide", made.divide)
-    monkeypatch.setattr(traffic_control, "restore_queue", made.restore_queue)
+    division = Divided()
+    monkeypatch.setattr(traffic_control, "divide", division.divide)
+    monkeypatch.setattr(traffic_control, "restore_queue", division.restore_queue)
     monkeypatch.setattr(network, "_mounted", lambda: tmp_path / "tree")
     monkeypatch.setattr(network, "missing_requirement", lambda _link: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(Path, "rmdir", emptied)
+    monkeypatch.setattr(Path, "rmdir", remove_group)
     HostFolder(tmp_path, "h1").make()
-    return made
+    return division
 
 
-def emptied(folder: Path) -> None:
-    """Remove a folder as the kernel removes a group: with its files, unless there are processes or groups in it."""
+def remove_group(folder: Path) -> None:
+    """Remove a folder as the kernel removes a group: with its files, unless the group has processes
+    or child groups.
+    """
     procs = folder / "cgroup.procs"
     if any(folder.glob("*/")) or (procs.exists() and procs.read_text()):
         raise OSError(16, "Device or resource busy")
     for file in folder.iterdir():
         file.unlink()
-    os.rmdir(folder)  # noqa: PTH106 - that is what is replaced
+    os.rmdir(folder)  # noqa: PTH106 - Path.rmdir is replaced by this function
 
 
 def group(home: Path, host: str = "h1") -> Path:
@@ -78,7 +83,7 @@ def weighing(weight: int, number: int = 0, *, quiet: bool = False) -> Unit:
     return unit.model_copy(update={"quantum": unit.quantum.model_copy(update={"network": weight})})
 
 
-def runs(home: Path, unit: Unit) -> None:
+def write_unit_record(home: Path, unit: Unit) -> None:
     folder = HostFolder(home, "h1").unit(unit.id)
     folder.path.mkdir(exist_ok=True)
     folder.write_record(UnitRecord(unit=unit, boot="", started_at=0.0))
@@ -87,66 +92,62 @@ def runs(home: Path, unit: Unit) -> None:
 def test_each_unit_has_a_class_by_its_weight_and_its_packets_carry_it(
     tmp_path: Path, divided: Divided
 ) -> None:
-    found, said = open_network(tmp_path, "h1", LINK, INNER)
-    assert said == "eth7, 1000 mbit, divided by quantum.network"
-    (joins,) = found.admit(weighing(300))
-    found.admit(weighing(200, 1, quiet=True))
+    containers, summary = open_network(tmp_path, "h1", LINK, INNER)
+    assert summary == "eth7, 1000 mbit, divided by quantum.network"
+    (joins,) = containers.admit(weighing(300))
+    containers.admit(weighing(200, 1, quiet=True))
     assert divided.weights == {0x20: 300, 0x30: 40}
     assert joins == group(tmp_path) / slot().id / "cgroup.procs"
     assert joins.with_name(PRIORITIES).read_text() == f"eth7 {priority(0x20)}"
-    found.set_weights(weighing(200, 1))
+    containers.set_weights(weighing(200, 1))
     assert divided.weights == {0x20: 300, 0x30: 200}
-    found.remove(slot().id)
-    found.remove(slot().id)
+    containers.remove(slot().id)
+    containers.remove(slot().id)
     assert divided.weights == {0x30: 200}
-    found.admit(weighing(300, 2))
-    assert divided.weights == {0x20: 300, 0x30: 200}, "a number that is free again is used again"
+    containers.admit(weighing(300, 2))
+    assert divided.weights == {0x20: 300, 0x30: 200}, "a freed class number is used again"
 
 
-def test_the_next_agent_finds_the_classes_of_those_that_run(tmp_path: Path, divided: Divided) -> None:
+def test_the_next_agent_reads_the_classes_of_running_units(tmp_path: Path, divided: Divided) -> None:
     units = [weighing(100, number) for number in range(3)]
-    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+    containers, _ = open_network(tmp_path, "h1", LINK, INNER)
     for unit in units:
-        found.admit(unit)
-        runs(tmp_path, unit)
-    found.remove(units[0].id)
+        containers.admit(unit)
+        write_unit_record(tmp_path, unit)
+    containers.remove(units[0].id)
     HostFolder(tmp_path, "h1").unit(units[0].id).remove()
     before, divided.weights = divided.weights, None
-    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+    containers, _ = open_network(tmp_path, "h1", LINK, INNER)
     assert divided.weights == before == {0x30: 100, 0x40: 100}
-    found.admit(units[0])
+    containers.admit(units[0])
     assert divided.weights == {0x20: 100, 0x30: 100, 0x40: 100}
 
 
-def test_what_ran_before_the_link_was_divided_is_taken_in(
+def test_units_that_ran_before_the_division_get_a_class(
     tmp_path: Path, divided: Divided, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(tmp_path, weighing(300))
+    write_unit_record(tmp_path, weighing(300))
     monkeypatch.setattr(NoContainers, "processes", lambda *_: frozenset({4711}))
     open_network(tmp_path, "h1", LINK, INNER)
     assert divided.weights == {0x20: 300}
     assert (group(tmp_path) / slot().id / "cgroup.procs").read_text() == "4711"
 
 
-def test_a_unit_of_an_older_version_weighs_what_a_new_one_does_by_default(
-    tmp_path: Path, divided: Divided
-) -> None:
+def test_a_unit_of_an_older_version_has_the_default_weight(tmp_path: Path, divided: Divided) -> None:
     unit = slot()
-    said = unit.model_dump()
-    del said["quantum"]["network"]
-    runs(tmp_path, Unit.model_validate(said))
+    fields = unit.model_dump()
+    del fields["quantum"]["network"]
+    write_unit_record(tmp_path, Unit.model_validate(fields))
     open_network(tmp_path, "h1", LINK, INNER)
     assert divided.weights == {0x20: 100}
-    assert HostFolder(tmp_path, "h1").assignment().units == (unit,), "and is no other unit"
+    assert HostFolder(tmp_path, "h1").assignment().units == (unit,), "the unit counts as the same unit"
 
 
-def test_at_the_end_nothing_is_left_and_before_it_nothing_is_taken_away(
-    tmp_path: Path, divided: Divided
-) -> None:
-    found, _ = open_network(tmp_path, "h1", LINK, INNER)
-    (joins,) = found.admit(weighing(300))
+def test_closing_removes_the_division_only_when_no_unit_is_left(tmp_path: Path, divided: Divided) -> None:
+    containers, _ = open_network(tmp_path, "h1", LINK, INNER)
+    (joins,) = containers.admit(weighing(300))
     joins.write_text("4711")
-    found.close()
+    containers.close()
     assert divided.weights is not None
     joins.write_text("")
     ending = find_network(tmp_path, "h1", INNER)
@@ -161,23 +162,23 @@ def test_at_the_end_nothing_is_left_and_before_it_nothing_is_taken_away(
 def test_a_second_host_on_the_machine_is_refused_the_same_interface(tmp_path: Path, divided: Divided) -> None:
     open_network(tmp_path, "h1", LINK, INNER)
     HostFolder(tmp_path, "h2").make()
-    found, said = open_network(tmp_path, "h2", LINK, INNER)
-    assert found is INNER
-    assert divided.weights == {}, "that of the first is left as it is"
-    assert said.startswith(
+    containers, summary = open_network(tmp_path, "h2", LINK, INNER)
+    assert containers is INNER
+    assert divided.weights == {}, "the division of the first host stays"
+    assert summary.startswith(
         f"eth7 is not divided: host h1 of {installation_group(tmp_path)} divides eth7 on this machine already"
     )
     assert not group(tmp_path, "h2").exists()
-    _, said = open_network(tmp_path, "h2", LINK.model_copy(update={"interface": "eth8"}), INNER)
-    assert said.startswith("eth8, ")
+    _, summary = open_network(tmp_path, "h2", LINK.model_copy(update={"interface": "eth8"}), INNER)
+    assert summary.startswith("eth8, ")
     assert divided.interface == "eth8"
 
 
 def test_a_site_file_without_network_weights_restores_the_interfaces_queue(
     tmp_path: Path, divided: Divided
 ) -> None:
-    found, _ = open_network(tmp_path, "h1", LINK, INNER)
-    (joins,) = found.admit(weighing(300))
+    containers, _ = open_network(tmp_path, "h1", LINK, INNER)
+    (joins,) = containers.admit(weighing(300))
     joins.write_text("4711")
     assert open_network(tmp_path, "h1", None, INNER) == (INNER, NOT_ASKED)
     assert joins.with_name(PRIORITIES).read_text() == "eth7 0"
@@ -187,34 +188,32 @@ def test_a_site_file_without_network_weights_restores_the_interfaces_queue(
     assert not any((tmp_path / "tree").iterdir())
 
 
-def test_what_goes_wrong_is_said_once_and_keeps_no_unit_from_starting(
-    tmp_path: Path, divided: Divided
-) -> None:
-    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+def test_a_failed_division_is_logged_once_and_units_still_start(tmp_path: Path, divided: Divided) -> None:
+    containers, _ = open_network(tmp_path, "h1", LINK, INNER)
     divided.broken = True
-    with capture_logs() as said:
-        assert found.admit(weighing(300)) == ()
-        found.admit(weighing(300, 1))
+    with capture_logs() as log_lines:
+        assert containers.admit(weighing(300)) == ()
+        containers.admit(weighing(300, 1))
         divided.broken = False
-        assert len(found.admit(weighing(300, 1))) == 1
-    assert [(line["event"], line["error"]) for line in said] == [
+        assert len(containers.admit(weighing(300, 1))) == 1
+    assert [(line["event"], line["error"]) for line in log_lines] == [
         ("dividing the link failed: units may send more or less than their share", "it is broken")
     ]
 
 
-def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
+def test_a_missing_requirement_is_logged_and_the_agent_still_starts(
     tmp_path: Path, divided: Divided, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     divided.broken = True
     assert open_network(tmp_path, "h1", LINK, INNER) == (INNER, "eth7 is not divided: it is broken")
     monkeypatch.setattr(network, "missing_requirement", lambda _link: "there is no cable")
-    with capture_logs() as said:
+    with capture_logs() as log_lines:
         assert open_network(tmp_path, "h1", LINK, INNER) == (INNER, "eth7 is not divided: there is no cable")
-    assert [line["event"] for line in said] == ["the link is not divided; all units send as they can"]
+    assert [line["event"] for line in log_lines] == ["the link is not divided; all units send as they can"]
 
 
 @pytest.mark.parametrize(
-    ("user", "there", "why"),
+    ("user", "controller_and_interface", "reason"),
     [
         (
             970,
@@ -233,10 +232,14 @@ def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
         (0, ("net_prio", "eth7"), "there is no tc"),
     ],
 )
-def test_each_piece_that_is_missing_has_its_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, there: tuple[str, str], why: str
+def test_each_missing_requirement_is_reported_with_its_fix(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: int,
+    controller_and_interface: tuple[str, str],
+    reason: str,
 ) -> None:
-    controller, interface = there
+    controller, interface = controller_and_interface
 
     def refuse(_interface: str) -> None:
         message = "there is no tc"
@@ -248,7 +251,7 @@ def test_each_piece_that_is_missing_has_its_way_out(
         f"#subsys_name\thierarchy\tnum_cgroups\tenabled\n{controller}\t0\t1\t1\n"
     )
     (tmp_path / "class/net" / interface).mkdir(parents=True)
-    assert missing_requirement(LINK, tmp_path, tmp_path) == why
+    assert missing_requirement(LINK, tmp_path, tmp_path) == reason
 
 
 def test_a_mounted_controller_is_used_where_it_is(tmp_path: Path) -> None:
@@ -258,12 +261,12 @@ def test_a_mounted_controller_is_used_where_it_is(tmp_path: Path) -> None:
     assert network._mounted(tmp_path / "mounts") == Path("/sys/fs/cgroup/net_cls,net_prio")
 
 
-def test_the_hosts_own_group_says_that_the_interface_is_taken(tmp_path: Path, divided: Divided) -> None:
+def test_the_hosts_own_group_marks_the_interface_as_taken(tmp_path: Path, divided: Divided) -> None:
     open_network(tmp_path, "h1", LINK, INNER)
     assert (group(tmp_path) / PRIORITIES).read_text() == f"eth7 {priority(OTHERS)}"
     (group(tmp_path) / PRIORITIES).unlink()
     open_network(tmp_path, "h1", None, INNER)
-    assert divided.weights == {}, "without the sign it is somebody else's"
+    assert divided.weights == {}, "without the marker, the group belongs to another installation"
 
 
 def test_an_interface_that_the_kernel_gives_no_priorities_is_not_divided(
@@ -274,11 +277,11 @@ def test_an_interface_that_the_kernel_gives_no_priorities_is_not_divided(
 
     with monkeypatch.context() as kernel:
         kernel.setattr(Path, "write_text", refuse)
-        found, said = open_network(tmp_path, "h1", LINK, INNER)
-    assert found is INNER
+        containers, summary = open_network(tmp_path, "h1", LINK, INNER)
+    assert containers is INNER
     assert (
-        said == "eth7 is not divided: net_prio does not know eth7: "
+        summary == "eth7 is not divided: net_prio does not know eth7: "
         "it knows interfaces of the machine, not those of a network namespace"
     )
     assert divided.weights is None
-    assert find_network(tmp_path, "h1", INNER) is INNER, "nothing is left of the attempt"
+    assert find_network(tmp_path, "h1", INNER) is INNER, "the failed attempt leaves no group"

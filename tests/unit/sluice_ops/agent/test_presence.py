@@ -1,4 +1,6 @@
-"""An agent that registers, finds another one in its place, or the word of an older controller, over the channel in memory."""
+"""An agent registers its host, meets another agent in its place, or gets an assignment of an older
+controller; with the channel in memory.
+"""
 
 import json
 from collections.abc import Sequence
@@ -19,14 +21,16 @@ FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=8
 
 
 class Channel(MemoryChannel):
-    """One session, which holds what it creates; `there` is what another one has said of itself."""
+    """One session that owns what it creates; `other_agent` is the content of another agent's node."""
 
     session = 2
     hosts = "z1:2181/sluice/hits"
 
-    def __init__(self, there: bytes) -> None:
+    def __init__(self, other_agent: bytes) -> None:
         super().__init__()
-        self.kazoo = SimpleNamespace(get=lambda _: (there, SimpleNamespace(ephemeralOwner=1, version=0)))
+        self.kazoo = SimpleNamespace(
+            get=lambda _: (other_agent, SimpleNamespace(ephemeralOwner=1, version=0))
+        )
 
     def exists(self, path: str, **watch: bool) -> bool:
         return path in {"/", paths.live("h1")} or bool(super().exists(path, **watch))
@@ -35,9 +39,9 @@ class Channel(MemoryChannel):
 OTHER = {"address": "10.0.0.9", "pid": 7, "boot": "another", "home": "/there", "since": 1.0}
 
 
-@pytest.mark.parametrize("there", [OTHER, {**OTHER, "colour": "of a newer version"}, {"pid": "none"}])
-def test_what_the_other_one_has_said_of_the_host_stays(there: dict[str, object]) -> None:
-    channel = Channel(json.dumps(there).encode())
+@pytest.mark.parametrize("other_agent", [OTHER, {**OTHER, "colour": "of a newer version"}, {"pid": "none"}])
+def test_the_facts_that_another_agent_reported_of_the_host_stay(other_agent: dict[str, object]) -> None:
+    channel = Channel(json.dumps(other_agent).encode())
     channel.put(paths.host("h1"), FACTS)
     mine = FACTS.model_copy(update={"address": "127.0.1.2", "cpu": 64.0})
     assert not Presence(channel, mine, Path("/here"), 8).ensure()
@@ -48,7 +52,7 @@ def test_an_assignment_of_an_older_epoch_is_refused_and_reported_once() -> None:
     channel = MemoryChannel()
     presence = Presence(channel, FACTS, Path("/here"), 8)
     path, last = paths.assignment("h1"), Assignment(epoch=5, reboot="o-5")
-    assert presence.assignment(last) == last, "nothing is there"
+    assert presence.assignment(last) == last, "no assignment is stored"
     for epoch, refusals in ((4, 1), (4, 1), (0, 2)):
         channel.put(path, Assignment(epoch=epoch, reboot="of an older controller"))
         assert presence.assignment(last) == last
@@ -59,22 +63,25 @@ def test_an_assignment_of_an_older_epoch_is_refused_and_reported_once() -> None:
     assert presence.refusals == 2
 
 
-class Served(MemoryChannel):
-    """A channel in which this agent holds its host's ephemeral node; while it `ends`, no request of several writes goes through."""
+class RegisteredChannel(MemoryChannel):
+    """A channel in which this agent holds its host's ephemeral node.
+
+    While `fails` is set, every transaction fails.
+    """
 
     session = 1
     hosts = "z1:2181/sluice/hits"
 
-    def __init__(self, *, ends: bool = False) -> None:
+    def __init__(self, *, fails: bool = False) -> None:
         super().__init__()
         self.kazoo = SimpleNamespace(get=lambda _: (b"", SimpleNamespace(ephemeralOwner=1, version=0)))
-        self.ends = ends
+        self.fails = fails
 
     def exists(self, path: str, **watch: bool) -> bool:
         return path in {"/", paths.live("h1")} or bool(super().exists(path, **watch))
 
     def multi(self, writes: Sequence[Write | Guard]) -> None:
-        if self.ends:
+        if self.fails:
             message = "away"
             raise ChannelAwayError(message)
         super().multi(writes)
@@ -88,7 +95,7 @@ def with_token(channel: MemoryChannel) -> None:
 
 
 def test_a_host_that_registers_spends_its_token_and_no_other(tmp_path: Path) -> None:
-    channel, file = Served(), tmp_path / "h1.token"
+    channel, file = RegisteredChannel(), tmp_path / "h1.token"
     with_token(channel)
     file.write_text("token")
     assert Presence(channel, FACTS, Path("/here"), 8, file).ensure()
@@ -98,7 +105,7 @@ def test_a_host_that_registers_spends_its_token_and_no_other(tmp_path: Path) -> 
 
 
 def test_a_host_that_is_not_registered_keeps_its_token(tmp_path: Path) -> None:
-    channel, file = Served(ends=True), tmp_path / "h1.token"
+    channel, file = RegisteredChannel(fails=True), tmp_path / "h1.token"
     with_token(channel)
     file.write_text("token")
     presence = Presence(channel, FACTS, Path("/here"), 8, file)
@@ -107,13 +114,13 @@ def test_a_host_that_is_not_registered_keeps_its_token(tmp_path: Path) -> None:
     assert channel.exists(paths.answer("h1"))
     assert not channel.exists(paths.host("h1"))
     assert file.exists()
-    channel.ends = False
+    channel.fails = False
     assert presence.ensure()
     assert not file.exists()
 
 
 def test_a_token_that_came_after_registration_is_spent_in_the_next_session() -> None:
-    channel = Served()
+    channel = RegisteredChannel()
     channel.put(paths.host("h1"), FACTS)
     with_token(channel)
     assert Presence(channel, FACTS, Path("/here"), 8).ensure()

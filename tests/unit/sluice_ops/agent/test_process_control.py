@@ -1,4 +1,6 @@
-"""`ProcessControl` with real processes and the agent's launch script, without control groups and Spark."""
+"""`ProcessControl` with real processes and the agent's launch script, without control groups and
+Spark.
+"""
 
 import json
 import os
@@ -12,7 +14,7 @@ from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.units import process_control as module
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import Kill, Remove, RequestStop, SetWeights, Start
-from tests.unit.sluice_ops.agent.conftest import end, new_process_control, only, runs, until
+from tests.unit.sluice_ops.agent.conftest import end, new_process_control, only_unit, run_command, until
 from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
 SLEEPER = [
@@ -25,59 +27,59 @@ SLEEPER = [
 def test_a_unit_outlives_its_agent_and_is_adopted(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(driver()))
-    until(lambda: only(process_control).others == 1)
-    adopted = only(new_process_control(folder))
+    until(lambda: only_unit(process_control).others == 1)
+    adopted = only_unit(new_process_control(folder))
     assert adopted.alive
-    assert adopted.pid == only(process_control).pid
-    assert os.getsid(adopted.pid or 0) != os.getsid(0), "a session of its own"
+    assert adopted.pid == only_unit(process_control).pid
+    assert os.getsid(adopted.pid or 0) != os.getsid(0), "the unit has a session of its own"
 
 
 def test_killing_the_main_process_leaves_others_that_are_then_killed(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(driver()))
-    until(lambda: only(process_control).others == 1 and folder.unit(driver().id).last_line() == "ready")
-    os.kill(only(process_control).pid or 0, signal.SIGKILL)
-    until(lambda: not only(process_control).alive)
-    ended = only(process_control)
+    until(lambda: only_unit(process_control).others == 1 and folder.unit(driver().id).last_line() == "ready")
+    os.kill(only_unit(process_control).pid or 0, signal.SIGKILL)
+    until(lambda: not only_unit(process_control).alive)
+    ended = only_unit(process_control)
     assert ended.exit == "killed by signal 9: ready"
     assert ended.others == 1
     process_control.do(Kill(driver().id))
-    until(lambda: only(process_control).others == 0)
+    until(lambda: only_unit(process_control).others == 0)
 
 
-def test_an_exit_is_told_with_its_code_and_the_last_line(
+def test_an_exit_is_reported_with_its_code_and_last_line(
     process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, "/bin/sh", "-c", "echo starting; echo no such topic >&2; exit 7")
+    run_command(monkeypatch, "/bin/sh", "-c", "echo starting; echo no such topic >&2; exit 7")
     process_control.do(Start(driver()))
-    until(lambda: not only(process_control).alive)
-    assert only(process_control).exit == "exit code 7: no such topic"
+    until(lambda: not only_unit(process_control).alive)
+    assert only_unit(process_control).exit == "exit code 7: no such topic"
 
 
 def test_a_recycled_pid_is_not_mistaken_for_the_unit(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, "/bin/true")
+    run_command(monkeypatch, "/bin/true")
     process_control.do(Start(driver()))
-    until(lambda: not only(process_control).alive)
+    until(lambda: not only_unit(process_control).alive)
     me = live_process(os.getpid())
     assert me is not None
     for name in ("pid", "session"):
         (folder.unit(driver().id).path / name).write_text(f"{me.pid} {me.started - 1}")
-    assert not only(process_control).alive
+    assert not only_unit(process_control).alive
     assert Process(me.pid, me.started).alive
 
 
 def test_a_unit_of_an_earlier_boot_has_ended(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, "/bin/true")
+    run_command(monkeypatch, "/bin/true")
     process_control.do(Start(slot()))
-    until(lambda: not only(process_control).alive)
+    until(lambda: not only_unit(process_control).alive)
     unit = folder.unit(slot().id)
     record = unit.record()
     assert record is not None
@@ -86,18 +88,18 @@ def test_a_unit_of_an_earlier_boot_has_ended(
     unit.write_record(record.model_copy(update={"boot": "another", "ended_at": None, "exit": None}))
     (unit.path / "pid").write_text(f"{me.pid} {me.started}")
     (unit.path / "exit").unlink()
-    assert not only(process_control).alive
-    assert only(process_control).exit == "ended when its host restarted"
+    assert not only_unit(process_control).alive
+    assert only_unit(process_control).exit == "ended when its host restarted"
 
 
-def test_being_asked_to_end_is_remembered_by_the_next_agent(
+def test_the_next_agent_knows_of_a_requested_stop(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, "/bin/sh", "-c", "trap '' TERM PWR; echo deaf; while :; do sleep 1; done")
+    run_command(monkeypatch, "/bin/sh", "-c", "trap '' TERM PWR; echo deaf; while :; do sleep 1; done")
     process_control.do(Start(slot()))
     until(lambda: folder.unit(slot().id).last_line() == "deaf")
     process_control.do(RequestStop(slot().id, decommission=False))
-    adopted = only(new_process_control(folder))
+    adopted = only_unit(new_process_control(folder))
     assert adopted.alive
     assert adopted.stopping_at is not None
 
@@ -105,13 +107,13 @@ def test_being_asked_to_end_is_remembered_by_the_next_agent(
 def test_a_weight_is_kept_for_the_next_agent(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(slot(quiet=True)))
     process_control.do(SetWeights(slot()))
-    assert only(new_process_control(folder)).unit == slot()
+    assert only_unit(new_process_control(folder)).unit == slot()
 
 
-def test_a_unit_that_cannot_start_is_reported_and_does_not_stop_the_rest(
+def test_a_unit_that_cannot_start_is_reported_and_others_still_start(
     process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> list[str]:
@@ -120,12 +122,12 @@ def test_a_unit_that_cannot_start_is_reported_and_does_not_stop_the_rest(
     monkeypatch.setattr(module, "command", full)
     process_control.do(Start(slot()))
     assert "No space left on device" in process_control.troubles[slot().id]
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(slot()))
     assert process_control.troubles == {}
 
 
-def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(
+def test_the_trouble_of_a_unit_outside_the_assignment_is_forgotten(
     process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> list[str]:
@@ -141,15 +143,17 @@ def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(
 def test_a_unit_that_a_newer_version_has_started_is_adopted(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(driver()))
-    kept = folder.unit(driver().id).path / "unit.json"
-    said = json.loads(kept.read_text())
-    kept.write_text(json.dumps({**said, "colour": "blue", "unit": {**said["unit"], "colour": "blue"}}))
-    assert only(new_process_control(folder)).alive
+    record_file = folder.unit(driver().id).path / "unit.json"
+    record = json.loads(record_file.read_text())
+    record_file.write_text(
+        json.dumps({**record, "colour": "blue", "unit": {**record["unit"], "colour": "blue"}})
+    )
+    assert only_unit(new_process_control(folder)).alive
 
 
-def test_a_damaged_record_is_cleared_away(process_control: ProcessControl, folder: HostFolder) -> None:
+def test_a_damaged_record_is_removed(process_control: ProcessControl, folder: HostFolder) -> None:
     unit = folder.unit(slot().id)
     for damage in (b'{"unit": ', b"\xff\xfe"):
         unit.make()
@@ -165,56 +169,55 @@ DAMAGES = (b"", b"\0" * 300, b'{"unit": ', b"\xff\xfe")
 def test_a_damaged_record_of_a_running_unit_is_written_again(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, damage: bytes
 ) -> None:
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(driver()))
-    before = only(process_control)
+    before = only_unit(process_control)
     (folder.unit(driver().id).path / "unit.json").write_bytes(damage)
-    assert only(process_control).pid == before.pid
-    assert only(new_process_control(folder)).pid == before.pid
+    assert only_unit(process_control).pid == before.pid
+    assert only_unit(new_process_control(folder)).pid == before.pid
     process_control.do(RequestStop(driver().id, decommission=False))
-    assert only(process_control).stopping_at is not None
+    assert only_unit(process_control).stopping_at is not None
 
 
-@pytest.mark.parametrize("more", [("unit.json",), ("unit.json", "pid", "session")])
+@pytest.mark.parametrize("damaged_files", [("unit.json",), ("unit.json", "pid", "session")])
 def test_a_unit_without_any_readable_record_is_ended_before_its_restart(
     process_control: ProcessControl,
     folder: HostFolder,
     monkeypatch: pytest.MonkeyPatch,
-    more: tuple[str, ...],
+    damaged_files: tuple[str, ...],
 ) -> None:
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(driver()))
-    until(lambda: only(process_control).others == 1)
+    until(lambda: only_unit(process_control).others == 1)
     pids = process_control.processes(driver().id)
-    for name in more:
+    for name in damaged_files:
         (folder.unit(driver().id).path / name).write_bytes(b"x y")
     killed: list[frozenset[int]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(
-            module, "kill_all", lambda pids: killed.append(frozenset(pids))
-        )  # they take their time to end
+        # The processes need some time to end.
+        patch.setattr(module, "kill_all", lambda pids: killed.append(frozenset(pids)))
         after = new_process_control(folder)
         assert after.find() == []
         after.do(Start(driver()))
-        assert killed == [pids, pids], "and no second one was started"
+        assert killed == [pids, pids], "no second process was started"
         assert "have still to end" in after.troubles[driver().id]
     assert after.find() == []
     until(lambda: not after.processes(driver().id))
     assert after.find() == []
     assert not folder.unit(driver().id).path.exists()
     after.do(Start(driver()))
-    assert only(after).pid not in pids
+    assert only_unit(after).pid not in pids
     assert after.troubles == {}
     end(after, folder)
 
 
-def test_what_cannot_be_ended_is_told_and_does_not_stop_the_agent(
+def test_a_process_that_cannot_be_killed_is_reported_and_agent_continues(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    runs(monkeypatch, *SLEEPER)
+    run_command(monkeypatch, *SLEEPER)
     process_control.do(Start(driver()))
     (folder.unit(driver().id).path / "unit.json").write_bytes(b"")
     after = new_process_control(folder)
@@ -229,7 +232,7 @@ def test_a_log_that_grows_is_cut_while_it_is_written(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sluice_ops.agent.host.store.LOG_BYTES", 1000)
-    runs(monkeypatch, "/bin/sh", "-c", "while :; do echo a line of some length; sleep 0.001; done")
+    run_command(monkeypatch, "/bin/sh", "-c", "while :; do echo a line of some length; sleep 0.001; done")
     process_control.do(Start(slot()))
     unit = folder.unit(slot().id)
     until(lambda: unit.log.stat().st_size > 2000)
@@ -239,12 +242,12 @@ def test_a_log_that_grows_is_cut_while_it_is_written(
     until(lambda: unit.last_line().startswith("a line"))
 
 
-def test_a_forgotten_unit_leaves_its_last_log_for_people(
+def test_the_last_log_of_a_removed_unit_stays(
     process_control: ProcessControl, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, "/bin/sh", "-c", "echo last words")
+    run_command(monkeypatch, "/bin/sh", "-c", "echo last words")
     process_control.do(Start(slot()))
-    until(lambda: not only(process_control).alive)
+    until(lambda: not only_unit(process_control).alive)
     process_control.do(Remove(slot().id))
     assert process_control.find() == []
     assert (folder.path / "ended" / f"{slot().id}.log").read_text() == "last words\n"

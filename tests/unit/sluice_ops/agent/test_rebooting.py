@@ -1,4 +1,4 @@
-"""Each reboot that is asked for is done once, and none that is asked for no more."""
+"""Each requested reboot runs once, and a withdrawn request runs no reboot."""
 
 import pytest
 
@@ -10,16 +10,16 @@ from sluice_ops.agent.host.store import HostFolder, RebootRecord
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    done: list[str] = []
-    monkeypatch.setattr(Rebooter, "_run", lambda _, record: done.append(record.asked))
-    return done
+    reboots_done: list[str] = []
+    monkeypatch.setattr(Rebooter, "_run", lambda _, record: reboots_done.append(record.asked))
+    return reboots_done
 
 
 def rebooter(folder: HostFolder) -> Rebooter:
     return Rebooter(folder, "h1", ("true",))
 
 
-def test_it_is_done_once_for_each_id_also_by_the_next_agent(
+def test_a_reboot_runs_once_for_each_id_also_with_the_next_agent(
     folder: HostFolder, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebooter(folder)("op-1")
@@ -35,18 +35,18 @@ def test_it_is_done_once_for_each_id_also_by_the_next_agent(
     assert record.done
 
 
-def test_one_that_did_not_happen_is_done_only_while_it_is_asked_for(
+def test_a_reboot_that_did_not_happen_runs_only_while_it_is_requested(
     folder: HostFolder, ran: list[str]
 ) -> None:
     folder.write_reboot(RebootRecord(asked="op-1", boot=boot_id()))
     after = rebooter(folder)
     after.check_reboot()
-    assert ran == [], "the change may have been undone, and the host be in use again"
+    assert ran == [], "the change may be undone, and the host in use again"
     after("op-1")
     assert ran == ["op-1"]
 
 
-def test_one_that_cannot_be_remembered_waits(
+def test_a_reboot_that_cannot_be_recorded_waits(
     folder: HostFolder, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

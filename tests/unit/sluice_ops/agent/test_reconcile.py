@@ -1,4 +1,6 @@
-"""What an agent decides, over every order of assignments, deaths and rounds that hypothesis can think of."""
+"""The agent's decisions, for every order of assignments, deaths and rounds that hypothesis
+generates.
+"""
 
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -50,25 +52,25 @@ def driver(tenant: str = "entry", incarnation: int = 1) -> Unit:
 
 @dataclass
 class Host:
-    """A host in memory: it does what it is told, and its units are as stubborn as the test wants."""
+    """A host in memory: it carries out actions, and its units ignore a stop if `stubborn` is set."""
 
     stubborn: bool = False
     now: float = 1000.0
-    found: dict[UnitId, FoundUnit] = field(default_factory=dict)
+    units: dict[UnitId, FoundUnit] = field(default_factory=dict)
     started: list[UnitId] = field(default_factory=list)
 
     def round(self, assignment: Assignment) -> None:
-        for action in reconcile(assignment, list(self.found.values()), self.now).actions:
+        for action in reconcile(assignment, list(self.units.values()), self.now).actions:
             self.do(action)
 
     def do(self, action: object) -> None:
         match action:
             case Start(unit, restarts, failures):
-                before = self.found.get(unit.id)
+                before = self.units.get(unit.id)
                 assert before is None or not (before.alive or before.others), (
-                    "a unit is started only where nothing of it is left"
+                    "a unit is started only where no process of it is left"
                 )
-                self.found[unit.id] = FoundUnit(
+                self.units[unit.id] = FoundUnit(
                     unit,
                     alive=True,
                     others=0,
@@ -84,28 +86,30 @@ class Host:
                     self.change(identity, alive=False, others=1, ended_at=self.now)
             case Kill(identity):
                 self.change(
-                    identity, alive=False, others=0, ended_at=self.found[identity].ended_at or self.now
+                    identity, alive=False, others=0, ended_at=self.units[identity].ended_at or self.now
                 )
             case Remove(identity):
-                gone = self.found.pop(identity)
-                assert not gone.alive, "a unit that runs is not forgotten"
-                assert not gone.others, "what is left of a unit is not forgotten"
+                gone = self.units.pop(identity)
+                assert not gone.alive, "a running unit is not forgotten"
+                assert not gone.others, "a unit with processes left is not forgotten"
             case SetWeights(unit):
                 self.change(unit.id, unit=unit)
 
     def change(self, identity: UnitId, **changes: object) -> None:
-        self.found[identity] = replace(self.found[identity], **changes)
+        self.units[identity] = replace(self.units[identity], **changes)
 
     def die(self, identity: UnitId, leaving: int) -> None:
-        item = self.found.get(identity)
+        item = self.units.get(identity)
         if item is not None and item.alive:
             self.change(identity, alive=False, others=leaving, ended_at=self.now, exit="killed by signal 9")
 
     def settle(self, assignment: Assignment, seconds: float = 1e9) -> None:
-        """Go round only when the agent would: after it did something, and when it said that it would look again."""
+        """Run rounds at the agent's times: soon after an action, and at the time that the decision
+        names.
+        """
         end = self.now + seconds
         while self.now < end:
-            decision = reconcile(assignment, list(self.found.values()), self.now)
+            decision = reconcile(assignment, list(self.units.values()), self.now)
             for action in decision.actions:
                 self.do(action)
             if decision.actions:
@@ -113,7 +117,7 @@ class Host:
             elif decision.look_again_at is None:
                 return
             else:
-                assert decision.look_again_at > self.now, "it does not spin"
+                assert decision.look_again_at > self.now, "the agent does not spin"
                 self.now = decision.look_again_at
 
 
@@ -138,35 +142,35 @@ events = st.one_of(
 
 @settings(max_examples=150)
 @given(history=st.lists(events, max_size=30), last=assignments, stubborn=st.booleans())
-def test_whatever_happened_before_the_host_ends_up_with_what_is_assigned(
+def test_after_any_history_the_host_runs_exactly_its_assignment(
     history: list[tuple[str, object]], last: Assignment, *, stubborn: bool
 ) -> None:
     host = Host(stubborn=stubborn)
     assignment = Assignment()
-    for kind, what in history:
-        match kind, what:
+    for kind, detail in history:
+        match kind, detail:
             case "assign", Assignment():
-                assignment = what
+                assignment = detail
             case "die", (identity, leaving):
                 host.die(identity, leaving)
             case "wait", float():
-                host.now += what
+                host.now += detail
         host.round(assignment)
     began = host.now
     host.settle(last)
     assert host.now - began < RECLAIM_SECONDS + LONGEST_WAIT_SECONDS + 2 * GRACE_SECONDS
     wanted = {unit.id: unit for unit in last.units}
-    assert host.found.keys() == wanted.keys()
-    for identity, item in host.found.items():
+    assert host.units.keys() == wanted.keys()
+    for identity, item in host.units.items():
         assert item.unit == wanted[identity]
         assert item.stopping_at is None
         assert item.alive or item.unit.kind is UnitKind.DRIVER, (
-            "only a driver stays down: that is for the controller to decide"
+            "only a driver stays down, because the controller decides about drivers"
         )
-        assert item.alive or not item.others, "nothing of a dead driver is left"
-    on_monotonic_clock = reconcile(last, list(host.found.values()), host.now)
-    assert on_monotonic_clock.actions == (), "what is as assigned is left alone"
-    assert on_monotonic_clock.look_again_at is None
+        assert item.alive or not item.others, "no process of a dead driver is left"
+    settled = reconcile(last, list(host.units.values()), host.now)
+    assert settled.actions == (), "an assigned state is left alone"
+    assert settled.look_again_at is None
 
 
 def test_a_driver_that_has_ended_is_reported_and_never_started_again() -> None:
@@ -175,7 +179,7 @@ def test_a_driver_that_has_ended_is_reported_and_never_started_again() -> None:
     host.die(driver().id, leaving=1)
     host.settle(assignment, 60)
     assert host.started == [driver().id]
-    (seen,) = observe(assignment, list(host.found.values()), {}, {}, host.now)
+    (seen,) = observe(assignment, list(host.units.values()), {}, {}, host.now)
     assert seen.state is UnitState.EXITED
     assert seen.exit == "killed by signal 9"
 
@@ -186,54 +190,54 @@ def test_a_slot_restarts_at_once_and_then_with_growing_delays() -> None:
     waits = []
     for _ in range(8):
         host.die(slot().id, leaving=0)
-        waits.append(retry_at(host.found[slot().id]) - host.now)
-        host.now = retry_at(host.found[slot().id])
+        waits.append(retry_at(host.units[slot().id]) - host.now)
+        host.now = retry_at(host.units[slot().id])
         host.round(assignment)
     assert waits == [0, 1, 2, 4, 8, 16, LONGEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS]
     host.now += 100
     host.die(slot().id, leaving=0)
-    assert retry_at(host.found[slot().id]) == host.now, "it had run well in between"
+    assert retry_at(host.units[slot().id]) == host.now, "the slot had run well in between"
 
 
 def test_left_overs_of_a_slot_are_killed_before_it_is_started_again() -> None:
-    found = FoundUnit(slot(), alive=False, others=3, started_at=0.0, ended_at=10.0)
-    assert reconcile(Assignment(units=(slot(),)), [found], 11.0).actions == (Kill(slot().id),)
+    unit = FoundUnit(slot(), alive=False, others=3, started_at=0.0, ended_at=10.0)
+    assert reconcile(Assignment(units=(slot(),)), [unit], 11.0).actions == (Kill(slot().id),)
 
 
-def test_a_unit_is_asked_to_end_then_given_its_grace_then_killed() -> None:
-    found = FoundUnit(slot(), alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(), [found], 100.0).actions == (RequestStop(slot().id, decommission=False),)
-    asked = replace(found, stopping_at=100.0)
-    waiting = reconcile(Assignment(), [asked], 105.0)
+def test_a_unit_is_stopped_with_a_grace_and_then_killed() -> None:
+    unit = FoundUnit(slot(), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(), [unit], 100.0).actions == (RequestStop(slot().id, decommission=False),)
+    stopping = replace(unit, stopping_at=100.0)
+    waiting = reconcile(Assignment(), [stopping], 105.0)
     assert waiting.actions == ()
     assert waiting.look_again_at == 100.0 + GRACE_SECONDS
-    assert reconcile(Assignment(), [asked], 100.0 + GRACE_SECONDS).actions == (Kill(slot().id),)
+    assert reconcile(Assignment(), [stopping], 100.0 + GRACE_SECONDS).actions == (Kill(slot().id),)
 
 
-def test_a_lent_slot_ends_its_tasks_before_its_return_or_at_the_deadline() -> None:
+def test_a_lent_slot_returns_after_its_tasks_or_at_the_deadline() -> None:
     lent = slot(BATCH)
-    found = FoundUnit(lent, alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(), [found], 100.0).actions == (RequestStop(lent.id, decommission=True),)
-    busy = replace(found, stopping_at=100.0)
+    unit = FoundUnit(lent, alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(), [unit], 100.0).actions == (RequestStop(lent.id, decommission=True),)
+    busy = replace(unit, stopping_at=100.0)
     assert reconcile(Assignment(), [busy], 100.0 + RECLAIM_SECONDS - 1).actions == ()
     assert reconcile(Assignment(), [replace(busy, others=0)], 103.0).actions == (Kill(lent.id),)
     assert reconcile(Assignment(), [busy], 100.0 + RECLAIM_SECONDS).actions == (Kill(lent.id),)
 
 
-def test_a_unit_that_is_quiet_no_more_is_weighed_anew_without_a_restart() -> None:
-    found = FoundUnit(slot(quiet=True), alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(units=(slot(),)), [found], 1.0).actions == (SetWeights(slot()),)
+def test_a_unit_that_is_no_longer_quiet_gets_its_weight_without_a_restart() -> None:
+    unit = FoundUnit(slot(quiet=True), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(units=(slot(),)), [unit], 1.0).actions == (SetWeights(slot()),)
 
 
 def test_a_unit_of_another_size_is_ended_before_the_new_one_starts() -> None:
     larger = slot().model_copy(update={"quantum": Quantum(memory=2048)})
-    found = FoundUnit(slot(), alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(units=(larger,)), [found], 1.0).actions == (
+    unit = FoundUnit(slot(), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(units=(larger,)), [unit], 1.0).actions == (
         RequestStop(slot().id, decommission=False),
     )
 
 
-def test_what_could_not_be_started_is_reported_with_its_reason() -> None:
+def test_a_failed_start_is_reported_with_its_reason() -> None:
     reason = "start failed: [Errno 28] No space left on device"
     seen = observe(
         Assignment(units=(slot(), driver())), [], {slot().id: reason, driver().id: reason}, {}, 5.0
@@ -249,15 +253,17 @@ def test_unknown_fields_of_an_assignment_do_not_restart_a_unit() -> None:
     newer = Unit.model_validate(
         {**written, "of_next": 1, "quantum": {**written["quantum"], "gpu": 1}}, extra="allow"
     )
-    found = FoundUnit(slot(), alive=True, others=1, started_at=0.0, pid=1)
-    assert reconcile(Assignment(units=(newer,)), [found], 1.0).actions == ()
-    assert '"gpu":1' in newer.model_dump_json(), "and it is kept where it is written again"
+    unit = FoundUnit(slot(), alive=True, others=1, started_at=0.0, pid=1)
+    assert reconcile(Assignment(units=(newer,)), [unit], 1.0).actions == ()
+    assert '"gpu":1' in newer.model_dump_json(), (
+        "unknown fields are kept when the assignment is written again"
+    )
 
 
-def test_moments_are_those_at_which_they_were_first_seen() -> None:
-    found = FoundUnit(slot(), alive=False, others=0, started_at=5000.0, stopping_at=5001.0, ended_at=1400.0)
-    assert sorted(timestamps([found])) == [1400.0, 5000.0, 5001.0]
+def test_times_of_a_unit_are_those_of_their_first_observation() -> None:
+    unit = FoundUnit(slot(), alive=False, others=0, started_at=5000.0, stopping_at=5001.0, ended_at=1400.0)
+    assert sorted(timestamps([unit])) == [1400.0, 5000.0, 5001.0]
     seen = {5000.0: 10.0, 5001.0: 11.0, 1400.0: 12.0}
-    assert on_monotonic_clock(found, seen.__getitem__) == replace(
-        found, started_at=10.0, stopping_at=11.0, ended_at=12.0
+    assert on_monotonic_clock(unit, seen.__getitem__) == replace(
+        unit, started_at=10.0, stopping_at=11.0, ended_at=12.0
     )

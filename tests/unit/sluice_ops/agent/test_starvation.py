@@ -1,4 +1,4 @@
-"""What counts as starved, and that a verdict turns only when a whole minute speaks for it."""
+"""The verdict on starvation: a verdict changes only after a full minute of evidence."""
 
 from itertools import pairwise
 
@@ -17,24 +17,24 @@ def starved(ran: float, waited: float, cpu: float = 1.0, idle: float = 0.0) -> b
 
 def test_a_unit_that_waits_more_than_it_runs_below_its_quantum_is_starved() -> None:
     assert starved(ran=2.0, waited=8.0)
-    assert not starved(ran=7.0, waited=3.0), "it runs more than it waits"
+    assert not starved(ran=7.0, waited=3.0), "the unit runs more than it waits"
 
 
-def test_who_has_its_quantum_and_asks_for_more_is_not() -> None:
+def test_a_unit_that_has_its_quantum_is_not_starved() -> None:
     assert not starved(ran=9.5, waited=40.0)
     assert starved(ran=9.5, waited=40.0, cpu=2.0)
 
 
-def test_who_does_next_to_nothing_is_not() -> None:
+def test_a_nearly_idle_unit_is_not_starved() -> None:
     assert not starved(ran=0.1, waited=0.8)
 
 
-def test_who_waits_for_its_own_threads_on_an_idle_machine_is_not() -> None:
+def test_a_unit_that_waits_on_an_idle_machine_is_not_starved() -> None:
     assert not starved(ran=1.0, waited=5.0, idle=0.5)
 
 
 def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
-    """Judge one window after the other; return when the verdict turned, and to what."""
+    """Judge the windows in order; return the time of each changed verdict, and the verdict."""
     verdict, now, turned = Verdict(), 0.0, []
     for starved, seconds in windows:
         before, begun, now = verdict, now, now + seconds
@@ -42,7 +42,7 @@ def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
         if (verdict.since is None) is not (before.since is None):
             turned.append((now, verdict.since is not None))
         else:
-            assert verdict.since == before.since, "since when stays what it was"
+            assert verdict.since == before.since, "the start of the starvation stays"
     return turned
 
 
@@ -55,16 +55,16 @@ def test_starvation_turns_at_most_once_a_minute_after_a_minutes_evidence(
     ends = [sum(seconds for _, seconds in windows[: number + 1]) for number in range(len(windows))]
     for at, starved in turned:
         last = [
-            said
-            for (said, seconds), end in zip(windows, ends, strict=True)
+            window_starved
+            for (window_starved, seconds), end in zip(windows, ends, strict=True)
             if end <= at + 1e-6 and end - seconds >= at - TURN_SECONDS
         ]
-        assert all(said is starved for said in last)
+        assert all(window_starved is starved for window_starved in last)
     for (first, _), (second, _) in pairwise(turned):
         assert second - first >= TURN_SECONDS - 1e-6
 
 
-def test_it_turns_after_a_minute_and_back_after_another() -> None:
+def test_a_verdict_changes_after_a_minute_and_back_after_another() -> None:
     assert turns([(True, 10.0)] * 12) == [(60.0, True)]
     assert turns([(True, 10.0)] * 6 + [(False, 10.0)] * 6) == [(60.0, True), (120.0, False)]
     assert turns([(True, 10.0)] * 5 + [(False, 10.0)] + [(True, 10.0)] * 5) == []

@@ -1,4 +1,4 @@
-"""What an agent keeps survives a loss of power, and what cannot be read is told once and harms nothing."""
+"""The files of an agent survive a power loss. A damaged file is logged once and breaks nothing."""
 
 import os
 from pathlib import Path
@@ -26,9 +26,9 @@ def test_a_file_is_synced_before_its_name_and_its_name_before_its_use(
     done: list[str] = []
 
     def sync(descriptor: int) -> None:
-        held = Path(f"/proc/self/fd/{descriptor}").resolve()
-        said = held.read_text() if held.is_file() else target.read_text()
-        done.append(f"{'folder' if held.is_dir() else 'file'} {said}, known as {target.read_text()}")
+        synced = Path(f"/proc/self/fd/{descriptor}").resolve()
+        content = synced.read_text() if synced.is_file() else target.read_text()
+        done.append(f"{'folder' if synced.is_dir() else 'file'} {content}, known as {target.read_text()}")
 
     monkeypatch.setattr(os, "fsync", sync)
     target = tmp_path / "file"
@@ -37,9 +37,7 @@ def test_a_file_is_synced_before_its_name_and_its_name_before_its_use(
     assert done == ["file new, known as old", "folder new, known as new"]
 
 
-def test_a_disk_that_does_not_take_it_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -52,13 +50,13 @@ def test_a_disk_that_does_not_take_it_leaves_the_old_file_alone(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_told_once_until_it_is_whole_again(folder: HostFolder, damage: bytes) -> None:
-    kept = folder.path / "reboot.json"
+def test_a_damaged_file_is_logged_once_until_it_is_readable_again(folder: HostFolder, damage: bytes) -> None:
+    reboot_file = folder.path / "reboot.json"
     for _ in range(2):
-        kept.write_bytes(damage)
-        with capture_logs() as told:
+        reboot_file.write_bytes(damage)
+        with capture_logs() as log_lines:
             assert [folder.reboot() for _ in range(3)] == [None] * 3
-        assert [each["file"] for each in told] == [str(kept)]
+        assert [line["file"] for line in log_lines] == [str(reboot_file)]
         folder.write_reboot(RebootRecord(asked="op-1", boot="b"))
         assert folder.reboot() is not None
 
@@ -72,12 +70,12 @@ def test_without_an_assignment_running_units_run_on_and_ending_units_end(
     started(folder, UnitRecord(unit=driver(), boot="b", started_at=1.0, stopping_at=2.0))
     (folder.path / "assignment.json").write_bytes(damage)
     assert folder.assignment() == Assignment(epoch=0, units=(slot(),)), (
-        "and any controller may say what is wanted instead"
+        "epoch 0, so any controller may replace the assignment"
     )
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 32, b"abc", b"\xff"])
-def test_a_damaged_credential_is_made_anew_and_kept(folder: HostFolder, damage: bytes) -> None:
+def test_a_damaged_credential_is_replaced_and_kept(folder: HostFolder, damage: bytes) -> None:
     before = folder.credential()
     assert folder.credential() == before
     (folder.path / "credential").write_bytes(damage)
@@ -87,7 +85,7 @@ def test_a_damaged_credential_is_made_anew_and_kept(folder: HostFolder, damage: 
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 8, b"12 x", b"12", b"\xff \xff"])
-def test_damaged_numbers_of_processes_are_none(folder: HostFolder, damage: bytes) -> None:
+def test_damaged_process_numbers_are_none(folder: HostFolder, damage: bytes) -> None:
     unit = folder.unit(slot().id)
     unit.make()
     for name in ("pid", "session", "exit"):

@@ -1,4 +1,6 @@
-"""No request waits for ever for its answer: a server of the test's own takes connections and keeps sessions, and answers nothing else."""
+"""Requests to ZooKeeper time out: the test's own server accepts connections, keeps sessions alive
+and answers no request.
+"""
 
 import socket
 import struct
@@ -22,39 +24,39 @@ SESSION = struct.pack(">iiqi16sx", 0, 6000, 1, 16, b"")
 FACTS = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="onprem", cpu=1, memory=1)
 
 
-def framed(message: bytes) -> bytes:
+def with_length(message: bytes) -> bytes:
     return struct.pack(">i", len(message)) + message
 
 
-def received(caller: socket.socket) -> bytes:
+def read_message(caller: socket.socket) -> bytes:
     (size,) = struct.unpack(">i", caller.recv(4, socket.MSG_WAITALL))
     return caller.recv(size, socket.MSG_WAITALL)
 
 
-def serve(listener: socket.socket) -> None:
+def answer_pings_only(listener: socket.socket) -> None:
     caller, _ = listener.accept()
     with caller:
-        received(caller)
-        caller.sendall(framed(SESSION))
+        read_message(caller)
+        caller.sendall(with_length(SESSION))
         while True:
             try:
-                xid, kind = struct.unpack(">ii", received(caller)[:8])
+                xid, kind = struct.unpack(">ii", read_message(caller)[:8])
             except struct.error:
                 return
             if xid == PING_XID and kind == PING:
-                caller.sendall(framed(struct.pack(">iqi", xid, 0, 0)))
+                caller.sendall(with_length(struct.pack(">iqi", xid, 0, 0)))
             elif kind < 0:
-                return  # it is closed
+                return  # the session is closed
 
 
-def confuse(listener: socket.socket) -> None:
-    """Answer the first request with another one's number."""
+def answer_wrong_request(listener: socket.socket) -> None:
+    """Answer the first request with the number of another request."""
     caller, _ = listener.accept()
     with caller:
-        received(caller)
-        caller.sendall(framed(SESSION))
-        received(caller)
-        caller.sendall(framed(struct.pack(">iqi", 4711, 0, 0)))
+        read_message(caller)
+        caller.sendall(with_length(SESSION))
+        read_message(caller)
+        caller.sendall(with_length(struct.pack(">iqi", 4711, 0, 0)))
         caller.recv(1)
 
 
@@ -62,15 +64,13 @@ def test_a_server_that_drops_all_packets_takes_only_its_share_of_the_time() -> N
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
         callers = [socket.socket() for _ in range(4)]
         try:
-            for (
-                caller
-            ) in callers:  # they fill the queue of those who wait, so that the next packets are dropped
+            for caller in callers:  # fill the accept queue, so that the next packets are dropped
                 caller.settimeout(0)
                 caller.connect_ex(silent.getsockname())
-            made = connection.Connection("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", None, timeout=6.0)
+            client = connection.Connection("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", None, timeout=6.0)
             began = time.monotonic()
             with pytest.raises(TimeoutError):
-                made.handler.create_connection(address=silent.getsockname(), timeout=1.5)
+                client.handler.create_connection(address=silent.getsockname(), timeout=1.5)
             assert time.monotonic() - began < 1.0
         finally:
             for caller in callers:
@@ -79,10 +79,10 @@ def test_a_server_that_drops_all_packets_takes_only_its_share_of_the_time() -> N
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
-    """Connect to a server that answers nothing."""
+    """Connect to a server that answers no request."""
     monkeypatch.setattr(connection, "CALL_SECONDS", SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
+        thread = threading.Thread(target=answer_pings_only, args=(listener,))
         thread.start()
         channel = Channel(f"127.0.0.1:{listener.getsockname()[1]}")
         channel.kazoo.start()
@@ -92,7 +92,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "send",
     [
         lambda kazoo: kazoo.get("/a"),
         lambda kazoo: kazoo.create("/a", makepath=True),
@@ -102,14 +102,14 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
         lambda kazoo: kazoo.get_async("/a").get(),
     ],
 )
-def test_an_answer_that_does_not_come_is_a_connection_that_is_lost(
-    silent: Channel, ask: Callable[[connection.Connection], object]
+def test_a_missing_answer_counts_as_a_lost_connection(
+    silent: Channel, send: Callable[[connection.Connection], object]
 ) -> None:
     with pytest.raises(ConnectionLoss):
-        ask(silent.kazoo)
+        send(silent.kazoo)
 
 
-def test_the_leaders_lock_is_not_waited_for_longer(silent: Channel) -> None:
+def test_waiting_for_the_leaders_lock_times_out(silent: Channel) -> None:
     lock = silent.kazoo.Lock("/lock", "me")
     try:
         assert not lock.acquire(timeout=SECONDS)
@@ -117,31 +117,33 @@ def test_the_leaders_lock_is_not_waited_for_longer(silent: Channel) -> None:
         assert not lock.is_acquired
 
 
-def test_the_channel_counts_as_away(silent: Channel, tmp_path: Path) -> None:
+def test_a_channel_without_answers_counts_as_away(silent: Channel, tmp_path: Path) -> None:
     presence = Presence(silent, FACTS, tmp_path, 1)
-    for ask in (
+    for send in (
         lambda: silent.delete("/a"),
         lambda: silent.exists("/a"),
         presence.ensure,
         lambda: access_lists.apply(silent.kazoo),
     ):
         with pytest.raises(ChannelAwayError):
-            ask()
+            send()
 
 
-def test_an_unknown_answer_ends_the_connection_and_not_the_channel(
+def test_a_wrong_answer_ends_the_connection_and_not_the_channel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "CALL_SECONDS", SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=lambda: (confuse(listener), serve(listener)))
+        thread = threading.Thread(
+            target=lambda: (answer_wrong_request(listener), answer_pings_only(listener))
+        )
         thread.start()
         channel = Channel(f"127.0.0.1:{listener.getsockname()[1]}")
-        again = threading.Event()
+        reconnected = threading.Event()
         channel.kazoo.start()
-        channel.kazoo.add_listener(lambda state: again.set() if state == KazooState.CONNECTED else None)
+        channel.kazoo.add_listener(lambda state: reconnected.set() if state == KazooState.CONNECTED else None)
         with pytest.raises(ChannelAwayError):
             channel.exists("/a")
-        assert again.wait(10)
+        assert reconnected.wait(10)
         channel.stop()
         thread.join()

@@ -12,9 +12,9 @@ INSTANCES = [f"i-0123456789abcde{digit}" for digit in "0123456789"]
 
 
 @given(st.lists(st.sets(st.sampled_from(INSTANCES)), max_size=12))
-def test_every_running_instance_is_played_once_at_an_address_of_its_own(looks: list[set[str]]) -> None:
+def test_every_running_instance_has_one_machine_and_its_own_address(observations: list[set[str]]) -> None:
     machines = Machines()
-    for running in looks:
+    for running in observations:
         before = {machine.instance: machine.address for machine in machines.machines}
         machines, ended = machines.following(running)
         now = {machine.instance: machine.address for machine in machines.machines}
@@ -22,7 +22,7 @@ def test_every_running_instance_is_played_once_at_an_address_of_its_own(looks: l
         assert len(set(now.values())) == len(now)
         assert {machine.instance for machine in ended} == before.keys() - running
         assert all(now[instance] == address for instance, address in before.items() if instance in now), (
-            "an address stays"
+            "an instance keeps its address"
         )
 
 

@@ -1,4 +1,6 @@
-"""Who may write what: the table says it of every node that there can be, and gives nobody what only another one needs."""
+"""Access rights in ZooKeeper: the table covers every node and gives each role only the rights it
+needs.
+"""
 
 import inspect
 
@@ -17,7 +19,7 @@ CONSTANTS = [
 
 
 def every_path():
-    """Return a path of each kind that `paths` knows."""
+    """Yield one path of each kind that `paths` defines."""
     yield from (*paths.ROOTS, *CONSTANTS)
     for name, function in inspect.getmembers(paths, inspect.isfunction):
         if name == "trail":
@@ -26,11 +28,11 @@ def every_path():
             yield function(*(["x", 3][: len(inspect.signature(function).parameters)]))
 
 
-def test_the_table_knows_every_node_that_there_can_be():
+def test_the_table_covers_every_node():
     assert [path for path in every_path() if row_of(path) is None] == []
 
 
-def test_what_the_table_does_not_know_is_the_admins_alone():
+def test_only_the_admin_may_change_a_node_outside_the_table():
     assert row_of("/tiers/a/b/c/d/e/f") is None
     assert not changers("/nowhere/at/all")
     (anyone, admin) = access_list(
@@ -41,13 +43,11 @@ def test_what_the_table_does_not_know_is_the_admins_alone():
 
 
 @pytest.mark.parametrize(
-    ("path", "who"),
+    ("path", "roles"),
     [
         (paths.assignment("h1"), {Role.CONTROLLER}),
-        (
-            paths.owner("entry"),
-            {Role.CONTROLLER, Role.AUDIT},
-        ),  # below a tier the audit makes `loss`; ZooKeeper asks nobody for names
+        # The audit creates `loss` below a tier; an access list cannot restrict a node's name.
+        (paths.owner("entry"), {Role.CONTROLLER, Role.AUDIT}),
         (paths.EPOCH, {Role.CONTROLLER}),
         (paths.LOCK, {Role.CONTROLLER}),
         (paths.result("x"), {Role.CONTROLLER}),
@@ -65,11 +65,11 @@ def test_what_the_table_does_not_know_is_the_admins_alone():
         (paths.answer("h1"), {Role.CONTROLLER}),
     ],
 )
-def test_who_may_change_what_others_go_by(path, who):
-    assert changers(path) == who
+def test_each_node_is_changed_only_by_the_roles_that_own_it(path, roles):
+    assert changers(path) == roles
 
 
-def test_what_was_asked_and_how_it_ended_is_changed_by_nobody():
+def test_operations_results_journals_and_releases_are_never_changed():
     for path in (
         paths.operation("x"),
         paths.result("x"),
@@ -80,16 +80,16 @@ def test_what_was_asked_and_how_it_ended_is_changed_by_nobody():
     assert removers(paths.operation("x")) == {Role.CONTROLLER}
 
 
-def test_every_role_has_something_to_write_and_the_admin_stands_in_no_row():
+def test_the_table_names_every_role_except_the_admin():
     named = {role for granted in TABLE.values() for role in granted.write | granted.create | granted.delete}
     assert named == set(Role) - {Role.ADMIN}
 
 
-def test_a_role_is_known_as_zookeeper_knows_it():
+def test_the_id_of_a_role_is_zookeepers_digest():
     assert id_of(Role.AGENT, "secret") == make_digest_acl_credential("agent", "secret")
 
 
-def test_what_an_agent_writes_is_its_own_hosts():
+def test_agents_write_only_nodes_of_their_own_host():
     for path in every_path():
         if Role.AGENT in rights(path).write:
             assert host_of(path) == "x", path
@@ -99,6 +99,6 @@ def test_what_an_agent_writes_is_its_own_hosts():
     ] * 4
 
 
-def test_the_agent_of_a_host_is_known_by_a_name_of_its_own():
+def test_the_agent_of_each_host_has_a_digest_of_its_own():
     assert Own("h1", "secret").known_as == make_digest_acl_credential("agent-h1", "secret")
     assert "secret" not in repr(Own("h1", "secret"))

@@ -1,4 +1,4 @@
-"""What people are told of a host."""
+"""The state of a host as commands and pages show it."""
 
 import pytest
 

@@ -27,22 +27,22 @@ records = st.builds(
 
 @given(records)
 def test_two_incarnations_run_only_during_the_cut(record):
-    told = [directive(record, number) for number in range(1, 8)]
-    assert told.count(Directive.RUN) <= (2 if record.phase is Phase.CUT else 1)
+    directives = [directive(record, number) for number in range(1, 8)]
+    assert directives.count(Directive.RUN) <= (2 if record.phase is Phase.CUT else 1)
 
 
 @given(records)
-def test_whatever_is_older_than_the_owner_exits(record):
+def test_every_incarnation_older_than_the_owner_exits(record):
     assert all(directive(record, number) is Directive.EXIT for number in range(1, record.owner))
 
 
 @given(records)
-def test_somebody_runs_unless_the_tier_is_paused_or_stopped(record):
-    told = [directive(record, number) for number in range(1, 8)]
-    assert (Directive.RUN in told) is not (record.paused or record.stopped)
+def test_an_incarnation_runs_unless_the_tier_is_paused_or_stopped(record):
+    directives = [directive(record, number) for number in range(1, 8)]
+    assert (Directive.RUN in directives) is not (record.paused or record.stopped)
 
 
-def test_during_the_cut_the_next_one_runs_beside_the_owner():
+def test_during_the_cut_the_next_incarnation_runs_beside_the_owner():
     record = OwnerRecord(owner=1, next=2, phase=Phase.CUT)
     assert directive(record, 1) is Directive.RUN
     assert directive(record, 2) is Directive.RUN

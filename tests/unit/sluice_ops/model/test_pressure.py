@@ -1,4 +1,4 @@
-"""Watermarks: when a tier is behind too far."""
+"""Watermarks: the lag at which a tier counts as too far behind."""
 
 import pytest
 from hypothesis import given
@@ -16,16 +16,16 @@ def above(lag, mark):
 
 
 @given(st.lists(lags))
-def test_it_changes_only_across_the_other_watermark(seen):
+def test_the_verdict_changes_only_beyond_the_other_watermark(lags_in_order):
     over = False
-    for lag in seen:
+    for lag in lags_in_order:
         before, over = over, is_over(lag, MARKS, before=over)
         if above(lag, MARKS.high):
             assert over
         elif not above(lag, MARKS.low):
             assert not over
         else:
-            assert over is before, "between the watermarks nothing changes"
+            assert over is before, "the verdict stays between the watermarks"
 
 
 def test_watermarks_that_are_not_apart_are_refused_with_both():

@@ -1,4 +1,7 @@
-"""Who may write a tier's streams, whatever is cut off, stands still, comes late or is lost: no run writes on beside its successor."""
+"""The right to write a tier's streams: no incarnation keeps writing beside its successor.
+
+Hypothesis cuts off, freezes and delays incarnations, and loses the topic or ZooKeeper's data.
+"""
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,7 +22,9 @@ STEPS = ("go", "go", "go", "wait", "move", "cut over", "call off", "flip", "lose
 
 
 class Run:
-    """One incarnation: its driver with what it has read of ZooKeeper, and its executor with what it has heard of the topic."""
+    """One incarnation: its driver's last read of ZooKeeper, and its executor's last read of the
+    topic.
+    """
 
     def __init__(self, number, tree=0):
         self.tree = tree
@@ -30,14 +35,14 @@ class Run:
 
 
 class World:
-    """A tier's owner record, its control topic, and all runs that were ever begun."""
+    """A tier's owner record, its control topic, and all incarnations that were ever started."""
 
     def __init__(self):
         self.now, self.record, self.topic, self.runs = 0.0, OwnerRecord(owner=1, epoch=100), [], [Run(1)]
         self.number, self.tree, self.lost = 1, 0, None
-        """Who loses both knows of no run that was there before."""
+        """The lost one. A test loses the tree or the topic: without both, no earlier run is known."""
 
-    def heard(self):
+    def latest_value(self):
         return max((value for _, value in self.topic), key=lambda each: each.order, default=None)
 
     def write(self, **changes):
@@ -48,10 +53,10 @@ class World:
         self.runs.append(Run(self.number, self.tree))
         return self.number
 
-    # -- what happens
+    # -- events
 
-    def happens(self, step, which):
-        run = self.runs[which % len(self.runs)]
+    def apply(self, step, index):
+        run = self.runs[index % len(self.runs)]
         match step:
             case "go" | "wait":
                 self.pass_time(1 if step == "go" else 25)
@@ -63,9 +68,8 @@ class World:
                 self.write(next=None, phase=Phase.STEADY)
             case "flip" if self.record.next is not None:
                 self.write(owner=self.record.next, next=None, phase=Phase.STEADY)
-            case "lose tree" if (
-                self.lost is None
-            ):  # all is decided anew there, from small epochs and numbers on
+            # The new tree starts again from small epochs and numbers.
+            case "lose tree" if self.lost is None:
                 self.lost, self.number, self.tree = "tree", 0, self.tree + 1
                 self.record = OwnerRecord(owner=self.begin(), epoch=1)
             case "lose topic" if self.lost != "tree":
@@ -82,7 +86,7 @@ class World:
                     self.driver(run)
 
     def executor(self, run):
-        """Follow the topic, and write as long as that is allowed."""
+        """Follow the topic, and write while the right to write is valid."""
         if not run.writes:
             return
         if run.hears:
@@ -91,49 +95,57 @@ class World:
                 run.writes = False
                 return
         if run.confirmed is not None and self.now - run.confirmed < VALID_SECONDS:
-            self.judge(run)
+            self.check_record(run)
 
-    def judge(self, run):
-        """A record is put."""
+    def check_record(self, run):
+        """Check that a record may be written now."""
         over = [at for at, value in self.topic if value.end(run.claim, run.number)]
         assert not over or self.now - min(over) < VALID_SECONDS
 
-    def reached(self, run):
+    def reads_zookeeper(self, run):
         return run.reaches and run.tree == self.tree
 
     def driver(self, run):
-        if run.pending is not None:  # it may have stood still for long before
+        if run.pending is not None:  # the driver may have been frozen for long before this write
             self.topic.append((self.now, run.pending))
             run.claim, run.pending, run.writes, run.confirmed = run.pending, None, True, None
             return
-        if self.reached(run):
+        if self.reads_zookeeper(run):
             run.record = self.record
         runs = directive(run.record, run.number) is Directive.RUN
         if not runs:
             run.writes = False
         elif not run.writes:
-            run.pending = self.claimed(run)
-        elif run.record.owner == run.number:  # it repeats what it has said
+            run.pending = self.next_claim(run)
+        elif run.record.owner == run.number:  # repeats its value
             mine = writers_of(run.record, run.claim.term)
-            heard = self.heard()
-            if heard is None or (mine.order > heard.order and mine.members != heard.members):
+            latest_value = self.latest_value()
+            if latest_value is None or (
+                mine.order > latest_value.order and mine.members != latest_value.members
+            ):
                 self.topic.append((self.now, mine))
-            elif disagrees(heard, mine) and self.reached(run):
-                run.pending = claim(heard, self.record, term=run.claim.term, fresh=True)
+            elif disagrees(latest_value, mine) and self.reads_zookeeper(run):
+                run.pending = claim(latest_value, self.record, term=run.claim.term, fresh=True)
 
-    def claimed(self, run):
-        heard, term = self.heard(), None if run.claim is None else run.claim.term
-        mine = claim(heard, run.record, term=term, fresh=False)
-        if (mine is None or mine == heard) and self.reached(run):
-            mine = claim(heard, self.record, term=term, fresh=True)
+    def next_claim(self, run):
+        latest_value, term = self.latest_value(), None if run.claim is None else run.claim.term
+        mine = claim(latest_value, run.record, term=term, fresh=False)
+        if (mine is None or mine == latest_value) and self.reads_zookeeper(run):
+            mine = claim(latest_value, self.record, term=term, fresh=True)
         return mine
 
 
 NUMBER_OF_TWO_TREES = [("go", 0), ("lose tree", 0), ("freeze", 0), ("go", 0), ("freeze", 1), ("deafen", 1)]
-"""Two runs of number 1 stood still before their first claim, one of each tree: the later tree's must not go by the earlier one's value."""
+"""The earlier tree's run 1 and the later tree's run 1 froze before their first claim.
+
+The later tree's run must not rely on the earlier one's value.
+"""
 
 LATE_CLAIM = [("cut over", 0), ("cut off", 1), ("go", 0), ("lose tree", 0), ("freeze", 0)]
-"""A run of the earlier tree puts, after it stood still, a claim with the number of the later tree's owner: that has to notice."""
+"""A run of the earlier tree thaws and writes a claim with the number of the later tree's owner.
+
+That owner has to notice the claim.
+"""
 
 
 @settings(max_examples=500, deadline=None)
@@ -142,35 +154,37 @@ LATE_CLAIM = [("cut over", 0), ("cut off", 1), ("go", 0), ("lose tree", 0), ("fr
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=60))
 def test_no_run_writes_on_beside_its_successor_and_the_owner_does(steps):
     world = World()
-    for step, which in steps:
-        world.happens(step, which)
+    for step, index in steps:
+        world.apply(step, index)
     owner = world.begin()
     world.write(owner=owner, next=None, phase=Phase.STEADY)
     world.pass_time(3)
-    assert world.runs[-1].writes, "whoever ZooKeeper names begins, whatever the topic had"
+    assert world.runs[-1].writes, "the incarnation that ZooKeeper names writes, whatever the topic held"
     for run in world.runs[:-1]:
         run.awake = run.hears = True
     world.pass_time(5)
-    assert [run for run in world.runs if run.writes] == world.runs[-1:], "and nobody else writes on"
+    assert [run for run in world.runs if run.writes] == world.runs[-1:], "no other incarnation keeps writing"
 
 
 RECORD = OwnerRecord(owner=4, next=5, epoch=12, phase=Phase.CUT)
 
 
-def test_whoever_is_or_may_be_told_to_run_is_a_writer():
+def test_every_incarnation_that_may_be_directed_to_run_is_a_writer():
     assert writers_of(RECORD.model_copy(update={"standby": 3})) == Writers(epoch=12, members=(3, 4, 5))
 
 
-def test_a_right_ends_with_a_later_value_that_leaves_it_out():
+def test_a_right_ends_with_a_later_value_without_its_incarnation():
     mine = Writers(epoch=10, members=(4,))
-    assert not Writers(epoch=9, members=(3,)).end(mine, 4), "an earlier one that comes late"
+    assert not Writers(epoch=9, members=(3,)).end(mine, 4), "a late value with a smaller epoch"
     assert not Writers(epoch=12, members=(4, 5)).end(mine, 4)
     assert Writers(epoch=12, members=(5,)).end(mine, 4)
-    assert Writers(term=1, epoch=1, members=(4,)).end(mine, 4), "the number of another tree's incarnation"
+    assert Writers(term=1, epoch=1, members=(4,)).end(mine, 4), (
+        "an incarnation of another tree has the same number"
+    )
 
 
 @pytest.mark.parametrize(
-    ("heard", "term", "fresh", "expected"),
+    ("latest_value", "term", "fresh", "expected"),
     [
         (None, None, False, Writers(epoch=12, members=(4, 5))),
         (Writers(epoch=11, members=(4,)), None, False, Writers(epoch=12, members=(4, 5))),
@@ -192,5 +206,5 @@ def test_a_right_ends_with_a_later_value_that_leaves_it_out():
         "after it, confirmed",
     ],
 )
-def test_a_claim_goes_by_the_topic_and_by_zookeeper_where_it_answers(heard, term, fresh, expected):
-    assert claim(heard, RECORD, term=term, fresh=fresh) == expected
+def test_a_claim_follows_the_topic_and_zookeeper_if_it_answers(latest_value, term, fresh, expected):
+    assert claim(latest_value, RECORD, term=term, fresh=fresh) == expected
