@@ -71,7 +71,7 @@ class Pressure(Frozen):
 
 
 class Hold(Frozen):
-    """One time that a tier was held back."""
+    """One time that a tier was throttled."""
 
     tier: TierName
     culprit: TierName

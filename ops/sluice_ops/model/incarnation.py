@@ -282,7 +282,7 @@ class IncarnationReport(Frozen):
     """Whether `pressure` is valid: the incarnation runs, owns the tier and has measured its lag."""
     pressure: Pressure | None = None
     metered: bool = False
-    """Whether the tier, after it was held back, still takes records in batch by batch to
+    """Whether the tier, after it was throttled, still takes records in batch by batch to
     catch up.
     """
     unread: str | None = None

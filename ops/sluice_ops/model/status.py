@@ -58,7 +58,7 @@ class TierStatus(Frozen):
     """
     starved: Starved | None = None
     pressure: Pressure | None = None
-    """The tier's lag is too large, and the entry tiers upstream are held back."""
+    """The tier's lag is too large, and the entry tiers upstream are throttled."""
 
 
 class Check(StrEnum):
