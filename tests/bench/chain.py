@@ -1,4 +1,4 @@
-"""A pipeline for benches: three realtime tiers that pass records on as they are."""
+"""A pipeline for benches: three realtime tiers that pass records on unchanged."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812

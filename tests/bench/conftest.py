@@ -1,4 +1,6 @@
-"""The shipped pipeline in a lab, without Airflow and controller: what is measured is the data's side alone."""
+"""The shipped pipeline in a lab without Airflow and controller, so that only the data's side is
+measured.
+"""
 
 import json
 from collections.abc import Iterator
@@ -22,8 +24,8 @@ def flowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def keep(name: str, results: dict[str, Any]) -> None:
-    """Print results, and keep them."""
+def save(name: str, results: dict[str, Any]) -> None:
+    """Print the results, and save them."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1)
     (RESULTS / f"{name}.json").write_text(text)

@@ -1,4 +1,4 @@
-"""One window of load into `raw` and what comes out of `three`, the same for every system that is measured."""
+"""One window of load into `raw` with the output of `three`, the same for every measured system."""
 
 import json
 import signal
@@ -12,30 +12,33 @@ from typing import Self
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from tests.bench.figures import Arrival, level
+from tests.bench.figures import Arrival, has_no_lag
 from tests.lab import ROOT
 
 PARTITIONS = range(2)
-"""Of each stream of the chain."""
+"""The partitions of each stream of the chain."""
 QUIET_SECONDS = 40.0
-"""How long nothing may come after the load's end until what is missing counts as lost: Storm's replays wait 30 s."""
+"""How long no record arrives after the load's end until missing records count as lost.
+
+Storm replays after 30 s.
+"""
 
 LATE_SECONDS = 1.0
 
 
 def ends(kafka: str, stream: str) -> dict[int, int]:
-    """Return where each partition ends."""
+    """Return the end of each partition."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "bench"})
-    found = {
+    offsets = {
         number: consumer.get_watermark_offsets(TopicPartition(stream, number), timeout=20)[1]
         for number in PARTITIONS
     }
     consumer.close()
-    return found
+    return offsets
 
 
 def load(kafka: str, rate: int, seconds: float) -> "subprocess.Popen[str]":
-    """Start the load, which prints how many records were sent when it is over, or has got SIGINT."""
+    """Start the load. It prints how many records it sent at its end, or after SIGINT."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.bench.load", kafka, str(rate), str(seconds)],
         cwd=ROOT,
@@ -45,7 +48,7 @@ def load(kafka: str, rate: int, seconds: float) -> "subprocess.Popen[str]":
 
 
 class Flow:
-    """Load and meter, from `with` on until `end` or `wait`."""
+    """Load and meter, inside `with` until `end` or `wait`."""
 
     def __init__(
         self, kafka: str, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True
@@ -54,7 +57,7 @@ class Flow:
         self._rate = rate
         self._seconds = seconds
         self._new = new
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read)
         self.arrivals: list[Arrival] = []
 
@@ -68,13 +71,13 @@ class Flow:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
-        with self._load:  # waits, and closes its output
+        with self._load:  # waits for the load, and closes its output
             self._load.kill()
 
     def _read(self) -> None:
-        """Poll record by record: a call for several waits for several."""
+        """Poll one record at a time: a call for several waits for several."""
         settings = {
             "bootstrap.servers": self._kafka,
             "group.id": "bench",
@@ -83,28 +86,32 @@ class Flow:
         }
         consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 2})
         consumer.assign([TopicPartition("three", number, offset) for number, offset in self._begins.items()])
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             message = consumer.poll(0.1)
             if message is None or message.error():
                 continue
             at = time.time()
             record = json.loads(message.value())
             new = self._new(message)
-            if record["sent"] >= self._since:  # an earlier window's replays are not this one's
+            if record["sent"] >= self._since:  # replays of an earlier window do not count
                 self.arrivals.append(Arrival(record["id"], record["sent"] / 1e9, at, new))
         consumer.close()
 
-    def level(self) -> bool:
-        """Tell whether everything that was due a second ago has come."""
-        return level(self.arrivals[:], self._rate, time.time() - LATE_SECONDS)
+    def has_no_lag(self) -> bool:
+        """Tell whether every record that was due a second ago has arrived."""
+        return has_no_lag(self.arrivals[:], self._rate, time.time() - LATE_SECONDS)
 
     def end(self) -> int:
-        """End the load; return how many records were sent once all have come, or none comes any more."""
+        """End the load; return the number of sent records after all have arrived, or none arrives
+        any more.
+        """
         self._load.send_signal(signal.SIGINT)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait until the load is over by itself; return how many records were sent once all have come, or none comes any more."""
+        """Wait for the load's own end; return the number of sent records after all have arrived, or
+        none arrives any more.
+        """
         sent = int(self._load.communicate()[0])
         numbers: set[int] = set()
         read, quiet = 0, time.monotonic()
@@ -114,5 +121,5 @@ class Flow:
             if news:
                 read, quiet = read + len(news), time.monotonic()
                 numbers.update(arrival.number for arrival in news)
-        time.sleep(2.0)  # replays come after what they repeat
+        time.sleep(2.0)  # replays arrive after the records that they repeat
         return sent

@@ -1,6 +1,8 @@
-"""`python -m tests.bench.load KAFKA RATE SECONDS`: records that carry when each was due, at the clock's pace whatever the pipeline does.
+"""`python -m tests.bench.load KAFKA RATE SECONDS`: send records at a fixed pace, each with the time
+when it was due.
 
-A record that is sent late counts from when it was due: no coordinated omission. SIGINT ends it early. It prints how many were sent.
+A late record counts from its due time, so there is no coordinated omission. SIGINT ends the load
+early. It prints how many records it sent.
 """
 
 import signal
@@ -26,26 +28,26 @@ def main() -> int:
         }
     )
     partitions = len(producer.list_topics("raw", timeout=10).topics["raw"].partitions)
-    time.sleep(1.0)  # until it is connected: that is not the chain's time
-    begun, sent = time.time_ns(), 0
+    time.sleep(1.0)  # the connection's setup is not part of the chain's latency
+    start, sent = time.time_ns(), 0
     step = 1e9 / rate
     while sent < rate * seconds and not ended:
         now = time.time_ns()
-        while begun + sent * step <= now and sent < rate * seconds:
+        while start + sent * step <= now and sent < rate * seconds:
             try:
                 producer.produce(
                     "raw",
-                    value=f'{{"id": {sent}, "sent": {int(begun + sent * step)}}}',
+                    value=f'{{"id": {sent}, "sent": {int(start + sent * step)}}}',
                     partition=sent % partitions,
                 )
-            except BufferError:  # the broker takes no more: this one is late
+            except BufferError:  # the queue is full: this record is late
                 break
             sent += 1
         producer.poll(0)
         time.sleep(STEP_SECONDS)
-    left = producer.flush(30)
-    sys.stdout.write(f"{sent - left}\n")
-    return 1 if left else 0
+    unsent = producer.flush(30)
+    sys.stdout.write(f"{sent - unsent}\n")
+    return 1 if unsent else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""kill -9 of random drivers and executors at random moments under load: nothing lost, nothing twice, order kept per key."""
+"""kill -9 of random drivers and executors at random moments under load: no record is lost or
+duplicated, and each key's order is kept.
+"""
 
 import os
 import random
@@ -8,7 +10,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bench.conftest import keep
+from tests.bench.conftest import save
 from tests.integration.sluice.delivery_checks import DISORDER
 from tests.lab import HOSTS, Lab, until
 
@@ -20,62 +22,62 @@ WAIT_SECONDS = (0.0, 12.0)
 
 
 class Tiers:
-    """Which incarnation of each tier runs; starts the next one when a driver is dead, as the controller would."""
+    """The current incarnation of each tier; restarts dead drivers, as the controller would."""
 
     def __init__(self, lab: Lab, dice: random.Random) -> None:
         self._lab = lab
         self._dice = dice
-        self.now = dict.fromkeys(("entry", "enrich", "counts", "outbound"), 1)
+        self.incarnations = dict.fromkeys(("entry", "enrich", "counts", "outbound"), 1)
 
-    def mend(self) -> None:
-        for tier, number in self.now.items():
+    def restart_dead(self) -> None:
+        for tier, number in self.incarnations.items():
             if self._lab.driver(tier, number).poll() is not None:
                 self._lab.stop(tier, number)
-                self.now[tier] = number + 1
+                self.incarnations[tier] = number + 1
                 self._lab.start_owner(tier, number + 1, self._dice.choice(list(HOSTS)))
 
     def kill(self) -> str:
-        tier, what = self._dice.choice(list(self.now)), self._dice.choice(("driver", "executor"))
-        if what == "driver":
-            self._lab.driver(tier, self.now[tier]).send_signal(signal.SIGKILL)
-            self._lab.driver(tier, self.now[tier]).wait()
+        tier, part = self._dice.choice(list(self.incarnations)), self._dice.choice(("driver", "executor"))
+        if part == "driver":
+            self._lab.driver(tier, self.incarnations[tier]).send_signal(signal.SIGKILL)
+            self._lab.driver(tier, self.incarnations[tier]).wait()
         else:
-            self._lab.kill_executor(tier, self.now[tier])
-        return f"{tier} {what}"
+            self._lab.kill_executor(tier, self.incarnations[tier])
+        return f"{tier} {part}"
 
 
 def archived(lab: Lab) -> tuple[int, int]:
-    """Return how many rows the archive's files have, and how many different ones."""
+    """Return the number of rows in the archive's files, and of different rows."""
     files = (lab.endpoints.home / "archive").rglob("*.parquet")
-    found = [
+    ids = [
         name for file in files for name in pq.ParquetFile(file).read(columns=["id"]).column("id").to_pylist()
     ]
-    return len(found), len(set(found))
+    return len(ids), len(set(ids))
 
 
 def test_random_kills(flowing: Lab) -> None:
     lab, seed = flowing, int(os.environ.get("SLUICE_BENCH_SEED", str(time.time_ns() % 100_000)))
-    dice = random.Random(seed)  # noqa: S311 — test data
+    dice = random.Random(seed)  # noqa: S311 - test data
     tiers = Tiers(lab, dice)
     lab.start_feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > RATE)
-    begun = time.monotonic()
+    started = time.monotonic()
     killed = []
     for _ in range(KILLS):
-        over = time.monotonic() + dice.uniform(*WAIT_SECONDS)
-        while time.monotonic() < over:
+        next_kill = time.monotonic() + dice.uniform(*WAIT_SECONDS)
+        while time.monotonic() < next_kill:
             time.sleep(0.2)
-            tiers.mend()
+            tiers.restart_dead()
         killed.append(tiers.kill())
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     fed = lab.stop_feed()
 
-    def all_there() -> bool:
-        tiers.mend()
+    def all_delivered() -> bool:
+        tiers.restart_dead()
         return lab.delivered()[0] >= fed
 
-    until("everything is delivered", all_there, 1200)
-    keep(
+    until("every hit is delivered", all_delivered, 1200)
+    save(
         "kills",
         {
             "seed": seed,
@@ -83,7 +85,7 @@ def test_random_kills(flowing: Lab) -> None:
             "rate": RATE,
             "fed": fed,
             "seconds": round(seconds),
-            "incarnations": tiers.now,
+            "incarnations": tiers.incarnations,
         },
     )
     assert lab.delivered() == (fed, fed)
@@ -98,5 +100,5 @@ def test_random_kills(flowing: Lab) -> None:
         (0,)
     ]
     assert lab.query(DISORDER) == [(0,)]
-    until("the archive has all of it", lambda: archived(lab)[0] >= fed, 300)
+    until("the archive has every row", lambda: archived(lab)[0] >= fed, 300)
     assert archived(lab) == (fed, fed)

@@ -1,6 +1,8 @@
-"""Our chain beside the same chain on other systems: one system's processes at a time, in turns, each on a fresh broker of the same making.
+"""Sluice's chain and the same chain on other systems, one at a time in turns, each on a new broker
+with the same settings.
 
-`-k flink`, `-k latency` and so on choose; results are kept apart, and `python -m tests.bench.peers.report` lays them side by side.
+`-k flink`, `-k latency` and so on choose. Results are saved separately; `python -m
+tests.bench.peers.report` compares them.
 """
 
 import os
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from tests.bench.conftest import keep
+from tests.bench.conftest import save
 from tests.bench.figures import disturbance, first_of_each, highest_sustained, milliseconds
 from tests.bench.flow import LATE_SECONDS, PARTITIONS, Flow, ends, load
 from tests.bench.peers.flink import Flink
@@ -25,19 +27,19 @@ pytestmark = pytest.mark.timeout(1800)
 
 ROUNDS = int(os.environ.get("SLUICE_BENCH_ROUNDS", "2"))
 WINDOW = float(os.environ.get("SLUICE_BENCH_WINDOW", "30"))
-"""Of each rate. Unit: seconds."""
+"""The length of each rate's window. Unit: seconds."""
 WARM_SECONDS = 60.0
 WARM_RATE = 2_000
 RATES = (250, 1_000, 5_000)
 MOVE_RATE = 1_000
 SETTLE_SECONDS = 5.0
-"""Load before a move or a kill, and after it."""
+"""Load before and after a move or a kill. Unit: seconds."""
 FIRST_RATE = 5_000
 RUNG_SECONDS = 10.0
 START_SECONDS = 2.0
-"""Of the load's own process, until it is connected."""
+"""The time until the load's process is connected. Unit: seconds."""
 BEHIND_SECONDS = 1.0
-"""A rate is sustained when no more than this much of it is not sent, or has not come out, in time."""
+"""A rate is sustained if at most this many seconds of it are not sent, or not out, in time."""
 
 
 def ours(lab: Lab, _folder: Path) -> System:
@@ -57,15 +59,15 @@ MAKERS = {"sluice": ours, "flink": flink, "storm": storm}
 
 @dataclass
 class Bench:
-    """A system that runs, and where its records are."""
+    """A running system, and its broker."""
 
     name: str
     turn: int
     system: System
     kafka: str
 
-    def keep(self, question: str, results: dict[str, object]) -> None:
-        keep(f"peers-{question}-{self.name}-{self.turn}", {"system": self.name, "turn": self.turn, **results})
+    def save(self, question: str, results: dict[str, object]) -> None:
+        save(f"peers-{question}-{self.name}-{self.turn}", {"system": self.name, "turn": self.turn, **results})
 
     def flow(
         self, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True
@@ -80,11 +82,11 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         system = MAKERS[name](lab, tmp_path_factory.mktemp(name))
         try:
             system.start()
-            made = Bench(name, int(turn), system, lab.endpoints.kafka)
-            with made.flow(WARM_RATE, WARM_SECONDS) as flow:
+            running_bench = Bench(name, int(turn), system, lab.endpoints.kafka)
+            with running_bench.flow(WARM_RATE, WARM_SECONDS) as flow:
                 sent = flow.wait()
             assert len(first_of_each(flow.arrivals)) == sent
-            yield made
+            yield running_bench
         finally:
             system.stop()
 
@@ -92,10 +94,10 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_latency(bench: Bench) -> None:
     results = {}
     for rate in RATES:
-        before, begun = processor_seconds(bench.system), time.monotonic()
+        before, started = processor_seconds(bench.system), time.monotonic()
         with bench.flow(rate, WINDOW) as flow:
             sent = flow.wait()
-        spent, seconds = processor_seconds(bench.system) - before, time.monotonic() - begun
+        spent, seconds = processor_seconds(bench.system) - before, time.monotonic() - started
         first = first_of_each(flow.arrivals)
         results[rate] = {
             "sent": sent,
@@ -105,32 +107,40 @@ def test_latency(bench: Bench) -> None:
             "processors": round(spent / seconds, 2),
         }
         assert len(first) == sent
-    bench.keep("latency", {"window_seconds": WINDOW, "rates": results})
+    bench.save("latency", {"window_seconds": WINDOW, "rates": results})
 
 
 def test_highest_rate(bench: Bench) -> None:
     rungs: list[dict[str, float]] = []
 
     def sustains(rate: int) -> bool:
-        rungs.append(offered(bench, rate))
+        rungs.append(measure_rate(bench, rate))
         return rungs[-1]["behind"] <= rate * BEHIND_SECONDS
 
     highest = highest_sustained(sustains, FIRST_RATE)
-    bench.keep("rate", {"highest": highest, "rung_seconds": RUNG_SECONDS, "rungs": rungs})
+    bench.save("rate", {"highest": highest, "rung_seconds": RUNG_SECONDS, "rungs": rungs})
     assert highest
 
 
-def offered(bench: Bench, rate: int) -> dict[str, float]:
-    """Offer a rate for a while; return how much had not come out at its end, and what it cost. It has all come out when this returns."""
+def measure_rate(bench: Bench, rate: int) -> dict[str, float]:
+    """Offer a rate for a while; return what was not out at its end, and its cost.
+
+    Returns after all records are out.
+    """
 
     def count(stream: str) -> int:
         return sum(ends(bench.kafka, stream).values())
 
-    sent, came, spent, begun = count("raw"), count("three"), processor_seconds(bench.system), time.monotonic()
+    sent, came, spent, started = (
+        count("raw"),
+        count("three"),
+        processor_seconds(bench.system),
+        time.monotonic(),
+    )
     load(bench.kafka, rate, RUNG_SECONDS).communicate()
-    sent, out, seconds = count("raw") - sent, count("three") - came, time.monotonic() - begun
+    sent, out, seconds = count("raw") - sent, count("three") - came, time.monotonic() - started
     spent = processor_seconds(bench.system) - spent
-    until("the rest comes out", lambda: count("three") - came >= sent, 300)
+    until("the remaining records are out", lambda: count("three") - came >= sent, 300)
     return {
         "rate": rate,
         "sent": sent,
@@ -145,30 +155,32 @@ def deeds_done(bench: Bench, deeds: "dict[str, Deed]") -> dict[str, object]:
     for name, deed in deeds.items():
         with bench.flow(MOVE_RATE, new=bench.system.reader()) as flow:
             time.sleep(SETTLE_SECONDS)
-            asked = time.time()
-            set_in = deed()
+            requested_at = time.time()
+            effective_at = deed()
             bench.system.ready()
-            time.sleep(LATE_SECONDS * 2)  # a kill shows in what was due since
-            until(f"after {name}, what was due comes in time again", flow.level)
+            time.sleep(LATE_SECONDS * 2)  # a kill shows in records that were due since then
+            until(f"after {name}, records are in time again", flow.has_no_lag)
             done = time.time() - LATE_SECONDS
             time.sleep(SETTLE_SECONDS)
-            over = time.time()
+            end = time.time()
             sent = flow.end()
         results[name] = {
-            "took_seconds": round(done - asked, 2),
-            **disturbance(flow.arrivals, sent, set_in, over),
-            "gap_seconds_with_preparation": disturbance(flow.arrivals, sent, asked, over)["gap_seconds"],
+            "took_seconds": round(done - requested_at, 2),
+            **disturbance(flow.arrivals, sent, effective_at, end),
+            "gap_seconds_with_preparation": disturbance(flow.arrivals, sent, requested_at, end)[
+                "gap_seconds"
+            ],
         }
     return results
 
 
 def test_planned_moves(bench: Bench) -> None:
     results = deeds_done(bench, dict(bench.system.moves()))
-    bench.keep("moves", {"rate": MOVE_RATE, "deeds": results})
-    assert {name: told for name, told in results.items() if told["lost"]} == {}
+    bench.save("moves", {"rate": MOVE_RATE, "deeds": results})
+    assert {name: result for name, result in results.items() if result["lost"]} == {}
 
 
 def test_kills(bench: Bench) -> None:
     results = deeds_done(bench, dict(bench.system.kills()))
-    bench.keep("kills", {"rate": MOVE_RATE, "deeds": results})
-    assert {name: told for name, told in results.items() if told["lost"]} == {}
+    bench.save("kills", {"rate": MOVE_RATE, "deeds": results})
+    assert {name: result for name, result in results.items() if result["lost"]} == {}

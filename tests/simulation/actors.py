@@ -1,4 +1,4 @@
-"""Agents and drivers, as simple as they can be while they keep to the contract. They speak over any channel."""
+"""Agents and drivers that keep to the contract and do nothing else, over any channel."""
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import (
@@ -28,28 +28,32 @@ from sluice_ops.model.incarnation import (
 
 
 class Log:
-    """What a tier's records are: a position that grows while a driver runs."""
+    """A tier's records: a position that grows while a driver runs, and the faults of its
+    drivers.
+    """
 
     def __init__(self):
         self.committed = 0
         self.broken = {}
         """By release: the states in which its code fails."""
         self.sets_aside = {}
-        """By release: how many of a hundred records its code sends to quarantine."""
+        """By release: the percentage of records that its code sends to quarantine."""
         self.hangs = False
-        """Its drivers hang as they start."""
+        """Drivers hang when they start."""
         self.away = None
-        """What its drivers need and wait for as they start."""
+        """The service that is away and that starting drivers wait for, or None."""
         self.partitions = STATE_PARTITIONS
-        """Of the newest checkpoint."""
+        """The number of partitions of the newest checkpoint."""
         self.gap_after = 0.0
-        """How long after it has taken over a driver tells the gap that it left; None: nothing comes out, and it never does."""
+        """The seconds after its takeover in which a driver reports the gap; None if it never has
+        output.
+        """
         self.keys_lost = 0
-        """So many keys are not there any more when the state is spread anew."""
+        """The number of keys that a repartition loses."""
 
 
 class SimDriver:
-    """One driver: takes one step towards its directive each time that it is stepped."""
+    """A driver that takes one step towards its directive in each `step`."""
 
     def __init__(self, channel, spec, number, log, clocks):
         self.channel, self.spec, self.number, self.log = channel, spec, number, log
@@ -61,9 +65,9 @@ class SimDriver:
         self.history = []
         self.measured = False
         self.gap_seconds = None
-        found = channel.read(paths.incarnation(spec.name, number), IncarnationSpec)
-        self.release = None if found is None else found.value.release
-        self.partitions = STATE_PARTITIONS if found is None else found.value.partitions
+        versioned = channel.read(paths.incarnation(spec.name, number), IncarnationSpec)
+        self.release = None if versioned is None else versioned.value.release
+        self.partitions = STATE_PARTITIONS if versioned is None else versioned.value.partitions
         self.broken = log.broken.get(self.release)
         self.stuck = log.hangs
         self.away = None
@@ -105,12 +109,12 @@ class SimDriver:
     def _paused_workers(self):
         return {worker for worker, receipt in self.workers.items() if receipt.paused}
 
-    def _here(self):
+    def _workers_with_executor(self):
         """Return the workers that have an executor."""
-        found = self.channel.read(paths.incarnation(self.spec.name, self.number), IncarnationSpec)
-        if found is None:
+        versioned = self.channel.read(paths.incarnation(self.spec.name, self.number), IncarnationSpec)
+        if versioned is None:
             return set()
-        slots = found.value.placement.slots
+        slots = versioned.value.placement.slots
         names = slot_ids(self.spec.name, self.number, len(slots))
         return {
             name for name, host in zip(names, slots, strict=True) if self.channel.exists(paths.live(host))
@@ -147,7 +151,7 @@ class SimDriver:
         )
 
     def stop(self):
-        """The process is asked to end, as by a signal."""
+        """End the process, as a signal does."""
         self._exit(None)
 
     def step(self):
@@ -164,19 +168,19 @@ class SimDriver:
             self.error = "boom"
             self._go(State.FAILED)
             return
-        found = self.channel.read(paths.owner(self.spec.name), OwnerRecord)
-        if found is None:
+        owner_record = self.channel.read(paths.owner(self.spec.name), OwnerRecord)
+        if owner_record is None:
             return
-        told = directive(found.value, self.number)
-        if told is Directive.RUN and found.value.epoch != self.epoch:
-            self.epoch = found.value.epoch
+        required = directive(owner_record.value, self.number)
+        if required is Directive.RUN and owner_record.value.epoch != self.epoch:
+            self.epoch = owner_record.value.epoch
             self._report()
         {
             Directive.RUN: self._run,
             Directive.STANDBY: self._stand_by,
             Directive.HOLD: self._hold,
             Directive.EXIT: self._exit,
-        }[told](found.value)
+        }[required](owner_record.value)
 
     def _run(self, record):
         if self.state is State.WARMING:
@@ -184,7 +188,7 @@ class SimDriver:
         elif self.state is not State.RUNNING:
             overlap = record.owner != self.number
             if self.partitions != self.log.partitions and self.log.keys_lost:
-                self.error = "the state was to be spread anew, and is not the same"
+                self.error = "the repartitioned state is not the same"
                 self._go(State.FAILED)
                 return
             self.started_from = self.started_from or self._receipt(back=5).model_copy(
@@ -196,9 +200,10 @@ class SimDriver:
             self.caught_up = self.measured = True
             self._report()
         elif record.owner == self.number and (
-            told := (self._paused_workers ^ set(record.paused_workers)) & self._here()
+            changed_workers := (self._paused_workers ^ set(record.paused_workers))
+            & self._workers_with_executor()
         ):
-            for worker in told:
+            for worker in changed_workers:
                 paused = worker in record.paused_workers
                 self.workers = {
                     **self.workers,
@@ -212,8 +217,8 @@ class SimDriver:
             if self.gap_seconds is None and after is not None and self.clock() - self.owned_since >= after:
                 self.gap_seconds = 0.2
                 self._report()
-            said = 0.0 if self.flowed is None else self.flowed.seconds
-            if said < TRIAL_SECONDS <= self.clock() - self.owned_since:
+            reported_seconds = 0.0 if self.flowed is None else self.flowed.seconds
+            if reported_seconds < TRIAL_SECONDS <= self.clock() - self.owned_since:
                 self._count()
                 self._report()
 
@@ -223,7 +228,7 @@ class SimDriver:
         elif self.state is State.WARMING:
             self._go(State.READY)
         elif self.state is State.RUNNING:
-            # an overlap that was called off: it is dropped soon
+            # a cancelled overlap; this incarnation is dropped soon
             self._hold(_record)
 
     def _hold(self, _record):
@@ -241,21 +246,21 @@ class SimDriver:
 
 
 class SimAgent:
-    """One host's agent, with all that it runs."""
+    """A host's agent, with all its units."""
 
     def __init__(self, channel, host, logs, specs, clocks):
         self.channel, self.host, self.logs, self.specs, self.clocks = channel, host, logs, specs, clocks
         self.clock, self.wall = clocks
         self.assigned = Assignment()
         self.units = {}
-        self.asked = {}
-        """Since when a batch slot is wanted back."""
+        self.asked_since = {}
+        """Since when each batch slot is asked to stop."""
         self.task_seconds = 0.0
-        """How long the tasks go on in a batch slot that is wanted back."""
+        """How long the tasks of a batch slot continue after it is asked to stop."""
         self.drivers = {}
         self.restarts = {}
         self.starved = {}
-        """Since when a unit gets too little processor time."""
+        """Since when each unit has been starved of processor time."""
         self.rebooted = None
         self.alive = True
         self.register()
@@ -276,7 +281,7 @@ class SimAgent:
         self.channel.create(paths.live(name), facts, ephemeral=True)
 
     def die(self):
-        """The whole host is gone, with all that ran on it."""
+        """End the host with all its units."""
         self.alive = False
         self.units, self.drivers = {}, {}
         self.channel.delete(paths.live(self.host.name))
@@ -287,7 +292,7 @@ class SimAgent:
             self.units[unit] = (UnitState.EXITED, how, self.wall())
 
     def restart_slot(self, unit):
-        """The slot dies and is started again before anybody looks."""
+        """The slot dies and is restarted before anybody looks."""
         self.restarts[unit] = self.restarts.get(unit, 0) + 1
         self.units[unit] = (UnitState.RUNNING, None, self.wall())
 
@@ -295,24 +300,26 @@ class SimAgent:
         self.units[unit] = (UnitState.STARTING, "killed by signal 9", self.wall())
 
     def _end(self, wanted):
-        """End what is not wanted any more; in a batch slot the tasks go on for a while."""
+        """End units that are not wanted; the tasks of a batch slot continue for a while."""
         for gone in [identity for identity in self.units if identity not in wanted]:
             state, *_ = self.units[gone]
             if gone.startswith("slot-batch-") and state is not UnitState.STOPPING and self.task_seconds:
                 self.units[gone] = (UnitState.STOPPING, None, self.wall())
-                self.asked[gone] = self.clock()
-            elif state is not UnitState.STOPPING or self.clock() >= self.asked[gone] + self.task_seconds:
+                self.asked_since[gone] = self.clock()
+            elif (
+                state is not UnitState.STOPPING or self.clock() >= self.asked_since[gone] + self.task_seconds
+            ):
                 del self.units[gone]
                 self.drivers.pop(gone, None)
 
     def step(self):
         if not self.alive:
             return
-        found = self.channel.read(paths.assignment(self.host.name), Assignment)
+        versioned = self.channel.read(paths.assignment(self.host.name), Assignment)
         if (
-            found is not None and found.value.epoch >= self.assigned.epoch
-        ):  # what is older is refused, as by a real agent
-            self.assigned = found.value
+            versioned is not None and versioned.value.epoch >= self.assigned.epoch
+        ):  # an agent refuses an older epoch
+            self.assigned = versioned.value
         assignment = self.assigned
         if assignment.reboot and assignment.reboot != self.rebooted:
             self.units, self.drivers = {}, {}
@@ -338,12 +345,12 @@ class SimAgent:
                 UnitObserved(
                     id=name,
                     state=state,
-                    exit=why,
-                    since=at,
+                    exit=reason,
+                    since=since,
                     restarts=self.restarts.get(name, 0),
                     starved_since=self.starved.get(name),
                 )
-                for name, (state, why, at) in self.units.items()
+                for name, (state, reason, since) in self.units.items()
             ),
             rebooted=self.rebooted,
             agent_started=0.0,

@@ -1,4 +1,6 @@
-"""The simulated pipeline in real time: its controllers, and perhaps some of its agents, are processes of their own."""
+"""The simulated pipeline in real time: its controllers, and some of its agents, may be processes of
+their own.
+"""
 
 import time
 
@@ -11,7 +13,7 @@ STEP_SECONDS = 0.1
 
 
 class LiveWorld(World):
-    """Its agents, drivers and runbooks take a step every tenth of a second, as long as somebody waits."""
+    """Agents, drivers and runbooks take a step every tenth of a second while a test waits."""
 
     def clock(self):
         return time.monotonic()
@@ -29,8 +31,10 @@ class LiveWorld(World):
         self.check()
 
     def until_true(self, condition, seconds):
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while not condition():
             status = self.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-            assert time.monotonic() < until, f"not within {seconds} s; the controller said last: {status}"
+            assert time.monotonic() < deadline, (
+                f"after {seconds} s still not true; the controller's last status: {status}"
+            )
             self.tick()

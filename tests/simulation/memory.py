@@ -1,4 +1,4 @@
-"""The channel in memory, with the same semantics of writes; values go through JSON, as they do in ZooKeeper."""
+"""The channel in memory: writes behave as in ZooKeeper, and values go through JSON."""
 
 from collections.abc import Sequence
 
@@ -15,19 +15,19 @@ class MemoryChannel:
         self.made = {}
         self.made_times = {}
         self.clock = 0.0
-        """What stands for ZooKeeper's clock."""
+        """The test's time in place of ZooKeeper's clock."""
         self.writes = 0
         self.below = {}
         self.refused = frozenset()
-        """What did not parse when it was last read."""
+        """The nodes that did not parse when they were last read."""
 
     def read(self, path, model, **_watch):
-        found = self.nodes.get(path)
-        if found is None:
+        node = self.nodes.get(path)
+        if node is None:
             if path in self.refused:
                 self.refused -= {path}
             return None
-        data, version, parsed = found
+        data, version, parsed = node
         if type(parsed) is not model:
             try:
                 parsed = model.model_validate_json(data, extra="allow")
@@ -58,7 +58,7 @@ class MemoryChannel:
         return self.made_times[path] if path in self.nodes else None
 
     def sync(self, path):
-        """Nothing is behind in memory."""
+        """Do nothing: a channel in memory is always current."""
 
     def put(self, path, value, *, version=None):
         if version is not None and self.nodes.get(path, (None, None, None))[1] != version:
@@ -80,13 +80,13 @@ class MemoryChannel:
 
     def multi(self, writes: Sequence[Write | Guard]):
         touched = [write.path for write in writes]
-        assert len(touched) == len(set(touched)), "one multi writes a node once"
+        assert len(touched) == len(set(touched)), "a multi writes a node at most once"
         for write in writes:
-            there = self.nodes.get(write.path)
+            node = self.nodes.get(write.path)
             if isinstance(write, Write) and write.version is None:
-                if write.value is not None and there is not None:
+                if write.value is not None and node is not None:
                     raise ConflictError(write.path)
-            elif there is None or write.version not in {there[1], ANY_VERSION}:
+            elif node is None or write.version not in {node[1], ANY_VERSION}:
                 raise ConflictError(write.path)
         for write in writes:
             if isinstance(write, Guard):

@@ -1,4 +1,4 @@
-"""A simulated pipeline under a controller, and the invariants that hold at every moment of it."""
+"""A simulated pipeline under a controller, and the invariants that hold at every moment."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -81,7 +81,9 @@ HOSTS = (host("h1", labels=("fast",)), host("h2"), host("h3"))
 
 
 class Runbook:
-    """Posts the steps of a change one after the other, and an abort when one fails: what Airflow does."""
+    """Posts the steps of a change one after the other, and an abort if a step fails, as Airflow
+    does.
+    """
 
     def __init__(self, world, change, spec, deadline=300.0):
         self.world, self.change, self.spec, self.deadline = world, change, spec, deadline
@@ -104,11 +106,11 @@ class Runbook:
 
     def step(self):
         if self.current is not None:
-            found = self.world.channel.read(paths.result(operation_id(self.change, self.current)), Result)
-            if found is None:
+            versioned = self.world.channel.read(paths.result(operation_id(self.change, self.current)), Result)
+            if versioned is None:
                 return
-            self.results[self.current] = found.value
-            if not found.value.ok and self.current is not Step.ABORT:
+            self.results[self.current] = versioned.value
+            if not versioned.value.ok and self.current is not Step.ABORT:
                 self.left = [Step.ABORT] if self.current is not Step.PREFLIGHT else []
             self.current = None
         if self.left:
@@ -116,12 +118,15 @@ class Runbook:
             self.post(self.current)
 
     def abort(self):
-        """Leave its steps, and have it aborted."""
+        """Drop the remaining steps, and post an abort."""
         self.left, self.current = [], None
         self.post(Step.ABORT)
 
     def abort_after(self, ticks):
-        """Let so much happen, have it aborted, and settle; tell whether there was anything left to abort."""
+        """Abort the change after some ticks, and settle.
+
+        Return False if the change had ended before.
+        """
         for _ in range(ticks):
             self.world.tick()
         if self.ended:
@@ -149,13 +154,15 @@ class Runbook:
 
 
 class World:
-    """Time passes by `tick`: the controller makes its passes, then agents, drivers and runbooks take a step."""
+    """Time passes by `tick`: the controller makes its passes, then agents, drivers and runbooks
+    take a step.
+    """
 
     def __init__(self, hosts=HOSTS, tiers=TIERS, rules=RULES, channel=None):
         self.channel = channel or MemoryChannel()
         self.now = 1000.0
         self.ahead = 0.0
-        """Of true time, wall clocks: they jump when this changes."""
+        """The wall clocks' lead over true time; the clocks jump when it changes."""
         self.rules = rules
         self.specs = {spec.name: spec for spec in tiers}
         self.logs = {spec.name: Log() for spec in tiers}
@@ -163,8 +170,8 @@ class World:
         self.absences = Absences(8.0, self.clock)
         self.ages = TimestampAges(self.clock)
         self.settled = None
-        self.doubts = True
-        """Whether what is taken as settled is looked into all the same."""
+        self.checks_baseline = True
+        """Whether each decision is compared with one without a baseline."""
         self.runbooks = []
         self.owners = {}
         self.sentences = []
@@ -174,7 +181,7 @@ class World:
             self.add_host(config)
 
     def clock(self):
-        """Monotonic."""
+        """The monotonic clock."""
         return self.now
 
     def wall(self):
@@ -185,22 +192,24 @@ class World:
             self.channel, config, self.logs, self.specs, (self.clock, self.wall)
         )
 
-    def want(self, *names, **what):
+    def want(self, *names, **fields):
         for name in names or self.specs:
-            found = self.channel.read(paths.wanted(name), TierWanted)
-            before = TierWanted() if found is None else found.value
+            versioned = self.channel.read(paths.wanted(name), TierWanted)
+            before = TierWanted() if versioned is None else versioned.value
             self.channel.put(
                 paths.wanted(name),
-                before.model_copy(update={"running": True, "by": "test", "at": self.wall(), **what}),
+                before.model_copy(update={"running": True, "by": "test", "at": self.wall(), **fields}),
             )
 
     def declare(self, spec):
-        """Publish a tier anew."""
+        """Publish a tier again."""
         self.specs[spec.name] = spec
         self.channel.put(paths.tier(spec.name), spec)
 
     def publish(self, release, **shapes):
-        """Publish a release of all tiers; `shapes` are those of tiers that are not like all others."""
+        """Publish a release of all tiers; `shapes` gives the shapes of tiers that differ from
+        `SHAPE`.
+        """
         tiers = {name: shapes.get(name, SHAPE) for name in self.specs}
         self.channel.put(
             paths.release(release),
@@ -217,7 +226,9 @@ class World:
     # -- time
 
     def decide(self):
-        """Look and decide, as a controller that has stood by: it remembers nothing but what it has seen, and since when."""
+        """Look and decide as a controller that has stood by: it knows only what it has seen, and
+        for how long.
+        """
         view = look(self.channel)
         self.ages.track(stamps(view))
         lost = self.absences.lost(view)
@@ -230,15 +241,15 @@ class World:
             baseline=self.settled,
         )
         decision = decide(view, moment)
-        assert not self.doubts or decision == decide(view, replace(moment, baseline=None)), (
-            "what has not changed since all was right is right"
+        assert not self.checks_baseline or decision == decide(view, replace(moment, baseline=None)), (
+            "with and without a baseline, the decision is the same"
         )
         if not decision.writes:
             self.settled = view
         return view, decision
 
     def controller_pass(self):
-        """One pass; False when there was nothing to write."""
+        """Make one pass; return False if the pass wrote nothing."""
         _, decision = self.decide()
         self.sentences.append(decision.sentence)
         self.statuses, self.braked = decision.tiers, decision.braked
@@ -266,7 +277,7 @@ class World:
             if condition():
                 return
             self.tick()
-        message = f"not reached in {ticks} ticks; said last: {self.sentences[-3:]}"
+        message = f"after {ticks} ticks still not true; the last sentences: {self.sentences[-3:]}"
         raise AssertionError(message)
 
     def settle(self):
@@ -277,8 +288,8 @@ class World:
     # -- looking
 
     def owner(self, name):
-        found = self.channel.read(paths.owner(name), OwnerRecord)
-        return OwnerRecord() if found is None else found.value
+        versioned = self.channel.read(paths.owner(name), OwnerRecord)
+        return OwnerRecord() if versioned is None else versioned.value
 
     def incarnation(self, name, number):
         return self.channel.read(paths.incarnation(name, number), IncarnationSpec).value
@@ -302,19 +313,19 @@ class World:
         return None if driver is None else driver.state
 
     def assigned(self, name):
-        found = self.channel.read(paths.assignment(name), Assignment)
-        return () if found is None else found.value.units
+        versioned = self.channel.read(paths.assignment(name), Assignment)
+        return () if versioned is None else versioned.value.units
 
     def host_state(self, name):
-        found = self.channel.read(paths.host_record(name), HostRecord)
-        return HostState.UP if found is None else found.value.state
+        versioned = self.channel.read(paths.host_record(name), HostRecord)
+        return HostState.UP if versioned is None else versioned.value.state
 
     def wanted(self, name):
-        found = self.channel.read(paths.wanted(name), TierWanted)
-        return TierWanted() if found is None else found.value
+        versioned = self.channel.read(paths.wanted(name), TierWanted)
+        return TierWanted() if versioned is None else versioned.value
 
     def all_well(self):
-        """Every tier is as it is wanted."""
+        """Tell whether every tier is in its wanted state."""
         for name in self.specs:
             wanted, record = self.wanted(name), self.owner(name)
             if not wanted.running:
@@ -327,15 +338,15 @@ class World:
         return True
 
     def give_up(self, name):
-        """Have each driver of a tier fail as it runs, until it is given up."""
+        """Make each driver of a tier fail when it runs, until the controller gives the tier up."""
 
-        def broken():
+        def is_given_up():
             driver = self.driver(name)
             if driver is not None:
                 driver.broken = {State.RUNNING}
             return self.statuses[name].state == "failed"
 
-        self.until(broken)
+        self.until(is_given_up)
 
     def kill_driver(self, name, number=None):
         number = self.owner(name).owner if number is None else number
@@ -367,31 +378,29 @@ class World:
         for name, agent in self.agents.items():
             units = self.assigned(name)
             ids = {unit.id for unit in units}
-            back = [
+            being_returned = [
                 self.rules.batch_quantum
                 for unit in agent.units
                 if unit.startswith("slot-batch-") and unit not in ids and agent.alive
             ]
-            held = [*(unit.quantum for unit in units), *back]
-            assert sum(quantum.cpu for quantum in held) <= agent.host.capacity.cpu + 1e-6, (
-                f"{name} is over its cpu"
+            quanta = [*(unit.quantum for unit in units), *being_returned]
+            assert sum(quantum.cpu for quantum in quanta) <= agent.host.capacity.cpu + 1e-6, (
+                f"{name} has more cpu assigned than it has"
             )
-            assert sum(quantum.memory for quantum in held) <= agent.host.capacity.memory, (
-                f"{name} is over its memory"
+            assert sum(quantum.memory for quantum in quanta) <= agent.host.capacity.memory, (
+                f"{name} has more memory assigned than it has"
             )
 
     def check_settled(self):
-        """What holds once nothing is under way."""
+        """Check what holds after all changes have ended."""
         for name in self.agents:
             for unit in self.assigned(name):
                 if unit.tenant != "batch":
                     record = self.owner(unit.tenant)
-                    assert unit.incarnation in {record.owner, record.standby}, (
-                        f"{unit.id} is left over on {name}"
-                    )
+                    assert unit.incarnation in {record.owner, record.standby}, f"{unit.id} remains on {name}"
             if self.host_state(name) is HostState.DRAINED:
                 assert not self.assigned(name), f"{name} is drained and still has {self.assigned(name)}"
-        assert not self.channel.exists(paths.LOCK), "the maintenance lock is left over"
+        assert not self.channel.exists(paths.LOCK), "the maintenance lock is still held"
 
 
 @cache
@@ -403,12 +412,14 @@ def _settled():
 
 
 def settled():
-    """Return a pipeline that runs; it took its time once."""
+    """Return a copy of a running pipeline, which is started only once."""
     return deepcopy(_settled())
 
 
-class Told(World):
-    """A world in which each pass leaves its status, as a real controller does: all that one knows of the time before."""
+class StatusWorld(World):
+    """A world in which each pass writes its status, as a real controller does; a new leader reads
+    it.
+    """
 
     def controller_pass(self):
         wrote = super().controller_pass()

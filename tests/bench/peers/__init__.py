@@ -1,1 +1,5 @@
-"""Other systems beside ours: each runs the chain `raw` → `three` on the bench's broker, started, moved, killed and stopped in its way."""
+"""Other systems next to Sluice.
+
+Each runs the chain `raw` to `three` on the bench's broker, and is started, moved, killed and
+stopped in its own way.
+"""

@@ -1,4 +1,6 @@
-"""Flink: one job for each stage on a session cluster, with no linger in its producers and its adaptive scheduler set to act at once."""
+"""Flink: one job for each stage on a session cluster, without linger in its producers, and with an
+adaptive scheduler that acts at once.
+"""
 
 import time
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from tests.lab import free_ports, until
 
 STAGES = {"first": ("raw", "one"), "second": ("one", "two"), "third": ("two", "three")}
 PARALLELISM = 2
-"""Of each stage: as many as there are processors."""
+"""The parallelism of each stage: one task for each processor."""
 OPENED = (
     "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -70,7 +72,9 @@ taskmanager.memory.jvm-overhead.min: 64m
 taskmanager.memory.jvm-overhead.max: 64m
 """
 PLACES = ("here", "there")
-"""Two TaskManagers with room for all stages each: every stage begins on the first, the second is the spare."""
+"""Two TaskManagers with room for all stages: every stage starts on the first, and the second is the
+spare.
+"""
 
 
 class Flink(Peer):
@@ -100,9 +104,9 @@ class Flink(Peer):
             "jobmanager", "-Xmx384m", "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
         )
         self._taskmanager(PLACES[0])
-        until("Flink's first TaskManager is there", lambda: self._taskmanagers() == 1)
+        until("Flink's first TaskManager is registered", lambda: self._taskmanagers() == 1)
         with java.compiled("FlinkPass", jars, folder).open("rb") as jar:
-            uploaded = self._asked(
+            uploaded = self._request(
                 "POST",
                 "/jars/upload",
                 files={"jarfile": ("FlinkPass.jar", jar, "application/x-java-archive")},
@@ -112,7 +116,7 @@ class Flink(Peer):
             self._run(stage)
         self.ready()
         self._taskmanager(PLACES[1])
-        until("Flink's second TaskManager is there", lambda: self._taskmanagers() == len(PLACES))
+        until("Flink's second TaskManager is registered", lambda: self._taskmanagers() == len(PLACES))
 
     def _program(self, name: str, memory: str, main: str, *more: str) -> None:
         self._programs.start(
@@ -137,13 +141,13 @@ class Flink(Peer):
             f"taskmanager.resource-id={name}",
         )
 
-    def _asked(self, method: str, path: str, **more: Any) -> Any:
+    def _request(self, method: str, path: str, **more: Any) -> Any:
         answer = self._rest.request(method, path, **more)
         assert answer.is_success, f"{method} {path}: {answer.text}"
         return answer.json()
 
     def _taskmanagers(self) -> int:
-        """Count them; none while the JobManager is not up to answering."""
+        """Return the number of TaskManagers, or 0 while the JobManager does not answer."""
         self._programs.check()
         try:
             answer = self._rest.get("/overview")
@@ -152,25 +156,25 @@ class Flink(Peer):
         return int(answer.json()["taskmanagers"]) if answer.is_success else 0
 
     def _run(self, stage: str, **more: str) -> None:
-        wanted = {
+        job_settings = {
             "entryClass": "FlinkPass",
             "programArgsList": [stage, *STAGES[stage], self._kafka],
             "parallelism": PARALLELISM,
             **more,
         }
-        self._jobs[stage] = self._asked("POST", f"/jars/{self._jar}/run", json=wanted)["jobid"]
+        self._jobs[stage] = self._request("POST", f"/jars/{self._jar}/run", json=job_settings)["jobid"]
 
     def ready(self) -> None:
-        def run() -> bool:
+        def all_running() -> bool:
             self._programs.check()
-            jobs = {job["jid"]: job for job in self._asked("GET", "/jobs/overview")["jobs"]}
-            wanted = [jobs[job] for job in self._jobs.values()]
+            jobs = {job["jid"]: job for job in self._request("GET", "/jobs/overview")["jobs"]}
+            our_jobs = [jobs[job] for job in self._jobs.values()]
             return all(
                 job["state"] == "RUNNING" and job["tasks"]["running"] == job["tasks"]["total"]
-                for job in wanted
+                for job in our_jobs
             )
 
-        until("all of Flink's jobs run", run)
+        until("all of Flink's jobs run", all_running)
 
     def moves(self) -> Mapping[str, Deed]:
         return {
@@ -180,42 +184,46 @@ class Flink(Peer):
         }
 
     def _by_savepoint(self) -> float:
-        begun = time.time()
-        asked = self._asked("POST", f"/jobs/{self._jobs['second']}/stop", json={"drain": False})["request-id"]
-        while (said := self._asked("GET", f"/jobs/{self._jobs['second']}/savepoints/{asked}"))["status"][
-            "id"
-        ] != "COMPLETED":
+        started = time.time()
+        request_id = self._request("POST", f"/jobs/{self._jobs['second']}/stop", json={"drain": False})[
+            "request-id"
+        ]
+        while (savepoint := self._request("GET", f"/jobs/{self._jobs['second']}/savepoints/{request_id}"))[
+            "status"
+        ]["id"] != "COMPLETED":
             time.sleep(0.01)
-        self._run("second", savepointPath=said["operation"]["location"])
+        self._run("second", savepointPath=savepoint["operation"]["location"])
         self.ready()
-        return begun
+        return started
 
     def _rescale(self, tasks: int) -> float:
         job = f"/jobs/{self._jobs['second']}"
-        vertices = [vertex["id"] for vertex in self._asked("GET", job)["vertices"]]
-        wanted = {vertex: {"parallelism": {"lowerBound": 1, "upperBound": tasks}} for vertex in vertices}
-        begun = time.time()
-        self._asked("PUT", f"{job}/resource-requirements", json=wanted)
+        vertices = [vertex["id"] for vertex in self._request("GET", job)["vertices"]]
+        requirements = {
+            vertex: {"parallelism": {"lowerBound": 1, "upperBound": tasks}} for vertex in vertices
+        }
+        started = time.time()
+        self._request("PUT", f"{job}/resource-requirements", json=requirements)
         until(
             f"the job runs {tasks} times",
-            lambda: {each["parallelism"] for each in self._asked("GET", job)["vertices"]} == {tasks},
+            lambda: {vertex["parallelism"] for vertex in self._request("GET", job)["vertices"]} == {tasks},
         )
         self.ready()
-        return begun
+        return started
 
     def kills(self) -> Mapping[str, Deed]:
         return {"TaskManager": self._kill}
 
     def _kill(self) -> float:
-        vertex = self._asked("GET", f"/jobs/{self._jobs['second']}")["vertices"][0]["id"]
-        at = self._asked("GET", f"/jobs/{self._jobs['second']}/vertices/{vertex}")["subtasks"][0][
+        vertex = self._request("GET", f"/jobs/{self._jobs['second']}")["vertices"][0]["id"]
+        taskmanager = self._request("GET", f"/jobs/{self._jobs['second']}/vertices/{vertex}")["subtasks"][0][
             "taskmanager-id"
         ]
-        begun = time.time()
-        self._programs.kill(at)
-        until("Flink misses its TaskManager", lambda: self._taskmanagers() < len(PLACES))
+        started = time.time()
+        self._programs.kill(taskmanager)
+        until("Flink has lost its TaskManager", lambda: self._taskmanagers() < len(PLACES))
         self.ready()
-        return begun
+        return started
 
     def stop(self) -> None:
         self._rest.close()

@@ -1,4 +1,4 @@
-"""The peers' jars and the few lines of Java that put them to work, fetched and compiled below `.sluice`."""
+"""The peers' jars, and their few lines of Java, fetched and compiled below `.sluice`."""
 
 import os
 import shutil
@@ -16,12 +16,17 @@ HOME = CHECKOUT / ".sluice"
 
 
 def home() -> Path:
-    """Return the JDK: JAVA_HOME, or that of the compiler on PATH. The other systems are made for Java 17 and 21."""
-    named = os.environ.get("JAVA_HOME")
-    compiler = Path(named) / "bin" / "javac" if named else Path(shutil.which("javac") or "javac").resolve()
+    """Return the JDK: JAVA_HOME, or that of the compiler on PATH.
+
+    The other systems support Java 17 and 21.
+    """
+    java_home = os.environ.get("JAVA_HOME")
+    compiler = (
+        Path(java_home) / "bin" / "javac" if java_home else Path(shutil.which("javac") or "javac").resolve()
+    )
     if not compiler.exists():
         message = (
-            f"the other systems' jobs are compiled with javac, and there is none at {named or 'PATH'}: "
+            f"the other systems' jobs are compiled with javac, and there is none at {java_home or 'PATH'}: "
             "install a JDK (Debian and Ubuntu: apt install openjdk-17-jdk-headless), or set JAVA_HOME to one"
         )
         raise PlatformError(message)
@@ -29,15 +34,15 @@ def home() -> Path:
 
 
 def fetched(folder: str) -> Path:
-    """Return the folder of one system's jars, which are fetched when they are not there."""
-    where = Layout(home=HOME, ports=Ports.above(DEFAULT_BASE), site=CHECKOUT / "site.yaml")
-    where.make_folders()
-    fetch_jars.fetch(where, threading.Event(), LOCK)
+    """Return the folder of a system's jars; fetch missing jars."""
+    layout = Layout(home=HOME, ports=Ports.above(DEFAULT_BASE), site=CHECKOUT / "site.yaml")
+    layout.make_folders()
+    fetch_jars.fetch(layout, threading.Event(), LOCK)
     return HOME / "jars" / folder
 
 
 def compiled(name: str, needs: Path, into: Path) -> Path:
-    """Compile one source beside this file; return its jar."""
+    """Compile a source file next to this file; return its jar."""
     classes, jar = into / "classes", into / f"{name}.jar"
     tools = home() / "bin"
     subprocess.run(

@@ -1,4 +1,4 @@
-"""Sluice's own chain behind the same face; the bench plays the controller."""
+"""Sluice's chain with the interface of a peer; the bench plays the controller."""
 
 import signal
 import time
@@ -15,14 +15,14 @@ from tests.lab import HOSTS, TAKEOVER_SECONDS, Lab
 
 TIERS = ("first", "second", "third")
 PLACES = ("h1", "h2")
-"""Where the incarnations of the tier in the middle run, in turn."""
+"""The hosts of the second tier's incarnations, in turn."""
 
 
 class Ours:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self._now = 1
-        """The incarnation that owns the tier in the middle."""
+        self._owner = 1
+        """The incarnation that owns the second tier."""
 
     def start(self) -> None:
         self._lab.write_class_data()
@@ -32,21 +32,21 @@ class Ours:
             self._lab.wait_for(tier, 1, State.RUNNING)
 
     def ready(self) -> None:
-        self._lab.wait_for("second", self._now, State.RUNNING)
-        self._lab.wait_caught_up("second", self._now)
+        self._lab.wait_for("second", self._owner, State.RUNNING)
+        self._lab.wait_caught_up("second", self._owner)
 
     def moves(self) -> Mapping[str, Deed]:
         return {"overlap": self._move}
 
     def _move(self) -> float:
-        old, new = self._now, self._now + 1
+        old, new = self._owner, self._owner + 1
         self._lab.prepare("second", old, new, PLACES[old % 2])
         cut = time.time()
         self._lab.set_owner("second", old, new, Phase.CUT)
         self._lab.wait_caught_up("second", new)
         self._lab.set_owner("second", new)
         self._lab.wait_for("second", old, State.STOPPED)
-        self._now = new
+        self._owner = new
         self._lab.stop("second", old)
         return cut
 
@@ -59,36 +59,36 @@ class Ours:
         }
 
     def _kill_driver(self) -> float:
-        begun = time.time()
-        self._die()
+        killed_at = time.time()
+        self._kill_owner()
         time.sleep(TAKEOVER_SECONDS)
-        old, self._now = self._now, self._now + 1
-        self._lab.start_owner("second", self._now, PLACES[old % 2])
+        old, self._owner = self._owner, self._owner + 1
+        self._lab.start_owner("second", self._owner, PLACES[old % 2])
         self.ready()
         self._lab.stop("second", old)
-        return begun
+        return killed_at
 
     def _kill_standby(self, *, hot: bool) -> float:
-        old, standby = self._now, self._now + 1
+        old, standby = self._owner, self._owner + 1
         self._lab.start_standby("second", old, standby, PLACES[old % 2], hot=hot)
-        begun = time.time()
-        self._die()
+        killed_at = time.time()
+        self._kill_owner()
         time.sleep(TAKEOVER_SECONDS)
-        self._now = standby
+        self._owner = standby
         self._lab.set_owner("second", standby)
         self.ready()
         self._lab.stop("second", old)
-        return begun
+        return killed_at
 
-    def _die(self) -> None:
-        driver = self._lab.driver("second", self._now)
+    def _kill_owner(self) -> None:
+        driver = self._lab.driver("second", self._owner)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
 
     def _kill_executor(self) -> float:
-        begun = time.time()
-        self._lab.kill_executor("second", self._now)
-        return begun
+        killed_at = time.time()
+        self._lab.kill_executor("second", self._owner)
+        return killed_at
 
     def reader(self) -> Callable[[Message], bool]:
         marks: Marks = {}
@@ -100,12 +100,12 @@ class Ours:
         return new
 
     def processes(self) -> list[psutil.Process]:
-        found = []
+        found_processes = []
         for unit in self._lab.processes.values():
             with suppress(psutil.NoSuchProcess):
                 main = psutil.Process(unit.pid)
-                found += [main, *main.children(recursive=True)]
-        return found
+                found_processes += [main, *main.children(recursive=True)]
+        return found_processes
 
     def stop(self) -> None:
-        """Nothing here: the lab ends what it has started."""
+        """Do nothing: the lab ends its own processes."""

@@ -1,6 +1,7 @@
-"""`python -m tests.bench.peers.report`: the last results of `test_peers.py` side by side, as tables for docs/benchmarks.md and as plots.
+"""`python -m tests.bench.peers.report`: write the last results of `test_peers.py` as tables for
+docs/benchmarks.md, and as plots.
 
-Where there were several turns, the median of each figure is told.
+With several turns, each number is the median.
 """
 
 import json
@@ -21,17 +22,17 @@ PLOTS = ROOT / "docs" / "plots"
 Results = dict[str, list[dict[str, Any]]]
 
 
-def kept(folder: Path, question: str) -> Results:
-    """Return what each system answered, turn by turn."""
-    found: Results = defaultdict(list)
+def results_of(folder: Path, question: str) -> Results:
+    """Return each system's answers, turn by turn."""
+    answers_by_system: Results = defaultdict(list)
     for path in sorted(folder.glob(f"peers-{question}-*.json")):
         answer = json.loads(path.read_text())
-        found[answer["system"]].append(answer)
-    return {system: found[system] for system in SYSTEMS if system in found}
+        answers_by_system[answer["system"]].append(answer)
+    return {system: answers_by_system[system] for system in SYSTEMS if system in answers_by_system}
 
 
 def median(answers: list[dict[str, Any]], *keys: str) -> float:
-    """Return the median over the turns of the figure that is reached by these keys."""
+    """Return the median over all turns of the number under these keys."""
     values = []
     for answer in answers:
         value: Any = answer
@@ -81,9 +82,9 @@ def rates(results: Results) -> str:
     for system, answers in results.items():
         costs = [
             rung["processor_seconds_per_million"]
-            for each in answers
-            for rung in each["rungs"]
-            if rung["rate"] == each["highest"]
+            for turn in answers
+            for rung in turn["rungs"]
+            if rung["rate"] == turn["highest"]
         ]
         rows.append(
             [
@@ -95,7 +96,7 @@ def rates(results: Results) -> str:
     return table(head, rows)
 
 
-def deeds(results: Results) -> str:
+def deeds_table(results: Results) -> str:
     figures = (
         "took_seconds",
         "gap_seconds",
@@ -125,7 +126,7 @@ def deeds(results: Results) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the plot so that equal figures make equal files."""
+    """Write the plot; the same numbers make the same file."""
     with rc_context({"svg.hashsalt": path.name}):
         figure.savefig(path, metadata={"Date": None})
 
@@ -172,17 +173,25 @@ def plot_gaps(moves: Results, kills: Results, path: Path) -> None:
 
 
 def main() -> int:
-    found = {question: kept(RESULTS, question) for question in ("latency", "rate", "moves", "kills")}
-    if missing := [question for question, results in found.items() if not results]:
+    results_by_question = {
+        question: results_of(RESULTS, question) for question in ("latency", "rate", "moves", "kills")
+    }
+    if missing := [question for question, results in results_by_question.items() if not results]:
         sys.stderr.write(
-            f"no results of {', '.join(missing)} in {RESULTS}: run .venv/bin/python -m pytest tests/bench/test_peers.py\n"
+            f"no results of {', '.join(missing)} in {RESULTS}: "
+            "run .venv/bin/python -m pytest tests/bench/test_peers.py\n"
         )
         return 1
-    tables = (latency(found["latency"]), rates(found["rate"]), deeds(found["moves"]), deeds(found["kills"]))
+    tables = (
+        latency(results_by_question["latency"]),
+        rates(results_by_question["rate"]),
+        deeds_table(results_by_question["moves"]),
+        deeds_table(results_by_question["kills"]),
+    )
     sys.stdout.write("\n\n".join(tables) + "\n")
     PLOTS.mkdir(exist_ok=True)
-    plot_latency(found["latency"], PLOTS / "peers-latency.svg")
-    plot_gaps(found["moves"], found["kills"], PLOTS / "peers-gaps.svg")
+    plot_latency(results_by_question["latency"], PLOTS / "peers-latency.svg")
+    plot_gaps(results_by_question["moves"], results_by_question["kills"], PLOTS / "peers-gaps.svg")
     return 0
 
 

@@ -1,4 +1,6 @@
-"""Storm: one topology for the whole chain, with ackers, on a Nimbus and two supervisors that use the bench's ZooKeeper."""
+"""Storm: one topology for the whole chain with ackers, on a Nimbus and two supervisors that use the
+bench's ZooKeeper.
+"""
 
 import time
 from collections.abc import Mapping
@@ -75,12 +77,14 @@ class Storm(Peer):
         ]
         self._programs.start("control", [*self._java("nimbus"), *control], stdin=PIPE)
         self._answers = 0
-        until("Storm's supervisors are there", lambda: self._told("status")[2] == str(len(SUPERVISORS)))
-        self._told(f"submit {self._kafka} raw three {WORKERS}")
+        until(
+            "Storm's supervisors are registered", lambda: self._command("status")[2] == str(len(SUPERVISORS))
+        )
+        self._command(f"submit {self._kafka} raw three {WORKERS}")
         self.ready()
 
     def _home(self, name: str, jars: Path, nimbus: int, ports: list[int]) -> Path:
-        """Lay out what Storm expects of an installation."""
+        """Create the folders of a Storm installation."""
         home = self._programs.folder / name
         for inner in ("conf", "log4j2", "logs", "extlib", "extlib-daemon"):
             (home / inner).mkdir(parents=True)
@@ -109,22 +113,24 @@ class Storm(Peer):
     def _program(self, name: str, jars: Path, home: Path, main: str) -> None:
         self._programs.start(name, [*self._java(name), "-Xmx256m", "-cp", f"{jars}/*:{home}/conf", main])
 
-    def _told(self, command: str) -> list[str]:
-        """Give a command; return the topology's state, its workers, and the supervisors."""
+    def _command(self, command: str) -> list[str]:
+        """Run a command of the control program; return the topology's state, its workers, and the
+        supervisors.
+        """
         self._programs.input("control").write(f"{command}\n")
         self._programs.input("control").flush()
         self._answers += 1
 
-        def answered() -> list[str]:
+        def answer() -> list[str]:
             self._programs.check()
-            said = [
+            answers = [
                 line
                 for line in self._programs.log("control").read_text().splitlines()
                 if line.startswith("told ")
             ]
-            return said[self._answers - 1].split()[1:] if len(said) >= self._answers else []
+            return answers[self._answers - 1].split()[1:] if len(answers) >= self._answers else []
 
-        return until(f"Storm answers `{command}`", answered)
+        return until(f"Storm answers `{command}`", answer)
 
     def _workers(self) -> list[psutil.Process]:
         return [
@@ -135,7 +141,7 @@ class Storm(Peer):
         ]
 
     def ready(self) -> None:
-        until("Storm's topology is active", lambda: self._told("status")[0] == "ACTIVE")
+        until("Storm's topology is active", lambda: self._command("status")[0] == "ACTIVE")
 
     def moves(self) -> Mapping[str, Deed]:
         return {
@@ -144,16 +150,16 @@ class Storm(Peer):
         }
 
     def _rebalance(self, workers: int) -> float:
-        begun = time.time()
-        self._told(f"rebalance {workers}")
-        until(f"Storm has {workers} workers", lambda: self._told("status")[:2] == ["ACTIVE", str(workers)])
-        return begun
+        started = time.time()
+        self._command(f"rebalance {workers}")
+        until(f"Storm has {workers} workers", lambda: self._command("status")[:2] == ["ACTIVE", str(workers)])
+        return started
 
     def kills(self) -> Mapping[str, Deed]:
         return {"worker": self._kill}
 
     def _kill(self) -> float:
         victim = self._workers()[0]
-        begun = time.time()
+        killed_at = time.time()
         victim.kill()
-        return begun
+        return killed_at

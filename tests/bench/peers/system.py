@@ -1,4 +1,4 @@
-"""What the benches ask of a system, and the programs that one consists of."""
+"""The interface of a measured system, and the programs of a system."""
 
 import subprocess
 from collections.abc import Callable, Mapping
@@ -10,29 +10,33 @@ import psutil
 from confluent_kafka import Message
 
 Deed = Callable[[], float]
-"""Does something to a system; returns when it set in (seconds since 1970): what was prepared before disturbs less."""
+"""Does something to a system; returns when it took effect (seconds since 1970), because the
+preparation before disturbs less.
+"""
 
 
 class System(Protocol):
-    """A chain of three stages from `raw` to `three` that passes records on as they are."""
+    """A chain of three stages from `raw` to `three` that passes records on unchanged."""
 
     def start(self) -> None:
-        """Start all of it; return when it can take records."""
+        """Start the system; return when it can accept records."""
 
     def ready(self) -> None:
-        """Return when all stages run, after a deed too."""
+        """Return when all stages run, also after a deed."""
 
     def processes(self) -> list[psutil.Process]:
-        """Return what counts for processor time, and is gone after `stop`."""
+        """Return the processes that count for processor time; after `stop`, none is left."""
 
     def moves(self) -> Mapping[str, Deed]:
-        """Return the ways of a planned move of its middle stage."""
+        """Return the ways to move the middle stage."""
 
     def kills(self) -> Mapping[str, Deed]:
-        """Return what can be killed with -9."""
+        """Return the ways to kill a part with -9."""
 
     def reader(self) -> Callable[[Message], bool]:
-        """Return what tells new records from replays; one that knows no replays says yes to all."""
+        """Return a function that tells new records from replays; for a system without replays it
+        always returns True.
+        """
 
     def stop(self) -> None:
         """End every process."""
@@ -43,7 +47,7 @@ def everything_is_new(_message: Message) -> bool:
 
 
 class Programs:
-    """Processes whose command lines all name one folder, so that grandchildren are found too."""
+    """Processes whose command lines name one folder, so that grandchildren are found too."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,12 +64,12 @@ class Programs:
         return self.folder / f"{name}.log"
 
     def input(self, name: str) -> IO[str]:
-        found = self._started[name].stdin
-        assert found is not None
-        return found
+        stream = self._started[name].stdin
+        assert stream is not None
+        return stream
 
     def check(self) -> None:
-        """Fail when one of them has ended by itself."""
+        """Fail if a process has ended by itself."""
         for name, process in self._started.items():
             assert process.poll() is None, f"{name} has ended: {self.log(name).read_text()[-3000:]}"
 
@@ -75,12 +79,12 @@ class Programs:
         process.wait()
 
     def all(self) -> list[psutil.Process]:
-        found = []
+        found_processes = []
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if any(f"{self.folder}/" in word for word in process.cmdline()):
-                    found.append(process)
-        return found
+                    found_processes.append(process)
+        return found_processes
 
     def stop(self) -> None:
         while left := self.all():
@@ -93,7 +97,7 @@ class Programs:
 
 
 class Peer:
-    """What is the same of every other system: it consists of programs, and knows no replays."""
+    """The common part of every other system: it consists of programs, and has no replays."""
 
     _programs: Programs
 
@@ -108,7 +112,7 @@ class Peer:
 
 
 def processor_seconds(system: System) -> float:
-    """Return what its processes have spent until now."""
+    """Return the processor seconds that its processes have used until now."""
     total = 0.0
     for process in system.processes():
         with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""What compiles the peers' jobs: a JDK, and the jars of a lock of their own."""
+"""The compiler of the peers' jobs: a JDK, and the jars of a separate lock."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The report lays turns together and says what it lacks."""
+"""The report joins the turns of a comparison and names missing results."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.bench.peers import report
 
 
-def answer(folder: Path, question: str, system: str, turn: int, **more: object) -> None:
+def write_result(folder: Path, question: str, system: str, turn: int, **more: object) -> None:
     (folder / f"peers-{question}-{system}-{turn}.json").write_text(
         json.dumps({"system": system, "turn": turn, **more})
     )
@@ -26,16 +26,16 @@ def deeds(gap: float) -> dict[str, dict[str, float]]:
     return {"move": {**dict.fromkeys(figures, 1), "gap_seconds": gap}}
 
 
-def test_the_median_of_the_turns_is_told_and_ours_comes_first(tmp_path: Path) -> None:
+def test_the_report_has_the_median_of_the_turns_and_sluice_first(tmp_path: Path) -> None:
     for turn, gap in enumerate((0.1, 0.5, 0.2), start=1):
-        answer(tmp_path, "moves", "flink", turn, deeds=deeds(gap))
-    answer(tmp_path, "moves", "sluice", 1, deeds=deeds(0.05))
-    lines = report.deeds(report.kept(tmp_path, "moves")).splitlines()
+        write_result(tmp_path, "moves", "flink", turn, deeds=deeds(gap))
+    write_result(tmp_path, "moves", "sluice", 1, deeds=deeds(0.05))
+    lines = report.deeds_table(report.results_of(tmp_path, "moves")).splitlines()
     assert lines[2].startswith("| Sluice | move | 1 | 0.05 |")
     assert lines[3].startswith("| Flink 2.2.0 | move | 1 | 0.2 |")
 
 
-def test_without_results_it_says_what_to_run(
+def test_without_results_the_report_names_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulation.world import HOSTS, RULES, Told, World, host
+from simulation.world import HOSTS, RULES, StatusWorld, World, host
 
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import brake
@@ -16,7 +16,7 @@ MANY = (*HOSTS, *(host(f"h{number}") for number in range(4, 11)))
 WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}
 
 
-def spread_world(hosts=MANY, kind=Told):
+def spread_world(hosts=MANY, kind=StatusWorld):
     """All tiers on all hosts."""
     made = kind(
         hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8)

@@ -454,7 +454,7 @@ def test_a_new_controller_reaches_the_same_end_after_a_death_at_any_step(name):
     for number, (before, found) in enumerate(written):
         for count in range(len(found) + 1):
             fork = before.twin()
-            fork.doubts = False
+            fork.checks_baseline = False
             for portion in found[:count]:
                 fork.guarded(portion)
             fork.dies(found[count:], SESSION_SECONDS * ((number + count) % 2))

@@ -5,7 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from simulation.damage import Damaged
+from simulation.damaged_channel import DamagedChannel
 from simulation.world import RULES, World
 
 from sluice_ops.channel import ConflictError
@@ -18,7 +18,7 @@ from sluice_ops.model.incarnation import State
 from sluice_ops.model.status import ControllerStatus
 
 
-class Open(Damaged):
+class Open(DamagedChannel):
     """As a leader sees the channel."""
 
     session = 1

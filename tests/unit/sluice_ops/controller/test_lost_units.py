@@ -6,7 +6,7 @@ from functools import cache
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from simulation.deciding import Deciding
+from simulation.reconciling_agents import ReconcilingWorld
 from simulation.world import host
 
 from sluice_ops.model.incarnation import State
@@ -18,7 +18,7 @@ LOST = 8
 
 @cache
 def running():
-    world = Deciding(hosts=[host(name, cpu=5.5) for name in NAMES])
+    world = ReconcilingWorld(hosts=[host(name, cpu=5.5) for name in NAMES])
     world.want()
     world.settle()
     return world

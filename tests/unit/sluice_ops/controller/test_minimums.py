@@ -356,7 +356,7 @@ def wronged(world):
 def test_at_rest_no_tier_lacks_a_minimum_that_anothers_surplus_could_fill(drawn):
     hosts, kinds, shares, gone = drawn
     world = site(*hosts, kinds=kinds, start=False, **shares)
-    world.doubts = False
+    world.checks_baseline = False
     for name in world.specs:
         world.want(name)
         ticks(world, 10)

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.damage import Damaged
+from simulation.damaged_channel import DamagedChannel
 from simulation.memory import MemoryChannel
 
 from sluice_ops.model import paths
@@ -17,7 +17,7 @@ def wanted(number):
 
 
 def test_an_unparsable_node_keeps_its_last_good_value_or_is_named():
-    channel = Damaged()
+    channel = DamagedChannel()
     mirror = Mirror(channel)
     channel.put(wanted(1), TierWanted(running=True))
     assert mirror.read(wanted(1), TierWanted).value.running
@@ -43,7 +43,7 @@ def test_what_a_watch_has_missed_is_read_anew_when_it_is_healed():
 
 
 def test_what_was_deleted_is_forgotten_and_what_is_there_is_not():
-    channel = Damaged()
+    channel = DamagedChannel()
     mirror = Mirror(channel)
     for number in range(20):
         channel.put(wanted(number), TierWanted(attempt=number))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from simulation.deciding import Deciding
+from simulation.reconciling_agents import ReconcilingWorld
 from simulation.world import RULES, host, tier
 
 from sluice_ops.model.assignment import slot_id
@@ -29,7 +29,7 @@ def test_raised_tiers_wait_for_batch_tasks_up_to_the_site_files_limit(lengths, s
         BATCH: Share(minimum=0, target=3, maximum=3),
     }
     rules = replace(RULES, shares=shares, partitions=4, reclaim_seconds=float(seconds))
-    world = Deciding(
+    world = ReconcilingWorld(
         hosts=[host("h1", cpu=3.0 if starts else 4.5)], tiers=[tier("counts", Mode.BATCH, 0)], rules=rules
     )
     world.want(running=not starts)
@@ -41,14 +41,14 @@ def test_raised_tiers_wait_for_batch_tasks_up_to_the_site_files_limit(lengths, s
         world.want("counts")
     else:
         world.begin("s1", kind="scale", tier="counts", k=2)
-    world.until(lambda: len(agent.asked) == 3)
+    world.until(lambda: len(agent.asked_since) == 3)
     world.until(lambda: units(world, "counts") - before)
-    assert not [name for name in agent.asked if name in agent.units], (
+    assert not [name for name in agent.asked_since if name in agent.units], (
         "nothing is started into room that is not free"
     )
     longest = min(max(lengths), seconds)
-    assert longest <= world.now - min(agent.asked.values()) <= longest + LATE
-    assert set(agent.cut_short) == {name for name, length in agent.tasks.items() if length > seconds}, (
+    assert longest <= world.now - min(agent.asked_since.values()) <= longest + LATE
+    assert set(agent.interrupted) == {name for name, length in agent.tasks.items() if length > seconds}, (
         "who is done in time is left to be"
     )
-    event(f"{len(agent.cut_short)} ended")
+    event(f"{len(agent.interrupted)} ended")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulation.world import RULES, Told, host, tier
+from simulation.world import RULES, StatusWorld, host, tier
 
 from sluice_ops.channel import trail_queue
 from sluice_ops.controller.policies.settling import AGAIN_SECONDS
@@ -22,7 +22,7 @@ def joined(*names, wait=WAIT, cpu=8):
     shares = {name: Share(minimum=1, target=3, maximum=4) for name in names}
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(names)]
     rules = replace(RULES, shares=shares, partitions=8, repair_seconds=wait)
-    world = Told(hosts=(host("h1", cpu=cpu), host("h2", cpu=cpu)), tiers=tiers, rules=rules)
+    world = StatusWorld(hosts=(host("h1", cpu=cpu), host("h2", cpu=cpu)), tiers=tiers, rules=rules)
     world.want()
     world.settle()
     world.add_host(host("h3", cpu=cpu))
@@ -182,7 +182,7 @@ def test_what_there_is_no_room_for_is_not_tried():
 def test_a_burst_without_its_host_is_repaired_only_when_a_host_exists():
     hosts = (*(host(name) for name in ("h1", "h2", "h3")), host("e1", zone="ec2"))
     shares = {"counts": Share(minimum=1, target=2, maximum=4)}
-    world = Told(
+    world = StatusWorld(
         hosts=hosts,
         tiers=[tier("counts", Mode.BATCH, 0)],
         rules=replace(RULES, shares=shares, partitions=8, repair_seconds=60.0),

@@ -15,7 +15,7 @@ from sluice_ops.model.assignment import HostRecord, HostState, Observed
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
-from tests.unit.sluice_ops.controller.test_repairing import Told, pass_time
+from tests.unit.sluice_ops.controller.test_repairing import StatusWorld, pass_time
 
 LOOK_SECONDS = 10.01
 """Not 10: a quarantine would end, on the simulated clock, at the very stamp of something else, and stamps tell ages apart."""
@@ -28,7 +28,7 @@ def site(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
     shares = {name: Share(minimum=1, target=slots, maximum=4) for name in tenants}
     rules = replace(RULES, shares=shares, partitions=8, repair_seconds=repair)
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(tenants)]
-    world = Told(
+    world = StatusWorld(
         hosts=[host(f"h{number}", cpu=cpu) for number in range(1, count + 1)], tiers=tiers, rules=rules
     )
     world.want()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulation.damage import Damaged
+from simulation.damaged_channel import DamagedChannel
 from simulation.world import World
 
 from sluice_ops.channel import trail_queue
@@ -106,7 +106,7 @@ def test_a_site_file_change_is_in_the_trail_once_whoever_leads():
 
 
 def test_an_unreadable_note_of_the_site_file_is_written_again():
-    world = settled(Damaged())
+    world = settled(DamagedChannel())
     before = world.channel.read(paths.SITE, SiteSaid).value
     world.channel.damage(paths.SITE)
     world.settle()

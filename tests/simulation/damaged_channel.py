@@ -1,12 +1,12 @@
-"""A channel in memory with nodes that do not parse, which tells of every change."""
+"""A channel in memory with unreadable nodes, which reports every change."""
 
 from simulation.memory import MemoryChannel
 
 from sluice_ops.channel import ANY_VERSION, ConflictError
 
 
-class Damaged(MemoryChannel):
-    """What does not parse is refused, and cannot be created over."""
+class DamagedChannel(MemoryChannel):
+    """A read of a damaged node is refused, and the node cannot be created."""
 
     def __init__(self):
         super().__init__()

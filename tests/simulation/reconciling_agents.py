@@ -1,4 +1,4 @@
-"""A simulated host whose agent decides by the real `sluice_ops.agent.units.reconcile`."""
+"""A simulated host whose agent decides with the real `sluice_ops.agent.units.reconcile`."""
 
 from dataclasses import replace
 
@@ -21,21 +21,23 @@ from sluice_ops.model.assignment import Assignment, Observed, UnitKind
 from sluice_ops.model.ids import BATCH
 
 
-class DecidingAgent(SimAgent):
-    """Its host does what it is told; the tasks in a batch slot go on for as long as the test says."""
+class ReconcilingAgent(SimAgent):
+    """An agent that carries out its decisions on simulated units; a test sets how long tasks in
+    batch slots continue.
+    """
 
     def __init__(self, *more):
         self.found = {}
         self.tasks = {}
-        """How long the tasks go on in each batch slot that is asked to finish them."""
+        """How long the tasks of each batch slot continue after it is asked to stop."""
         self.reclaim_seconds = 120.0
-        self.asked = {}
-        self.cut_short = []
-        """Batch slots that were killed while they had a task."""
+        self.asked_since = {}
+        self.interrupted = []
+        """Batch slots that were killed during a task."""
         super().__init__(*more)
 
     def cut_off(self):
-        """Nobody hears of the host any more, and what runs there runs on."""
+        """Cut the host off from the channel; its units run on."""
         self.alive = False
         self.channel.delete(paths.live(self.host.name))
 
@@ -46,9 +48,9 @@ class DecidingAgent(SimAgent):
     def step(self):
         if not self.alive:
             return
-        said = self.channel.read(paths.assignment(self.host.name), Assignment)
-        if said is not None and said.value.epoch >= self.assigned.epoch:
-            self.assigned = said.value
+        versioned = self.channel.read(paths.assignment(self.host.name), Assignment)
+        if versioned is not None and versioned.value.epoch >= self.assigned.epoch:
+            self.assigned = versioned.value
         while actions := reconcile(self.assigned, self._look(), self.clock(), self.reclaim_seconds).actions:
             for action in actions:
                 self._do(action)
@@ -66,7 +68,7 @@ class DecidingAgent(SimAgent):
         )
 
     def _look(self):
-        """Look at what is there; whose tasks are done has no other process any more."""
+        """Return all units; a stopping batch slot whose tasks are done has no other process."""
         for identity, item in self.found.items():
             if (
                 item.stopping_at is not None
@@ -98,12 +100,12 @@ class DecidingAgent(SimAgent):
                 assert decommission is (self.found[identity].unit.tenant == BATCH)
                 self.found[identity] = replace(self.found[identity], stopping_at=self.clock())
                 if decommission:
-                    self.asked[identity] = self.clock()
+                    self.asked_since[identity] = self.clock()
                 else:
                     self._end(identity)
             case Kill(identity):
                 if self.found[identity].others:
-                    self.cut_short.append(identity)
+                    self.interrupted.append(identity)
                 self._end(identity)
             case Remove(identity):
                 del self.found[identity]
@@ -112,10 +114,10 @@ class DecidingAgent(SimAgent):
                 self.found[unit.id] = replace(self.found[unit.id], unit=unit)
 
 
-class Deciding(World):
-    """A world of such hosts."""
+class ReconcilingWorld(World):
+    """A world whose hosts have such agents."""
 
     def add_host(self, config):
-        agent = DecidingAgent(self.channel, config, self.logs, self.specs, (self.clock, self.wall))
+        agent = ReconcilingAgent(self.channel, config, self.logs, self.specs, (self.clock, self.wall))
         agent.reclaim_seconds = self.rules.reclaim_seconds
         self.agents[config.name] = agent
