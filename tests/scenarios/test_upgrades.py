@@ -159,7 +159,7 @@ def test_code_that_fails_to_plan_or_breaks_readers_changes_nothing(
         assert steps["abort"]["ok"]
         publish(__init__={'f"{HIT}, campaign string"': 'f"{HIT}, campaign bigint"'})
         assert (
-            "reads column campaign as string (it is bigint there)"
+            "reads column campaign as string (it is written as bigint)"
             in upgrade(live, "enrich")["preflight"]["sentence"]
         )
         after = live.tiers()["enrich"]

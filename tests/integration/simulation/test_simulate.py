@@ -74,7 +74,7 @@ def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     process = begin(tmp_path, "--hosts", "50", "--slots", "400")
-    while "starts and reads everything" not in process.stderr.readline():
+    while "starts and reads all nodes" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, log = process.communicate(timeout=60)

@@ -69,4 +69,4 @@ def test_each_hour_is_an_event_once_and_a_late_hour_alerts(dag, zookeeper, monke
         requests.want(channel, "counts", by="cli:anna", paused=False)
     run(dag)
     (alert,) = [path.read_text() for path in (tmp_path / "alerts").iterdir()]
-    assert "has not all gone through: counts is complete up to" in alert
+    assert "have left every tier: counts is complete up to" in alert
