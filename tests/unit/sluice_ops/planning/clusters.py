@@ -48,7 +48,9 @@ quanta = st.builds(
 
 @st.composite
 def clusters(draw, rules=None):
-    """Draw a cluster whose tiers are placed as placement itself would have, one after the other, under the rules that are drawn."""
+    """Draw a cluster in which the placement solver placed the tiers one after the other, under
+    drawn rules.
+    """
     hosts = {
         name: host_of(
             name,
@@ -69,22 +71,24 @@ def clusters(draw, rules=None):
         for number in range(draw(st.integers(1, 4)))
     ]
     shares = {spec.name: Share(minimum=1, target=draw(st.integers(1, 3)), maximum=4) for spec in specs}
-    held = replace(Rules(partitions=8) if rules is None else draw(rules), shares=shares)
-    hosts = dedicated(hosts, held)
+    all_rules = replace(Rules(partitions=8) if rules is None else draw(rules), shares=shares)
+    hosts = dedicated(hosts, all_rules)
     tiers = {}
     for spec in specs:
         try:
-            placement, placed = place_tier(spec, target(spec.name, held), None, hosts)
+            placement, placed = place_tier(spec, target(spec.name, all_rules), None, hosts)
         except RefusedError:
             continue
         hosts = placed.hosts
         tiers[spec.name] = TierNow(spec, placement)
-    return Cluster(hosts, tiers, (), held)
+    return Cluster(hosts, tiers, (), all_rules)
 
 
 @st.composite
 def overfull_clusters(draw):
-    """Draw a cluster, and the same where a host that holds something was given less than that."""
+    """Draw a cluster, and the same cluster with one used host whose capacity is below its load;
+    return both and the host.
+    """
     cluster = draw(clusters())
     full = [name for name, host in sorted(cluster.hosts.items()) if host.used_memory]
     assume(full)
@@ -113,13 +117,15 @@ def apart(draw):
 
 
 def dedicated(hosts, rules):
-    """Return the hosts with who alone may be there, as the controller counts them."""
+    """Return the hosts with the tenants that may run there, as the controller sets them."""
     return {name: replace(host, only=rules.only_on(host)) for name, host in hosts.items()}
 
 
 @st.composite
 def crowded(draw):
-    """Draw a cluster that is nearly full: tiers with their shares, batch with what it was lent, and perhaps a tier that is down."""
+    """Draw a nearly full cluster: tiers with their shares, slots lent to batch, and perhaps a tier
+    that is down.
+    """
     names = [f"h{number}" for number in range(1, draw(st.integers(1, 4)) + 1)]
     hosts = {name: host_of(name, cpu=draw(st.integers(3, 9)), memory=32768) for name in names}
     tiers, shares = {}, {}
@@ -130,8 +136,8 @@ def crowded(draw):
             )
         )
         spec = spec_of(f"t{number}", distance=draw(st.integers(0, 2)), quantum=quantum)
-        low = draw(st.integers(1, 3))
-        share = Share(minimum=low, target=draw(st.integers(low, 4)), maximum=8)
+        minimum = draw(st.integers(1, 3))
+        share = Share(minimum=minimum, target=draw(st.integers(minimum, 4)), maximum=8)
         try:
             placement, placed = place_tier(
                 spec, target(spec.name, Rules(shares={spec.name: share})), None, hosts
@@ -152,8 +158,8 @@ def crowded(draw):
     return Cluster(placed.hosts, tiers, tuple(sorted(placed.where[BATCH, "slots"])), rules)
 
 
-def made(spec, cluster):
-    """Return a plan that stands up to its check; None where the change is refused."""
+def checked_plan(spec, cluster):
+    """Return the plan after the checker accepted it; None if the change is refused."""
     try:
         planned = plan(spec, cluster)
     except RefusedError:

@@ -1,4 +1,6 @@
-"""Every kind of change: its plan stands up to its check, and once it is carried out there is nothing left to move."""
+"""Plans of every kind of change: the checker accepts the plan, and after the change nothing is left
+to move.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -18,36 +20,39 @@ from sluice_ops.planning.changes.plan import aftermath, layers_after, plan
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
-from tests.unit.sluice_ops.planning.clusters import SMALL, dedicated, host_of, made, spec_of
+from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, dedicated, host_of, spec_of
 
 pytestmark = pytest.mark.timeout(120)
 
 PLACES = ["zone:onprem", "zone:ec2", "label:fast", "rack:r1", "h1", "e1"]
 STATES = [*[HostState.UP] * 7, HostState.CORDONED, HostState.CORDONED, HostState.LOST]
 REPAIRS = 4
-"""The last of so many has nothing left to mend: as long as the workers of before were there, the hosts had no room for some of it."""
+"""The last of so many repairs has nothing left to repair.
+
+In an earlier one, the old workers may have taken the room.
+"""
 
 
-def some(random, part, make):
-    """Return what is made, in so large a part of the cases."""
+def sometimes(random, part, make):
+    """Return a list with one value of `make` in the given part of the cases, else an empty list."""
     return [make()] if random.random() < part else []
 
 
-def said(random, name):
-    """Yield what the layers say of a tier."""
+def layer_entries(random, name):
+    """Yield layer entries of a tier."""
     person = {"tenant": name, "layer": Layer.PERSON, "owner": "anna", "at": 0.0}
     numbers = {"target": random.randint(0, 5), "until": random.choice([None, 5.0])}
-    yield from some(
+    yield from sometimes(
         random, 0.2, lambda: LayerEntry(**{**person, "layer": random.choice([*Layer][1:])}, **numbers)
     )
-    yield from some(random, 0.2, lambda: LayerEntry(**person, to=random.choice(PLACES)))
-    yield from some(
+    yield from sometimes(random, 0.2, lambda: LayerEntry(**person, to=random.choice(PLACES)))
+    yield from sometimes(
         random, 0.3, lambda: LayerEntry(**person, extra=random.randint(1, 2), extra_to="zone:ec2")
     )
 
 
 def rules_of(random, names):
-    """Return the rules of a site, each of them for few tiers."""
+    """Return the rules of a site; each rule applies to few tiers."""
     shares = {}
     for tenant in (*names, BATCH):
         low = random.randint(0, 2)
@@ -65,7 +70,7 @@ def rules_of(random, names):
         separate=random.choice([(), (), (frozenset({"t0", "t1"}),)]),
         dedicated=random.choice([{}, {}, {"h1": frozenset({"t0"})}]),
         budget={name: random.randint(0, 2) for name in names if random.random() < 0.2},
-        layers=Layers(entries=tuple(entry for name in names for entry in said(random, name))),
+        layers=Layers(entries=tuple(entry for name in names for entry in layer_entries(random, name))),
         shifts={
             "night": {
                 name: Numbers(target=random.randint(0, 5))
@@ -79,25 +84,30 @@ def rules_of(random, names):
 
 
 def placed(random, spec, rules, hosts):
-    """Return a tier that is where placement has it, or anywhere, and the hosts; it does not run where there is no room."""
+    """Return a tier and the hosts.
+
+    The tier is where the solver places it, or anywhere; without room it does not run.
+    """
     try:
-        now, _ = place_tier(spec, target(spec.name, rules), None, hosts)
+        placement, _ = place_tier(spec, target(spec.name, rules), None, hosts)
     except RefusedError:
         return TierNow(spec, None), hosts
     if random.random() < 0.25:
-        now = Placement(
+        placement = Placement(
             driver=random.choice([*hosts]), slots=tuple(random.choices([*hosts], k=random.randint(1, 4)))
         )
-    held = holding(hosts, spec, now)
+    held = holding(hosts, spec, placement)
     return (
-        (TierNow(spec, now), held)
-        if now.slots and not any(host.overfull for host in held.values())
+        (TierNow(spec, placement), held)
+        if placement.slots and not any(host.overfull for host in held.values())
         else (TierNow(spec, None), hosts)
     )
 
 
 def site(random):
-    """Return a site in any state: tiers that are where they belong or not, bursts, places, rules, and hosts that are not up."""
+    """Return a site in any state: tiers in place or not, bursts, places, rules, and hosts that are
+    not up.
+    """
     hosts = {}
     for name in random.sample(["h1", "h2", "h3", "h4", "e1", "e2"], random.randint(2, 5)):
         size = {"cpu": random.choice([3.0, 5.0, 8.0, 16.0]), "memory": random.choice([4096, 8192, 16384])}
@@ -125,7 +135,7 @@ def site(random):
 
 
 def changes(random, cluster):
-    """Yield a change of each kind that moves tiers without other code or keys."""
+    """Yield a change of each kind that moves tiers without new code or keys."""
     tier, host = random.choice(sorted(cluster.tiers)), random.choice(sorted(cluster.hosts))
     yield from ({"kind": kind, "host": host} for kind in ("drain", "reboot"))
     yield {"kind": "scale", "tier": tier, "k": random.randint(1, 5)}
@@ -136,8 +146,8 @@ def changes(random, cluster):
     yield from ({"kind": kind} for kind in ("leave", "repair"))
 
 
-def carried_out(planned, spec, cluster):
-    """Return the cluster once all of the plan is done."""
+def cluster_after(planned, spec, cluster):
+    """Return the cluster after the plan is carried out."""
     hosts, tiers = (
         dict(cluster.hosts if spec.kind == "repair" else aftermath(spec, cluster).hosts),
         dict(cluster.tiers),
@@ -156,19 +166,23 @@ def carried_out(planned, spec, cluster):
 
 
 def was_short(planned):
-    """Tell whether a tier got less for want of room: once the workers of before are gone, there may be room for more."""
+    """Tell whether a tier gets fewer workers for want of room; after the old workers stop, there
+    may be room for more.
+    """
     return any(move.short for move in planned.moves) or any("room is short" in note for note in planned.notes)
 
 
-def again(spec, planned, cluster):
-    """Return what the same change would still move once its plan is carried out; of a repair, once it is done so often that it ends."""
-    done = carried_out(planned, spec, cluster)
+def moves_of_repetition(spec, planned, cluster):
+    """Return the moves of the same change after its plan is carried out; a repair is repeated until
+    it ends.
+    """
+    done = cluster_after(planned, spec, cluster)
     if spec.kind != "repair":
         return plan(spec, done).moves
     for _ in range(REPAIRS):
-        if (planned := made(spec, done)) is None:
-            return ()  # there is something to mend, and no room for it
-        done = carried_out(planned, spec, done)
+        if (planned := checked_plan(spec, done)) is None:
+            return ()  # a repair is needed, and there is no room for it
+        done = cluster_after(planned, spec, done)
     return planned.moves
 
 
@@ -176,12 +190,12 @@ def again(spec, planned, cluster):
 @given(st.randoms(use_true_random=True))
 def test_a_plan_passes_its_check_and_repeating_it_moves_nothing(random):
     cluster = site(random)
-    for what in changes(random, cluster):
-        spec = ChangeSpec(**what)
-        planned = made(spec, cluster)
+    for fields in changes(random, cluster):
+        spec = ChangeSpec(**fields)
+        planned = checked_plan(spec, cluster)
         if planned is None or was_short(planned):
             continue
-        assert not again(spec, planned, cluster), spec
+        assert not moves_of_repetition(spec, planned, cluster), spec
 
 
 @settings(max_examples=25)
@@ -189,8 +203,8 @@ def test_a_plan_passes_its_check_and_repeating_it_moves_nothing(random):
 def test_a_plan_is_the_same_for_every_order_of_hosts_and_tiers(random):
     cluster = site(random)
     hosts, tiers = (
-        dict(random.sample([*each.items()], len(each))) for each in (cluster.hosts, cluster.tiers)
+        dict(random.sample([*mapping.items()], len(mapping))) for mapping in (cluster.hosts, cluster.tiers)
     )
-    for what in changes(random, cluster):
-        spec = ChangeSpec(**what)
-        assert made(spec, replace(cluster, hosts=hosts, tiers=tiers)) == made(spec, cluster)
+    for fields in changes(random, cluster):
+        spec = ChangeSpec(**fields)
+        assert checked_plan(spec, replace(cluster, hosts=hosts, tiers=tiers)) == checked_plan(spec, cluster)

@@ -1,4 +1,6 @@
-"""Tiers kept apart: so many workers in one place at most, tiers that share no host, hosts for some tenants alone, budgets."""
+"""Rules that keep tiers apart: most workers in one place, separate tiers, dedicated hosts, and
+budgets.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -23,11 +25,11 @@ from sluice_ops.planning.shortage.fitting import place_lost
 from tests.unit.sluice_ops.planning.clusters import (
     SMALL,
     apart,
+    checked_plan,
     clusters,
     crowded,
     dedicated,
     host_of,
-    made,
     spec_of,
 )
 
@@ -39,19 +41,19 @@ WORDS = {
 }
 
 
-def broken(placements, cluster):
-    """Name every rule that these placements break, counted by hand."""
+def broken_rules(placements, cluster):
+    """Return each rule that these placements break, counted without the planner."""
     rules, hosts = cluster.rules, cluster.hosts
-    found = []
+    violated = []
     for name, placement in placements.items():
         for kind, most in rules.spread.get(name) or ():
             counted = Counter(WORDS[kind](hosts[slot]) for slot in placement.slots)
             if most is not None and max(counted.values(), default=0) > most:
-                found.append((name, kind))
+                violated.append((name, kind))
         for host in placement.hosts:
             named = [tenants for place, tenants in rules.dedicated.items() if hosts[host].matches(place)]
             if named and not any(name in tenants for tenants in named):
-                found.append((name, "dedicated"))
+                violated.append((name, "dedicated"))
         others = [
             other
             for group in rules.separate
@@ -59,8 +61,8 @@ def broken(placements, cluster):
             for other in group - {name}
             if other in placements
         ]
-        found += [(name, other) for other in others if placements[other].hosts & placement.hosts]
-    return found
+        violated += [(name, other) for other in others if placements[other].hosts & placement.hosts]
+    return violated
 
 
 def placements(cluster):
@@ -68,7 +70,7 @@ def placements(cluster):
 
 
 @st.composite
-def changed(draw, cluster):
+def change_specs(draw, cluster):
     kind = draw(st.sampled_from(["drain", "scale", "migrate"]))
     if kind == "drain":
         return ChangeSpec(kind=kind, host=draw(st.sampled_from(sorted(cluster.hosts))))
@@ -83,18 +85,21 @@ def changed(draw, cluster):
 @SETTINGS
 @given(clusters(rules=apart()), st.data())
 def test_no_plan_breaks_a_rule_and_the_checker_agrees(cluster, data):
-    assert broken(placements(cluster), cluster) == []
+    assert broken_rules(placements(cluster), cluster) == []
     assume(cluster.tiers)
-    spec = data.draw(changed(cluster))
-    planned = made(spec, cluster)
+    spec = data.draw(change_specs(cluster))
+    planned = checked_plan(spec, cluster)
     if planned is None:
         return
-    assert broken({**placements(cluster), **{move.tier: move.after for move in planned.moves}}, cluster) == []
+    assert (
+        broken_rules({**placements(cluster), **{move.tier: move.after for move in planned.moves}}, cluster)
+        == []
+    )
 
 
 @SETTINGS
 @given(clusters(rules=apart()))
-def test_what_was_placed_under_the_rules_has_not_drifted(cluster):
+def test_a_tier_placed_under_the_rules_has_not_drifted(cluster):
     planned = plan(ChangeSpec(kind="repair"), cluster)
     assert planned.moves == ()
     assert planned.notes[-1] == "nothing has drifted"
@@ -102,7 +107,7 @@ def test_what_was_placed_under_the_rules_has_not_drifted(cluster):
 
 @SETTINGS
 @given(clusters(), apart())
-def test_a_repair_moves_what_breaks_new_rules_and_leaves_the_rest(cluster, rules):
+def test_a_repair_moves_only_tiers_that_break_new_rules(cluster, rules):
     rules = replace(rules, shares=cluster.rules.shares)
     hosts = dedicated(cluster.hosts, rules)
     cluster = replace(cluster, hosts=hosts, rules=rules)
@@ -113,11 +118,11 @@ def test_a_repair_moves_what_breaks_new_rules_and_leaves_the_rest(cluster, rules
         assert move.why
         assert move.after != move.before
     left = {**before, **{move.tier: move.after for move in planned.moves}}
-    kept = {name for name, *_ in broken(left, cluster)}
-    assert kept.isdisjoint(move.tier for move in planned.moves)
-    for name in kept:
+    still_broken = {name for name, *_ in broken_rules(left, cluster)}
+    assert still_broken.isdisjoint(move.tier for move in planned.moves)
+    for name in still_broken:
         assert any(note.startswith(f"{name} ") and "cannot be repaired now" in note for note in planned.notes)
-    if not planned.moves and not kept:
+    if not planned.moves and not still_broken:
         assert planned.notes[-1] == "nothing has drifted"
 
 
@@ -143,14 +148,14 @@ def test_a_repair_of_the_spread_moves_as_few_workers_as_can_be(cluster, data):
 
 @SETTINGS
 @given(clusters(rules=apart()), st.integers(0, 3))
-def test_lost_slots_go_where_the_rules_let_them(cluster, lost):
+def test_lost_slots_are_placed_under_the_rules(cluster, lost):
     assume(cluster.tiers)
     name, tier = min(cluster.tiers.items())
     alive = tier.placement.slots[lost:]
-    found = place_lost(tier.spec, len(tier.placement.slots) - len(alive), alive, cluster)
+    new_slots = place_lost(tier.spec, len(tier.placement.slots) - len(alive), alive, cluster)
     assert (
-        broken(
-            {**placements(cluster), name: tier.placement.model_copy(update={"slots": (*alive, *found)})},
+        broken_rules(
+            {**placements(cluster), name: tier.placement.model_copy(update={"slots": (*alive, *new_slots)})},
             cluster,
         )
         == []
@@ -158,7 +163,7 @@ def test_lost_slots_go_where_the_rules_let_them(cluster, lost):
 
 
 def refusal(spec, cluster):
-    """Return why a change is refused; nothing when it is not."""
+    """Return the reason of a refusal, or an empty text if the change is not refused."""
     try:
         plan(spec, cluster)
     except RefusedError as refused:
@@ -185,20 +190,20 @@ def test_no_drain_leaves_a_tier_less_than_its_budget_allows(drawn):
         if move.short:
             few = move.model_copy(update={"short": allowed + 1})
             assert any(
-                "its budget allows" in found
-                for found in violations(Plan(moves=(few,)), spec, aftermath(spec, cluster))
+                "its budget allows" in problem
+                for problem in violations(Plan(moves=(few,)), spec, aftermath(spec, cluster))
             )
 
 
 @SETTINGS
 @given(budgeted_drains())
-def test_a_drain_that_only_a_budget_holds_back_names_it(drawn):
+def test_a_drain_refused_for_a_budget_alone_names_the_budget(drawn):
     spec, cluster = drawn
-    said = refusal(spec, cluster)
+    reason = refusal(spec, cluster)
     assert (
-        not said
+        not reason
         or refusal(spec, replace(cluster, rules=replace(cluster.rules, budget={})))
-        or "as budget." in said
+        or "as budget." in reason
     )
 
 
@@ -221,21 +226,19 @@ def test_missing_workers_count_against_the_budget_when_workers_are_paused():
     assert not refusal(pause, replace(cluster, rules=replace(rules, budget={"t": 2})))
 
 
-def test_a_host_that_joins_is_drift_and_its_repair_moves_one_worker():
+def test_a_new_host_is_drift_and_its_repair_moves_one_worker():
     spec = spec_of("t")
     placement, placed = place_tier(spec, Target(3), None, {name: host_of(name) for name in ("h1", "h2")})
     rules = Rules(shares={"t": Share(minimum=1, target=3, maximum=4)}, partitions=8)
     before = Cluster(placed.hosts, {"t": TierNow(spec, placement)}, (), rules)
     assert plan(ChangeSpec(kind="repair"), before).moves == ()
     (move,) = plan(ChangeSpec(kind="repair"), before.with_hosts({**placed.hosts, "h3": host_of("h3")})).moves
-    assert (
-        move.why
-        == f"has 2 workers on {max(placement.slots, key=placement.slots.count)}, but there is room to have at most 1 on each host"
-    )
+    fullest = max(placement.slots, key=placement.slots.count)
+    assert move.why == f"has 2 workers on {fullest}, but there is room to have at most 1 on each host"
     assert (sorted(move.after.slots), move.moved) == (["h1", "h2", "h3"], 1)
 
 
-def test_a_rule_that_names_no_tier_is_said():
+def test_a_rule_that_names_no_tier_gets_a_note():
     rules = Rules(
         shares={"t": Share()},
         separate=(frozenset({"t", "u"}),),
@@ -255,7 +258,7 @@ def test_a_rule_that_names_no_tier_is_said():
     )
 
 
-def test_of_two_tiers_that_have_to_be_separate_one_moves():
+def test_one_of_two_separate_tiers_on_a_host_moves():
     hosts, tiers = {name: host_of(name) for name in ("h1", "h2")}, {}
     for name in ("t0", "t1"):
         spec = spec_of(name, distance=len(tiers))
@@ -274,7 +277,7 @@ def test_of_two_tiers_that_have_to_be_separate_one_moves():
         place_tier(tiers["t0"].spec, target("t0", rules), None, {"h1": hosts["h1"]})
 
 
-def test_what_was_let_go_anywhere_has_drifted_once_its_place_is_back():
+def test_a_tier_placed_anywhere_has_drifted_once_its_place_is_back():
     spec = spec_of("t")
     hosts = {"h1": host_of("h1", labels=("fast",), state=HostState.CORDONED), "h2": host_of("h2")}
     rules = Rules(shares={"t": Share()}, locality={"t": "label:fast"})
@@ -286,7 +289,7 @@ def test_what_was_let_go_anywhere_has_drifted_once_its_place_is_back():
     assert "has to be at label:fast, and has workers on h2" in move.why
 
 
-def test_a_dedicated_host_takes_those_it_is_for_and_nobody_else():
+def test_a_dedicated_host_takes_only_its_tenants():
     rules = Rules(dedicated={"rack:r1": frozenset({"t0"}), "h2": frozenset({"t1"})})
     hosts = dedicated(
         {"h1": host_of("h1", rack="r1"), "h2": host_of("h2", rack="r1"), "h3": host_of("h3")}, rules
@@ -311,7 +314,7 @@ def test_a_refusal_names_the_limit_that_leaves_no_room():
     )
 
 
-def test_a_bursts_workers_count_beside_the_others():
+def test_a_bursts_workers_count_for_the_spread():
     hosts = {name: host_of(name, labels=("fast",)) for name in ("h1", "h2", "h3")}
     placement, _ = place_tier(
         spec_of("t"), Target(2, extra=1, extra_to="label:fast", spread=Spread(host=1)), None, hosts
@@ -319,7 +322,7 @@ def test_a_bursts_workers_count_beside_the_others():
     assert sorted(placement.slots) == ["h1", "h2", "h3"]
 
 
-def test_the_checker_finds_what_keeps_nothing_apart():
+def test_the_checker_reports_each_broken_rule():
     spec = spec_of("t0")
     now = Placement(driver="h1", slots=("h1", "h1"))
     rules = Rules(
@@ -331,9 +334,9 @@ def test_the_checker_finds_what_keeps_nothing_apart():
     hosts = holding({name: host_of(name, rack="r1") for name in ("h1", "h2", "h3")}, spec, now)
     hosts = holding(hosts, spec_of("t1"), Placement(driver="h2", slots=("h2",)))
     tiers = {"t0": TierNow(spec, now), "t1": TierNow(spec_of("t1"), Placement(driver="h2", slots=("h2",)))}
-    wrong = Move(tier="t0", before=now, after=Placement(driver="h2", slots=("h2", "h3")))
+    bad_move = Move(tier="t0", before=now, after=Placement(driver="h2", slots=("h2", "h3")))
     assert violations(
-        Plan(moves=(wrong,)),
+        Plan(moves=(bad_move,)),
         ChangeSpec(kind="repair"),
         Cluster(dedicated(hosts, rules), tiers, (), rules),
     ) == [

@@ -1,4 +1,7 @@
-"""Enough instances and not one more; what cannot be had is refused before anything is launched."""
+"""A burst launches as few instances as possible.
+
+An impossible burst is refused before anything is launched.
+"""
 
 import pytest
 from hypothesis import given
@@ -16,31 +19,32 @@ ONE = Capacity(cpu=ENTRY.quantum.cpu, memory=ENTRY.quantum.memory)
 
 
 @given(k=st.integers(1, 50), cpus=st.integers(1, 9), memories=st.integers(1, 9))
-def test_they_hold_all_workers_and_one_less_would_not(k: int, cpus: int, memories: int) -> None:
+def test_a_burst_launches_the_fewest_instances_for_all_workers(k: int, cpus: int, memories: int) -> None:
     capacity = Capacity(cpu=ONE.cpu * cpus, memory=ONE.memory * memories)
     count = instances(ENTRY, k, capacity, running=0, most=1000)
-    each = min(cpus, memories)
-    assert (count - 1) * each < k <= count * each
+    workers_per_instance = min(cpus, memories)
+    assert (count - 1) * workers_per_instance < k <= count * workers_per_instance
 
 
-def test_what_the_site_does_not_allow_is_refused_with_the_ways_out() -> None:
+def test_too_many_instances_are_refused_with_alternatives() -> None:
     assert instances(ENTRY, 2, ONE, running=1, most=3) == 2
     with pytest.raises(
         BurstError,
-        match=r"2 workers of entry need 2 instances, 2 run already, and ec2.max_instances is 3; ask for fewer",
+        match=r"2 workers of entry need 2 instances, 2 run already, "
+        r"and ec2.max_instances is 3; ask for fewer",
     ):
         instances(ENTRY, 2, ONE, running=2, most=3)
 
 
-def test_a_second_burst_is_refused_and_those_of_other_tiers_do_not_count() -> None:
-    def of(tenant: str, extra: int) -> LayerEntry:
+def test_a_second_burst_is_refused_and_bursts_of_other_tiers_do_not_count() -> None:
+    def burst_entry(tenant: str, extra: int) -> LayerEntry:
         return LayerEntry(
             tenant=tenant, layer=Layer.PERSON, extra=extra, extra_to="zone:ec2", owner="test", at=0.0
         )
 
-    refuse_second(ENTRY, Layers(entries=(of("counts", 2), of("entry", 0))))
+    refuse_second(ENTRY, Layers(entries=(burst_entry("counts", 2), burst_entry("entry", 0))))
     with pytest.raises(BurstError, match=r'"entry" already has a burst of 2 workers; leave EC2 first'):
-        refuse_second(ENTRY, Layers(entries=(of("entry", 2),)))
+        refuse_second(ENTRY, Layers(entries=(burst_entry("entry", 2),)))
 
 
 def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:
@@ -52,10 +56,10 @@ def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:
         instances(ENTRY, 1, small, running=0, most=3)
 
 
-def test_what_would_be_launched_is_as_dedicated_as_what_is() -> None:
+def test_instances_to_launch_are_dedicated_as_running_ones_are() -> None:
     rules = Rules(instance=ONE, dedicated={"zone:ec2": frozenset({"counts"})})
     spec = ChangeSpec(kind="burst", tier=ENTRY.name, k=2)
-    found = launched(spec, Cluster({}, {ENTRY.name: TierNow(ENTRY)}, (), rules))
-    assert {name: host.only for name, host in found.hosts.items()} == dict.fromkeys(
+    cluster = launched(spec, Cluster({}, {ENTRY.name: TierNow(ENTRY)}, (), rules))
+    assert {name: host.only for name, host in cluster.hosts.items()} == dict.fromkeys(
         ("ec2-new-1", "ec2-new-2"), frozenset({"counts"})
     )

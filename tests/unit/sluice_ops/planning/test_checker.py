@@ -1,4 +1,7 @@
-"""The checker: a right plan passes, and one that is changed in one thing does not; nor does one that leaves undone what was asked."""
+"""The checker accepts a correct plan.
+
+It rejects a plan with one wrong detail, and a plan that leaves the change undone.
+"""
 
 from dataclasses import replace
 
@@ -40,14 +43,14 @@ RULES = Rules(
 
 
 def cluster_of(rules=RULES, hosts=HOSTS, **tiers):
-    """Return a cluster with these placements, and two slots of batch on h3 and h4."""
-    found = {}
+    """Return a cluster with these placements, and two slots of batch, on h3 and h4."""
+    tiers_now = {}
     for distance, (name, now) in enumerate(sorted(tiers.items())):
         spec = spec_of(name, distance=distance)
         hosts = holding(hosts, spec, now)
-        found[name] = TierNow(spec, now, release="r1-0")
+        tiers_now[name] = TierNow(spec, now, release="r1-0")
     hosts = {**hosts, **{name: hosts[name].holding(SMALL) for name in ("h3", "h4")}}
-    return Cluster(hosts, found, ("h3", "h4"), rules)
+    return Cluster(hosts, tiers_now, ("h3", "h4"), rules)
 
 
 T, U = Placement(driver="h1", slots=("h1", "h2")), Placement(driver="h2", slots=("h2",))
@@ -57,20 +60,20 @@ BURST = Layers(
 )
 
 
-def found(planned, spec, cluster, **changed):
+def problems(planned, spec, cluster, **changed):
     return violations(planned.model_copy(update=changed), spec, aftermath(spec, cluster))
 
 
-def made(cluster, **what):
-    """Return a change, its plan, and the cluster; the plan stands."""
-    spec = ChangeSpec(**what)
+def make_plan(cluster, **fields):
+    """Return a change, its plan and the cluster; the checker accepts the plan."""
+    spec = ChangeSpec(**fields)
     planned = plan(spec, cluster)
-    assert found(planned, spec, cluster) == []
+    assert problems(planned, spec, cluster) == []
     return planned, spec, cluster
 
 
 @pytest.mark.parametrize(
-    ("what", "tiers", "left"),
+    ("fields", "tiers", "expected"),
     [
         (
             {"kind": "drain", "host": "h2"},
@@ -94,14 +97,14 @@ def made(cluster, **what):
         ),
     ],
 )
-def test_a_plan_that_leaves_undone_what_was_asked_is_found_out(what, tiers, left):
-    planned, spec, cluster = made(cluster_of(**{"t": T, "u": U} | tiers), **what)
-    assert found(planned, spec, cluster, moves=(), notes=planned.notes) == left
+def test_a_plan_that_leaves_the_change_undone_is_rejected(fields, tiers, expected):
+    planned, spec, cluster = make_plan(cluster_of(**{"t": T, "u": U} | tiers), **fields)
+    assert problems(planned, spec, cluster, moves=(), notes=planned.notes) == expected
 
 
-def test_an_upgrade_or_repartition_that_moves_nothing_is_found_out():
+def test_an_upgrade_or_repartition_that_moves_nothing_is_rejected():
     cluster = cluster_of(t=T, u=U)
-    for what, left in (
+    for fields, expected in (
         ({"kind": "upgrade", "tier": "t", "release": "r2-0"}, "t would not move, but runs r1-0"),
         (
             {"kind": "repartition", "tier": "t", "partitions": 6},
@@ -110,44 +113,46 @@ def test_an_upgrade_or_repartition_that_moves_nothing_is_found_out():
     ):
         tiers = {**cluster.tiers, "t": replace(cluster.tiers["t"], partitions=8)}
         nothing = Plan(batch_slots=cluster.batch, batch_kept=cluster.batch)
-        assert violations(nothing, ChangeSpec(**what), replace(cluster, tiers=tiers)) == [left]
+        assert violations(nothing, ChangeSpec(**fields), replace(cluster, tiers=tiers)) == [expected]
 
 
 @pytest.mark.parametrize(
-    "what",
+    "fields",
     [
         {"kind": "drain", "host": "h3"},
         {"kind": "scale", "tier": "u", "k": 2},
         {"kind": "migrate", "tier": "u", "to": "h2"},
     ],
 )
-def test_a_tier_that_has_not_to_move_does_not(what):
-    planned, spec, cluster = made(cluster_of(t=T, u=U), **what)
+def test_a_needless_move_is_rejected(fields):
+    planned, spec, cluster = make_plan(cluster_of(t=T, u=U), **fields)
     needless = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1", "h1")))
     assert any(
         problem.startswith("t would move, but ")
-        for problem in found(planned, spec, cluster, moves=(needless, *planned.moves))
+        for problem in problems(planned, spec, cluster, moves=(needless, *planned.moves))
     )
 
 
 def test_a_change_of_placement_rules_moves_nothing():
     cluster = cluster_of(t=T, u=U)
     for kind, host in (("cordon", "h1"), ("return", "h1"), ("pause", None)):
-        planned, spec, _ = made(cluster, kind=kind, host=host)
+        planned, spec, _ = make_plan(cluster, kind=kind, host=host)
         moved = Move(tier="t", before=T, after=T)
-        assert found(planned, spec, cluster, moves=(moved,)) == [f"t would move, but a {kind} moves nothing"]
+        assert problems(planned, spec, cluster, moves=(moved,)) == [
+            f"t would move, but a {kind} moves nothing"
+        ]
 
 
 def test_a_tier_on_a_removed_host_may_move_to_its_replacement():
     cluster = cluster_of(t=Placement(driver="h3", slots=("h3", "h4")))
     without = cluster.with_hosts({name: host for name, host in cluster.hosts.items() if name != "h3"})
-    planned, *_ = made(replace(without, batch=("h4",)), kind="migrate", tier="t", to="h4")
+    planned, *_ = make_plan(replace(without, batch=("h4",)), kind="migrate", tier="t", to="h4")
     assert [move.after.hosts for move in planned.moves] == [{"h4"}]
 
 
 def drained(rules=RULES, **hosts):
     """Return the drain of h2, where t has a worker."""
-    return made(cluster_of(rules, {**HOSTS, **hosts}, t=T), kind="drain", host="h2")
+    return make_plan(cluster_of(rules, {**HOSTS, **hosts}, t=T), kind="drain", host="h2")
 
 
 def changed(planned, **after):
@@ -167,33 +172,33 @@ def changed(planned, **after):
         ({"slots": ("h1", "h1", "h1")}, "t would have 3 slots instead of 2"),
     ],
 )
-def test_a_tier_that_is_put_where_it_may_not_be_is_found_out(after, problem):
+def test_a_tier_on_a_forbidden_host_is_rejected(after, problem):
     planned, spec, cluster = drained()
-    assert problem in found(planned, spec, cluster, moves=changed(planned, **after))
+    assert problem in problems(planned, spec, cluster, moves=changed(planned, **after))
 
 
-def test_one_that_is_not_where_the_plan_has_it_or_moves_twice_is_found_out():
+def test_a_wrong_origin_an_unknown_tier_and_a_double_move_are_rejected():
     planned, spec, cluster = drained()
     (move,) = planned.moves
-    assert found(planned, spec, cluster, moves=(move, move)) == ["a tier would move twice"]
-    assert "x would move, but is no tier" in found(
+    assert problems(planned, spec, cluster, moves=(move, move)) == ["a tier would move twice"]
+    assert "x would move, but is no tier" in problems(
         planned, spec, cluster, moves=(move.model_copy(update={"tier": "x"}),)
     )
-    assert "t is not where the plan has it" in found(
+    assert "t is not where the plan has it" in problems(
         planned, spec, cluster, moves=(move.model_copy(update={"before": U}),)
     )
 
 
-def test_a_person_s_number_is_not_done_by_halves():
-    planned, spec, cluster = made(cluster_of(t=T), kind="scale", tier="t", k=4)
+def test_a_scale_to_part_of_the_number_is_rejected():
+    planned, spec, cluster = make_plan(cluster_of(t=T), kind="scale", tier="t", k=4)
     (move,) = planned.moves
     few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1", "h2", "h3")), "short": 1})
-    assert "t would be 1 slots short, but a scale is done as a whole or not at all" in found(
+    assert "t would be 1 slots short, but a scale is done as a whole or not at all" in problems(
         planned, spec, cluster, moves=(few,)
     )
 
 
-def test_a_realtime_tier_is_left_a_thread_for_each_partition():
+def test_too_few_threads_for_a_realtime_tiers_partitions_are_rejected():
     cluster = cluster_of(t=T)
     tier = cluster.tiers["t"]
     cluster = replace(
@@ -201,7 +206,7 @@ def test_a_realtime_tier_is_left_a_thread_for_each_partition():
     )
     spec = ChangeSpec(kind="drain", host="h2")
     few = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1",)), short=1)
-    assert "t would have 1 slots, below its minimum of 2" in found(
+    assert "t would have 1 slots, below its minimum of 2" in problems(
         plan(spec, cluster), spec, cluster, moves=(few,)
     )
 
@@ -214,17 +219,17 @@ def test_a_realtime_tier_is_left_a_thread_for_each_partition():
         ({"driver": "e1"}, "t has to be at the site's own hosts, not with its driver on e1"),
     ],
 )
-def test_a_burst_has_its_workers_there_and_nothing_else(after, problem):
-    planned, spec, cluster = made(cluster_of(t=T), kind="burst", tier="t", k=1)
-    assert problem in found(planned, spec, cluster, moves=changed(planned, **after))
+def test_a_burst_places_exactly_its_workers_at_its_place(after, problem):
+    planned, spec, cluster = make_plan(cluster_of(t=T), kind="burst", tier="t", k=1)
+    assert problem in problems(planned, spec, cluster, moves=changed(planned, **after))
 
 
-def test_a_burst_whose_hosts_are_gone_stands_in_nobody_s_way():
+def test_a_burst_without_hosts_does_not_stop_a_drain():
     hosts = {
         name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host
         for name, host in HOSTS.items()
     }
-    planned, _, _ = made(cluster_of(replace(RULES, layers=BURST), hosts, t=T), kind="drain", host="h2")
+    planned, _, _ = make_plan(cluster_of(replace(RULES, layers=BURST), hosts, t=T), kind="drain", host="h2")
     assert [
         note
         for note in planned.notes
@@ -232,28 +237,30 @@ def test_a_burst_whose_hosts_are_gone_stands_in_nobody_s_way():
     ]
 
 
-def test_nothing_stays_on_burst_hosts_that_are_left():
-    planned, spec, cluster = made(cluster_of(t=ON_BURST), kind="leave")
+def test_a_tier_that_stays_on_burst_hosts_after_a_leave_is_rejected():
+    planned, spec, cluster = make_plan(cluster_of(t=ON_BURST), kind="leave")
     stays = changed(planned, driver="e2")
-    assert "t would stay on e2, which it has to leave" in found(planned, spec, cluster, moves=stays)
+    assert "t would stay on e2, which it has to leave" in problems(planned, spec, cluster, moves=stays)
 
 
 def test_a_tier_placed_on_burst_hosts_does_not_bind_other_tiers():
     rules = replace(RULES, locality={"u": "zone:ec2"})
-    planned, _, _ = made(cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind="leave")
+    planned, _, _ = make_plan(
+        cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind="leave"
+    )
     assert {move.tier: {HOSTS[name].zone for name in move.after.hosts} for move in planned.moves} == {
         "t": {"onprem"}
     }
     assert any(note.startswith("u stays") for note in planned.notes), planned.notes
 
 
-def test_a_tier_whose_burst_cannot_be_had_holds_up_no_shift():
+def test_a_burst_without_hosts_does_not_stop_a_shift():
     hosts = {
         name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host
         for name, host in HOSTS.items()
     }
     shift = replace(RULES, layers=BURST, shifts={"night": {"u": Numbers(target=2)}})
-    made(cluster_of(shift, hosts, t=T, u=U), kind="shift", shift="night")
+    make_plan(cluster_of(shift, hosts, t=T, u=U), kind="shift", shift="night")
 
 
 @pytest.mark.parametrize(
@@ -265,27 +272,27 @@ def test_a_tier_whose_burst_cannot_be_had_holds_up_no_shift():
         ("e1", HostState.UP, "batch has to be at the site's own hosts, not on e1"),
     ],
 )
-def test_what_batch_is_lent_is_looked_at(host, state, problem):
+def test_a_batch_slot_on_a_forbidden_host_is_rejected(host, state, problem):
     shares = {**SHARES, BATCH: Share(minimum=1, target=3, maximum=4)}
     planned, spec, cluster = drained(replace(RULES, shares=shares))
     if state is not HostState.UP:
         cluster = cluster.with_state(host, state)
-    assert problem in found(planned, spec, cluster, batch_slots=(*planned.batch_kept, host))
+    assert problem in problems(planned, spec, cluster, batch_slots=(*planned.batch_kept, host))
 
 
-def test_what_batch_is_lent_has_to_have_room_and_what_it_lacks_is_said():
+def test_batch_slots_need_room_and_missing_ones_need_a_note():
     shares = {**SHARES, BATCH: Share(minimum=1, target=3, maximum=4)}
     planned, spec, cluster = drained(replace(RULES, shares=shares))
     full = cluster.with_hosts(
         {**cluster.hosts, "h4": replace(cluster.hosts["h4"], capacity=Capacity(cpu=2, memory=2048))}
     )
     lent = (*planned.batch_kept, "h4")
-    assert "once batch has its slots: h4 holds 3 of 2 cpu and 3072 of 2048 MiB" in found(
+    assert "once batch has its slots: h4 holds 3 of 2 cpu and 3072 of 2048 MiB" in problems(
         planned, spec, full, batch_slots=lent
     )
-    silent = found(planned, spec, cluster, batch_slots=planned.batch_kept, notes=())
+    silent = problems(planned, spec, cluster, batch_slots=planned.batch_kept, notes=())
     assert "batch would have 2 slots instead of 3, but the plan has no note on it" in silent
-    assert "batch would keep slots that it should not have" in found(
+    assert "batch would keep slots that it should not have" in problems(
         planned, spec, cluster, batch_slots=("h1", "h1", "h3")
     )
 
@@ -305,13 +312,13 @@ def planned_drains(draw, drawn):
 
 @SETTINGS
 @given(planned_drains(st.one_of(clusters(), crowded())), st.data())
-def test_a_right_plan_that_is_changed_in_one_thing_is_found_out(drawn, data):
+def test_a_correct_plan_with_one_mutation_is_rejected(drawn, data):
     spec, cluster, planned = drawn
-    assert found(planned, spec, cluster) == []
+    assert problems(planned, spec, cluster) == []
     number = data.draw(st.integers(0, len(planned.moves) - 1))
     move, others = planned.moves[number], (*planned.moves[:number], *planned.moves[number + 1 :])
     slots = move.after.slots
-    wrong = data.draw(
+    mutation = data.draw(
         st.sampled_from(
             [
                 {"after": move.before},
@@ -324,14 +331,14 @@ def test_a_right_plan_that_is_changed_in_one_thing_is_found_out(drawn, data):
             ]
         )
     )
-    assert found(planned, spec, cluster, moves=others)
-    mutated = (*planned.moves[:number], move.model_copy(update=wrong), *planned.moves[number + 1 :])
-    assert found(planned, spec, cluster, moves=mutated)
+    assert problems(planned, spec, cluster, moves=others)
+    mutated = (*planned.moves[:number], move.model_copy(update=mutation), *planned.moves[number + 1 :])
+    assert problems(planned, spec, cluster, moves=mutated)
 
 
 @SETTINGS
 @given(planned_drains(clusters()), st.data())
-def test_a_host_that_has_a_little_less_than_a_plan_needs_is_found_out(drawn, data):
+def test_a_plan_for_a_host_with_too_little_capacity_is_rejected(drawn, data):
     spec, cluster, planned = drawn
     move = planned.moves[0]
     name = data.draw(st.sampled_from(sorted(move.after.hosts)))
@@ -345,5 +352,5 @@ def test_a_host_that_has_a_little_less_than_a_plan_needs_is_found_out(drawn, dat
     )
     assert any(
         "is prepared: " in problem
-        for problem in found(planned, spec, cluster.with_hosts({**cluster.hosts, name: less}))
+        for problem in problems(planned, spec, cluster.with_hosts({**cluster.hosts, name: less}))
     )

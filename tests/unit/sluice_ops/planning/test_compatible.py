@@ -1,4 +1,7 @@
-"""What others rely on is refused when it goes, by name; what is only added is not."""
+"""Incompatible code is refused with the name of the missing stream, column, key or state.
+
+Additions are allowed.
+"""
 
 import pytest
 from hypothesis import given
@@ -16,89 +19,102 @@ SUMS = TierShape(inputs=(HITS,), sink=TABLE, state=STATE)
 OTHERS = {"entry": ENTRY, "sums": SUMS}
 
 
-def stream(**more):
+def hits_with(**more):
     return HITS.model_copy(update=more)
 
 
-def entry(**more):
+def entry_with(**more):
     return ENTRY.model_copy(update=more)
 
 
-def sums(**more):
+def sums_with(**more):
     return SUMS.model_copy(update=more)
 
 
-def found(tier, after):
+def refusal(tier, after):
     return "; ".join(incompatibilities(tier, OTHERS[tier], after, OTHERS))
 
 
 @pytest.mark.parametrize(
-    ("tier", "after", "said"),
+    ("tier", "after", "message"),
     [
         (
             "entry",
-            entry(outputs=(stream(columns={"id": "string"}),)),
+            entry_with(outputs=(hits_with(columns={"id": "string"}),)),
             "sums reads column at of hits as it runs now",
         ),
         (
             "entry",
-            entry(outputs=(stream(columns={"id": "string", "at": "timestamp"}),)),
-            "column at as bigint (it is written as timestamp) of hits as it runs now, which the new code does not write; upgrade sums first",
+            entry_with(outputs=(hits_with(columns={"id": "string", "at": "timestamp"}),)),
+            (
+                "column at as bigint (it is written as timestamp) of hits as it runs now, which the new code "
+                "does not write; upgrade sums first"
+            ),
         ),
-        ("entry", entry(outputs=(StreamShape(name="new", columns={}),)), "sums reads hits as it runs now"),
         (
             "entry",
-            entry(outputs=(stream(grouping="Shuffle()"),)),
+            entry_with(outputs=(StreamShape(name="new", columns={}),)),
+            "sums reads hits as it runs now",
+        ),
+        (
+            "entry",
+            entry_with(outputs=(hits_with(grouping="Shuffle()"),)),
             "hits is grouped by Shuffle(), and was grouped by Fields(columns=('id',))",
         ),
         (
             "entry",
-            entry(outputs=(), sink=TABLE),
+            entry_with(outputs=(), sink=TABLE),
             "the new code writes into Latest sums, and the old code into streams",
         ),
-        ("entry", entry(state=STATE), "the new code holds state in Spark, and the old code held none"),
-        ("sums", sums(inputs=(RAW,)), "the new code reads raw, and the old code hits"),
-        ("sums", sums(inputs=(RAW, HITS)), "add new inputs at the end"),
+        ("entry", entry_with(state=STATE), "the new code holds state in Spark, and the old code held none"),
+        ("sums", sums_with(inputs=(RAW,)), "the new code reads raw, and the old code hits"),
+        ("sums", sums_with(inputs=(RAW, HITS)), "add new inputs at the end"),
         (
             "sums",
-            sums(inputs=(stream(columns={"id": "string", "at": "bigint", "who": "string"}),)),
-            "the new code reads column who of hits, which entry does not write as it runs now; upgrade entry first",
+            sums_with(inputs=(hits_with(columns={"id": "string", "at": "bigint", "who": "string"}),)),
+            (
+                "the new code reads column who of hits, which entry does not write as it runs now; "
+                "upgrade entry first"
+            ),
         ),
         (
             "sums",
-            sums(sink=TABLE.model_copy(update={"name": "other"})),
+            sums_with(sink=TABLE.model_copy(update={"name": "other"})),
             "the new code writes into Latest other, and the old code into Latest sums",
         ),
         (
             "sums",
-            sums(sink=TABLE.model_copy(update={"key": ("hits",)})),
+            sums_with(sink=TABLE.model_copy(update={"key": ("hits",)})),
             "the key of sums is hits, and was who",
         ),
         (
             "sums",
-            sums(sink=TABLE.model_copy(update={"columns": {"who": "text"}})),
+            sums_with(sink=TABLE.model_copy(update={"columns": {"who": "text"}})),
             "sums has column hits, which the new code does not fill",
         ),
-        ("sums", sums(state=None), "the new code holds no state in Spark, and the old code held some"),
+        ("sums", sums_with(state=None), "the new code holds no state in Spark, and the old code held some"),
         (
             "sums",
-            sums(state=STATE.model_copy(update={"lateness": 30})),
+            sums_with(state=STATE.model_copy(update={"lateness": 30})),
             "records are late after 30 s, and were late after 60 s",
         ),
         (
             "sums",
-            sums(state=STATE.model_copy(update={"time": None})),
+            sums_with(state=STATE.model_copy(update={"time": None})),
             "the time of a record is its arrival, and was at",
         ),
         (
             "sums",
-            sums(state=STATE.model_copy(update={"operators": ("Aggregate of who, window 20 s",)})),
-            "the state of the new code holds Aggregate of who, window 20 s, and the checkpoint holds Aggregate of who, window 10 s",
+            sums_with(state=STATE.model_copy(update={"operators": ("Aggregate of who, window 20 s",)})),
+            (
+                "the state of the new code holds Aggregate of who, window 20 s, and the checkpoint holds "
+                "Aggregate of who, window 10 s"
+            ),
         ),
     ],
 )
-def test_what_others_or_the_state_rely_on_is_refused_by_name(tier, after, said):
-    assert said in found(tier, after)
+def test_code_that_breaks_other_tiers_or_its_state_is_refused_by_name(tier, after, message):
+    assert message in refusal(tier, after)
 
 
 @pytest.mark.parametrize(
@@ -106,20 +122,20 @@ def test_what_others_or_the_state_rely_on_is_refused_by_name(tier, after, said):
     [
         (
             "entry",
-            entry(
+            entry_with(
                 outputs=(
-                    stream(columns={"id": "string", "at": "bigint", "more": "string"}),
+                    hits_with(columns={"id": "string", "at": "bigint", "more": "string"}),
                     StreamShape(name="new", columns={}),
                 )
             ),
         ),
-        ("sums", sums(inputs=(HITS, RAW))),
-        ("sums", sums(inputs=(stream(columns={"at": "bigint"}),))),
-        ("sums", sums(sink=TABLE.model_copy(update={"columns": {**TABLE.columns, "more": "text"}}))),
+        ("sums", sums_with(inputs=(HITS, RAW))),
+        ("sums", sums_with(inputs=(hits_with(columns={"at": "bigint"}),))),
+        ("sums", sums_with(sink=TABLE.model_copy(update={"columns": {**TABLE.columns, "more": "text"}}))),
     ],
 )
-def test_what_is_only_added_or_no_longer_read_is_not(tier, after):
-    assert not found(tier, after)
+def test_additions_and_unread_columns_are_allowed(tier, after):
+    assert not refusal(tier, after)
 
 
 names = st.sampled_from(["a", "b", "c"])
@@ -129,8 +145,8 @@ streams = st.builds(
 )
 tiers = st.builds(
     TierShape,
-    inputs=st.lists(streams, min_size=1, max_size=2, unique_by=lambda each: each.name).map(tuple),
-    outputs=st.lists(streams, max_size=2, unique_by=lambda each: each.name).map(tuple),
+    inputs=st.lists(streams, min_size=1, max_size=2, unique_by=lambda stream: stream.name).map(tuple),
+    outputs=st.lists(streams, max_size=2, unique_by=lambda stream: stream.name).map(tuple),
     sink=st.none() | st.builds(SinkShape, kind=st.just("Once"), name=names, columns=columns),
     state=st.none() | st.builds(StateShape, lateness=st.integers(0, 1), time=st.none() | names),
 )
@@ -142,8 +158,7 @@ def test_code_that_changes_nothing_for_others_is_never_refused(tier, body):
 
 
 @given(tiers, tiers, tiers)
-def test_the_way_back_is_only_barred_by_what_the_way_there_changed(before, after, other):
-    """A hand-over that is allowed both ways changes neither what goes in, nor how it is spread, nor what is kept."""
+def test_a_handover_allowed_both_ways_keeps_inputs_sink_and_state(before, after, other):
     if not incompatibilities("mine", before, after, {"other": other}) and not incompatibilities(
         "mine", after, before, {"other": other}
     ):

@@ -1,4 +1,7 @@
-"""Drift is what a repair can mend: what cannot be had now, or stands where it may, is none, and no change hands a tier over for it."""
+"""Drift is only what a repair can repair now.
+
+An unavailable burst or an allowed place is no drift, and no change hands a tier over for it.
+"""
 
 from dataclasses import replace
 
@@ -21,15 +24,17 @@ BURST = Layers(
 
 
 def cluster_of(driver, *slots, hosts=(), layers=BURST, **rules):
-    """Return a cluster where one tier is at these hosts: h1 to h4, of which some may be others."""
+    """Return a cluster with one tier on these hosts; `hosts` replaces or adds to h1 to h4."""
     named = {name: host_of(name) for name in ("h1", "h2", "h3", "h4")} | {host.name: host for host in hosts}
     now = Placement(driver=driver, slots=slots)
-    found = Rules(
+    base_rules = Rules(
         shares={"t": Share(minimum=1, target=2, maximum=4)},
         shifts={"day": {"t": Numbers(target=3)}},
         partitions=8,
     )
-    return Cluster(holding(named, T, now), {"t": TierNow(T, now)}, (), replace(found, layers=layers, **rules))
+    return Cluster(
+        holding(named, T, now), {"t": TierNow(T, now)}, (), replace(base_rules, layers=layers, **rules)
+    )
 
 
 def burst_host(state):
@@ -37,7 +42,7 @@ def burst_host(state):
 
 
 def moves(spec, cluster):
-    """Return what a plan moves, which stands up to its check."""
+    """Return the moves of a plan that the checker accepts."""
     planned = plan(spec, cluster)
     assert violations(planned, spec, aftermath(spec, cluster)) == []
     return planned.moves
@@ -45,7 +50,7 @@ def moves(spec, cluster):
 
 @pytest.mark.parametrize("hosts", [(), (burst_host(HostState.LOST),), (burst_host(HostState.CORDONED),)])
 @pytest.mark.parametrize(
-    "what",
+    "fields",
     [
         {"kind": "repair"},
         {"kind": "settle", "tier": "t"},
@@ -53,9 +58,9 @@ def moves(spec, cluster):
         {"kind": "shift", "shift": "usual"},
     ],
 )
-def test_a_burst_whose_host_is_gone_is_no_reason_to_hand_a_tier_over(what, hosts):
+def test_a_burst_without_its_host_causes_no_handover(fields, hosts):
     cluster = cluster_of("h1", "h1", "h2", hosts=hosts, shifts={"usual": {"t": Numbers(target=2)}})
-    assert moves(ChangeSpec(**what), cluster) == ()
+    assert moves(ChangeSpec(**fields), cluster) == ()
 
 
 @pytest.mark.parametrize(("third", "state"), [("h3", HostState.LOST), ("e1", HostState.CORDONED)])
@@ -74,7 +79,7 @@ def test_a_migrated_worker_and_one_on_a_cordoned_burst_host_may_stay(third, stat
     ],
 )
 @pytest.mark.parametrize(
-    "what",
+    "fields",
     [
         {"kind": "migrate", "tier": "t", "to": "h1"},
         {"kind": "migrate", "tier": "t", "to": "anywhere"},
@@ -83,18 +88,19 @@ def test_a_migrated_worker_and_one_on_a_cordoned_burst_host_may_stay(third, stat
         {"kind": "repair"},
     ],
 )
-def test_an_empty_change_names_the_burst_workers_that_are_unavailable(what, slots, hosts, states, missing):
+def test_an_empty_change_names_the_burst_workers_that_are_unavailable(fields, slots, hosts, states, missing):
     entries = (BURST.entries[0].model_copy(update={"extra": 2}),)
     cluster = cluster_of("h1", *slots, hosts=hosts, layers=Layers(entries=entries), locality={"t": "h1"})
-    planned = plan(ChangeSpec(**what), cluster)
+    planned = plan(ChangeSpec(**fields), cluster)
     assert planned.moves == ()
     assert planned.notes[0] == (
-        f"{missing} more worker(s) of t cannot be placed at zone:ec2: no host there is up ({states}); start or "
-        "return one, or end every burst with `sluice leave` and launch a new one with `sluice burst t 2`"
+        f"{missing} more worker(s) of t cannot be placed at zone:ec2: no host there is up ({states}); "
+        "start or return one, or end every burst with `sluice leave` and launch a new one with `sluice "
+        "burst t 2`"
     )
 
 
-def test_nothing_is_said_of_a_burst_to_who_changes_another_tier():
+def test_a_change_of_another_tier_has_no_note_on_a_burst():
     cluster = cluster_of("h1", "h1", "h2")
     other = TierNow(spec_of("u"), Placement(driver="h3", slots=("h3",)))
     cluster = replace(
@@ -105,7 +111,7 @@ def test_nothing_is_said_of_a_burst_to_who_changes_another_tier():
     assert plan(ChangeSpec(kind="scale", tier="u", k=1), cluster).notes == ("nothing has to move",)
 
 
-def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
+def test_a_burst_that_lacks_workers_is_drift_once_a_host_is_up():
     (move,) = moves(REPAIR, cluster_of("h1", "h1", "h2", hosts=(burst_host(HostState.UP),)))
     assert (move.why, move.after.slots) == ("has 2 workers, but should have 3", ("h1", "h2", "e1"))
 
@@ -121,10 +127,10 @@ def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
     ],
 )
 def test_a_persons_number_beside_an_unavailable_burst_belongs_to_the_tier(slots, state, k, after):
-    found = moves(
+    planned_moves = moves(
         ChangeSpec(kind="scale", tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),))
     )
-    assert [len(move.after.slots) for move in found] == ([] if after is None else [after])
+    assert [len(move.after.slots) for move in planned_moves] == ([] if after is None else [after])
 
 
 @pytest.mark.parametrize("slots", [("e1",), ("e1", "e1"), ("h1", "e1")])

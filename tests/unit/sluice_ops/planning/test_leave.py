@@ -1,4 +1,6 @@
-"""Leaving burst hosts: what a person sent there goes, what has its place there stays and is named, and once is enough."""
+"""Leaving burst hosts: an operator's placement is taken back; a tier with its place there stays and
+is named; a second leave moves nothing.
+"""
 
 from dataclasses import replace
 
@@ -16,12 +18,15 @@ LEAVE = ChangeSpec(kind="leave")
 T = spec_of("t")
 
 
-def said(**what):
+def entry(**what):
     return LayerEntry(tenant="t", layer=Layer.PERSON, owner="anna", at=0.0, **what)
 
 
 def cluster_of(*slots, entries=(), locality=None):
-    """Return a cluster where one tier is at these hosts: h1, and e1 on EC2, are fast, h2 and e2 are not."""
+    """Return a cluster with one tier on these hosts.
+
+    h1 and e1 are fast, h2 and e2 are not; e1 and e2 are on EC2.
+    """
     hosts = {
         name: host_of(name, zone=zone, labels=labels)
         for name, zone, labels in (
@@ -41,59 +46,64 @@ def cluster_of(*slots, entries=(), locality=None):
     return Cluster(holding(hosts, T, now), {"t": TierNow(T, now)}, (), rules)
 
 
-def left(cluster):
-    """Leave, and leave once more; return what the first one moves and says."""
+def leave_twice(cluster):
+    """Leave twice; return the moves and notes of the first leave."""
     planned, after = plan(LEAVE, cluster), aftermath(LEAVE, cluster)
     assert violations(planned, LEAVE, after) == []
     (tier,) = after.tiers.values()
     placed = tier.placement
     for move in planned.moves:
         placed = move.after
-    again = replace(
+    after_leave = replace(
         after,
         hosts=holding(holding(after.hosts, T, tier.placement, -1), T, placed),
         tiers={"t": replace(tier, placement=placed)},
     )
-    assert plan(LEAVE, again).moves == ()
+    assert plan(LEAVE, after_leave).moves == ()
     return [sorted(move.after.hosts) for move in planned.moves], planned.notes
 
 
 @pytest.mark.parametrize("place", ["e1", "zone:ec2"])
-def test_a_place_that_is_on_burst_hosts_alone_is_taken_back(place):
-    assert left(cluster_of("e1", "e1", entries=(said(to=place),))) == ([["h1", "h2"]], ())
+def test_an_operators_place_on_burst_hosts_is_taken_back(place):
+    assert leave_twice(cluster_of("e1", "e1", entries=(entry(to=place),))) == ([["h1", "h2"]], ())
 
 
 @pytest.mark.parametrize(
-    ("more", "who"),
+    ("placement", "setter"),
     [
-        ({"entries": (said(to="label:fast"),)}, "anna set its place, label:fast"),
+        ({"entries": (entry(to="label:fast"),)}, "anna set its place, label:fast"),
         ({"locality": {"t": "label:fast"}}, "locality.t in the site file set its place, label:fast"),
         ({"locality": {"t": "zone:ec2"}}, "locality.t in the site file set its place, zone:ec2"),
         (
-            {"locality": {"t": "zone:ec2"}, "entries": (said(to="e1"),)},
+            {"locality": {"t": "zone:ec2"}, "entries": (entry(to="e1"),)},
             "locality.t in the site file set its place, zone:ec2",
         ),
     ],
 )
-def test_what_has_its_place_there_stays_and_it_is_said_who_says_so(more, who):
-    moves, notes = left(cluster_of("e1", "e1", **more))
+def test_a_tier_with_its_place_on_burst_hosts_stays_with_a_note(placement, setter):
+    moves, notes = leave_twice(cluster_of("e1", "e1", **placement))
     assert moves == []
-    kept = "Instances on which a tier runs are not terminated. To terminate them, first move the tier with `sluice migrate t PLACE`, then leave again"
-    assert notes == (f"t stays on e1: {who}. {kept}", "nothing has to move")
+    advice = (
+        "Instances on which a tier runs are not terminated. "
+        "To terminate them, first move the tier with `sluice migrate t PLACE`, then leave again"
+    )
+    assert notes == (f"t stays on e1: {setter}. {advice}", "nothing has to move")
 
 
-def test_the_workers_of_a_burst_go_though_the_tier_has_its_place_there_too():
-    burst = said(extra=1, extra_to="zone:ec2")
-    moves, _ = left(cluster_of("h1", "e1", "e1", entries=(burst,), locality={"t": "label:fast"}))
+def test_a_bursts_workers_leave_although_the_tiers_place_includes_them():
+    burst = entry(extra=1, extra_to="zone:ec2")
+    moves, _ = leave_twice(cluster_of("h1", "e1", "e1", entries=(burst,), locality={"t": "label:fast"}))
     assert len(moves) == 1
-    assert left(cluster_of("h1", "h1", "e2", entries=(burst,), locality={"t": "label:fast"}))[0] == [["h1"]]
+    assert leave_twice(cluster_of("h1", "h1", "e2", entries=(burst,), locality={"t": "label:fast"}))[0] == [
+        ["h1"]
+    ]
 
 
 def test_a_given_up_tier_blocks_a_leave_only_where_it_has_to_move():
     stays = cluster_of("e1", "e1", locality={"t": "zone:ec2"})
     goes = cluster_of("e1", "e1")
     stays, goes = (
-        replace(each, tiers={"t": replace(each.tiers["t"], failed=True)}) for each in (stays, goes)
+        replace(cluster, tiers={"t": replace(cluster.tiers["t"], failed=True)}) for cluster in (stays, goes)
     )
     assert plan(LEAVE, stays).notes[0].startswith("t stays on e1")
     with pytest.raises(RefusedError, match="was given up, and cannot be handed over"):

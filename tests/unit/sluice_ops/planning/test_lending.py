@@ -1,4 +1,6 @@
-"""What batch gives back where several tiers are short: all that one of them can use down to its minimum, and nothing that none can."""
+"""Slots that batch gives back if several tiers are short: every slot that a tier can use, down to
+batch's minimum, and no other slot.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -15,14 +17,16 @@ from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
 from sluice_ops.planning.shortage.lending import giving_back
-from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, made, spec_of
+from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, host_of, spec_of
 
 BIG = Quantum(cpu=4, memory=4096, threads=4)
 HALF = Quantum(cpu=0.5, memory=512, threads=4)
 
 
-def lent_to(rooms, tiers, *, least=0, shifts=None):
-    """Have tiers run on h0, by name, with quantum, number and minimum; other hosts have so much cpu, and batch so many slots there."""
+def lent_to(rooms, tiers, *, batch_minimum=0, shifts=None):
+    """Return a cluster: tiers on h0, given as name, quantum, number and minimum; other hosts, given
+    as cpu and slots of batch.
+    """
     hosts = {"h0": host_of("h0", cpu=64, memory=65536)}
     hosts |= {
         f"h{number}": host_of(f"h{number}", cpu=cpu, memory=65536)
@@ -38,8 +42,8 @@ def lent_to(rooms, tiers, *, least=0, shifts=None):
     batch = tuple(f"h{number}" for number, (_, slots) in enumerate(rooms, start=1) for _ in range(slots))
     for name, count in Counter(batch).items():
         hosts[name] = hosts[name].holding(SMALL, count)
-    shares = {name: Share(minimum=low, target=k, maximum=8) for name, _, k, low in tiers}
-    shares[BATCH] = Share(minimum=min(least, len(batch)), target=len(batch), maximum=64)
+    shares = {name: Share(minimum=minimum, target=k, maximum=8) for name, _, k, minimum in tiers}
+    shares[BATCH] = Share(minimum=min(batch_minimum, len(batch)), target=len(batch), maximum=64)
     return Cluster(
         hosts, now, batch, Rules(shares=shares, shifts=shifts or {}, partitions=8, batch_quantum=SMALL)
     )
@@ -60,8 +64,8 @@ def test_batch_returns_the_one_slot_that_one_of_two_short_tiers_can_use():
     assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
 
 
-def test_batch_keeps_its_minimum_where_it_would_be_of_no_use_to_any_tier():
-    cluster = lent_to([(5.5, 1), (4, 4), (1.5, 1)], [("big", BIG, 2, 1)], least=2)
+def test_batch_keeps_its_minimum_in_slots_that_no_tier_can_use():
+    cluster = lent_to([(5.5, 1), (4, 4), (1.5, 1)], [("big", BIG, 2, 1)], batch_minimum=2)
     planned = plan(DRAIN, cluster)
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(2, 0)]
     assert sorted(planned.batch_kept) == ["h1", "h3"]
@@ -69,7 +73,7 @@ def test_batch_keeps_its_minimum_where_it_would_be_of_no_use_to_any_tier():
 
 def test_three_short_tiers_share_what_batch_has_above_its_minimum():
     tiers = [(name, SMALL, 3, 1) for name in ("a", "b", "c")]
-    cluster = lent_to([(4.5, 0), (8, 8)], tiers, least=4)
+    cluster = lent_to([(4.5, 0), (8, 8)], tiers, batch_minimum=4)
     planned = plan(DRAIN, cluster)
     assert Counter(planned.batch_kept) == {"h2": 4}
     assert sum(move.short for move in planned.moves) == 2, (
@@ -80,19 +84,19 @@ def test_three_short_tiers_share_what_batch_has_above_its_minimum():
 
 @st.composite
 def changes(draw):
-    """Draw hosts full of batch, some tiers that have to leave one of them or are to have other numbers, and what batch keeps at least."""
+    """Draw a drain or a shift, with hosts full of batch, tiers on h0, and the minimum of batch."""
     rooms = [
         (cpu, draw(st.integers(0, int(cpu))))
         for cpu in draw(st.lists(st.sampled_from([1.5, 3.0, 4.0, 5.5, 7.0]), min_size=1, max_size=4))
     ]
     tiers = []
     for number in range(draw(st.integers(2, 4))):
-        low = draw(st.integers(1, 2))
+        minimum = draw(st.integers(1, 2))
         tiers.append(
-            (f"t{number}", draw(st.sampled_from([HALF, SMALL, BIG])), draw(st.integers(low, 4)), low)
+            (f"t{number}", draw(st.sampled_from([HALF, SMALL, BIG])), draw(st.integers(minimum, 4)), minimum)
         )
-    numbers = {name: Numbers(target=draw(st.integers(low, 6))) for name, *_, low in tiers}
-    cluster = lent_to(rooms, tiers, least=draw(st.integers(0, 3)), shifts={"other": numbers})
+    numbers = {name: Numbers(target=draw(st.integers(minimum, 6))) for name, *_, minimum in tiers}
+    cluster = lent_to(rooms, tiers, batch_minimum=draw(st.integers(0, 3)), shifts={"other": numbers})
     if draw(st.booleans()):
         return DRAIN, cluster
     few = replace(cluster.hosts["h0"], used_cpu=64 - draw(st.sampled_from([0, 1, 3, 8])))
@@ -103,7 +107,7 @@ def changes(draw):
 @given(changes())
 def test_batch_yields_all_usable_slots_above_its_minimum_and_no_others(drawn):
     spec, cluster = drawn
-    planned = made(spec, cluster)
+    planned = checked_plan(spec, cluster)
     if planned is None:
         return
     after = aftermath(spec, cluster)
@@ -112,25 +116,25 @@ def test_batch_yields_all_usable_slots_above_its_minimum_and_no_others(drawn):
         hosts = holding(hosts, cluster.tiers[move.tier].spec, move.after)
     spare = len(planned.batch_kept) - cluster.rules.shares[BATCH].minimum
     assert spare >= 0
-    kept = Counter(planned.batch_kept)
+    slots_kept = Counter(planned.batch_kept)
     for name, host in hosts.items():
-        without = host.holding(SMALL, -min(kept[name], spare))
+        without = host.holding(SMALL, -min(slots_kept[name], spare))
         assert not [
             move.tier
             for move in planned.moves
             if move.short and without.takes(cluster.tiers[move.tier].spec.quantum)
         ]
     for name in Counter(cluster.batch) - Counter(planned.batch_kept):
-        assert not hosts[name].takes(SMALL), "what batch gives back is in the way of something"
+        assert not hosts[name].takes(SMALL), "a slot that batch gave back is needed"
 
 
 def test_batch_lends_slots_while_a_lowered_tier_shrinks_and_gets_them_back():
     cluster = lent_to([(7.5, 3)], [("t", SMALL, 3, 1)])
-    there = Placement(driver="h1", slots=("h1",) * 4)
-    hosts = {"h1": holding({"h1": cluster.hosts["h1"]}, cluster.tiers["t"].spec, there)["h1"]}
+    placement = Placement(driver="h1", slots=("h1",) * 4)
+    hosts = {"h1": holding({"h1": cluster.hosts["h1"]}, cluster.tiers["t"].spec, placement)["h1"]}
     stateful = cluster.tiers["t"].spec.model_copy(update={"state": True})
     cluster = replace(
-        cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], spec=stateful, placement=there)}
+        cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], spec=stateful, placement=placement)}
     )
     spec = ChangeSpec(kind="scale", tier="t", k=2)
     planned = plan(spec, cluster)

@@ -1,6 +1,6 @@
-"""A number that is lowered takes that many workers away: where the tier runs, or by a hand-over.
+"""A lowered number takes exactly that many workers away: in place, or with a handover.
 
-Of a tier that is handed over it takes more for a time, where no more find room beside those that run.
+A handover takes more workers for a time if room is short beside the old ones.
 """
 
 from collections import Counter
@@ -24,24 +24,27 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, 
 from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, dedicated, host_of, spec_of
 
 STATE = {"state": True}
-"""It lies with the workers, so that such a tier is handed over."""
+"""State lies with the workers, so a handover is needed."""
 
 
 def beside(cpu, numbers, *, kind=STATE, **hosts):
-    """Have a tier run with each first number, of which a shift makes the second: on h1 with so much cpu, or on the host that it names."""
-    found = {name: host_of(name, cpu=cpu, memory=65536) for name in {"h1", *hosts.values()}}
+    """Return a cluster whose tiers run with each first number, and a shift that sets the second.
+
+    A tier runs on the named host, else on h1; each host has the given cpu.
+    """
+    all_hosts = {name: host_of(name, cpu=cpu, memory=65536) for name in {"h1", *hosts.values()}}
     tiers, shares = {}, {}
     for name, (k, _) in numbers.items():
-        at = hosts.get(name, "h1")
+        host = hosts.get(name, "h1")
         spec, placement = (
             spec_of(name, distance=len(tiers)).model_copy(update=kind),
-            Placement(driver=at, slots=(at,) * k),
+            Placement(driver=host, slots=(host,) * k),
         )
-        found, tiers[name] = holding(found, spec, placement), TierNow(spec, placement)
+        all_hosts, tiers[name] = holding(all_hosts, spec, placement), TierNow(spec, placement)
         shares[name] = Share(minimum=1, target=k, maximum=8)
     shifts = {"night": {name: Numbers(target=k) for name, (_, k) in numbers.items()}}
     return Cluster(
-        found,
+        all_hosts,
         tiers,
         (),
         Rules(shares=shares, shifts=shifts, locality=hosts, partitions=8, batch_quantum=SMALL),
@@ -52,11 +55,14 @@ NIGHT = ChangeSpec(kind="shift", shift="night")
 
 
 @pytest.mark.parametrize(("cpu", "slots"), [(8, 3), (7, 2), (6, 1)])
-def test_a_lowering_shift_restarts_a_tier_only_without_room_and_says_so(cpu, slots):
+def test_a_lowering_shift_takes_more_workers_only_without_room(cpu, slots):
     planned = plan(NIGHT, beside(cpu, {"t": (4, 3)}))
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(slots, 3 - slots)]
-    said = f"t gets {slots} slots, {3 - slots} fewer than its share, until its 4 old slots are released: room is short beside them"
-    assert (said in planned.notes) is (slots < 3)
+    note = (
+        f"t gets {slots} slots, {3 - slots} fewer than its share, until its 4 old slots are released: "
+        "room is short beside them"
+    )
+    assert (note in planned.notes) is (slots < 3)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +79,9 @@ def test_a_lower_number_without_room_is_refused_with_the_alternatives(cpu, first
     with pytest.raises(RefusedError) as refused:
         plan(ChangeSpec(kind="scale", tier="t", k=3), beside(cpu, {"t": (4, 3)}))
     assert str(refused.value).endswith(
-        "To get fewer workers, t has to be handed over (it keeps state in its workers), and 3 new workers run beside the 4 old ones for a moment: "
-        f"{first}accept a gap in the output and run `sluice stop t`, `sluice scale t 3`, `sluice start t`"
+        "To get fewer workers, t has to be handed over (it keeps state in its workers), and 3 new workers "
+        f"run beside the 4 old ones for a moment: {first}accept a gap in the output and run `sluice stop "
+        "t`, `sluice scale t 3`, `sluice start t`"
     )
 
 
@@ -102,8 +109,8 @@ def test_a_lowered_tier_with_room_gives_up_no_more_for_another_lowered_one():
     ]
 
 
-def lowered(k, cluster, name="t"):
-    """Plan fewer workers for a tier; its check has nothing against it."""
+def plan_fewer(k, cluster, name="t"):
+    """Plan fewer workers for a tier; the checker accepts the plan."""
     spec = ChangeSpec(kind="scale", tier=name, k=k)
     planned = plan(spec, cluster)
     assert violations(planned, spec, aftermath(spec, cluster)) == []
@@ -112,7 +119,7 @@ def lowered(k, cluster, name="t"):
 
 @settings(max_examples=200)
 @given(clusters(), st.data())
-def test_a_micro_batch_tier_pauses_the_fewest_workers_and_nothing_moves(cluster, data):
+def test_a_micro_batch_tier_releases_the_fewest_workers_in_place(cluster, data):
     several = [
         name
         for name, tier in cluster.tiers.items()
@@ -122,42 +129,42 @@ def test_a_micro_batch_tier_pauses_the_fewest_workers_and_nothing_moves(cluster,
     name = data.draw(st.sampled_from(several))
     now = cluster.tiers[name].placement
     k = data.draw(st.integers(1, len(now.slots) - 1))
-    planned = lowered(k, cluster, name)
+    planned = plan_fewer(k, cluster, name)
     (move,) = planned.moves
     assert (move.in_place, move.let_go, move.moved) == (True, len(now.slots) - k, 0)
     assert not Counter(move.after.slots) - Counter(now.slots)
     assert planned.predicted_gap_seconds == 0
 
 
-def test_it_needs_no_room_beside():
-    (move,) = lowered(3, beside(4.5, {"t": (4, 3)}, kind={})).moves
+def test_releasing_workers_in_place_needs_no_room():
+    (move,) = plan_fewer(3, beside(4.5, {"t": (4, 3)}, kind={})).moves
     assert (move.after.driver, move.after.slots, move.in_place) == ("h1", ("h1",) * 3, True)
 
 
 def test_a_realtime_tier_restarts_on_fewer_workers_only_without_room():
     realtime = {"mode": Mode.REALTIME}
-    with_room, without = (lowered(2, beside(cpu, {"t": (4, 2)}, kind=realtime)) for cpu in (16, 5))
+    with_room, without = (plan_fewer(2, beside(cpu, {"t": (4, 2)}, kind=realtime)) for cpu in (16, 5))
     assert [move.in_place for move in (*with_room.moves, *without.moves)] == [False, True]
     assert with_room.predicted_gap_seconds < without.predicted_gap_seconds < with_room.predicted_seconds
 
 
 @pytest.mark.parametrize("kind", [STATE, {"standby": Standby.WARM}])
-def test_who_cannot_let_workers_go_where_it_runs_is_handed_over(kind):
-    (move,) = lowered(3, beside(16, {"t": (4, 3)}, kind=kind)).moves
+def test_a_tier_with_state_or_standby_is_handed_over(kind):
+    (move,) = plan_fewer(3, beside(16, {"t": (4, 3)}, kind=kind)).moves
     assert not move.in_place
 
 
 @pytest.mark.parametrize("changed", [{"paused": True}, {"paused_workers": ("slot-t-1-0",)}])
-def test_who_does_not_work_with_all_its_workers_is_handed_over(changed):
+def test_a_tier_with_paused_workers_is_handed_over(changed):
     cluster = beside(16, {"t": (4, 3)}, kind={})
     cluster = replace(cluster, tiers={"t": replace(cluster.tiers["t"], **changed)})
-    (move,) = lowered(3, cluster).moves
+    (move,) = plan_fewer(3, cluster).moves
     assert not move.in_place
 
 
-def test_what_runs_on_a_cordoned_host_goes_on_there_with_fewer_workers():
+def test_a_tier_on_a_cordoned_host_releases_workers_in_place():
     cluster = beside(4.5, {"t": (4, 3)}, kind={}).with_state("h1", HostState.CORDONED)
-    (move,) = lowered(3, cluster).moves
+    (move,) = plan_fewer(3, cluster).moves
     assert move.in_place
 
 
@@ -165,7 +172,7 @@ def test_what_runs_on_a_cordoned_host_goes_on_there_with_fewer_workers():
 def test_a_realtime_tier_keeps_a_thread_for_each_partition(k):
     cluster = beside(4.5, {"t": (4, k)}, kind={"mode": Mode.REALTIME})
     with suppress(RefusedError):
-        assert k == len(lowered(k, cluster).moves[0].after.slots) == 2
+        assert k == len(plan_fewer(k, cluster).moves[0].after.slots) == 2
 
 
 def test_only_the_realtime_tier_without_room_shrinks_in_place():
@@ -190,7 +197,7 @@ def test_a_raised_tier_uses_the_room_a_lowered_tier_gives_up():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("mutation", "message"),
     [
         (
             {"after": Placement(driver="h1", slots=("h2", "h1", "h1"))},
@@ -203,21 +210,21 @@ def test_a_raised_tier_uses_the_room_a_lowered_tier_gives_up():
         ({"before": None}, "would not keep the first of its workers"),
     ],
 )
-def test_a_plan_that_moves_a_tier_without_a_handover_is_rejected(wrong, said):
+def test_a_plan_that_moves_a_tier_without_a_handover_is_rejected(mutation, message):
     cluster = beside(16, {"t": (4, 3)}, kind={})
     cluster = cluster.with_hosts({**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)})
     spec = ChangeSpec(kind="scale", tier="t", k=3)
     planned = plan(spec, cluster)
-    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=wrong),)})
-    assert any(said in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
+    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=mutation),)})
+    assert any(message in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
 
 
 def test_a_plan_that_shrinks_a_stateful_tier_in_place_is_rejected():
     cluster = beside(16, {"t": (4, 3)})
     spec = ChangeSpec(kind="scale", tier="t", k=3)
     planned = plan(spec, cluster)
-    there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
-    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
+    in_place_move = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
+    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=in_place_move),)})
     assert violations(bad, spec, aftermath(spec, cluster)) == [
         "t would release workers in place, but it keeps state in its workers"
     ]
@@ -226,7 +233,7 @@ def test_a_plan_that_shrinks_a_stateful_tier_in_place_is_rejected():
 BURST = Layers(
     entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),)
 )
-AGAINST = {
+OBSTACLES = {
     "it has a standby": lambda now: with_tier(
         now, spec=now.tiers["t"].spec.model_copy(update={"standby": Standby.HOT})
     ),
@@ -245,24 +252,24 @@ def with_tier(cluster, **changed):
     return replace(cluster, tiers={"t": replace(cluster.tiers["t"], **changed)})
 
 
-def without_a_reason():
-    """Have a tier that lets one of four workers go where it runs."""
+def allowed_in_place():
+    """Return a tier, a change and a plan that releases one of four workers in place."""
     cluster, spec = beside(16, {"t": (4, 3)}, kind={}), ChangeSpec(kind="scale", tier="t", k=3)
-    return cluster, spec, lowered(3, cluster)
+    return cluster, spec, plan_fewer(3, cluster)
 
 
-@pytest.mark.parametrize("reason", AGAINST)
+@pytest.mark.parametrize("reason", OBSTACLES)
 def test_a_plan_that_shrinks_in_place_against_a_rule_is_rejected(
     reason,
 ):
-    cluster, spec, planned = without_a_reason()
-    said = f"t would release workers in place, but {reason}"
-    assert said not in violations(planned, spec, aftermath(spec, cluster))
-    assert said in violations(planned, spec, aftermath(spec, AGAINST[reason](cluster)))
+    cluster, spec, planned = allowed_in_place()
+    message = f"t would release workers in place, but {reason}"
+    assert message not in violations(planned, spec, aftermath(spec, cluster))
+    assert message in violations(planned, spec, aftermath(spec, OBSTACLES[reason](cluster)))
 
 
-def test_nor_does_one_for_a_tier_that_is_paused_as_a_whole_or_for_a_drain():
-    cluster, spec, planned = without_a_reason()
+def test_a_plan_that_shrinks_a_paused_tier_or_for_a_drain_is_rejected():
+    cluster, spec, planned = allowed_in_place()
     paused = with_tier(cluster, paused=True)
     assert "t would release workers in place, but it, or one of its workers, is paused" in violations(
         planned, spec, aftermath(spec, paused)
@@ -273,10 +280,10 @@ def test_nor_does_one_for_a_tier_that_is_paused_as_a_whole_or_for_a_drain():
     )
 
 
-def test_who_has_a_burst_is_handed_over():
+def test_a_tier_with_a_burst_is_handed_over():
     cluster = beside(16, {"t": (4, 3)}, kind={}).with_layers(BURST)
     cluster = cluster.with_hosts({**cluster.hosts, "e1": host_of("e1", zone="ec2")})
-    (move,) = lowered(2, cluster).moves
+    (move,) = plan_fewer(2, cluster).moves
     assert (move.in_place, len(move.after.slots), move.after.slots.count("e1")) == (False, 3, 1)
 
 
@@ -293,6 +300,6 @@ def test_a_tier_with_a_remaining_worker_against_a_rule_is_handed_over(rule):
     hosts = {**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)}
     cluster = replace(cluster, rules=replace(cluster.rules, **rule))
     cluster = cluster.with_hosts(dedicated(hosts, cluster.rules))
-    (move,) = lowered(3, cluster).moves
+    (move,) = plan_fewer(3, cluster).moves
     assert not move.in_place
     assert not Counter(move.after.slots)["h1"] > 2

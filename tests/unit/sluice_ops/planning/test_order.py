@@ -1,4 +1,6 @@
-"""Who can go to few places only chooses before those that can go anywhere: what fits in some order is not called impossible."""
+"""Tiers with few possible places choose first, so a change is not refused if some order of tiers
+fits.
+"""
 
 import networkx as nx
 from hypothesis import given, settings
@@ -16,7 +18,9 @@ DRAIN = ChangeSpec(kind="drain", host="h0")
 
 
 def full(places: list[set[int]], rooms: list[int]) -> Cluster:
-    """Return a cluster in which every tier is on h0, may go to some of the other hosts, and each of these has room for so many tiers."""
+    """Return a cluster in which every tier is on h0, may go to some other hosts, and each of these
+    has room for the given number of tiers.
+    """
     names = [f"t{number}" for number in range(len(places))]
     hosts = {"h0": host_of("h0", cpu=1.5 * len(places), memory=1536 * len(places), labels=names)}
     for number, room in enumerate(rooms, start=1):
@@ -38,7 +42,7 @@ def full(places: list[set[int]], rooms: list[int]) -> Cluster:
 
 
 def fits(places: list[set[int]], rooms: list[int]) -> bool:
-    """Ask another solver whether every tier finds a place."""
+    """Return whether another solver finds a place for every tier."""
     graph = nx.DiGraph()
     for tier, may in enumerate(places):
         graph.add_edge("from", ("tier", tier), capacity=1)
@@ -49,19 +53,19 @@ def fits(places: list[set[int]], rooms: list[int]) -> bool:
     return len(places) == nx.maximum_flow_value(graph, "from", "to")
 
 
-def test_a_tier_with_one_place_is_not_kept_from_it_by_one_that_has_two():
+def test_a_tier_with_one_possible_place_gets_it():
     cluster = full([{1, 2}, {1}], [1, 1])
     planned = plan(DRAIN, cluster)
     assert {move.tier: move.after.hosts for move in planned.moves} == {"t0": {"h2"}, "t1": {"h1"}}
     assert [move.tier for move in planned.moves] == ["t0", "t1"], (
-        "they are handed over nearest the end first all the same"
+        "the tiers are still handed over in order, nearest the end first"
     )
     assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
 
 
 @st.composite
 def tight(draw):
-    """Draw where each tier may go, and how many fit on each host."""
+    """Draw the possible hosts of each tier, and the number of tiers that each host takes."""
     rooms = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     hosts = st.sets(st.integers(1, len(rooms)), min_size=1)
     return draw(st.lists(hosts, min_size=1, max_size=4)), rooms

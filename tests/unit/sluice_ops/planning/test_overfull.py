@@ -1,4 +1,6 @@
-"""A host that was given less than it holds: no plan makes that worse, what moves leaves it, and all else goes through."""
+"""A host with less capacity than its load: no plan adds to it, moves leave it, and other changes
+succeed.
+"""
 
 from dataclasses import replace
 
@@ -21,7 +23,7 @@ from sluice_ops.planning.placement.cluster import (
     moved,
     overfull,
 )
-from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, made, overfull_clusters, spec_of
+from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, host_of, overfull_clusters, spec_of
 
 SETTINGS = settings(max_examples=60)
 
@@ -40,10 +42,10 @@ def specs(draw, cluster):
 
 @SETTINGS
 @given(overfull_clusters(), st.data())
-def test_no_plan_makes_it_worse_and_each_stands_up_to_its_check(drawn, data):
+def test_no_plan_adds_to_an_overfull_host_and_the_checker_agrees(drawn, data):
     _, cluster, full = drawn
     spec = specs(data.draw, cluster)
-    planned = made(spec, cluster)
+    planned = checked_plan(spec, cluster)
     if planned is None:
         return
     hosts = cluster.hosts
@@ -56,7 +58,7 @@ def test_no_plan_makes_it_worse_and_each_stands_up_to_its_check(drawn, data):
 
 @SETTINGS
 @given(overfull_clusters(), st.data())
-def test_a_change_that_has_nothing_to_do_with_it_goes_through(drawn, data):
+def test_a_change_that_does_not_touch_the_overfull_host_succeeds(drawn, data):
     before, cluster, full = drawn
     name = data.draw(st.sampled_from(sorted(cluster.tiers)))
     spec = ChangeSpec(kind="scale", tier=name, k=data.draw(st.integers(1, 4)))
@@ -79,7 +81,7 @@ def test_a_repair_moves_the_fewest_units_off_an_overfull_host(drawn):
     hosts = cluster.hosts
     for move in planned.moves:
         if full in move.before.hosts and "units hold more than the capacity" in move.why:
-            assert hosts[full].overfull, "what is there may stay"
+            assert hosts[full].overfull, "a repair moves no unit off a host that is no longer overfull"
         hosts = moved(hosts, cluster.tiers[move.tier].spec, move.before, move.after)
     if hosts[full].overfull:
         left = [
@@ -109,21 +111,21 @@ def cluster():
     )
 
 
-def test_other_hosts_are_drained_and_what_was_there_does_not_go_to_it(cluster):
+def test_a_drain_of_another_host_avoids_the_overfull_host(cluster):
     spec = ChangeSpec(kind="drain", host="h2")
     planned = plan(spec, cluster)
     assert [move.after.hosts for move in planned.moves] == [{"h3"}]
     assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
-def test_one_tier_is_enough_to_go(cluster):
+def test_a_repair_moves_one_tier_if_that_is_enough(cluster):
     planned = plan(ChangeSpec(kind="repair"), cluster)
     assert [(move.tier, move.why) for move in planned.moves] == [
         ("t0", "is on h1, where units hold more than the capacity")
     ]
 
 
-def test_batch_gives_back_there_first(cluster):
+def test_batch_gives_back_slots_of_the_overfull_host_first(cluster):
     share = {"batch": Share(minimum=0, target=2, maximum=2)}
     rules = replace(cluster.rules, shares=cluster.rules.shares | share, batch_quantum=SMALL)
     hosts = {
@@ -137,10 +139,12 @@ def test_batch_gives_back_there_first(cluster):
     assert planned.batch_kept == ("h2",)
 
 
-def test_the_checker_finds_what_makes_it_worse(cluster):
+def test_the_checker_rejects_a_move_onto_an_overfull_host(cluster):
     spec = ChangeSpec(kind="migrate", tier="t2", to="h3")
     planned = plan(spec, cluster)
     (move,) = planned.moves
-    there = move.model_copy(update={"after": Placement(driver="h1", slots=("h1",))})
-    found = violations(planned.model_copy(update={"moves": (there,)}), spec, aftermath(spec, cluster))
-    assert any(problem.startswith("while t2 is prepared: h1 holds") for problem in found)
+    onto_overfull = move.model_copy(update={"after": Placement(driver="h1", slots=("h1",))})
+    problems = violations(
+        planned.model_copy(update={"moves": (onto_overfull,)}), spec, aftermath(spec, cluster)
+    )
+    assert any(problem.startswith("while t2 is prepared: h1 holds") for problem in problems)

@@ -1,4 +1,4 @@
-"""Predictions follow what the last changes took."""
+"""Predicted times follow the times of the latest changes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,25 +24,25 @@ def change(number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DO
     )
 
 
-def test_before_anything_was_done_it_is_what_was_measured_once():
+def test_without_history_the_pace_is_the_measured_default():
     assert pace([]) == Pace()
     assert pace([change(2, state=ChangeState.ABORTED), change(3, state=ChangeState.ACTIVE)]) == Pace()
     assert pace([change(1, moves=0)]) == Pace(rest={**Pace().rest, "drain": 0.0})
 
 
-def test_it_is_the_median_of_the_last_ones_for_each_move():
-    found = pace(
+def test_the_pace_is_the_median_of_the_latest_times_per_move():
+    learnt = pace(
         [
             change(1, moves=2, prepare=20.0, cut=8.0, gaps=(0.2, 0.4)),
             change(2, prepare=12.0, cut=3.0, gaps=(0.1,)),
             change(3, prepare=90.0),
         ]
     )
-    assert (found.prepare, found.cut, found.gap) == (12.0, 3.0, 0.25)
-    assert found.seconds(2, 3) == 2 * 12.0 + 3 * 3.0
+    assert (learnt.prepare, learnt.cut, learnt.gap) == (12.0, 3.0, 0.25)
+    assert learnt.seconds(2, 3) == 2 * 12.0 + 3 * 3.0
 
 
-def test_what_each_kind_takes_besides_its_moves_is_learnt_of_that_kind():
+def test_the_time_besides_moves_is_learnt_for_each_kind():
     rebooted = [
         change(
             number,
@@ -54,29 +54,40 @@ def test_what_each_kind_takes_besides_its_moves_is_learnt_of_that_kind():
     assert pace([]).rest == {"upgrade": TRIAL_SECONDS}
     assert pace(rebooted).rest == {"upgrade": TRIAL_SECONDS, "reboot": 55.0}
     assert pace([change(1, moves=0, kind="upgrade")]).rest == pace([]).rest, (
-        "where nothing moved there was no trial"
+        "without a move there was no trial"
     )
 
 
-def asked(number, start=None, stop=None):
+def timed_incarnation(number, start=None, stop=None):
     def timed(seconds):
         return Timed(by="test", at=float(number), predicted_seconds=None, seconds=seconds)
 
-    told = {"start": timed(start), "stop": None if stop is None else timed(stop)}
+    times = {"start": timed(start), "stop": None if stop is None else timed(stop)}
     return IncarnationSpec(
-        tier="t", incarnation=number, placement=PLACE, reason="cold start", created_at=float(number), **told
+        tier="t", incarnation=number, placement=PLACE, reason="cold start", created_at=float(number), **times
     )
 
 
-def test_starts_and_stops_are_learnt_from_those_that_are_through():
-    found = pace([], [asked(1, 10.0, 2.0), asked(2, 12.0, 4.0), asked(3, 20.0), asked(4)])
-    assert (found.rest["start"], found.rest["stop"]) == (12.0, 3.0)
-    assert found.unknown("start") == ""
+def test_start_and_stop_times_are_learnt_from_finished_ones():
+    learnt = pace(
+        [],
+        [
+            timed_incarnation(1, 10.0, 2.0),
+            timed_incarnation(2, 12.0, 4.0),
+            timed_incarnation(3, 20.0),
+            timed_incarnation(4),
+        ],
+    )
+    assert (learnt.rest["start"], learnt.rest["stop"]) == (12.0, 3.0)
+    assert learnt.unknown("start") == ""
     assert (
-        pace([], [asked(1)]).unknown("start") == "how long it takes, because no start has been timed here yet"
+        pace([], [timed_incarnation(1)]).unknown("start")
+        == "how long it takes, because no start has been timed here yet"
     )
-    old = [asked(number, 500.0) for number in range(1, LAST * 2)]
-    assert pace([], [asked(100 + number, 5.0) for number in range(LAST)] + old).rest["start"] == 5.0
+    old = [timed_incarnation(number, 500.0) for number in range(1, LAST * 2)]
+    assert (
+        pace([], [timed_incarnation(100 + number, 5.0) for number in range(LAST)] + old).rest["start"] == 5.0
+    )
 
 
 def test_aborts_are_learnt_from_changes_that_had_begun():
@@ -97,17 +108,19 @@ def test_aborts_are_learnt_from_changes_that_had_begun():
     assert pace([never, change(1, more={Step.PREFLIGHT: 0.1, Step.ABORT: 1.0})]).abort is None
 
 
-def test_what_was_long_ago_does_not_count():
+def test_only_the_latest_changes_count():
     old = [change(number, prepare=500.0) for number in range(LAST * 2)]
     new = [change(100 + number, prepare=5.0) for number in range(LAST)]
     assert pace([*new, *old]).prepare == 5.0
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), TIMES, TIMES), min_size=1, max_size=30))
-def test_it_is_never_beyond_what_was_seen(seen):
-    found = pace(change(number, moves, prepare, cut) for number, (moves, prepare, cut) in enumerate(seen))
-    each = [prepare / moves for moves, prepare, _ in seen]
-    assert min(each) <= found.prepare <= max(each)
+def test_the_pace_lies_within_the_observed_times(observed):
+    learnt = pace(
+        change(number, moves, prepare, cut) for number, (moves, prepare, cut) in enumerate(observed)
+    )
+    per_move = [prepare / moves for moves, prepare, _ in observed]
+    assert min(per_move) <= learnt.prepare <= max(per_move)
 
 
 def test_the_widest_gap_is_the_tier_that_suffered_most():

@@ -1,4 +1,6 @@
-"""Placement leaves out of its flow what no optimum needs: held against the same flow with every host and every arc."""
+"""The solver leaves parts of its flow out that no optimum needs; the tests compare it with the full
+flow, with every host and every arc.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -21,11 +23,11 @@ QUANTUM = Quantum(cpu=1, memory=1024)
 NAMES = [f"h{number}" for number in range(7)]
 
 
-def cost_of_one(ask, host, number):
-    """Price a unit of an ask on a host that has `number` of it already."""
-    kept = ask.keep.count(host.name)
-    apart = APART_COST if ask.beside and host.name not in ask.beside else 0
-    return SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart
+def cost_of_one(request, host, number):
+    """Return the cost of one unit of a request on a host that has `number` of its units already."""
+    kept_units = request.keep.count(host.name)
+    apart = APART_COST if request.beside and host.name not in request.beside else 0
+    return SPREAD_COST * min(number, CROWD) + (0 if number < kept_units else NEW_COST) + apart
 
 
 def balance(host, number):
@@ -38,24 +40,24 @@ def balance(host, number):
     )
 
 
-def cheapest(asks, hosts):
-    """Solve the whole flow by another library; None where not everything fits."""
+def cheapest(requests, hosts):
+    """Return the cost of the full flow, solved by another library; None if not everything fits."""
     graph = nx.MultiDiGraph()
-    wanted = sum(ask.count for ask in asks)
+    wanted = sum(request.count for request in requests)
     graph.add_node("sink", demand=wanted)
-    for row, ask in enumerate(asks):
-        graph.add_node(row, demand=-ask.count)
+    for row, request in enumerate(requests):
+        graph.add_node(row, demand=-request.count)
     for host in hosts.values():
         for number in range(host.fits(QUANTUM) if host.usable else 0):
             graph.add_edge(host.name, "sink", capacity=1, weight=balance(host, number))
-    for (row, ask), host in product(enumerate(asks), hosts.values()):
+    for (row, request), host in product(enumerate(requests), hosts.values()):
         if (
             host.usable
-            and host.matches(ask.to)
-            and (host.only is None or ask.tenant in host.only)
-            and not ask.separate & {*host.tiers}
+            and host.matches(request.to)
+            and (host.only is None or request.tenant in host.only)
+            and not request.separate & {*host.tiers}
         ):
-            spread = dict(ask.spread or ())
+            spread = dict(request.spread or ())
             zone, rack, beside = (
                 (row, host.zone),
                 (row, host.zone, host.rack or host.name),
@@ -63,14 +65,16 @@ def cheapest(asks, hosts):
             )
             for near, far, kind in ((row, zone, "zone"), (zone, rack, "rack"), (rack, beside, "host")):
                 taken = sum(
-                    near_to(hosts[name], kind) == near_to(host, kind) for name in ask.taken if name in hosts
+                    near_to(hosts[name], kind) == near_to(host, kind)
+                    for name in request.taken
+                    if name in hosts
                 )
                 most = spread.get(kind)
                 graph.add_edge(
                     near, far, key=kind, capacity=wanted if most is None else max(0, most - taken), weight=0
                 )
-            for number in range(min(ask.count, host.fits(QUANTUM))):
-                graph.add_edge(beside, host.name, capacity=1, weight=cost_of_one(ask, host, number))
+            for number in range(min(request.count, host.fits(QUANTUM))):
+                graph.add_edge(beside, host.name, capacity=1, weight=cost_of_one(request, host, number))
     try:
         return nx.min_cost_flow_cost(graph)
     except nx.NetworkXUnfeasible:
@@ -81,14 +85,14 @@ def near_to(host, kind):
     return {"host": host.name, "rack": (host.zone, host.rack or host.name), "zone": host.zone}[kind]
 
 
-def price(asks, hosts, found):
+def price(requests, hosts, placements):
     total, placed = 0, dict.fromkeys(hosts, 0)
-    for ask in asks:
-        names = found[ask.tenant, ask.part]
+    for request in requests:
+        names = placements[request.tenant, request.part]
         for name in set(names):
             assert hosts[name].usable
-            assert hosts[name].matches(ask.to)
-            total += sum(cost_of_one(ask, hosts[name], number) for number in range(names.count(name)))
+            assert hosts[name].matches(request.to)
+            total += sum(cost_of_one(request, hosts[name], number) for number in range(names.count(name)))
             placed[name] += names.count(name)
     for name, count in placed.items():
         assert count <= hosts[name].fits(QUANTUM)
@@ -117,7 +121,7 @@ def hosts_of(draw):
 
 
 @st.composite
-def asks_of(draw, part="slots"):
+def requests_of(draw, part="slots"):
     names = st.sampled_from(NAMES)
     return [
         Request(
@@ -136,17 +140,21 @@ def asks_of(draw, part="slots"):
     ]
 
 
-def agrees(asks, hosts):
-    """Hold a placement against the whole flow: refused both, or at the same price."""
-    expected = cheapest(asks, hosts)
+def compare_with_full_flow(requests, hosts):
+    """Compare the solver with the full flow: both refuse, or both have the same cost."""
+    expected = cheapest(requests, hosts)
     try:
-        solved = solver._solve(asks, hosts)
+        solved = solver._solve(requests, hosts)
     except RefusedError:
         assert expected is None
         return
     assert expected is not None
     assert (
-        price(asks, hosts, {(ask.tenant, ask.part): names for ask, names in zip(asks, solved, strict=True)})
+        price(
+            requests,
+            hosts,
+            {(request.tenant, request.part): names for request, names in zip(requests, solved, strict=True)},
+        )
         == expected
     )
 
@@ -154,14 +162,14 @@ def agrees(asks, hosts):
 @pytest.mark.parametrize("part", ["slots", DRIVER])
 @settings(max_examples=150)
 @given(st.data())
-def test_what_is_left_out_makes_no_placement_dearer(part, data):
-    hosts, asks = data.draw(hosts_of()), data.draw(asks_of(part))
-    agrees(asks, hosts)
+def test_the_reduced_flow_has_the_cost_of_the_full_flow(part, data):
+    hosts, requests = data.draw(hosts_of()), data.draw(requests_of(part))
+    compare_with_full_flow(requests, hosts)
 
 
 @st.composite
 def spread_out(draw):
-    """Draw one tier whose workers have to be in several racks or zones, on hosts that have room."""
+    """Draw one tier whose workers must be in several racks or zones, and hosts with room."""
     names = [f"h{number}" for number in range(draw(st.integers(4, 10)))]
     zones, racks, loads = (
         st.sampled_from(["onprem", "annex"]),
@@ -182,19 +190,19 @@ def spread_out(draw):
 
 @settings(max_examples=300)
 @given(spread_out())
-def test_limits_on_racks_and_zones_cost_no_more_than_they_must(drawn):
-    agrees(*drawn)
+def test_limits_on_racks_and_zones_have_the_cost_of_the_full_flow(drawn):
+    compare_with_full_flow(*drawn)
 
 
 @settings(max_examples=100)
-@given(hosts_of(), asks_of(), st.permutations(range(3)), st.booleans())
-def test_what_surely_fits_at_a_glance_fits_in_any_order(hosts, asks, order, apart):
-    names = {ask.tenant for ask in asks}
-    asks = [
-        replace(ask, keep=(), separate=ask.separate | (names - {ask.tenant} if apart else set()))
-        for ask in asks
+@given(hosts_of(), requests_of(), st.permutations(range(3)), st.booleans())
+def test_requests_that_surely_fit_are_placed_in_any_order(hosts, requests, order, apart):
+    names = {request.tenant for request in requests}
+    requests = [
+        replace(request, keep=(), separate=request.separate | (names - {request.tenant} if apart else set()))
+        for request in requests
     ]
-    if _surely_fits(asks, hosts):
+    if _surely_fits(requests, hosts):
         for number in order:
-            for ask in asks[number : number + 1]:
-                hosts = place([ask], hosts).hosts
+            for request in requests[number : number + 1]:
+                hosts = place([request], hosts).hosts

@@ -1,4 +1,6 @@
-"""Plans: least movement, never over capacity, every tier keeps its k, and refusals that say what to do."""
+"""Plans: fewest moves, never over capacity, every tier keeps its number of workers, and a refusal
+says what to do.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -29,14 +31,14 @@ from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import place, place_tier
 from sluice_ops.planning.shortage.fitting import least
-from tests.unit.sluice_ops.planning.clusters import clusters, host_of, made, spec_of
+from tests.unit.sluice_ops.planning.clusters import checked_plan, clusters, host_of, spec_of
 
 SETTINGS = settings(max_examples=60)
 
 
 @SETTINGS
 @given(clusters())
-def test_placing_what_is_there_once_more_keeps_everything(cluster):
+def test_placing_a_placed_tier_again_moves_nothing(cluster):
     for name, tier in cluster.tiers.items():
         without = holding(cluster.hosts, tier.spec, tier.placement, -1)
         again, _ = place_tier(tier.spec, target(name, cluster.rules), tier.placement, without)
@@ -49,10 +51,10 @@ def test_room_after_a_move_equals_room_computed_from_empty_hosts(cluster, data):
     names = st.sampled_from([*cluster.hosts, "gone"])
     for tier in cluster.tiers.values():
         after = Placement(driver=data.draw(names), slots=tuple(data.draw(st.lists(names, max_size=5))))
-        found = moved(cluster.hosts, tier.spec, tier.placement, after)
+        hosts_after = moved(cluster.hosts, tier.spec, tier.placement, after)
         anew = holding(holding(cluster.hosts, tier.spec, tier.placement, -1), tier.spec, after)
-        assert found.keys() == anew.keys()
-        for name, host in found.items():
+        assert hosts_after.keys() == anew.keys()
+        for name, host in hosts_after.items():
             assert (host.used_cpu, host.used_memory) == (
                 pytest.approx(anew[name].used_cpu),
                 anew[name].used_memory,
@@ -65,7 +67,7 @@ def test_room_after_a_move_equals_room_computed_from_empty_hosts(cluster, data):
 def test_a_drain_leaves_nothing_on_the_host_and_is_never_over_capacity(cluster, data):
     name = data.draw(st.sampled_from(sorted(cluster.hosts)))
     spec = ChangeSpec(kind="drain", host=name)
-    planned = made(spec, cluster)
+    planned = checked_plan(spec, cluster)
     if planned is None:
         return
     moved = {move.tier: move.after for move in planned.moves}
@@ -113,13 +115,13 @@ def test_shares_stay_within_their_limits_and_the_highest_layer_wins(low, span, e
             LayerEntry(tenant="t", layer=layer, target=number, owner="x", at=0.0) for layer, number in entries
         )
     )
-    found = target("t", Rules(shares={"t": share}, layers=layers))
-    assert low <= found.slots <= low + span
+    result = target("t", Rules(shares={"t": share}, layers=layers))
+    assert low <= result.slots <= low + span
     if entries:
         highest = max(layer for layer, _ in entries)
         wanted = [number for layer, number in entries if layer is highest][-1]
-        assert found.slots == max(low, min(low + span, wanted))
-        assert found.layer is highest
+        assert result.slots == max(low, min(low + span, wanted))
+        assert result.layer is highest
 
 
 def test_slots_of_one_tier_are_spread_over_the_hosts():
@@ -128,7 +130,7 @@ def test_slots_of_one_tier_are_spread_over_the_hosts():
     assert placed.where["t", "slots"] == ("h1", "h2", "h3")
 
 
-def test_nothing_goes_to_burst_hosts_unless_it_asks_for_them():
+def test_only_a_burst_uses_burst_hosts():
     hosts = {"h1": host_of("h1"), "e1": host_of("e1", zone="ec2")}
     spec = spec_of("enrich")
     plain, _ = place_tier(spec, Target(2), None, hosts)
@@ -142,17 +144,18 @@ def test_a_cordoned_place_gets_a_note_and_an_unknown_place_is_refused():
     placement, placed = place_tier(spec_of("enrich"), Target(1, to="label:fast"), None, hosts)
     assert placement.hosts == {"h2"}
     assert (
-        placed.notes[0]
-        == "enrich has to be at label:fast, but h1 is cordoned: enrich may run anywhere until it is moved again"
+        placed.notes[0] == "enrich has to be at label:fast, but h1 is cordoned: "
+        "enrich may run anywhere until it is moved again"
     )
     with pytest.raises(
         RefusedError,
-        match="has to be at label:slow, and there is no such host; hosts: h1, h2; zones: onprem; labels: fast",
+        match="has to be at label:slow, and there is no such host; hosts: h1, h2; zones: onprem; "
+        "labels: fast",
     ):
         place_tier(spec_of("enrich"), Target(1, to="label:slow"), None, hosts)
 
 
-def test_where_a_place_is_full_the_way_out_of_it_is_named():
+def test_a_refusal_for_a_full_place_names_the_alternatives():
     hosts = {"h1": host_of("h1"), "h2": host_of("h2")}
     with pytest.raises(
         RefusedError,
@@ -225,7 +228,7 @@ def running(k=2, **more):
         ({"kind": "shift", "shift": "odd"}, 'names "nobody", which is neither a tier nor batch'),
     ],
 )
-def test_a_refusal_names_the_thing_and_what_to_do(spec, reason):
+def test_a_refusal_names_the_object_and_the_next_step(spec, reason):
     with pytest.raises(RefusedError) as refused:
         plan(ChangeSpec(**spec), running())
     assert reason in str(refused.value)
@@ -237,7 +240,8 @@ def test_a_tier_without_a_share_is_refused_zero_workers_and_too_many():
     cluster = replace(cluster, rules=replace(cluster.rules, shares=shares, partitions=32))
     with pytest.raises(
         RefusedError,
-        match=r'tier "counts": 0 is below its minimum of 1; ask for more, or pause the tier with `sluice pause counts`',
+        match=r'tier "counts": 0 is below its minimum of 1; ask for more, '
+        r"or pause the tier with `sluice pause counts`",
     ):
         plan(ChangeSpec(kind="scale", tier="counts", k=0), cluster)
     with pytest.raises(
@@ -251,8 +255,11 @@ def test_a_maximum_below_another_layers_minimum_is_refused_naming_both():
     cluster = running()
     shares = {"counts": Share(minimum=2, target=2, maximum=4), "batch": Share(minimum=1, target=1, maximum=2)}
     cluster = replace(cluster, rules=replace(cluster.rules, shares=shares))
-    said = "a maximum of 1 is below its minimum of 2; ask for more, or lower shares.counts.minimum in the site file"
-    with pytest.raises(RefusedError, match=f'^tier "counts": {said}$'):
+    message = (
+        "a maximum of 1 is below its minimum of 2; ask for more, or lower shares.counts.minimum in the "
+        "site file"
+    )
+    with pytest.raises(RefusedError, match=f'^tier "counts": {message}$'):
         plan(ChangeSpec(kind="scale", tier="counts", k=2, maximum=1), cluster)
     with pytest.raises(RefusedError, match=r"^batch: a maximum of 0 is below its minimum of 1; "):
         plan(ChangeSpec(kind="scale", tier="batch", k=1, maximum=0), cluster)
@@ -282,12 +289,12 @@ def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
             {"h2": host_of("h2", cpu=2)},
         )
     assert (
-        str(refused.value)
-        == 'tier "counts" needs 3 cpu for one quantum, but the largest host, h2, has 2; give h2 more or lower quantum.cpu'
+        str(refused.value) == 'tier "counts" needs 3 cpu for one quantum, but the largest host, h2, has 2; '
+        "give h2 more or lower quantum.cpu"
     )
 
 
-def test_a_realtime_tier_keeps_a_thread_for_each_partition():
+def test_a_realtime_tier_keeps_a_thread_for_each_partition_on_a_drain():
     with pytest.raises(
         RefusedError, match="needs one thread for each of its 3 partitions, but 1 workers of 2 threads have 2"
     ):
@@ -297,8 +304,10 @@ def test_a_realtime_tier_keeps_a_thread_for_each_partition():
         )
 
 
-def reading(partitions, k, **more):
-    """Return a cluster whose tier was published with so many partitions to read; the site file gives new streams 3."""
+def running_with_partitions(partitions, k, **more):
+    """Return a cluster whose tier reads the given number of partitions; the site file gives new
+    streams 3 partitions.
+    """
     now = running(k, **more)
     tier = now.tiers["counts"]
     spec = tier.spec.model_copy(update={"partitions": partitions})
@@ -306,7 +315,7 @@ def reading(partitions, k, **more):
 
 
 def test_the_partitions_of_its_streams_set_a_tiers_least_workers():
-    wide = reading(5, 3, mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2))
+    wide = running_with_partitions(5, 3, mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2))
     with pytest.raises(
         RefusedError, match="needs one thread for each of its 5 partitions, but 2 workers of 2 threads have 4"
     ):
@@ -319,17 +328,17 @@ def test_the_partitions_of_its_streams_set_a_tiers_most_workers():
     with pytest.raises(
         RefusedError, match="its input has 2 partitions, so 1 of 3 workers would read nothing"
     ):
-        plan(ChangeSpec(kind="scale", tier="counts", k=3), reading(2, 2))
+        plan(ChangeSpec(kind="scale", tier="counts", k=3), running_with_partitions(2, 2))
 
 
-def test_what_is_so_already_is_an_empty_plan_that_says_so():
+def test_a_change_without_effect_is_an_empty_plan_with_a_note():
     planned = plan(ChangeSpec(kind="scale", tier="counts", k=2), running())
     assert planned.moves == ()
     assert planned.notes == ("nothing has to move",)
     assert planned.predicted_seconds == 0
 
 
-def test_scaling_back_to_the_usual_number_takes_the_persons_word_back():
+def test_scaling_back_to_the_usual_number_removes_the_persons_entry():
     rules = running().rules
     up = layers_after(ChangeSpec(kind="scale", tier="counts", k=3), rules, "anna", 1.0)
     assert target("counts", replace(rules, layers=up)).slots == 3
@@ -355,14 +364,14 @@ def test_without_room_to_double_all_tiers_the_rest_follows_a_release():
     assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
-def test_the_checker_finds_what_a_planner_must_not_do():
+def test_the_checker_rejects_wrong_places_numbers_and_full_hosts():
     cluster = running()
     spec = ChangeSpec(kind="migrate", tier="counts", to="label:fast")
     planned, after = plan(spec, cluster), aftermath(spec, cluster)
     (move,) = planned.moves
     astray = move.model_copy(update={"after": Placement(driver="h2", slots=("h2",))})
-    found = violations(planned.model_copy(update={"moves": (astray,)}), spec, after)
-    assert found == [
+    problems = violations(planned.model_copy(update={"moves": (astray,)}), spec, after)
+    assert problems == [
         "counts would have 1 slots instead of 2",
         "counts has to be at label:fast, not with its driver on h2",
         "counts has to be at label:fast, not on h2",
@@ -374,7 +383,7 @@ def test_the_checker_finds_what_a_planner_must_not_do():
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "effect"),
     [
         (
             ChangeSpec(kind="pause", tier="t0"),
@@ -388,5 +397,5 @@ def test_the_checker_finds_what_a_planner_must_not_do():
         (ChangeSpec(kind="return", host="h1"), "units may be placed on h1 again"),
     ],
 )
-def test_a_change_that_moves_nothing_says_what_it_does(spec, said):
-    assert KINDS[spec.kind].effect(spec) == said
+def test_a_change_that_moves_nothing_describes_its_effect(spec, effect):
+    assert KINDS[spec.kind].effect(spec) == effect

@@ -1,4 +1,6 @@
-"""Which hosts fail: of several tenants, again and again, while these do well elsewhere; and never what the minimums need."""
+"""A host counts as failing if units of several tenants die there repeatedly, and run well on other
+hosts. A host that minimums need is never quarantined.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -32,7 +34,7 @@ def died(tenant, times, unit="slot-{}-1-0", at=NOW - 60):
     return tuple(Death(unit=name, tenant=tenant, count=count + 1, at=at) for count in range(times))
 
 
-def found(seen, where=EVERYWHERE, now=NOW):
+def quarantined(seen, where=EVERYWHERE, now=NOW):
     return failing(seen, lambda tenant: where.get(tenant, ()), lambda at: now - at)
 
 
@@ -53,32 +55,32 @@ deaths = st.builds(
     )
 )
 def test_a_failing_host_has_repeated_deaths_of_tenants_that_live_elsewhere(seen):
-    again = {}
+    repeated = {}
     for name, evidence in seen.items():
         places = Counter(
             (death.tenant, death.place) for death in evidence.deaths if NOW - death.at <= WINDOW_SECONDS
         )
-        again[name] = {tenant for (tenant, _), count in places.items() if count >= DEATHS}
-    for name, reason in found(seen).items():
+        repeated[name] = {tenant for (tenant, _), count in places.items() if count >= DEATHS}
+    for name, reason in quarantined(seen).items():
         blamed = [
             tenant
-            for tenant in again[name]
-            if 2 * sum(tenant in again.get(other, ()) for other in HOSTS if other != name) <= 5
+            for tenant in repeated[name]
+            if 2 * sum(tenant in repeated.get(other, ()) for other in HOSTS if other != name) <= 5
         ]
         assert len(blamed) >= TENANTS
         assert all(tenant in reason for tenant in blamed)
 
 
-def test_two_tenants_that_die_there_and_not_elsewhere():
+def test_a_host_where_two_tenants_die_is_failing():
     seen = {"h2": Evidence((*died("t0", 3), *died("t1", 4))), "h3": Evidence(died("t0", 2))}
-    assert found(seen) == {"h2": "units of t0, t1 died there 7 times within 30 min"}
+    assert quarantined(seen) == {"h2": "units of t0, t1 died there 7 times within 30 min"}
 
 
-def test_one_tenant_by_itself_is_its_own_fault():
-    assert found({"h2": Evidence(died("t0", 30))}) == {}
+def test_deaths_of_a_single_tenant_do_not_count():
+    assert quarantined({"h2": Evidence(died("t0", 30))}) == {}
 
 
-def test_one_death_of_many_is_a_host_that_went_down_once():
+def test_one_death_of_each_unit_does_not_count():
     seen = {
         "h2": Evidence(
             tuple(
@@ -86,44 +88,44 @@ def test_one_death_of_many_is_a_host_that_went_down_once():
             )
         )
     }
-    assert found(seen) == {}
+    assert quarantined(seen) == {}
 
 
 def test_code_that_dies_on_every_host_is_not_the_hosts_fault():
     everywhere = {name: Evidence((*died("t0", 5), *died("t1", 5))) for name in HOSTS}
-    assert found(everywhere) == {}
-    assert found(
+    assert quarantined(everywhere) == {}
+    assert quarantined(
         {**everywhere, "h2": Evidence((*died("t0", 5), *died("t1", 5), *died("t2", 3), *died("t3", 3)))}
     ).keys() == {"h2"}
 
 
 def test_drivers_of_one_incarnation_after_the_other_count_together():
     drivers = tuple(Death(unit=f"driver-t0-{number}", tenant="t0", count=1, at=NOW) for number in range(3))
-    assert found({"h2": Evidence((*drivers, *died("t1", 3)))}).keys() == {"h2"}
+    assert quarantined({"h2": Evidence((*drivers, *died("t1", 3)))}).keys() == {"h2"}
 
 
-def test_what_cannot_even_be_started_counts_after_a_while():
+def test_units_that_cannot_start_count_after_some_time():
     down = (*died("t0", 1, at=NOW - DOWN_SECONDS), *died("t1", 1, at=NOW - DOWN_SECONDS))
     units = frozenset(death.unit for death in down)
-    assert found({"h2": Evidence(down, units)}).keys() == {"h2"}
-    assert found({"h2": Evidence(down)}) == {}, "it runs by now"
-    assert found({"h2": Evidence(down, units)}, now=NOW - 1) == {}
+    assert quarantined({"h2": Evidence(down, units)}).keys() == {"h2"}
+    assert quarantined({"h2": Evidence(down)}) == {}, "the units run by now"
+    assert quarantined({"h2": Evidence(down, units)}, now=NOW - 1) == {}
 
 
-def test_what_is_long_ago_does_not_count():
-    assert found({"h2": Evidence((*died("t0", 9), *died("t1", 9)))}, now=NOW + WINDOW_SECONDS) == {}
+def test_old_deaths_do_not_count():
+    assert quarantined({"h2": Evidence((*died("t0", 9), *died("t1", 9)))}, now=NOW + WINDOW_SECONDS) == {}
 
 
-def test_the_worst_comes_first():
+def test_the_host_with_most_deaths_comes_first():
     seen = {
         "h2": Evidence((*died("t0", 3), *died("t1", 3))),
         "h3": Evidence((*died("t2", 9), *died("t3", 3))),
     }
-    assert [*found(seen)] == ["h3", "h2"]
+    assert [*quarantined(seen)] == ["h3", "h2"]
 
 
 @given(st.integers(1, 10_000))
-def test_few_are_in_quarantine_at_once(hosts):
+def test_few_hosts_are_quarantined_at_once(hosts):
     assert 1 <= allowed(hosts) <= max(1, MOST_PART * hosts)
 
 
@@ -134,8 +136,6 @@ def test_no_host_that_the_minimums_need_is_quarantined():
     one = Cluster({"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}, tiers, (), rules)
     assert room_without({"h2"}, one) is None
     held = one.with_hosts({name: host.holding(specs[0].quantum, 5) for name, host in one.hosts.items()})
-    assert room_without({"h2"}, held) is None, (
-        "what runs there now is not in the way: it is the minimum that counts"
-    )
+    assert room_without({"h2"}, held) is None, "running units are not in the way: only minimums count"
     three = replace(rules, shares={spec.name: Share(minimum=3, target=4, maximum=4) for spec in specs})
     assert "find no room" in room_without({"h2"}, replace(one, rules=three))

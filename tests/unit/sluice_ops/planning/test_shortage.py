@@ -1,4 +1,6 @@
-"""When room is short: minimums before all else, free room before batch's, and no more given up than must be."""
+"""Short room: minimums come first, free room is used before batch's, and no tenant gives up more
+than needed.
+"""
 
 from dataclasses import replace
 
@@ -19,23 +21,23 @@ from sluice_ops.planning.placement.shares import Target, limits, target
 from sluice_ops.planning.placement.solver import place_tier
 from sluice_ops.planning.shortage.fitting import lacking, least, most, place_lost, place_most, why_not
 from sluice_ops.planning.shortage.lending import giving_back
-from tests.unit.sluice_ops.planning.clusters import SMALL, crowded, dedicated, host_of, made, spec_of
+from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, crowded, dedicated, host_of, spec_of
 
 SETTINGS = settings(max_examples=80)
 
 
 @st.composite
 def changes(draw, cluster):
-    """Draw a change of it, as often as not one that asks for more."""
+    """Draw a change of the cluster; about half of them ask for more."""
     running = sorted(name for name, tier in cluster.tiers.items() if tier.placement)
     kind = draw(st.sampled_from(["scale", "drain", "shift", "settle"]))
     if kind == "drain":
         return ChangeSpec(kind=kind, host=draw(st.sampled_from(sorted(cluster.hosts)))), cluster
     if kind == "scale":
         return ChangeSpec(kind=kind, tier=draw(st.sampled_from(running)), k=draw(st.integers(1, 8))), cluster
-    raised = {name: draw(st.integers(1, 8)) for name in running}
+    new_numbers = {name: draw(st.integers(1, 8)) for name in running}
     if kind == "shift":
-        night = {name: Numbers(target=k) for name, k in raised.items()}
+        night = {name: Numbers(target=k) for name, k in new_numbers.items()}
         return ChangeSpec(kind=kind, shift="night"), replace(
             cluster, rules=replace(cluster.rules, shifts={"night": night})
         )
@@ -43,7 +45,7 @@ def changes(draw, cluster):
     share = cluster.rules.shares[tier]
     shares = {
         **cluster.rules.shares,
-        tier: share.model_copy(update={"target": max(share.minimum, raised[tier])}),
+        tier: share.model_copy(update={"target": max(share.minimum, new_numbers[tier])}),
     }
     return ChangeSpec(kind=kind, tier=tier), replace(cluster, rules=replace(cluster.rules, shares=shares))
 
@@ -58,7 +60,7 @@ def crowded_with_a_change(draw):
 @given(crowded_with_a_change())
 def test_moving_tiers_have_their_minimum_and_batch_gives_up_its_surplus(drawn):
     spec, cluster = drawn
-    planned = made(spec, cluster)
+    planned = checked_plan(spec, cluster)
     if planned is None:
         return
     after = aftermath(spec, cluster)
@@ -68,7 +70,7 @@ def test_moving_tiers_have_their_minimum_and_batch_gives_up_its_surplus(drawn):
         )
         assert len(move.after.slots) == target(move.tier, after.rules).slots - move.short
         if move.short:
-            assert spec.kind != "scale", "a person's number is not done by halves"
+            assert spec.kind != "scale", "a scale is done as a whole or not at all"
             assert any(
                 f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer" in note
                 for note in planned.notes
@@ -83,7 +85,7 @@ def test_moving_tiers_have_their_minimum_and_batch_gives_up_its_surplus(drawn):
 
 @SETTINGS
 @given(crowded_with_a_change())
-def test_at_no_moment_and_not_at_the_end_is_a_host_over_full(drawn):
+def test_no_host_is_over_full_during_or_after_a_change(drawn):
     spec, cluster = drawn
     try:
         planned = plan(spec, cluster)
@@ -113,13 +115,13 @@ def test_a_refusal_for_want_of_room_is_right_and_names_tenant_and_numbers(
     try:
         plan(spec, cluster)
     except RefusedError as refused:
-        said = str(refused)
-        if "find no room" not in said:
+        message = str(refused)
+        if "find no room" not in message:
             return
-        assert any(name in said for name in cluster.tiers)
-        assert "; free: " in said
+        assert any(name in message for name in cluster.tiers)
+        assert "; free: " in message
         if spec.kind == "drain":
-            assert said.startswith("there is no room for the minimum of each tier that moves (")
+            assert message.startswith("there is no room for the minimum of each tier that moves (")
             low = {
                 name: share.model_copy(update={"target": share.minimum})
                 for name, share in cluster.rules.shares.items()
@@ -130,7 +132,7 @@ def test_a_refusal_for_want_of_room_is_right_and_names_tenant_and_numbers(
 
 @SETTINGS
 @given(crowded_with_a_change())
-def test_who_is_to_have_more_never_has_less_for_want_of_room(drawn):
+def test_a_raised_tier_never_gets_fewer_workers_for_want_of_room(drawn):
     spec, cluster = drawn
     assume(spec.kind != "drain")
     try:
@@ -152,11 +154,11 @@ def test_a_raised_share_takes_free_room_first_and_then_the_least_of_batch(cluste
         planned = plan(spec, cluster)
     except RefusedError:
         return
-    kept = len(planned.batch_kept)
-    if kept == len(cluster.batch):
+    kept_count = len(planned.batch_kept)
+    if kept_count == len(cluster.batch):
         return
     share = cluster.rules.shares[BATCH]
-    dearer = {**cluster.rules.shares, BATCH: share.model_copy(update={"minimum": kept + 1})}
+    dearer = {**cluster.rules.shares, BATCH: share.model_copy(update={"minimum": kept_count + 1})}
     with pytest.raises(RefusedError):
         plan(spec, replace(cluster, rules=replace(cluster.rules, shares=dearer)))
 
@@ -178,7 +180,7 @@ def test_a_lowered_share_removes_exactly_its_workers_and_moves_no_others(cluster
         assert move.after.driver == before.driver
         gone = list(before.slots)
         for slot in move.after.slots:
-            gone.remove(slot)  # each worker that stays is where one was
+            gone.remove(slot)  # each remaining worker keeps its place
         assert len(gone) == len(before.slots) - k
 
 
@@ -219,7 +221,7 @@ def test_a_starting_tier_gets_its_minimum_first_and_starves_no_other_tier(
             assert why_not(others, hosts) is None
 
 
-def test_what_another_cannot_have_at_all_is_not_kept_for_it():
+def test_room_that_another_tier_cannot_use_is_not_reserved_for_it():
     hosts = {"h1": host_of("h1", cpu=6, memory=32768)}
     shares = {
         "t0": Share(minimum=1, target=3),
@@ -230,17 +232,17 @@ def test_what_another_cannot_have_at_all_is_not_kept_for_it():
     placement, _ = place_most(
         tiers["t0"].spec, Target(3), None, Cluster(hosts, tiers, (), Rules(shares=shares, partitions=8))
     )
-    assert len(placement.slots) == 3, "t2 has room beside it, and t1 would not have room in any case"
+    assert len(placement.slots) == 3, "t2 has room beside t0, and t1 has no room in any case"
 
 
 @SETTINGS
 @given(crowded(), st.integers(0, 4), st.integers(0, 4))
-def test_lost_slots_go_where_there_is_room_and_leave_what_others_lack(cluster, lost, alive):
+def test_lost_slots_are_replaced_without_taking_other_tiers_room(cluster, lost, alive):
     name, tier = next((name, tier) for name, tier in cluster.tiers.items() if tier.placement)
-    found = place_lost(tier.spec, lost, ["elsewhere"] * alive, cluster)
-    assert len(found) <= lost
+    new_slots = place_lost(tier.spec, lost, ["elsewhere"] * alive, cluster)
+    assert len(new_slots) <= lost
     hosts = dict(cluster.hosts)
-    for host in found:
+    for host in new_slots:
         hosts[host] = hosts[host].holding(tier.spec.quantum)
     assert overfull(hosts) == []
     others = lacking(cluster, name)
@@ -249,7 +251,7 @@ def test_lost_slots_go_where_there_is_room_and_leave_what_others_lack(cluster, l
 
 
 @given(st.integers(0, 50), st.integers(-1, 50))
-def test_the_largest_number_that_works_is_found(top, limit):
+def test_the_search_returns_the_largest_possible_number(top, limit):
     def attempt(number):
         if number > limit:
             raise RefusedError(str(number))
@@ -302,7 +304,9 @@ def test_the_checker_finds_tiers_below_minimum_or_short_beside_batch():
 
 
 def short_beside_batch(**more):
-    """Have a tier that can only have three of its four slots once its host is drained, and batch on a host of another zone."""
+    """Return a drain, and a cluster whose tier gets only three of its four slots after the drain,
+    while batch is on a host of another zone.
+    """
     spec = spec_of("t")
     placement = Placement(driver="h2", slots=("h2",) * 4)
     hosts = {
@@ -320,7 +324,7 @@ def short_beside_batch(**more):
 
 
 @pytest.mark.parametrize("more", [{"locality": {"t": "zone:a"}}, {"dedicated": {"h3": frozenset({BATCH})}}])
-def test_batch_gives_back_nothing_where_the_tier_that_is_short_may_not_be(more):
+def test_batch_keeps_slots_on_hosts_that_the_short_tier_may_not_use(more):
     spec, cluster = short_beside_batch(**more)
     cluster = cluster.with_hosts(dedicated(cluster.hosts, cluster.rules))
     planned = plan(spec, cluster)
@@ -351,7 +355,7 @@ def test_batch_returns_just_enough_for_a_slot_of_the_short_tier():
     assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
-def test_batch_is_lent_what_there_is_room_for():
+def test_batch_gets_the_slots_that_fit():
     spec = spec_of("t")
     placement = Placement(driver="h1", slots=("h1",))
     hosts = holding({"h1": host_of("h1", cpu=3)}, spec, placement)
@@ -366,7 +370,7 @@ def test_batch_is_lent_what_there_is_room_for():
     assert violations(planned, scale, aftermath(scale, cluster)) == []
 
 
-def test_what_batch_gives_back_is_said_where_tiers_are_short_too():
+def test_slots_that_batch_gives_back_are_noted_beside_short_tiers():
     spec = spec_of("t")
     placement = Placement(driver="h1", slots=("h1", "h1"))
     hosts = holding({"h1": host_of("h1")}, spec, placement)

@@ -1,4 +1,6 @@
-"""What a start and a stop would do: where the tier would be, what batch gives back for it, how long it takes as far as is known."""
+"""Dry runs of a start and a stop: the tier's places, slots that batch gives back, and the time as
+far as known.
+"""
 
 from dataclasses import replace
 
@@ -21,7 +23,7 @@ HERE = Placement(driver="h1", slots=("h1", "h2"))
 
 
 def cluster(*, lent=(), pace=TIMED, **now):
-    """Two hosts of three cores, and a tier of two workers that is to start there."""
+    """Return two hosts of three cores, and a tier of two workers."""
     shares = {
         "t": Share(minimum=1, target=2, maximum=4),
         BATCH: Share(minimum=0, target=len(lent), maximum=8),
@@ -37,7 +39,7 @@ def cluster(*, lent=(), pace=TIMED, **now):
     )
 
 
-def test_a_start_says_where_and_how_long_and_that_there_is_no_gap():
+def test_a_start_shows_places_and_time_and_no_gap():
     planned = plan(START, cluster())
     (move,) = planned.moves
     assert (move.before, sorted(move.after.slots)) == (None, ["h1", "h2"])
@@ -46,13 +48,13 @@ def test_a_start_says_where_and_how_long_and_that_there_is_no_gap():
     assert violations(planned, START, cluster()) == []
 
 
-def test_it_starts_where_it_was():
+def test_a_tier_starts_where_it_ran_last():
     last = Placement(driver="h2", slots=("h2", "h2"))
     (move,) = plan(START, cluster(last=last)).moves
     assert move.after == last
 
 
-def test_without_an_earlier_start_nothing_is_made_up():
+def test_without_an_earlier_start_no_time_is_predicted():
     planned = plan(START, cluster(pace=Pace()))
     assert planned.moves
     assert (planned.predicted_seconds, planned.unpredicted) == (
@@ -61,13 +63,13 @@ def test_without_an_earlier_start_nothing_is_made_up():
     )
 
 
-def test_batch_makes_room_for_it():
+def test_batch_makes_room_for_a_start():
     planned = plan(START, cluster(lent=("h1", "h1", "h1", "h2", "h2", "h2")))
     assert len(planned.moves[0].after.slots) == 2
     assert "batch gives back 3 slot(s) first, within 120 s" in planned.notes
 
 
-def test_less_than_its_share_is_said():
+def test_a_start_with_fewer_slots_than_the_share_has_a_note():
     now = cluster()
     small = now.with_hosts({"h1": host_of("h1", cpu=1.5)})
     planned = plan(START, small)
@@ -75,7 +77,7 @@ def test_less_than_its_share_is_said():
     assert "t gets 1 of its 2 slots: room is short" in planned.notes
 
 
-def test_without_room_it_would_wait_and_nobody_knows_how_long():
+def test_without_room_a_start_waits_for_an_unknown_time():
     planned = plan(START, cluster().with_hosts({"h1": host_of("h1", cpu=1)}))
     assert planned.moves == ()
     assert planned.notes[0].startswith('t would wait: the driver of tier "t":')
@@ -83,30 +85,30 @@ def test_without_room_it_would_wait_and_nobody_knows_how_long():
 
 
 @pytest.mark.parametrize(
-    ("paused", "how"), [(False, "runs, or the controller is about to restart it"), (True, "is paused")]
+    ("paused", "state"), [(False, "runs, or the controller is about to restart it"), (True, "is paused")]
 )
-def test_what_runs_is_not_started(paused, how):
+def test_a_running_tier_is_not_started(paused, state):
     planned = plan(START, cluster(placement=HERE, paused=paused))
     assert (planned.moves, planned.notes, planned.unpredicted) == (
         (),
-        (f"t {how}: nothing is started",),
+        (f"t {state}: nothing is started",),
         "",
     )
 
 
-def test_what_was_given_up_leaves_its_room_first():
-    there = Placement(driver="h1", slots=("h1", "h1"))
-    (move,) = plan(START, cluster(placement=there, last=there, failed=True)).moves
-    assert (move.before, move.after) == (there, there), "h1 has no room for it twice"
+def test_a_given_up_incarnation_releases_its_room_before_the_start():
+    placement = Placement(driver="h1", slots=("h1", "h1"))
+    (move,) = plan(START, cluster(placement=placement, last=placement, failed=True)).moves
+    assert (move.before, move.after) == (placement, placement), "h1 has no room for the tier twice"
 
 
-def test_one_that_is_paused_is_said_to_be_so():
+def test_the_start_of_a_paused_tier_has_a_note():
     assert plan(START, cluster(paused=True)).notes == (
         "t starts paused; to resume it, run `sluice resume t`",
     )
 
 
-def test_a_stop_says_what_ends_and_that_nothing_comes_out_from_then_on():
+def test_a_stop_names_the_ending_units_and_the_missing_output():
     planned = plan(STOP, cluster(placement=HERE))
     assert planned.notes == (
         "t ends after its last commit: its driver on h1, its workers on h1, h2",
@@ -120,12 +122,12 @@ def test_a_stop_says_what_ends_and_that_nothing_comes_out_from_then_on():
     assert plan(STOP, cluster()).notes == ("t does not run: nothing is stopped",)
 
 
-def test_a_stop_of_what_was_given_up_ends_nothing_that_lives():
+def test_a_stop_of_a_given_up_tier_ends_no_running_unit():
     planned = plan(STOP, cluster(placement=HERE, failed=True))
     assert planned.notes == ("t was given up: it is not started again, and its room becomes free",)
 
 
-def test_its_standby_ends_with_it():
+def test_a_standby_ends_with_its_tier():
     now = cluster(placement=HERE)
     spec = now.tiers["t"].spec.model_copy(update={"standby": Standby.WARM})
     planned = plan(STOP, replace(now, tiers={"t": TierNow(spec, HERE)}))

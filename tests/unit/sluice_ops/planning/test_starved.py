@@ -1,4 +1,6 @@
-"""Starvation is drift: a repair takes a tier off the hosts that starve it, and puts nothing where anything is starved."""
+"""Starvation is drift: a repair moves a tier off the hosts that starve it, and onto no host with a
+starved tier.
+"""
 
 from dataclasses import replace
 
@@ -17,7 +19,7 @@ REPAIR = ChangeSpec(kind="repair")
 
 
 def starving(cluster, starved):
-    """Return the cluster with tiers starved on hosts."""
+    """Return the cluster with the given tiers starved on each host."""
     return cluster.with_hosts(
         {name: replace(host, starves=starved.get(name, frozenset())) for name, host in cluster.hosts.items()}
     )
@@ -26,9 +28,11 @@ def starving(cluster, starved):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), st.data())
 def test_a_repair_moves_starved_tiers_and_never_onto_starved_hosts(cluster, data):
-    there = {name: sorted(set(host.tiers)) for name, host in cluster.hosts.items()}
+    tiers_of_hosts = {name: sorted(set(host.tiers)) for name, host in cluster.hosts.items()}
     starved = {
-        name: data.draw(st.frozensets(st.sampled_from(tiers))) for name, tiers in there.items() if tiers
+        name: data.draw(st.frozensets(st.sampled_from(tiers)))
+        for name, tiers in tiers_of_hosts.items()
+        if tiers
     }
     cluster = starving(cluster, starved)
     planned = plan(REPAIR, cluster)
@@ -41,17 +45,17 @@ def test_a_repair_moves_starved_tiers_and_never_onto_starved_hosts(cluster, data
         where = sorted(
             host for host in bad if name in starved[host] and tier.placement and host in tier.placement.hosts
         )
-        said = f"is starved of processor time on {', '.join(where)}"
+        reason = f"is starved of processor time on {', '.join(where)}"
         if where and name in moved:
-            assert any(said in move.why for move in planned.moves)
+            assert any(reason in move.why for move in planned.moves)
         elif where:
             assert any(
-                note.startswith(f"{name} ") and said in note and "cannot be repaired now" in note
+                note.startswith(f"{name} ") and reason in note and "cannot be repaired now" in note
                 for note in planned.notes
             )
 
 
-def test_other_changes_may_still_use_a_host_on_which_something_is_starved():
+def test_other_changes_may_use_a_host_with_a_starved_tier():
     spec, placement = spec_of("t"), Placement(driver="h1", slots=("h1",))
     hosts = holding({"h1": host_of("h1"), "h2": host_of("h2")}, spec, placement)
     cluster = starving(
