@@ -1,4 +1,6 @@
-"""Each kind of process with something in each of its figures, as a scrape shows it."""
+"""Metrics collectors of each kind of process, with a value in every metric, and a parser of their
+scrapes.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -51,8 +53,8 @@ def driver_metrics(state: State = State.RUNNING, flow: Flow | None = None) -> Dr
     return DriverMetrics(cast("Any", SimpleNamespace(report=report, owns=True)), flow)
 
 
-def agent_metrics(*found: FoundUnit) -> AgentMetrics:
-    units = found or (
+def agent_metrics(*units_found: FoundUnit) -> AgentMetrics:
+    units = units_found or (
         FoundUnit(slot(), alive=True, others=1, started_at=1.0, restarts=2),
         FoundUnit(driver(), alive=True, others=1, started_at=1.0),
     )
@@ -68,7 +70,10 @@ def agent_metrics(*found: FoundUnit) -> AgentMetrics:
 
 
 def view() -> View:
-    """Return one tier, two hosts, one of them lost, and a drain that is cut and waits for its verification."""
+    """Return a view of one tier and two hosts, of which one is lost.
+
+    A drain has done its cut and waits for `verify`.
+    """
     posted = {
         OperationId(f"o-{step}"): OperationView(
             Operation(
@@ -85,12 +90,12 @@ def view() -> View:
         )
         for step in (Step.CUT, Step.VERIFY)
     }
-    seen = Observed(
+    observed = Observed(
         units=(UnitObserved(id=slot().id, state=UnitState.RUNNING, since=1.0),),
         agent_started=1.0,
         limits="none",
     )
-    both = Assignment(units=(slot(), driver()))
+    assignment = Assignment(units=(slot(), driver()))
     spec = TierSpec(
         name=ENTRY, kind=Kind.ENTRY, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("raw",)
     )
@@ -104,9 +109,14 @@ def view() -> View:
             )
         },
         hosts={
-            H1: HostView(H1, None, live=True, record=HostRecord(), assignment=both, observed=seen),
+            H1: HostView(H1, None, live=True, record=HostRecord(), assignment=assignment, observed=observed),
             H2: HostView(
-                H2, None, live=False, record=HostRecord(reason="it fails"), assignment=both, observed=seen
+                H2,
+                None,
+                live=False,
+                record=HostRecord(reason="it fails"),
+                assignment=assignment,
+                observed=observed,
             ),
         },
         operations=posted,
@@ -116,11 +126,11 @@ def view() -> View:
 
 def controller_metrics() -> ControllerMetrics:
     metrics, cut = ControllerMetrics(), Result(ok=True, sentence="cut", finished_at=2.0)
-    behind = Pressure(stream="raw", lag=None, since=1.0)
+    pressure = Pressure(stream="raw", lag=None, since=1.0)
     starved = Starved(hosts=(H1,), sentence="is starved")
     tiers = {
         ENTRY: TierStatus(
-            state=TierState.FAILED, sentence="given up", failures=5, pressure=behind, starved=starved
+            state=TierState.FAILED, sentence="given up", failures=5, pressure=pressure, starved=starved
         )
     }
     for phase in ("look", "decide", "write"):
@@ -137,7 +147,7 @@ def audit_metrics() -> AuditMetrics:
 
 
 def scraped(collector: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Return every sample of Sluice's own by its name and labels."""
+    """Return each sample of Sluice's own metrics, by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in families(collector)

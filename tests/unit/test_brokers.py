@@ -1,4 +1,4 @@
-"""How Kafka's address is read, and what is made of it."""
+"""Kafka's address in the endpoints file: how it is parsed, and the settings that come of it."""
 
 from pathlib import Path
 
@@ -11,28 +11,28 @@ from sluice_ops.site.endpoints import Endpoints
 
 
 def test_a_plain_address_stays_as_it_is() -> None:
-    found = brokers("k1:9092,k2:9092")
-    assert found.client == {"bootstrap.servers": "k1:9092,k2:9092"}
-    assert found.spark == {"kafka.bootstrap.servers": "k1:9092,k2:9092"}
+    parsed = brokers("k1:9092,k2:9092")
+    assert parsed.client == {"bootstrap.servers": "k1:9092,k2:9092"}
+    assert parsed.spark == {"kafka.bootstrap.servers": "k1:9092,k2:9092"}
 
 
-def test_with_tls_both_are_told_whom_to_trust_and_who_they_are() -> None:
-    found = brokers("ssl://k1:9093,k2:9093?ca=/c/ca.pem&certificate=/c/h1.pem")
-    assert found.client == {
+def test_with_tls_both_clients_get_the_ca_and_their_certificate() -> None:
+    parsed = brokers("ssl://k1:9093,k2:9093?ca=/c/ca.pem&certificate=/c/h1.pem")
+    assert parsed.client == {
         "bootstrap.servers": "k1:9093,k2:9093",
         "security.protocol": "SSL",
         "ssl.ca.location": "/c/ca.pem",
         "ssl.certificate.location": "/c/h1.pem",
         "ssl.key.location": "/c/h1.pem",
     }
-    assert found.spark["kafka.security.protocol"] == "SSL"
-    assert found.spark["kafka.ssl.keystore.location"] == "/c/h1.pem"
+    assert parsed.spark["kafka.security.protocol"] == "SSL"
+    assert parsed.spark["kafka.ssl.keystore.location"] == "/c/h1.pem"
     assert "ssl.key.location" not in brokers("ssl://k1:9093?ca=/c/ca.pem").client
 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Brokers:
-    """An address with users, for one whose password is here."""
+    """An address with users, for the user `driver`, whose password file exists."""
     file = tmp_path / "driver.properties"
     file.touch(mode=0o600)
     file.write_text("# Kafka's\npassword=s3cr-et=\n")
@@ -57,26 +57,26 @@ def test_librdkafka_gets_the_password_and_spark_only_the_file(driver: Brokers) -
     assert "s3cr-et" not in repr(driver)
 
 
-def test_with_users_and_no_tls_both_are_told_so(driver: Brokers) -> None:
-    found = brokers(f"sasl://k1:9092?users={driver.users}&user=driver")
-    assert found.client == {
+def test_with_users_and_without_tls_both_clients_use_sasl(driver: Brokers) -> None:
+    parsed = brokers(f"sasl://k1:9092?users={driver.users}&user=driver")
+    assert parsed.client == {
         "bootstrap.servers": "k1:9092",
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "driver",
         "sasl.password": "s3cr-et=",
     }
-    assert found.spark["kafka.security.protocol"] == "SASL_PLAINTEXT"
-    assert "s3cr-et" not in repr(found.spark)
+    assert parsed.spark["kafka.security.protocol"] == "SASL_PLAINTEXT"
+    assert "s3cr-et" not in repr(parsed.spark)
 
 
-def test_where_brokers_ask_for_no_user_the_address_says_none() -> None:
+def test_without_users_in_the_address_no_user_is_added() -> None:
     for address in ("k1:9092", "ssl://k1:9093?ca=/c/ca.pem"):
         assert with_user(address, User.AUDIT) == address
         assert brokers(address).password_file is None
 
 
-def test_who_asks_has_to_be_said_where_brokers_ask_for_a_user() -> None:
+def test_an_address_with_users_must_name_the_user() -> None:
     with pytest.raises(BrokersError, match="asks for a user, and the address names none: add &user=NAME"):
         _ = brokers("ssl://k1:9093?ca=/c/ca.pem&users=/c/kafka").client
 
@@ -84,14 +84,14 @@ def test_who_asks_has_to_be_said_where_brokers_ask_for_a_user() -> None:
 @pytest.mark.parametrize(
     "content", ["", "pass word=x", "password=a b", 'password="x"', "password=a\\b", "password=a\npassword=b"]
 )
-def test_a_password_that_the_two_would_read_differently_is_refused(driver: Brokers, content: str) -> None:
+def test_a_password_that_both_clients_read_differently_is_refused(driver: Brokers, content: str) -> None:
     assert driver.password_file is not None
     driver.password_file.write_text(content)
     with pytest.raises(BrokersError, match="must have exactly one line password="):
         _ = driver.client
 
 
-def test_a_password_that_is_not_here_or_lies_open_is_named_with_its_file(driver: Brokers) -> None:
+def test_a_missing_or_readable_password_file_is_refused_by_name(driver: Brokers) -> None:
     assert driver.password_file is not None
     driver.password_file.chmod(0o644)
     with pytest.raises(BrokersError, match=r"chmod o= .*/driver\.properties"):
@@ -114,10 +114,10 @@ def test_a_password_that_is_not_here_or_lies_open_is_named_with_its_file(driver:
         "tls://k1:9093?ca=/c",
     ],
 )
-def test_what_cannot_be_used_is_refused_with_how_to_write_it(address: str) -> None:
+def test_an_unusable_address_is_refused_with_the_correct_form(address: str) -> None:
     with pytest.raises(BrokersError, match="write it like"):
         brokers(address)
-    away = {
+    other_endpoints = {
         "zookeeper": "z",
         "postgres": "p",
         "airflow": {"url": "u", "user": "u", "password": "p"},
@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_refused_with_how_to_write_it(address: str) -> No
         "home": "/",
     }
     with pytest.raises(ValidationError, match="write it like"):
-        Endpoints.model_validate({"kafka": address, **away})
+        Endpoints.model_validate({"kafka": address, **other_endpoints})
 
 
 def test_client_properties_serve_kafkas_tools_and_kcat(driver: Brokers) -> None:

@@ -1,4 +1,4 @@
-"""The endpoints file: what cannot be used is refused, with the key and the way out."""
+"""The endpoints file: an unusable value is refused, with its key and the correct form."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize("address", ["", "z1:2181:/x", "z1:port/x", ":2181", "z1:99999/x"])
-def test_an_address_of_zookeeper_that_nothing_could_connect_to_is_refused(file: Path, address: str) -> None:
+def test_an_unusable_address_of_zookeeper_is_refused(file: Path, address: str) -> None:
     file.write_text(json.dumps(GOOD))
     load()
     file.write_text(json.dumps({**GOOD, "zookeeper": address}))
@@ -46,7 +46,7 @@ def test_an_address_of_zookeeper_that_nothing_could_connect_to_is_refused(file: 
 
 
 @pytest.mark.parametrize(
-    ("wrong", "why"),
+    ("wrong_values", "reason"),
     [
         ({"kafak": "k1:9092"}, ": kafak: unknown key; did you mean kafka? known keys: "),
         ({"home": 5}, ": home: write the path of a file or folder; the value is 5"),
@@ -57,15 +57,15 @@ def test_an_address_of_zookeeper_that_nothing_could_connect_to_is_refused(file: 
         ({"airflow": "http://a:8080"}, ": airflow: write keys and values below this key"),
     ],
 )
-def test_what_is_wrong_is_said_by_its_key_with_the_way_out_and_no_secret(
-    file: Path, wrong: dict[str, object], why: str
+def test_a_wrong_value_is_refused_with_its_key_and_without_secrets(
+    file: Path, wrong_values: dict[str, object], reason: str
 ) -> None:
-    file.write_text(json.dumps({**GOOD, **wrong}))
-    assert (message := refused(file)).startswith(why)
+    file.write_text(json.dumps({**GOOD, **wrong_values}))
+    assert (message := refused(file)).startswith(reason)
     assert "7391" not in message
 
 
-def test_a_file_of_tls_that_is_not_there_is_named(file: Path, tmp_path: Path) -> None:
+def test_a_missing_tls_file_is_named(file: Path, tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     roles = {role: f"{role}:x" for role in Role}
     file.write_text(
@@ -77,7 +77,7 @@ def test_a_file_of_tls_that_is_not_there_is_named(file: Path, tmp_path: Path) ->
     assert load().credential(Role.AGENT) is not None
 
 
-def test_what_is_no_json_or_cannot_be_read_is_refused_too(file: Path) -> None:
+def test_a_file_without_json_or_without_access_is_refused(file: Path) -> None:
     for damage in (b"{", b"\xff\xfe"):
         file.write_bytes(damage)
         assert refused(file).startswith(": Invalid JSON")
@@ -90,7 +90,7 @@ def test_what_is_no_json_or_cannot_be_read_is_refused_too(file: Path) -> None:
     )
 
 
-def test_postgres_is_asked_by_each_role_with_a_file_that_libpq_reads(file: Path, tmp_path: Path) -> None:
+def test_each_role_uses_postgres_with_a_password_file_for_libpq(file: Path, tmp_path: Path) -> None:
     users = tmp_path / "postgres users"
     address = f"postgresql://db1,db2:5433/sluice?sslmode=verify-full&users={users}"
     file.write_text(json.dumps({**GOOD, "postgres": address}))
@@ -101,15 +101,15 @@ def test_postgres_is_asked_by_each_role_with_a_file_that_libpq_reads(file: Path,
     write_private(users / "driver", password_line("sluice_driver", "s3cret"))
     address = load().postgres_as(Role.DRIVER)
     assert conninfo_to_dict(address) == {
-        "host": "db1,db2", "port": ",5433", "dbname": "sluice", "user": "sluice_driver", "sslmode": "verify-full",
-        "passfile": str(users / "driver"),
+        "host": "db1,db2", "port": ",5433", "dbname": "sluice", "user": "sluice_driver",
+        "sslmode": "verify-full", "passfile": str(users / "driver"),
     }  # fmt: skip
     (users / "driver").chmod(0o640)
     with pytest.raises(EndpointsError, match=r"libpq ignores .* other users can read it; run: chmod 600"):
         load().postgres_as(Role.DRIVER)
 
 
-def test_an_address_of_before_that_names_its_user_is_used_as_it_is(file: Path) -> None:
+def test_an_address_that_names_its_user_is_used_unchanged(file: Path) -> None:
     before = "postgresql://sluice:s3cret@db:5432/sluice?sslmode=require"
     file.write_text(json.dumps({**GOOD, "postgres": before}))
     assert {load().postgres_as(role) for role in Role} == {before}
@@ -118,9 +118,9 @@ def test_an_address_of_before_that_names_its_user_is_used_as_it_is(file: Path) -
 
 
 @pytest.mark.parametrize(
-    "wrong", ["postgresql://sluice:s3cret@db/sluice?users=/x", "postgresql://db/sluice?users=x"]
+    "address", ["postgresql://sluice:s3cret@db/sluice?users=/x", "postgresql://db/sluice?users=x"]
 )
-def test_roles_of_postgres_and_a_user_in_its_address_do_not_go_together(file: Path, wrong: str) -> None:
-    file.write_text(json.dumps({**GOOD, "postgres": wrong}))
+def test_an_address_of_postgres_has_a_user_or_users_of_roles_not_both(file: Path, address: str) -> None:
+    file.write_text(json.dumps({**GOOD, "postgres": address}))
     assert "must name no user, and the folder's path must begin with /" in (message := refused(file))
     assert "s3cret" not in message

@@ -1,4 +1,4 @@
-"""Until when: what people write, and what they are told when it cannot be meant."""
+"""End times as people write them, and the refusals of unusable ones."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -29,17 +29,17 @@ BUCHAREST = ZoneInfo("Europe/Bucharest")
         ("2026-11-22T06:00Z", BUCHAREST, "2026-11-22T06:00+00:00"),
     ],
 )
-def test_a_length_a_clock_and_a_moment_are_understood(text, zone, end):
+def test_a_duration_a_time_of_day_and_a_date_are_accepted(text, zone, end):
     assert ending(text, NOW, zone) == datetime.fromisoformat(end)
 
 
-def test_a_clock_means_the_same_hour_on_the_day_after_summer_has_ended():
+def test_a_time_of_day_keeps_its_hour_when_summer_time_ends():
     before = datetime(2026, 10, 24, 20, 0, tzinfo=UTC)
     assert ending("06:00", before, BUCHAREST) == datetime(2026, 10, 25, 4, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("2", "the unit is missing; write 30m, 2h or 1d"),
         ("2 weeks", "'weeks' is no unit; write 30m, 2h or 1d"),
@@ -55,20 +55,20 @@ def test_a_clock_means_the_same_hour_on_the_day_after_summer_has_ended():
         ("-2h", "is no time"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_how_to_write_it(text, why):
+def test_an_unusable_end_time_is_refused_with_the_correct_form(text, reason):
     with pytest.raises(ExpiryError) as refused:
         ending(text, NOW, UTC)
-    assert why in str(refused.value)
+    assert reason in str(refused.value)
 
 
-@given(st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)), st.times())  # noqa: DTZ001 - UTC is set below
-def test_a_clock_is_within_the_day_to_come(now, clock):
+@given(st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)), st.times())  # noqa: DTZ001 - UTC follows
+def test_a_time_of_day_is_within_the_next_24_hours(now, clock):
     now = now.replace(tzinfo=UTC)
     end = ending(clock.isoformat(), now, UTC)
     assert timedelta(0) < end - now <= timedelta(days=1)
     assert end.time() == clock
 
 
-def test_a_time_before_all_calendars_is_refused():
+def test_a_time_that_no_time_zone_can_express_is_refused():
     with pytest.raises(ExpiryError, match="name a time in the future"):
         ending("0001-01-01T00:00", NOW, None)

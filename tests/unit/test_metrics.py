@@ -1,4 +1,4 @@
-"""What each kind of process shows to Prometheus, and how it is found."""
+"""The metrics that each kind of process exports, and how Prometheus finds the process."""
 
 import json
 import socket
@@ -35,7 +35,7 @@ DRIVER = Exporter(
 
 
 class Session(MemoryChannel):
-    """The channel in memory, with a session that can end and be away."""
+    """The channel in memory, with a session that can end or lose its connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class Session(MemoryChannel):
         self.delete("/exporters/none")
         self.nodes["/exporters"] = ("", 0, None)
 
-    def create(self, path: str, value: Any, **how: Any) -> bool:
-        assert how == {"ephemeral": True, "sequence": True}
+    def create(self, path: str, value: Any, **options: Any) -> bool:
+        assert options == {"ephemeral": True, "sequence": True}
         self.number += 1
         return bool(super().create(f"{path}{self.number:010d}", value))
 
@@ -57,15 +57,15 @@ class Session(MemoryChannel):
 
 def until(check: Callable[[], Any]) -> Any:
     end = time.monotonic() + 10
-    while not (found := check()):
+    while not (result := check()):
         assert time.monotonic() < end
         time.sleep(0.02)
-    return found
+    return result
 
 
 def get(address: str, path: str) -> str:
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
-        return str(answer.read().decode())
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as response:
+        return str(response.read().decode())
 
 
 @pytest.fixture
@@ -75,25 +75,27 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 def announced(channel: Session) -> Exporter:
-    (found,) = until(lambda: metrics_server.exporters(cast("Any", channel)))
-    return cast("Exporter", found)
+    (exporter,) = until(lambda: metrics_server.exporters(cast("Any", channel)))
+    return cast("Exporter", exporter)
 
 
 def test_a_process_announces_the_free_port_at_which_it_is_scraped(channel: Session) -> None:
     metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
-    found = announced(channel)
-    assert found.address.startswith("127.0.0.1:")
-    assert found.address != DRIVER.address
-    assert found == DRIVER.model_copy(update={"address": found.address})
-    said = get(found.address, "/metrics")
-    assert 'sluice_tier_records_out_total{to="hits"} 8.0' in said
-    assert "sluice_channel_connected 1.0" in said
-    assert "process_cpu_seconds_total" in said
+    exporter = announced(channel)
+    assert exporter.address.startswith("127.0.0.1:")
+    assert exporter.address != DRIVER.address
+    assert exporter == DRIVER.model_copy(update={"address": exporter.address})
+    metrics = get(exporter.address, "/metrics")
+    assert 'sluice_tier_records_out_total{to="hits"} 8.0' in metrics
+    assert "sluice_channel_connected 1.0" in metrics
+    assert "process_cpu_seconds_total" in metrics
     labels = {"role": "driver", "host": "h1", "tier": "entry", "incarnation": "4"}
-    assert json.loads(get(found.address, "/targets")) == [{"targets": [found.address], "labels": labels}]
+    assert json.loads(get(exporter.address, "/targets")) == [
+        {"targets": [exporter.address], "labels": labels}
+    ]
 
 
-def test_it_is_announced_again_when_its_session_has_ended(channel: Session) -> None:
+def test_an_exporter_is_announced_again_after_its_session_ended(channel: Session) -> None:
     metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     first = announced(channel)
     channel.delete("/exporters")
@@ -123,9 +125,9 @@ def test_metrics_and_known_targets_are_served_without_zookeeper(
     refused.value.close()
 
 
-def test_a_port_that_is_taken_is_said_and_the_process_goes_on(channel: Session) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, capture_logs() as logs:
-        taken = DRIVER.model_copy(update={"address": f"127.0.0.1:{other.getsockname()[1]}"})
+def test_a_taken_port_is_logged_and_the_process_continues(channel: Session) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, capture_logs() as logs:
+        taken = DRIVER.model_copy(update={"address": f"127.0.0.1:{listener.getsockname()[1]}"})
         metrics_server.serve(cast("Any", channel), taken, driver_metrics())
         until(lambda: logs)
     assert logs[0]["event"] == "the metrics server cannot start; the process continues without metrics"
@@ -133,7 +135,7 @@ def test_a_port_that_is_taken_is_said_and_the_process_goes_on(channel: Session) 
     assert channel.number == 0
 
 
-def test_targets_carry_what_tells_them_apart_and_nothing_else() -> None:
+def test_targets_have_only_the_labels_that_distinguish_them() -> None:
     controller = Exporter(role=Role.CONTROLLER, address="127.0.0.1:9464", controller="c1")
     assert targets([controller]) == [
         {"targets": ["127.0.0.1:9464"], "labels": {"role": "controller", "controller": "c1"}}
@@ -141,70 +143,70 @@ def test_targets_carry_what_tells_them_apart_and_nothing_else() -> None:
     assert paths.exporter(Role.AGENT) == "/exporters/agent-"
 
 
-def test_a_driver_shows_its_state_and_no_lag_while_the_tier_is_anothers() -> None:
-    found = scraped(driver_metrics(State.READY, Flow()))
-    assert found["sluice_driver_state", (("state", "ready"),)] == 1
-    assert not any(name == "sluice_tier_lag_records" for name, _ in found)
-    assert "sluice_tier_last_output_timestamp_seconds" not in {name for name, _ in found}
+def test_a_driver_exports_no_lag_while_it_does_not_own_the_tier() -> None:
+    samples = scraped(driver_metrics(State.READY, Flow()))
+    assert samples["sluice_driver_state", (("state", "ready"),)] == 1
+    assert not any(name == "sluice_tier_lag_records" for name, _ in samples)
+    assert "sluice_tier_last_output_timestamp_seconds" not in {name for name, _ in samples}
 
 
-def test_a_drivers_latency_is_a_histogram_that_adds_up() -> None:
-    found = scraped(driver_metrics())
-    assert found["sluice_tier_latency_seconds_bucket", (("le", "0.005"),)] == 1
+def test_the_latency_histogram_of_a_driver_adds_up() -> None:
+    samples = scraped(driver_metrics())
+    assert samples["sluice_tier_latency_seconds_bucket", (("le", "0.005"),)] == 1
     assert (
-        found["sluice_tier_latency_seconds_bucket", (("le", "+Inf"),)]
-        == found["sluice_tier_latency_seconds_count", ()]
+        samples["sluice_tier_latency_seconds_bucket", (("le", "+Inf"),)]
+        == samples["sluice_tier_latency_seconds_count", ()]
         == 2
     )
-    assert found["sluice_tier_latency_seconds_sum", ()] == pytest.approx(0.204)
+    assert samples["sluice_tier_latency_seconds_sum", ()] == pytest.approx(0.204)
 
 
 def test_an_agent_exports_units_by_kind_and_state_and_kernel_figures() -> None:
-    found = scraped(agent_metrics())
-    assert found["sluice_agent_units", (("kind", "slot"), ("state", "running"))] == 1
+    samples = scraped(agent_metrics())
+    assert samples["sluice_agent_units", (("kind", "slot"), ("state", "running"))] == 1
     unit = (("kind", "slot"), ("tenant", "entry"), ("unit", "slot-entry-1-0"))
-    assert found["sluice_unit_restarts_total", unit] == 2
-    assert (found["sluice_unit_memory_bytes", unit], found["sluice_unit_memory_limit_bytes", unit]) == (
+    assert samples["sluice_unit_restarts_total", unit] == 2
+    assert (samples["sluice_unit_memory_bytes", unit], samples["sluice_unit_memory_limit_bytes", unit]) == (
         800,
         1000,
     )
-    assert found["sluice_unit_cpu_seconds_total", unit] == 2.5
-    assert sum(name == "sluice_unit_memory_bytes" for name, _ in found) == 1, (
-        "nothing is made up for a unit that nobody counts"
+    assert samples["sluice_unit_cpu_seconds_total", unit] == 2.5
+    assert sum(name == "sluice_unit_memory_bytes" for name, _ in samples) == 1, (
+        "a unit without a control group has no samples"
     )
     ended = scraped(agent_metrics(FoundUnit(driver(), alive=False, others=0, started_at=1.0)))
     assert ended["sluice_agent_units", (("kind", "driver"), ("state", "exited"))] == 1
 
 
-def test_a_leader_shows_what_it_sees() -> None:
-    found = scraped(controller_metrics())
-    assert (found["sluice_controller_leader", ()], found["sluice_controller_epoch", ()]) == (1, 3)
-    assert found["sluice_controller_pass_seconds_count", (("phase", "decide"),)] == 1
-    assert found["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
-    assert found["sluice_operations_open", (("step", "verify"),)] == 1
-    assert found["sluice_changes_active", (("kind", "drain"),)] == 1
-    assert found["sluice_tier_state", (("state", "failed"), ("tier", "entry"))] == 1
+def test_a_leader_exports_its_view_of_the_cluster() -> None:
+    samples = scraped(controller_metrics())
+    assert (samples["sluice_controller_leader", ()], samples["sluice_controller_epoch", ()]) == (1, 3)
+    assert samples["sluice_controller_pass_seconds_count", (("phase", "decide"),)] == 1
+    assert samples["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
+    assert samples["sluice_operations_open", (("step", "verify"),)] == 1
+    assert samples["sluice_changes_active", (("kind", "drain"),)] == 1
+    assert samples["sluice_tier_state", (("state", "failed"), ("tier", "entry"))] == 1
     assert (
-        found["sluice_tier_failures", (("tier", "entry"),)],
-        found["sluice_tier_incarnation", (("tier", "entry"),)],
+        samples["sluice_tier_failures", (("tier", "entry"),)],
+        samples["sluice_tier_incarnation", (("tier", "entry"),)],
     ) == (5, 7)
-    assert found["sluice_host_state", (("host", "h2"), ("state", "lost"))] == 1
+    assert samples["sluice_host_state", (("host", "h2"), ("state", "lost"))] == 1
     kinds = {
-        kind: [found[f"sluice_units_{what}", (("kind", kind),)] for what in ("wanted", "running")]
+        kind: [samples[f"sluice_units_{state}", (("kind", kind),)] for state in ("wanted", "running")]
         for kind in ("slot", "driver")
     }
-    assert kinds == {"slot": [2, 1], "driver": [2, 0]}, "what a lost host was seen to run counts no more"
+    assert kinds == {"slot": [2, 1], "driver": [2, 0]}, "units of a lost host do not count as running"
 
 
 def test_a_standby_exports_no_leader_gauges_and_keeps_its_counters() -> None:
-    metrics_of = controller_metrics()
-    metrics_of.conflict()
-    metrics_of.stands_by()
-    found = scraped(metrics_of)
-    assert found["sluice_controller_leader", ()] == 0
-    assert found["sluice_controller_conflicts_total", ()] == 1
-    assert found["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
-    assert not {name for name, _ in found} & {
+    collector = controller_metrics()
+    collector.conflict()
+    collector.stands_by()
+    samples = scraped(collector)
+    assert samples["sluice_controller_leader", ()] == 0
+    assert samples["sluice_controller_conflicts_total", ()] == 1
+    assert samples["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
+    assert not {name for name, _ in samples} & {
         "sluice_tier_state",
         "sluice_host_state",
         "sluice_units_wanted",

@@ -1,4 +1,4 @@
-"""What was sealed is opened with its own key and for its own purpose only."""
+"""A sealed text opens only with its own key and for its own purpose."""
 
 import pytest
 from hypothesis import given
@@ -24,28 +24,28 @@ PURPOSES = st.text(st.characters(codec="utf-8"), max_size=20)
     secrets=st.tuples(SECRETS, SECRETS),
     purposes=st.tuples(PURPOSES, PURPOSES),
 )
-def test_only_the_key_and_the_purpose_that_it_was_sealed_for_open_it(
+def test_a_sealed_text_opens_only_with_its_key_and_purpose(
     text: str, secrets: tuple[str, str], purposes: tuple[str, str]
 ) -> None:
-    (mine, other), (purpose, another_purpose) = secrets, purposes
-    private = private_key(mine, "test")
-    sealed, locked = seal(text, public_key(private), purpose), lock(text, mine, purpose)
-    assert (unseal(sealed, private, purpose), unlock(locked, mine, purpose)) == (text, text)
-    if other != mine:
+    (secret, other_secret), (purpose, other_purpose) = secrets, purposes
+    private = private_key(secret, "test")
+    sealed, locked = seal(text, public_key(private), purpose), lock(text, secret, purpose)
+    assert (unseal(sealed, private, purpose), unlock(locked, secret, purpose)) == (text, text)
+    if other_secret != secret:
         with pytest.raises(SealError):
-            unseal(sealed, private_key(other, "test"), purpose)
+            unseal(sealed, private_key(other_secret, "test"), purpose)
         with pytest.raises(SealError):
-            unlock(locked, other, purpose)
-    if another_purpose != purpose:
+            unlock(locked, other_secret, purpose)
+    if other_purpose != purpose:
         with pytest.raises(SealError):
-            unseal(sealed, private, another_purpose)
+            unseal(sealed, private, other_purpose)
         with pytest.raises(SealError):
-            unlock(locked, mine, another_purpose)
-        assert derive(mine, purpose) != derive(mine, another_purpose)
+            unlock(locked, secret, other_purpose)
+        assert derive(secret, purpose) != derive(secret, other_purpose)
 
 
 @given(text=st.text(max_size=200))
-def test_what_was_never_sealed_is_refused_and_nothing_else_happens(text: str) -> None:
+def test_a_text_that_was_never_sealed_is_refused_as_such(text: str) -> None:
     private = private_key("x" * 32, "test")
     for damaged in (text, f"{public_key(private)}.{text}"):
         with pytest.raises(SealError):
@@ -55,6 +55,6 @@ def test_what_was_never_sealed_is_refused_and_nothing_else_happens(text: str) ->
 
 
 @pytest.mark.parametrize("key", ["", "a", "é", "A" * 44])
-def test_nothing_is_sealed_to_what_is_no_key(key: str) -> None:
+def test_sealing_to_an_invalid_public_key_is_refused(key: str) -> None:
     with pytest.raises(SealError, match="no public key"):
         seal("secret", key, "test")

@@ -1,4 +1,4 @@
-"""The site file: what cannot be used is refused, with the key and the way out."""
+"""The site file: an unusable value is refused, with its key and the correct form."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         (
             f"pipeline: p\nhosts: [{HOST}, {HOST}]",
@@ -31,7 +31,10 @@ def refused(path: Path) -> str:
         *(
             (
                 f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}'}}}}",
-                f": shifts.night.schedule: {schedule!r} is not a cron schedule, or names a time that never comes: write five ",
+                (
+                    f": shifts.night.schedule: {schedule!r} is not a cron schedule, "
+                    "or names a time that never comes: write five "
+                ),
             )
             for schedule in ("", "22:00", "0 25 * * *", "0 22 * *", "0 22 * * * *", "@daily", "0 0 31 2 *")
         ),
@@ -46,7 +49,10 @@ def refused(path: Path) -> str:
         *(
             (
                 f"pipeline: p\nhosts: [{HOST[:-1]}, network: {{interface: '{interface}', mbit: 1000}}}}]",
-                f": hosts.0.network.interface: {interface!r} is no interface on which units send: write the name that `ip -br link` shows",
+                (
+                    f": hosts.0.network.interface: {interface!r} is no interface on which units send: "
+                    "write the name that `ip -br link` shows"
+                ),
             )
             for interface in ("", "lo", "eth0:1", "a b", "sixteen-and-more")
         ),
@@ -56,11 +62,14 @@ def refused(path: Path) -> str:
         ),
         (
             f"pipeline: p\nhosts: [{LINKED}, {LINKED.replace('h1', 'h2')}]",
-            ": hosts: two hosts have eth0 at 127.0.1.1 as network; keep the key `network` at one of these hosts",
+            (
+                ": hosts: two hosts have eth0 at 127.0.1.1 as network; "
+                "keep the key `network` at one of these hosts"
+            ),
         ),
         *(
-            (f"pipeline: p\nhosts: []\nshares: {{t: {said}}}", f": shares.t: its {why}; lower ")
-            for said, why in (
+            (f"pipeline: p\nhosts: []\nshares: {{t: {share}}}", f": shares.t: its {reason}; lower ")
+            for share, reason in (
                 ("{target: 20, maximum: 16}", "target of 20 is above its maximum of 16"),
                 ("{minimum: 3, target: 2}", "minimum of 3 is above its target of 2"),
                 ("{minimum: 3, maximum: 2}", "minimum of 3 is above its maximum of 2"),
@@ -68,8 +77,14 @@ def refused(path: Path) -> str:
             )
         ),
         (
-            "pipeline: p\nhosts: []\nshifts: {night: {schedule: '0 22 * * *', shares: {t: {minimum: 6, maximum: 2}}}}",
-            ": shifts.night.shares.t: its minimum of 6 is above its maximum of 2; lower minimum, or raise maximum",
+            (
+                "pipeline: p\nhosts: []\nshifts: {night: {schedule: '0 22 * * *', shares: {t: {minimum: "
+                "6, maximum: 2}}}}"
+            ),
+            (
+                ": shifts.night.shares.t: its minimum of 6 is above its maximum of 2; "
+                "lower minimum, or raise maximum"
+            ),
         ),
         (
             "pipeline: p\nhosts: []\nshares: {t: {minimun: 2}}",
@@ -120,14 +135,14 @@ def refused(path: Path) -> str:
         ("- pipeline", ": write keys such as `pipeline:` and `hosts:`; the file contains a list"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_key(tmp_path: Path, text: str, why: str) -> None:
+def test_an_unusable_value_is_refused_with_its_key(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(text)
-    assert refused(path).startswith(why)
+    assert refused(path).startswith(reason)
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("written", "numbers"),
     [
         ("{target: 20}", (1, 20, 20)),
         ("{minimum: 3}", (3, 3, 16)),
@@ -137,17 +152,17 @@ def test_what_makes_no_sense_is_refused_by_its_key(tmp_path: Path, text: str, wh
         ("{}", (1, 1, 16)),
     ],
 )
-def test_what_a_share_does_not_say_gives_way_to_what_it_says(
-    tmp_path: Path, said: str, meant: tuple[int | str, ...]
+def test_missing_numbers_of_a_share_follow_from_the_written_ones(
+    tmp_path: Path, written: str, numbers: tuple[int | str, ...]
 ) -> None:
     path = tmp_path / "site.yaml"
-    path.write_text(f"pipeline: p\nhosts: []\nshares: {{t: {said}}}")
+    path.write_text(f"pipeline: p\nhosts: []\nshares: {{t: {written}}}")
     share = load(path).shares["t"]
-    assert (share.minimum, share.target, share.maximum) == meant
+    assert (share.minimum, share.target, share.maximum) == numbers
 
 
 @pytest.mark.parametrize("schedule", ["0 22 * * *", "*/5 8-18 * * mon-fri", "0 0 29 2 *"])
-def test_a_schedule_that_comes_is_taken(tmp_path: Path, schedule: str) -> None:
+def test_a_valid_schedule_is_accepted(tmp_path: Path, schedule: str) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(
         f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}', timezone: Europe/Bucharest}}}}"
@@ -155,11 +170,11 @@ def test_a_schedule_that_comes_is_taken(tmp_path: Path, schedule: str) -> None:
     assert load(path).shifts["night"].schedule == schedule
 
 
-def test_a_place_where_no_host_is_is_said(tmp_path: Path) -> None:
+def test_a_place_without_a_host_is_named(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
-    there = "{name: h1, address: 127.0.1.1, rack: r1, labels: [gpu], capacity: {cpu: 1, memory: 1g}}"
+    host = "{name: h1, address: 127.0.1.1, rack: r1, labels: [gpu], capacity: {cpu: 1, memory: 1g}}"
     places = "locality: {t: 'rack:r1', u: 'rack:r2', v: h1}\ndedicated: {'label:gpu': [t], 'label:gpus': [t]}"
-    path.write_text(f"pipeline: p\nhosts: [{there}]\n{places}")
+    path.write_text(f"pipeline: p\nhosts: [{host}]\n{places}")
     known = "known places: h1, label:gpu, rack:r1, zone:onprem"
     assert unmatched_places(load(path)) == [
         f"locality.u: no host of the site file is at rack:r2; {known}",
@@ -167,7 +182,7 @@ def test_a_place_where_no_host_is_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_given_twice_is_refused_with_its_line_and_merges_are_not(
+def test_a_repeated_key_is_refused_with_its_line_and_merges_are_not(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "site.yaml"
@@ -179,15 +194,15 @@ def test_a_key_given_twice_is_refused_with_its_line_and_merges_are_not(
 
 
 @pytest.mark.parametrize(
-    "said", ["alerts: {webhook: 7391}", "s3: {endpoint: 's3://me:7391@minio'}", "password: 7391"]
+    "line", ["alerts: {webhook: 7391}", "s3: {endpoint: 's3://me:7391@minio'}", "password: 7391"]
 )
-def test_what_may_be_secret_is_not_repeated(tmp_path: Path, said: str) -> None:
+def test_a_refusal_does_not_repeat_values_that_may_be_secret(tmp_path: Path, line: str) -> None:
     path = tmp_path / "site.yaml"
-    path.write_text(f"pipeline: p\nhosts: []\n{said}")
+    path.write_text(f"pipeline: p\nhosts: []\n{line}")
     assert "7391" not in refused(path)
 
 
-def test_what_is_no_text_or_cannot_be_read_is_refused_too(tmp_path: Path) -> None:
+def test_a_file_without_text_or_without_access_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     path.write_bytes(b"pipeline: \xff\xfe")
     assert refused(path).startswith(": not YAML")

@@ -1,4 +1,6 @@
-"""docker-compose.yaml: its form by schema, and that everything which it names is there."""
+"""docker-compose.yaml: it matches the Compose schema, and every file and module that it names
+exists.
+"""
 
 import importlib.util
 import json
@@ -31,15 +33,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
-    return found
+    parsed: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
+    return parsed
 
 
 def commands(compose: dict[str, Any]) -> Iterator[list[str]]:
     yield from (service["command"] for service in compose["services"].values() if "command" in service)
 
 
-def test_it_has_the_form_that_the_compose_specification_asks_for(compose: dict[str, Any]) -> None:
+def test_the_file_matches_the_compose_specification(compose: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator(
         json.loads(Path(__file__).with_name("compose.schema.json").read_text())
     ).validate(compose)
@@ -47,10 +49,10 @@ def test_it_has_the_form_that_the_compose_specification_asks_for(compose: dict[s
 
 def test_the_schema_would_notice_a_misspelt_key(compose: dict[str, Any]) -> None:
     schema = json.loads(Path(__file__).with_name("compose.schema.json").read_text())
-    broken = json.loads(json.dumps(compose))
-    broken["services"]["kafka"]["enviroment"] = {}
+    misspelt = json.loads(json.dumps(compose))
+    misspelt["services"]["kafka"]["enviroment"] = {}
     with pytest.raises(jsonschema.ValidationError, match="enviroment"):
-        jsonschema.Draft202012Validator(schema).validate(broken)
+        jsonschema.Draft202012Validator(schema).validate(misspelt)
 
 
 def test_every_part_of_the_system_has_a_service(compose: dict[str, Any]) -> None:
@@ -71,14 +73,14 @@ def test_every_part_of_the_system_has_a_service(compose: dict[str, Any]) -> None
     assert expected | airflow <= compose["services"].keys()
 
 
-def test_whatever_a_service_waits_for_or_mounts_is_declared(compose: dict[str, Any]) -> None:
+def test_dependencies_and_volumes_of_services_are_declared(compose: dict[str, Any]) -> None:
     services = compose["services"]
     for name, service in services.items():
-        for other, how in service.get("depends_on", {}).items():
+        for other, dependency in service.get("depends_on", {}).items():
             assert other in services, f"{name} waits for {other}"
-            if how["condition"] == "service_healthy":
+            if dependency["condition"] == "service_healthy":
                 assert "healthcheck" in services[other], (
-                    f"{name} waits for the health of {other}, which has no check"
+                    f"{name} waits for the health of {other}, which has no health check"
                 )
         sources = {
             volume.split(":")[0] for volume in service.get("volumes", []) if not volume.startswith("$")
@@ -103,15 +105,15 @@ def test_each_airflow_setting_is_one_that_airflow_knows(compose: dict[str, Any],
     known = yaml.load(
         (Path(spec.origin).parent / "config_templates" / "config.yml").read_text(), yaml.CSafeLoader
     )
-    place = Layout(home=tmp_path, ports=Ports.above(40000), site=ROOT / "site.yaml")
-    embedded = airflow.environment(place)
+    layout = Layout(home=tmp_path, ports=Ports.above(40000), site=ROOT / "site.yaml")
+    embedded = airflow.environment(layout)
     for name in compose["services"]["airflow-api"]["environment"] | embedded:
         if name.startswith("AIRFLOW__"):
             _, section, key = name.split("__")
             assert key.lower() in known[section.lower()]["options"], name
 
 
-def test_no_service_is_privileged_and_each_says_whether_it_is_well(compose: dict[str, Any]) -> None:
+def test_no_service_is_privileged_and_each_has_a_health_check(compose: dict[str, Any]) -> None:
     waits = {other for service in compose["services"].values() for other in service.get("depends_on", {})}
     jobs_of_a_start = {
         name for name in waits | {"tiers"} if compose["services"][name]["restart"] == "on-failure"
@@ -120,22 +122,22 @@ def test_no_service_is_privileged_and_each_says_whether_it_is_well(compose: dict
         assert "privileged" not in service, name
         assert ("healthcheck" in service) is (name not in jobs_of_a_start), name
         assert {"max-size", "max-file"} <= service["logging"]["options"].keys(), (
-            f"{name}: its log grows for ever"
+            f"{name}: its log has no size limit"
         )
 
 
-def test_whoever_waits_for_a_service_lets_jobs_that_failed_try_again(compose: dict[str, Any]) -> None:
+def test_only_services_awaited_to_complete_restart_on_failure(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
-        for other, how in service.get("depends_on", {}).items():
-            ended = how["condition"] == "service_completed_successfully"
+        for other, dependency in service.get("depends_on", {}).items():
+            ended = dependency["condition"] == "service_completed_successfully"
             assert (compose["services"][other]["restart"] == "on-failure") is ended, other
 
 
-def test_the_hosts_of_its_site_file_have_a_container_each(compose: dict[str, Any]) -> None:
-    found: Site = load(ROOT / "deploy/compose/site.yaml")
+def test_each_host_of_the_site_file_has_a_container(compose: dict[str, Any]) -> None:
+    site: Site = load(ROOT / "deploy/compose/site.yaml")
     started = [words[-1] for words in commands(compose) if "deploy/compose/host.sh" in words]
-    assert [host.name for host in found.hosts] == [host.address for host in found.hosts] == started
-    assert found.ec2.max_instances == 0, "no instance would reach the containers"
+    assert [host.name for host in site.hosts] == [host.address for host in site.hosts] == started
+    assert site.ec2.max_instances == 0, "EC2 instances cannot reach the containers"
 
 
 @pytest.fixture
@@ -158,17 +160,17 @@ def test_each_service_has_the_credentials_of_its_roles_and_no_others(
     keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(keys / "hosts" / "endpoints.json"))
-    where = endpoints.load()
-    assert where.required_credential(Role.AGENT) is not None
-    assert brokers(with_user(where.kafka, User.DRIVER)).client["sasl.password"]
+    loaded = endpoints.load()
+    assert loaded.required_credential(Role.AGENT) is not None
+    assert brokers(with_user(loaded.kafka, User.DRIVER)).client["sasl.password"]
     for role in set(Role) - {Role.AGENT, Role.DRIVER}:
         with pytest.raises(endpoints.EndpointsError):
-            where.required_credential(role)
+            loaded.required_credential(role)
     with pytest.raises(endpoints.EndpointsError):
-        where.kafka_as(User.PUBLISHER)
-    assert where.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@postgres:5432/")
+        loaded.kafka_as(User.PUBLISHER)
+    assert loaded.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@postgres:5432/")
     with pytest.raises(endpoints.EndpointsError):
-        where.postgres_as(Role.PUBLISHER)
+        loaded.postgres_as(Role.PUBLISHER)
 
 
 def test_only_two_jobs_have_the_keys_of_the_admin(compose: dict[str, Any]) -> None:
@@ -185,16 +187,16 @@ def test_kafka_is_the_version_that_the_embedded_platform_runs(compose: dict[str,
     assert compose["services"]["kafka"]["image"] == f"${{KAFKA_IMAGE:-apache/kafka:{broker.revision}}}"
 
 
-def test_zookeeper_keeps_its_log_and_tells_what_it_refuses(compose: dict[str, Any]) -> None:
+def test_zookeeper_keeps_its_log_and_audits_refusals(compose: dict[str, Any]) -> None:
     lines = dict(line.split("=", 1) for line in (ROOT / "deploy/compose/zoo.cfg").read_text().splitlines())
     assert lines["audit.enable"] == "true"
-    kept = {volume.split(":")[1] for volume in compose["services"]["zookeeper"]["volumes"]}
-    assert {lines["dataDir"], lines["dataLogDir"]} <= kept, (
-        "after `down` it would begin with what its last snapshot knew"
+    mounted = {volume.split(":")[1] for volume in compose["services"]["zookeeper"]["volumes"]}
+    assert {lines["dataDir"], lines["dataLogDir"]} <= mounted, (
+        "after `down`, ZooKeeper would lose all writes since its last snapshot"
     )
 
 
-def test_a_host_starts_its_agent_again_and_ends_in_order_at_sigterm(tmp_path: Path) -> None:
+def test_a_host_restarts_its_agent_and_stops_all_units_at_sigterm(tmp_path: Path) -> None:
     calls, stub = tmp_path / "calls", tmp_path / "python"
     stub.write_text(
         f'#!/bin/sh\necho "$$ $*" >> {calls}\ncase "$*" in *--stop-all) exit 0;; esac\nexec sleep 60\n'
@@ -203,9 +205,9 @@ def test_a_host_starts_its_agent_again_and_ends_in_order_at_sigterm(tmp_path: Pa
     calls.touch()
 
     def called(number: int) -> str:
-        until = time.monotonic() + 20
+        deadline = time.monotonic() + 20
         while len(lines := calls.read_text().splitlines()) < number:
-            assert time.monotonic() < until, lines
+            assert time.monotonic() < deadline, lines
             time.sleep(0.05)
         return lines[number - 1]
 
@@ -217,5 +219,7 @@ def test_a_host_starts_its_agent_again_and_ends_in_order_at_sigterm(tmp_path: Pa
         agent = int(called(2).split()[0])
         host.terminate()
         assert called(3).endswith("--host h1 --stop-all")
-        assert not Path(f"/proc/{agent}").exists(), "its units are ended when nobody starts them again"
+        assert not Path(f"/proc/{agent}").exists(), (
+            "the agent must end before its units are stopped, or it starts them again"
+        )
         assert host.wait(20) == 0

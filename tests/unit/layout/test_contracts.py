@@ -1,4 +1,4 @@
-"""Who imports whom, what the lock holds, and that no part of the repository names where packages come from."""
+"""Import contracts, the dependency lock, and the length of test names."""
 
 import ast
 import re
@@ -24,14 +24,14 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dags").glob("*.py")), ids=lambda path: path.stem)
-def test_dags_reach_spark_the_cloud_and_the_channel_only_through_others(path: Path) -> None:
+def test_dags_import_neither_spark_nor_cloud_nor_channel_clients(path: Path) -> None:
     assert not imports(path) & FORBIDDEN_IN_DAGS
 
 
 def test_the_import_contracts_hold() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout
 
 
 def test_the_lock_pins_each_dependency_with_a_checksum_and_no_address() -> None:
@@ -44,7 +44,7 @@ def test_the_lock_pins_each_dependency_with_a_checksum_and_no_address() -> None:
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
-    names = {re.sub("[-_.]+", "-", re.split(r"[\[<>=! ]", each)[0]).lower() for each in wanted}
+    names = {re.sub("[-_.]+", "-", re.split(r"[\[<>=! ]", requirement)[0]).lower() for requirement in wanted}
     assert names <= pinned
     assert body.count("--hash=sha256:") >= len(pinned)
 

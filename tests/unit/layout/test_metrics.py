@@ -1,4 +1,6 @@
-"""What the documentation, the dashboard and the alerts name is exported, and what is exported is in all that should name it."""
+"""Documentation, dashboard and alerts name only exported metrics, and name all of them where they
+should.
+"""
 
 import json
 import re
@@ -16,7 +18,7 @@ from tests.unit.exported import agent_metrics, audit_metrics, controller_metrics
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs"
 ADDED = {"job", "instance", *Exporter.model_fields} - {"address"}
-"""Labels that Prometheus adds to everything of a target."""
+"""Labels that Prometheus adds to every series of a target."""
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 VARIABLES = {"$__rate_interval": "1m", "$tier": "entry"}
 
@@ -25,27 +27,29 @@ Labels = dict[str, set[str]]
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, tuple[str, set[str]]]:
-    """Return the type and the labels of each figure."""
-    found = {}
+    """Return the type and the labels of each metric."""
+    metrics = {}
     for collector in (driver_metrics(), agent_metrics(), controller_metrics(), audit_metrics()):
         for family in families(collector):
-            assert family.samples, f"{family.name}: the sample has nothing in it"
+            assert family.samples, f"{family.name}: the example process has no sample of this metric"
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-            found[family.name + ("_total" if family.type == "counter" else "")] = (family.type, labels)
-    return found
+            metrics[family.name + ("_total" if family.type == "counter" else "")] = (family.type, labels)
+    return metrics
 
 
 @pytest.fixture(scope="module")
 def series(exported: dict[str, tuple[str, set[str]]]) -> Labels:
-    """Return the labels of each name that an expression may use."""
-    found: Labels = {}
+    """Return the labels of each series name that an expression may use."""
+    labels_by_name: Labels = {}
     for name, (kind, labels) in exported.items():
         for suffix in SUFFIXES[kind]:
-            found[name.removesuffix("_total") + suffix] = labels | ({"le"} if suffix == "_bucket" else set())
-    return found
+            labels_by_name[name.removesuffix("_total") + suffix] = labels | (
+                {"le"} if suffix == "_bucket" else set()
+            )
+    return labels_by_name
 
 
-def test_the_tables_list_every_figure_with_its_type_and_labels(
+def test_the_tables_list_every_metric_with_its_type_and_labels(
     exported: dict[str, tuple[str, set[str]]],
 ) -> None:
     rows = re.findall(
@@ -55,7 +59,7 @@ def test_the_tables_list_every_figure_with_its_type_and_labels(
     assert {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == exported
 
 
-def test_what_the_text_names_is_exported(series: Labels) -> None:
+def test_metrics_named_in_the_documentation_are_exported(series: Labels) -> None:
     named = set(re.findall(r"\bsluice_(?!ops\b)\w+", (FOLDER / "metrics.md").read_text()))
     assert named - series.keys() <= {
         "sluice_tier_latency_seconds",
@@ -65,11 +69,11 @@ def test_what_the_text_names_is_exported(series: Labels) -> None:
 
 
 def dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / "metrics" / "dashboard.json").read_text())
-    return found
+    parsed: dict[str, Any] = json.loads((FOLDER / "metrics" / "dashboard.json").read_text())
+    return parsed
 
 
-def shown() -> list[str]:
+def dashboard_expressions() -> list[str]:
     return [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
 
 
@@ -78,8 +82,8 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in read["groups"] for rule in group["rules"]]
 
 
-@pytest.mark.parametrize("expression", [*shown(), *(rule["expr"] for rule in rules())])
-def test_each_expression_can_be_read_and_asks_for_what_there_is(series: Labels, expression: str) -> None:
+@pytest.mark.parametrize("expression", [*dashboard_expressions(), *(rule["expr"] for rule in rules())])
+def test_each_expression_parses_and_uses_exported_series_and_labels(series: Labels, expression: str) -> None:
     for name, labels in selected(expression):
         assert name in series, f"{name} is not exported"
         assert labels <= series[name] | ADDED, f"{name} has no label {labels - series[name] - ADDED}"
@@ -90,53 +94,57 @@ def test_each_expression_can_be_read_and_asks_for_what_there_is(series: Labels, 
 
 
 def selected(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Yield each series that an expression asks for, with the labels that it chooses by."""
+    """Yield each series that an expression selects, with the labels in its matchers."""
     for variable, value in VARIABLES.items():
         expression = expression.replace(variable, value)
-    found: list[promql_parser.VectorSelector] = []
+    selectors: list[promql_parser.VectorSelector] = []
 
     def visit(node: object) -> bool:
         if isinstance(node, promql_parser.VectorSelector):
-            found.append(node)
+            selectors.append(node)
         return True
 
     promql_parser.walk(promql_parser.parse(expression), visit)
-    yield from ((each.name, {matcher.name for matcher in each.matchers.matchers}) for each in found)
+    yield from (
+        (selector.name, {matcher.name for matcher in selector.matchers.matchers}) for selector in selectors
+    )
 
 
-def test_the_dashboard_shows_every_figure(series: Labels, exported: dict[str, tuple[str, set[str]]]) -> None:
-    used = {name for expression in shown() for name, _ in selected(expression)}
-    left = {
+def test_the_dashboard_shows_every_metric(series: Labels, exported: dict[str, tuple[str, set[str]]]) -> None:
+    used = {name for expression in dashboard_expressions() for name, _ in selected(expression)}
+    missing = {
         name
         for name in exported
         if name not in used and not any(f"{name}{suffix}" in used for suffix in SUFFIXES["histogram"])
     }
-    assert left == set()
+    assert missing == set()
     assert used <= series.keys()
 
 
-def test_panels_have_a_place_of_their_own() -> None:
+def test_panels_do_not_overlap() -> None:
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken = [
         (x, y)
-        for place in (panel["gridPos"] for panel in panels)
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
+        for position in (panel["gridPos"] for panel in panels)
+        for x in range(position["x"], position["x"] + position["w"])
+        for y in range(position["y"], position["y"] + position["h"])
     ]
     assert len(taken) == len(set(taken))
     assert max(x for x, _ in taken) < 24
 
 
-def test_each_alert_says_what_is_wrong_and_what_to_do_with_known_labels(series: Labels) -> None:
+def test_each_alert_has_a_summary_and_an_action_with_known_labels(series: Labels) -> None:
     for rule in rules():
         assert rule.keys() <= {"alert", "expr", "for", "annotations"}
         assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
-        there = set().union(*(series[name] for name, _ in selected(rule["expr"]))) | ADDED
+        available = set().union(*(series[name] for name, _ in selected(rule["expr"]))) | ADDED
         used = {
-            label for said in rule["annotations"].values() for label in re.findall(r"\$labels\.(\w+)", said)
+            label
+            for annotation in rule["annotations"].values()
+            for label in re.findall(r"\$labels\.(\w+)", annotation)
         }
-        assert used <= there, rule["alert"]
+        assert used <= available, rule["alert"]
     assert len({rule["alert"] for rule in rules()}) == len(rules())
 
 

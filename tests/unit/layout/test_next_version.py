@@ -1,4 +1,7 @@
-"""The next version, as the tests of a rolling upgrade make it of this one, can still be made: they themselves run seldom."""
+"""The edits that make the next version for tests of rolling upgrades still apply.
+
+Those tests themselves run seldom.
+"""
 
 import subprocess
 import sys
@@ -10,13 +13,15 @@ from tests.versions import EDITS, edited, make_next
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_what_the_next_version_changes_is_there(name: str) -> None:
+def test_each_edit_of_the_next_version_applies(name: str) -> None:
     compile(edited(name), name, "exec")
 
 
 def test_a_kind_of_change_is_added_in_one_file(tmp_path: Path) -> None:
     code = make_next(tmp_path)
-    look = "from sluice_ops.planning.changes.kinds import KINDS; print(*KINDS['survey'].steps)"
+    program = "from sluice_ops.planning.changes.kinds import KINDS; print(*KINDS['survey'].steps)"
     env = {"PYTHONPATH": str(code / "ops")}
-    done = subprocess.run([sys.executable, "-c", look], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "survey"
+    completed = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.strip() == "survey"

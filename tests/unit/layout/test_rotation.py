@@ -1,4 +1,4 @@
-"""The rotation of the long tests: every one of them has its turn, and no part takes too long."""
+"""The rotation of the long tests: every test is in one part, and no part takes too long."""
 
 import re
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_test_belongs_to_its_most_specific_key() -> None:
     assert key_of("tests/abc.py::test_x", keys) is None
 
 
-def test_every_key_names_tests_that_are_there() -> None:
+def test_every_key_names_existing_tests() -> None:
     for key in recorded_seconds():
         file, _, test = key.partition("::")
         text = (ROOT / file).read_text()

@@ -1,4 +1,4 @@
-"""The unit files for real hosts: systemd takes them, and what they start is there."""
+"""The unit files for real hosts: systemd accepts them, and the programs that they start exist."""
 
 import os
 import re
@@ -18,15 +18,17 @@ from sluice_ops.main import app
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
 FILES = ("sluice-agent@.service", "sluice-audit.service", "sluice-controller@.service")
-BEFORE_254 = "Unknown key 'DelegateSubgroup'"
-"""What an older one says; it then starts agents where they take no limits: docs/limits.md."""
+WARNING_BEFORE_254 = "Unknown key 'DelegateSubgroup'"
+"""The warning of systemd before version 254, which then starts agents in a cgroup without limits:
+docs/limits.md.
+"""
 
 
 def unit(name: str) -> ConfigParser:
-    found = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
-    found.optionxform = str  # type: ignore[assignment,method-assign]
-    found.read(FOLDER / name)
-    return found
+    parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(FOLDER / name)
+    return parser
 
 
 def settings() -> dict[str, str]:
@@ -34,10 +36,10 @@ def settings() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
-def becomes(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what the unit's command, for the instance `h1`, turns into."""
-    became: list[list[str]] = []
-    monkeypatch.setattr(os, "execvp", lambda _program, words: became.append(words))
+def executed(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the command line that the unit's command executes for the instance `h1`."""
+    executions: list[list[str]] = []
+    monkeypatch.setattr(os, "execvp", lambda _program, words: executions.append(words))
     words = shlex.split(unit(name)["Service"]["ExecStart"])
     assert words[0] == "/opt/sluice/.venv/bin/sluice"
     typed = [
@@ -45,7 +47,7 @@ def becomes(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         for word in words[1:]
     ]
     CliRunner().invoke(app, typed)
-    return became[0]
+    return executions[0]
 
 
 def test_the_folder_has_a_unit_for_each_process_of_a_real_host() -> None:
@@ -54,44 +56,50 @@ def test_the_folder_has_a_unit_for_each_process_of_a_real_host() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("name", FILES)
-def test_systemd_takes_it(name: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit_file(name: str, tmp_path: Path) -> None:
     program = tmp_path / "sluice"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     text = re.sub(r"/opt/sluice/.venv/bin/\w+", str(program), (FOLDER / name).read_text())
     file = tmp_path / name.replace("@", "@h1")
     file.write_text(text)
-    said = subprocess.run(
+    verification = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(file)],
         capture_output=True,
         text=True,
         check=False,
         timeout=20,
     )
-    about_it = [line for line in said.stderr.splitlines() if file.name in line and BEFORE_254 not in line]
-    assert about_it == []
+    complaints = [
+        line
+        for line in verification.stderr.splitlines()
+        if file.name in line and WARNING_BEFORE_254 not in line
+    ]
+    assert complaints == []
     file.write_text(
         text.replace("Restart=always", "Restart=allways\nRestrt=no").replace(str(program), "/no/such/program")
     )
-    said = subprocess.run(
+    verification = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(file)],
         capture_output=True,
         text=True,
         check=False,
         timeout=20,
     )
-    assert all(word in said.stderr for word in ("allways", "Restrt")), "it would notice what is wrong"
-    assert said.returncode != 0
+    assert all(word in verification.stderr for word in ("allways", "Restrt")), (
+        "systemd-analyze does not report wrong settings"
+    )
+    assert verification.returncode != 0
 
 
 def test_the_agents_unit_starts_the_agent_of_its_instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = becomes("sluice-agent@.service", monkeypatch)
+    words = executed("sluice-agent@.service", monkeypatch)
     assert words[1:3] == ["-m", "sluice_ops.agent"]
     assert arguments_of(words[3:]).host == "h1"
 
 
 def test_the_controllers_unit_starts_a_controller_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = becomes("sluice-controller@.service", monkeypatch)
+    words = executed("sluice-controller@.service", monkeypatch)
     assert words[1:] == ["-m", "sluice_ops.controller", "--name=h1", "--metrics=127.0.0.1:9464"]
 
 
@@ -103,25 +111,25 @@ def test_the_audits_unit_starts_the_audit() -> None:
 
 def test_stopping_or_losing_the_agent_ends_none_of_its_units() -> None:
     service = unit("sluice-agent@.service")["Service"]
-    kept = {
+    required = {
         "KillMode": "process",
         "OOMPolicy": "continue",
         "Restart": "always",
         "Delegate": "yes",
         "DelegateSubgroup": AGENTS,
     }
-    assert {key: service[key] for key in kept} == kept
+    assert {key: service[key] for key in required} == required
     assert not {"PrivateTmp", "RuntimeDirectory", "ProtectControlGroups", "PrivateUsers"} & service.keys(), (
-        "units need these as they are"
+        "units need the host's own /tmp, /run and cgroups"
     )
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_all_never_give_up_and_limit_their_log(name: str) -> None:
-    found = unit(name)
-    assert found["Unit"]["StartLimitIntervalSec"] == "0"
-    assert found["Service"]["LogRateLimitBurst"].isdecimal()
-    assert found["Service"]["EnvironmentFile"] == "/etc/sluice/sluice.env"
+def test_all_units_restart_without_limit_and_limit_their_log(name: str) -> None:
+    parser = unit(name)
+    assert parser["Unit"]["StartLimitIntervalSec"] == "0"
+    assert parser["Service"]["LogRateLimitBurst"].isdecimal()
+    assert parser["Service"]["EnvironmentFile"] == "/etc/sluice/sluice.env"
 
 
 def test_the_example_of_settings_names_every_setting_that_is_needed() -> None:

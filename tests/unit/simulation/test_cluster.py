@@ -1,4 +1,6 @@
-"""The made-up cluster: it is as large as was asked, everything finds a place, and what cannot be simulated is refused."""
+"""The simulated cluster: it has the requested size, every slot finds a host, and impossible sizes
+are refused.
+"""
 
 from collections import Counter
 
@@ -18,9 +20,9 @@ from sluice_ops.model.assignment import Assignment
 def test_one_decision_places_every_slot_and_no_host_holds_too_much(hosts, data):
     size = Size(hosts, data.draw(st.integers(4, hosts * 8)))
     check(size)
-    decided = decide(*unplanned(size))
+    decision = decide(*unplanned(size))
     assigned = {
-        write.path: write.value.units for write in decided.writes if isinstance(write.value, Assignment)
+        write.path: write.value.units for write in decision.writes if isinstance(write.value, Assignment)
     }
     slots = Counter(unit.tenant for units in assigned.values() for unit in units if unit.kind == "slot")
     assert slots == {name: count for name, (_, count) in tiers(size).items()}
@@ -40,17 +42,18 @@ def test_one_decision_places_every_slot_and_no_host_holds_too_much(hosts, data):
         (10, 641, "--slots 641"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused_with_what_can(hosts, slots, reason):
+def test_an_impossible_size_is_refused_with_the_possible_ones(hosts, slots, reason):
     with pytest.raises(SizeError, match=reason):
         check(Size(hosts, slots))
 
 
-def test_a_machine_that_is_too_small_is_told_before_anything_starts(monkeypatch):
+def test_a_machine_that_is_too_small_is_refused_before_the_start(monkeypatch):
     size = Size(1000, 8000)
     monkeypatch.setattr(machine, "available", lambda: 300)
     with pytest.raises(
         machine.PlatformError,
-        match=r"1000 hosts need about \d+ MiB, but 300 MiB are free: simulate fewer hosts, or stop other programs",
+        match=r"1000 hosts need about \d+ MiB, but 300 MiB are free: "
+        r"simulate fewer hosts, or stop other programs",
     ):
         machine.check(size)
     monkeypatch.setattr(machine, "available", lambda: 1_000_000)

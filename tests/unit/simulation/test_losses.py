@@ -1,4 +1,4 @@
-"""How soon a loss was answered, from what was published."""
+"""How soon the controller answers a loss, computed from the published assignments."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ def test_a_loss_is_answered_when_its_last_slot_is_published_elsewhere():
         board.add(Published(host, at, frozenset(units)))
     loss = Loss("h1", 10.0, frozenset({A, B}))
     assert answered_at(loss, board.appeared) == 21.0
-    assert answered_at(loss, [seen for seen in board.appeared if seen[0] < 21]) is None
+    assert answered_at(loss, [appearance for appearance in board.appeared if appearance[0] < 21]) is None
     assert board.slots() == 2
 
 
@@ -65,10 +65,10 @@ def test_a_host_that_held_nothing_needs_no_answer():
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.floats(0.01, 1))
 def test_a_percentile_is_a_value_that_the_share_does_not_exceed(values, share):
-    found = percentile(values, share)
-    assert found in values
-    assert sum(value <= found for value in values) >= share * len(values)
-    assert sum(value < found for value in values) < max(1, share * len(values))
+    result = percentile(values, share)
+    assert result in values
+    assert sum(value <= result for value in values) >= share * len(values)
+    assert sum(value < result for value in values) < max(1, share * len(values))
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100)])

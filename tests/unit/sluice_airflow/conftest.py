@@ -1,4 +1,6 @@
-"""Airflow is told where it lives before it is first imported: a folder of its own, the repository's DAGs, no services."""
+"""Sets Airflow's home before its first import: a folder of its own, the repository's DAGs, and no
+services.
+"""
 
 import os
 import tempfile
@@ -16,7 +18,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["SLUICE_HOME"] = os.environ["AIRFLOW_HOME"]
 os.environ["SLUICE_SITE"] = str(ROOT / "site.yaml")
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Airflow's and its libraries' own
+    warnings.simplefilter("ignore")  # warnings of Airflow and its libraries
     import airflow.dag_processing.dagbag
     import airflow.providers.apache.spark.operators.spark_submit
     import airflow.serialization.serialized_objects  # noqa: F401
@@ -24,6 +26,6 @@ with warnings.catch_warnings():
 
 @pytest.fixture
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a test a home of its own."""
+    """Give the test an empty folder as `SLUICE_HOME`."""
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     return tmp_path

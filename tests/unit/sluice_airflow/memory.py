@@ -1,4 +1,4 @@
-"""The channel in memory, as far as the watching code reads it."""
+"""The part of the channel that tier watches read, in memory."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sluice_ops.channel import Read
 
 
 class MemoryChannel:
-    """Nodes in a dictionary; every call reads what is there now."""
+    """Nodes in a dictionary; every read returns the present value."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, BaseModel] = {}

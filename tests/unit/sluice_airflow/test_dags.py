@@ -1,4 +1,6 @@
-"""The DAG files as Airflow sees them: they load, quickly and the same each time, with the forms and steps that they promise."""
+"""The DAG files as Airflow loads them: quickly, with the same result each time, and with the
+documented forms and steps.
+"""
 
 import copy
 import json
@@ -55,7 +57,8 @@ FORMS = {
     "resume_pipeline": {"tier"},
 }
 WITHOUT_INPUT = {
-    "repair_drift", "leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift", "nightly_report", "burst_to_ec2",
+    "repair_drift", "leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift",
+    "nightly_report", "burst_to_ec2",
 }  # fmt: skip
 BEFORE = {"burst_to_ec2": ["quota", "launch", "wait_for_host"]}
 AFTER = {"leave_ec2": ["terminate"]}
@@ -63,19 +66,19 @@ AFTER = {"leave_ec2": ["terminate"]}
 
 @pytest.fixture(scope="module")
 def bag():
-    found = DagBag(str(ROOT / "dags"))
-    assert found.import_errors == {}
-    return found
+    loaded = DagBag(str(ROOT / "dags"))
+    assert loaded.import_errors == {}
+    return loaded
 
 
-def way(dag):
-    """Follow a runbook from its first task to its end, by the tasks that carry it out."""
+def task_path(dag):
+    """Return the tasks that carry out a runbook, from its first task to its end."""
     apart = {"abort", "end"} | ({"terminate"} if dag.dag_id == "burst_to_ec2" else set())
     task = next(task for task in dag.roots if task.task_id not in apart)
     names = []
     while task is not None:
         names.append(task.task_id)
-        after = [each for each in task.downstream_list if each.task_id not in apart]
+        after = [following for following in task.downstream_list if following.task_id not in apart]
         assert len(after) <= 1
         task = after[0] if after else None
     return names
@@ -89,7 +92,7 @@ def test_every_runbook_and_every_tier_has_its_dag(bag):
 def test_a_runbooks_tasks_are_the_steps_of_its_change_in_order(bag):
     for name, kind in RUNBOOKS.items():
         steps = ["cut_over" if step == "cut" else str(step) for step in KINDS[kind].steps]
-        assert way(bag.dags[name]) == BEFORE.get(name, []) + steps + AFTER.get(name, []), name
+        assert task_path(bag.dags[name]) == BEFORE.get(name, []) + steps + AFTER.get(name, []), name
 
 
 def test_a_failed_step_is_followed_by_an_abort_and_fails_the_run(bag):
@@ -97,27 +100,27 @@ def test_a_failed_step_is_followed_by_an_abort_and_fails_the_run(bag):
         dag = bag.dags[name]
         abort, end = dag.get_task("abort"), dag.get_task("end")
         steps = {task.task_id for task in dag.tasks if task.__class__.__name__ == "StepOperator"}
-        assert end.upstream_task_ids == {way(dag)[-1]}
+        assert end.upstream_task_ids == {task_path(dag)[-1]}
         if not abort.is_teardown:
             assert steps <= abort.upstream_task_ids, name
             assert abort.trigger_rule == TriggerRule.ONE_FAILED
-            assert not end.downstream_task_ids, "a leaf: its upstream failure is the run's"
+            assert not end.downstream_task_ids, "`end` must be a leaf: its upstream failure fails the run"
 
 
-def test_a_burst_is_undone_whoever_ends_it(bag):
+def test_a_burst_is_undone_however_its_run_ends(bag):
     dag = bag.dags["burst_to_ec2"]
     abort, terminate = dag.get_task("abort"), dag.get_task("terminate")
     assert (abort.upstream_task_ids, terminate.upstream_task_ids) == ({"end"}, {"abort"})
-    assert abort.is_teardown, "Airflow does not skip it when a person marks the run failed"
+    assert abort.is_teardown, "a teardown is not skipped when a person marks the run failed"
     assert terminate.is_teardown
-    assert not any(task.is_setup for task in dag.tasks), "else it would not run where its setup was cut short"
-    assert not abort.on_failure_fail_dagrun, "so `end` stays a leaf: its upstream failure is the run's"
-    assert terminate.on_failure_fail_dagrun, (
-        "Airflow would end a run that a person marked failed as a success"
+    assert not any(task.is_setup for task in dag.tasks), (
+        "with a setup, the teardown would not run after an interrupted setup"
     )
+    assert not abort.on_failure_fail_dagrun, "`end` must stay a leaf: its upstream failure fails the run"
+    assert terminate.on_failure_fail_dagrun, "otherwise a run that a person marked failed ends as a success"
 
 
-def test_forms_have_their_fields_and_a_deadline_and_a_dry_run_everywhere(bag):
+def test_every_form_has_its_fields_a_deadline_and_a_dry_run(bag):
     for name in [*RUNBOOKS, "nightly_report"]:
         params = bag.dags[name].params
         assert set(params) == FORMS.get(name, set()) | {"deadline", "dry_run"}, name
@@ -128,34 +131,34 @@ def test_forms_have_their_fields_and_a_deadline_and_a_dry_run_everywhere(bag):
 def test_forms_list_the_site_files_hosts_and_accept_joined_hosts(bag):
     params = copy.deepcopy(bag.dags["drain_host"].params)
     assert params.get_param("host").schema["examples"] == ["h1", "h2", "h3"]
-    for good in ("h1", "ec2-0a1b2c3d", "joined-later"):
-        params["host"] = good
-    for wrong in ("", "H1", "h1 h2", "zone:onprem"):
+    for accepted in ("h1", "ec2-0a1b2c3d", "joined-later"):
+        params["host"] = accepted
+    for refused in ("", "H1", "h1 h2", "zone:onprem"):
         with pytest.raises(ParamValidationError):
-            params["host"] = wrong
+            params["host"] = refused
 
 
 def test_a_tier_is_scaled_to_a_number_or_to_a_part_of_the_cluster(bag):
     params = copy.deepcopy(bag.dags["scale_tier"].params)
-    for good in (3, "3", "50%", "12.5%"):
-        params["k"] = good
-    for wrong in (-1, "none", "5%%", ""):
+    for accepted in (3, "3", "50%", "12.5%"):
+        params["k"] = accepted
+    for refused in (-1, "none", "5%%", ""):
         with pytest.raises(ParamValidationError):
-            params["k"] = wrong
+            params["k"] = refused
 
 
 @pytest.mark.parametrize("limit", ["minimum", "maximum"])
 def test_a_limit_may_be_given_or_left_out(bag, limit):
     params = copy.deepcopy(bag.dags["scale_tier"].params)
     assert params[limit] == ""
-    for good in ("", 2, "2", "50%"):
-        params[limit] = good
-    for wrong in (-1, "none", "5%%", None):
+    for accepted in ("", 2, "2", "50%"):
+        params[limit] = accepted
+    for refused in (-1, "none", "5%%", None):
         with pytest.raises(ParamValidationError):
-            params[limit] = wrong
+            params[limit] = refused
 
 
-def test_one_run_at_a_time_and_none_for_the_past(bag):
+def test_dags_have_one_active_run_and_no_catch_up(bag):
     for dag in bag.dags.values():
         assert dag.max_active_runs == 1
         assert dag.catchup is False
@@ -163,13 +166,13 @@ def test_one_run_at_a_time_and_none_for_the_past(bag):
         assert dag.doc_md
 
 
-def test_shifts_begin_at_their_hour_where_the_site_is(bag):
+def test_shifts_begin_at_their_hour_in_the_sites_time_zone(bag):
     night = bag.dags["night_shift"].timetable
     assert (night.expression, str(night.timezone)) == ("0 22 * * *", "Europe/Bucharest")
     assert night.run_immediately is False
 
 
-def test_every_task_alerts_when_it_fails(bag):
+def test_every_task_sends_an_alert_on_failure(bag):
     for dag in bag.dags.values():
         for task in dag.tasks:
             if task.task_id != "end":
@@ -185,7 +188,7 @@ def test_serialising_twice_gives_the_same_bytes(bag):
     assert serialised(bag.dags) == serialised(DagBag(str(ROOT / "dags")).dags)
 
 
-def test_dags_follow_the_tiers_that_were_published(own_home):
+def test_dags_follow_the_published_tiers(own_home):
     spec = TierSpec(
         name="fifth", kind=Kind.PROCESSING, mode=Mode.BATCH, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",)
     )
@@ -203,7 +206,7 @@ def test_parsing_imports_neither_spark_nor_boto():
         f"assert not DagBag({str(ROOT / 'dags')!r}).import_errors\n"
         "print([name for name in ('pyspark', 'boto3', 'botocore', 'ortools') if name in sys.modules])"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert completed.stdout.splitlines()[-1] == "[]"

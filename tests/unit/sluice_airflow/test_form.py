@@ -1,4 +1,4 @@
-"""What a form says becomes a change, the same one in every task and every try of a run."""
+"""A form's values become a change, which is the same in every task and every try of a run."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -29,24 +29,24 @@ def spec_of(**form):
 
 
 @pytest.mark.parametrize(("until", "end"), [("2h", "07:30"), ("06:00", "06:00")])
-def test_the_time_of_a_number_counts_from_the_runs_begin(until, end):
+def test_the_end_time_of_a_number_counts_from_the_start_of_the_run(until, end):
     assert spec_of(k="3", until=until).until == datetime.fromisoformat(f"2026-11-22T{end}+00:00").timestamp()
 
 
-def test_an_empty_field_says_nothing():
+def test_an_empty_field_sets_no_value():
     assert spec_of(k="3", until="").until is None
 
 
-def test_limits_go_with_the_number_where_they_are_given():
-    asked = spec_of(k="50%", minimum="2", maximum="80%")
-    assert (asked.k, asked.minimum, asked.maximum) == ("50%", 2, "80%")
+def test_limits_are_passed_on_where_the_form_has_them():
+    spec = spec_of(k="50%", minimum="2", maximum="80%")
+    assert (spec.k, spec.minimum, spec.maximum) == ("50%", 2, "80%")
     assert (spec_of(k="3", minimum="", maximum="").minimum, spec_of(k="3", maximum="").maximum) == (
         None,
         None,
     )
 
 
-def test_workers_are_named_one_after_the_other():
+def test_workers_are_separated_by_commas():
     assert spec_of(workers="slot-counts-3-1, slot-counts-3-2").workers == (
         "slot-counts-3-1",
         "slot-counts-3-2",
@@ -54,7 +54,7 @@ def test_workers_are_named_one_after_the_other():
     assert spec_of(workers="").workers == ()
 
 
-def test_a_time_that_cannot_be_meant_is_refused_before_anything_is_posted():
+def test_an_unusable_end_time_is_refused_before_any_post():
     with (
         pytest.raises(
             UnusableFormError,

@@ -1,4 +1,6 @@
-"""Hours that are complete: none twice, none left out, and none before every tier is through."""
+"""Events for complete hours: none twice, none left out, and none before every tier is complete up
+to the hour's end.
+"""
 
 import asyncio
 from datetime import UTC, datetime
@@ -24,12 +26,12 @@ def test_the_tier_least_complete_decides():
     )
 
 
-def test_a_tier_of_which_nobody_knows_holds_all_back():
+def test_a_tier_without_a_known_time_holds_the_event_back():
     assert least_complete(Figures(audit=(audited("a", 20.0), audited("b", None)))) == ("b", None)
     assert least_complete(Figures())[1] is None
 
 
-def test_where_a_stream_leads_back_nobody_knows_and_it_is_said_what_to_do(monkeypatch):
+def test_an_unknown_completeness_is_reported_with_the_next_step(monkeypatch):
     monkeypatch.setattr(
         hours, "read_figures", lambda: Figures(audit=(audited("a", 20.0), audited("b", None)))
     )
@@ -42,25 +44,25 @@ def test_where_a_stream_leads_back_nobody_knows_and_it_is_said_what_to_do(monkey
     assert "pause this DAG" in event.payload["why"]
 
 
-def test_the_first_time_it_is_the_last_hour_alone():
+def test_the_first_event_covers_only_the_last_hour():
     assert beginning(NOON, None) == NOON - HOUR
 
 
-def test_an_hour_that_was_told_of_is_not_told_again():
+def test_an_announced_hour_is_not_announced_again():
     assert beginning(NOON, NOON) == NOON
     assert beginning(NOON, NOON + 3 * HOUR) > NOON
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=20))
-def test_each_event_begins_where_the_last_one_ended_whatever_was_missed(steps):
-    told = NOON
+def test_each_event_begins_where_the_last_one_ended(steps):
+    announced = NOON
     for step in steps:
-        until = told + step * HOUR
-        assert beginning(until, told) == told
-        told = until
+        until = announced + step * HOUR
+        assert beginning(until, announced) == announced
+        announced = until
 
 
-def test_what_a_person_has_written_into_an_event_does_not_stop_it():
+def test_unusable_extras_of_an_event_count_as_not_announced():
     assert [announced_until(extra) for extra in (None, {}, {"until": "noon"}, {"until": 12})] == [None] * 4
     assert (
         announced_until({"until": "2026-03-01T12:00:00"})

@@ -1,4 +1,7 @@
-"""The plugins folder: Airflow executes every file that it finds there under its bare name, so it must find one."""
+"""Airflow finds exactly one file in the plugins folder.
+
+Airflow executes each file that it finds under the file's bare name.
+"""
 
 import sys
 from pathlib import Path
@@ -12,13 +15,13 @@ ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def test_airflow_finds_the_entry_file_alone():
-    found = [
+def test_airflow_finds_only_the_entry_file():
+    plugin_files = [
         Path(path)
         for path in find_path_from_directory(ROOT / "plugins", ".airflowignore")
         if path.endswith(".py")
     ]
-    assert [path.name for path in found] == ["sluice_plugin.py"]
+    assert [path.name for path in plugin_files] == ["sluice_plugin.py"]
 
 
 def test_the_entry_file_shadows_no_module():

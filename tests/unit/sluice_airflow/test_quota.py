@@ -1,4 +1,6 @@
-"""The dry run of a burst says what would be launched, and has the controller plan with it; nothing else is posted."""
+"""The dry run of a burst reports the planned instances and has the controller plan the burst; no
+other step is posted.
+"""
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -15,15 +17,18 @@ from sluice_ops.site.site_file import Ec2Config
 
 
 def dry_run(monkeypatch, *, ok):
-    """Run the task; return what it pushed, and what the controller was asked."""
-    pushed, asked = {}, []
+    """Run the task, and check the request to the controller.
+
+    Return the values that the task pushed.
+    """
+    pushed, requested = {}, []
 
     @contextmanager
     def ec2():
         yield SimpleNamespace(instances=list)
 
     def run(_channel, change, spec, by, _seconds, *, dry_run):
-        asked.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
+        requested.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
         return [
             StepResult(
                 Step.PREFLIGHT,
@@ -33,7 +38,7 @@ def dry_run(monkeypatch, *, ok):
 
     monkeypatch.setattr(burst, "cloud", ec2)
     monkeypatch.setattr(burst, "ChannelHook", lambda: SimpleNamespace(open=nullcontext))
-    monkeypatch.setattr(burst, "needed", lambda _channel, _tier, k, _running, _config: k)
+    monkeypatch.setattr(burst, "instances_needed", lambda _channel, _tier, k, _running, _config: k)
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
     monkeypatch.setattr(burst.forms, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
@@ -41,12 +46,12 @@ def dry_run(monkeypatch, *, ok):
     context = {"params": {"dry_run": True}, "ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
     with pytest.raises(DownstreamTasksSkipped if ok else StepFailedError):
         QuotaOperator(task_id="quota", tier="enrich", k="2").execute(context)
-    assert asked == [("burst_to_ec2.r1", "burst", "enrich", 2, "airflow:burst_to_ec2/r1", True)]
+    assert requested == [("burst_to_ec2.r1", "burst", "enrich", 2, "airflow:burst_to_ec2/r1", True)]
     return pushed
 
 
-def test_it_is_planned_with_what_would_be_launched(monkeypatch):
-    told = {
+def test_a_dry_run_reports_the_instances_and_the_plan(monkeypatch):
+    plan = {
         "instances": 2,
         "instance_type": "m5.large",
         "tier": "enrich",
@@ -54,8 +59,8 @@ def test_it_is_planned_with_what_would_be_launched(monkeypatch):
         "sentence": "said",
         "plan": {"moves": []},
     }
-    assert dry_run(monkeypatch, ok=True) == {"plan": told}
+    assert dry_run(monkeypatch, ok=True) == {"plan": plan}
 
 
-def test_a_plan_that_is_refused_fails_it(monkeypatch):
+def test_a_refused_plan_fails_the_dry_run(monkeypatch):
     assert dry_run(monkeypatch, ok=False) == {}

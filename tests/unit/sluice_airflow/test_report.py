@@ -1,4 +1,4 @@
-"""The night's report: what a dry run does not do, and its end at the deadline."""
+"""The nightly report: its dry run, and its end at the deadline."""
 
 import threading
 from contextlib import contextmanager
@@ -15,27 +15,27 @@ from sluice_ops.site import endpoints
 
 
 def context(**params):
-    told = {}
+    pushed = {}
     run = SimpleNamespace(start_date=datetime.now(UTC))
-    task = SimpleNamespace(xcom_push=told.__setitem__)
-    return {"params": {"deadline": 1, "dry_run": False, **params}, "dag_run": run, "ti": task}, told
+    task = SimpleNamespace(xcom_push=pushed.__setitem__)
+    return {"params": {"deadline": 1, "dry_run": False, **params}, "dag_run": run, "ti": task}, pushed
 
 
 @pytest.fixture
 def job(monkeypatch):
-    """A job that goes on until it is killed."""
-    made = SimpleNamespace(killed=threading.Event(), submitted=0, fails=False)
+    """A Spark job that runs until it is killed."""
+    state = SimpleNamespace(killed=threading.Event(), submitted=0, fails=False)
 
     def submit(_self, _context):
-        made.submitted += 1
-        if not made.fails:
-            assert made.killed.wait(20)
+        state.submitted += 1
+        if not state.fails:
+            assert state.killed.wait(20)
         message = "Cannot execute: spark-submit. Error code is: 137"
         raise AirflowException(message)
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
-    monkeypatch.setattr(SparkSubmitOperator, "on_kill", lambda _self: made.killed.set())
-    return made
+    monkeypatch.setattr(SparkSubmitOperator, "on_kill", lambda _self: state.killed.set())
+    return state
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def lent(monkeypatch):
 
 
 @pytest.mark.usefixtures("lent")
-def test_a_dry_run_says_on_how_many_slots_and_submits_nothing(job):
-    given, told = context(dry_run=True)
-    ReportOperator(task_id="report").execute(given)
-    assert (told, job.submitted) == ({"plan": {"slots": 2}}, 0)
+def test_a_dry_run_reports_the_slots_and_submits_no_job(job):
+    task_context, pushed = context(dry_run=True)
+    ReportOperator(task_id="report").execute(task_context)
+    assert (pushed, job.submitted) == ({"plan": {"slots": 2}}, 0)
 
 
 @pytest.mark.usefixtures("lent")
-def test_at_the_deadline_the_job_is_ended_and_the_way_out_said(job, monkeypatch):
+def test_at_the_deadline_the_job_is_killed_with_the_next_step(job, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
     with pytest.raises(
         AirflowFailException,
@@ -70,7 +70,7 @@ def test_at_the_deadline_the_job_is_ended_and_the_way_out_said(job, monkeypatch)
 
 
 @pytest.mark.usefixtures("lent")
-def test_a_job_that_fails_by_itself_is_tried_again_as_any_other(job, monkeypatch):
+def test_a_job_that_fails_by_itself_may_be_retried(job, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
     job.fails = True
     with pytest.raises(AirflowException, match="Error code is: 137") as raised:

@@ -1,4 +1,4 @@
-"""Shifts that are late: only the one whose hour came last is begun."""
+"""Late shifts: only the shift with the latest past hour begins."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ SHIFTS = {
     "night": ShiftConfig(schedule="0 22 * * *"),
     "day": ShiftConfig(schedule="0 6 * * *", timezone="Europe/Berlin"),
 }
-"""In winter the day begins at 05:00 UTC."""
+"""In winter, the shift `day` begins at 05:00 UTC."""
 
 
 def at(day, hour, minute=0):
@@ -39,24 +39,24 @@ def site(monkeypatch):
         ("day", at(2, 5), at(9, 8), "night"),
     ],
 )
-def test_another_shift_has_begun_since_when_its_hour_has_come(shift, due, now, since):
+def test_a_later_shift_has_begun_once_its_hour_is_past(shift, due, now, since):
     assert forms.shift_since(shift, due, now) == since
 
 
-@pytest.mark.parametrize(("by", "left_out"), [("scheduled", True), ("manual", False)])
-def test_missed_scheduled_shifts_are_skipped_and_manual_ones_run(monkeypatch, by, left_out):
-    done = []
-    monkeypatch.setattr(StepOperator, "execute", lambda _self, context: done.append(context) or {})
+@pytest.mark.parametrize(("run_type", "skipped"), [("scheduled", True), ("manual", False)])
+def test_missed_scheduled_shifts_are_skipped_and_manual_ones_run(monkeypatch, run_type, skipped):
+    executed = []
+    monkeypatch.setattr(StepOperator, "execute", lambda _self, context: executed.append(context) or {})
     monkeypatch.setattr(steps, "datetime", SimpleNamespace(now=lambda _zone: at(2, 9)))
     begin = BeginShiftOperator(
         task_id="preflight", step=Step.PREFLIGHT, change={"kind": "shift", "shift": "night"}
     )
-    context = {"dag_run": SimpleNamespace(run_type=by, run_after=at(1, 22))}
-    if left_out:
+    context = {"dag_run": SimpleNamespace(run_type=run_type, run_after=at(1, 22))}
+    if skipped:
         with pytest.raises(
             AirflowSkipException, match="due at 2026-01-01 22:00 UTC, and the shift day has begun since"
         ):
             begin.execute(context)
     else:
         begin.execute(context)
-    assert bool(done) is not left_out
+    assert bool(executed) is not skipped

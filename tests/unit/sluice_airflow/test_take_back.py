@@ -1,4 +1,7 @@
-"""What a burst has launched is terminated unless the run came to its end, and the run is a failed one whoever ended it."""
+"""Instances of a burst are terminated unless its run succeeded.
+
+A run that a person ended is a failed run.
+"""
 
 from contextlib import nullcontext
 
@@ -13,7 +16,7 @@ from sluice_airflow.operators.steps import AbortOperator
 
 
 @pytest.mark.parametrize(
-    ("end", "launch", "ends", "waits"),
+    ("end", "launch", "expectation", "expected_waits"),
     [
         ("success", "success", pytest.raises(AirflowSkipException, match="leave_ec2 terminates"), []),
         ("upstream_failed", "success", nullcontext(), []),
@@ -22,8 +25,8 @@ from sluice_airflow.operators.steps import AbortOperator
         ("skipped", "failed", pytest.raises(EndedByPersonError, match="i-1"), [LAUNCHING_SECONDS]),
     ],
 )
-def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(
-    monkeypatch, end, launch, ends, waits
+def test_instances_are_terminated_unless_the_run_succeeded(
+    monkeypatch, end, launch, expectation, expected_waits
 ):
     waited, tokens = [], []
     monkeypatch.setattr(burst, "states_of", lambda _context, *_tasks: [end, launch])
@@ -31,20 +34,20 @@ def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(
     monkeypatch.setattr(burst.time, "sleep", waited.append)
     take_back = TakeBackOperator(task_id="terminate")
     monkeypatch.setattr(take_back, "terminate", lambda token: tokens.append(token) or ["i-1"])
-    with ends:
+    with expectation:
         take_back.execute({})
-    assert waited == waits, "a launch that was cut short may still be answered"
+    assert waited == expected_waits, "an interrupted launch may still start instances"
     assert tokens == ([] if end == "success" else ["burst_to_ec2.r1"])
 
 
-def test_a_dry_run_that_was_refused_has_nothing_to_undo(monkeypatch):
+def test_a_refused_dry_run_has_nothing_to_undo(monkeypatch):
     monkeypatch.setattr(steps.StepOperator, "execute", lambda *_: pytest.fail("a step was posted"))
     abort = AbortOperator(task_id="abort", change={"kind": "drain", "host": "h1"})
     with pytest.raises(AirflowSkipException, match="nothing to undo: a dry run changes nothing"):
         abort.execute({"params": {"dry_run": True}})
 
 
-def test_that_a_person_has_ended_a_run_alerts_nobody(monkeypatch):
+def test_a_run_that_a_person_ended_sends_no_alert(monkeypatch):
     sent = []
     notifier = SluiceNotifier(did="", do="")
     monkeypatch.setattr(notifier, "send", sent.append)

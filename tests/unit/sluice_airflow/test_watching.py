@@ -1,4 +1,6 @@
-"""What there is to tell of a tier: each failure once, a giving up once, and nothing of a driver that was killed and replaced."""
+"""Events of a tier watch: each failure once, a giving-up once, and no event for a killed driver
+that was replaced.
+"""
 
 import pytest
 
@@ -27,14 +29,15 @@ def channel():
     return memory
 
 
-def incarnation(channel, number, state, reason="launch", **said):
+def incarnation(channel, number, state, reason="launch", **report_fields):
     placement = Placement(driver=HostName("h1"), slots=(HostName("h1"),))
     spec = IncarnationSpec(
         tier=TIER, incarnation=Incarnation(number), placement=placement, reason=reason, created_at=0
     )
     channel.put(paths.incarnation(TIER, number), spec)
     channel.put(
-        paths.report(TIER, number), IncarnationReport(**({"state": state, "since": 0, "pid": 1} | said))
+        paths.report(TIER, number),
+        IncarnationReport(**({"state": state, "since": 0, "pid": 1} | report_fields)),
     )
 
 
@@ -43,38 +46,39 @@ def owned_by(channel, number):
 
 
 def status(channel, state, error=None, pressure=None):
-    line = TierStatus(state=state, sentence=f"it is {state}", error=error, pressure=pressure)
+    tier_status = TierStatus(state=state, sentence=f"it is {state}", error=error, pressure=pressure)
     channel.put(
-        paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={TIER: line})
+        paths.CONTROLLER_STATUS,
+        ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={TIER: tier_status}),
     )
 
 
-def test_a_tier_that_runs_is_nothing_to_tell(channel):
+def test_a_running_tier_has_no_event(channel):
     incarnation(channel, 1, State.RUNNING)
     owned_by(channel, 1)
     status(channel, TierState.RUNNING)
     assert TierWatch(TIER, 0, 0, 0).look(channel) is None
 
 
-def test_a_failed_incarnation_is_told_once_with_its_drivers_last_error(channel):
+def test_a_failed_incarnation_is_reported_once_with_its_last_error(channel):
     incarnation(channel, 1, State.FAILED, error="no such column: campain")
     watch = TierWatch(TIER, 0, 0, 0)
-    told = watch.look(channel)
-    assert (told.kind, told.incarnation, told.error) == ("failed", 1, "no such column: campain")
+    event = watch.look(channel)
+    assert (event.kind, event.incarnation, event.error) == ("failed", 1, "no such column: campain")
     assert watch.look(channel) is None
-    assert TierWatch(TIER, told.incarnation, 0, 0).look(channel) is None, (
-        "not by a triggerer that starts again either"
+    assert TierWatch(TIER, event.incarnation, 0, 0).look(channel) is None, (
+        "a restarted triggerer must not report it again"
     )
 
 
-def test_failures_are_told_one_by_one(channel):
+def test_failures_are_reported_one_by_one(channel):
     for number in (1, 2):
         incarnation(channel, number, State.FAILED, error=f"error {number}")
     watch = TierWatch(TIER, 0, 0, 0)
     assert [watch.look(channel).incarnation, watch.look(channel).incarnation] == [1, 2]
 
 
-def test_a_killed_driver_that_was_replaced_is_a_note(channel):
+def test_a_replaced_driver_is_only_logged(channel):
     incarnation(channel, 1, State.RUNNING)
     owned_by(channel, 1)
     watch = TierWatch(TIER, 0, 0, 0)
@@ -89,33 +93,35 @@ def test_a_killed_driver_that_was_replaced_is_a_note(channel):
     assert watch.notes() == []
 
 
-def test_a_tier_that_was_given_up_is_told_until_it_was_started_again(channel):
+def test_a_given_up_tier_is_reported_until_it_is_restarted(channel):
     incarnation(channel, 5, State.RUNNING)
     owned_by(channel, 5)
     status(channel, TierState.FAILED, error="killed by signal 9")
-    told = TierWatch(TIER, 5, 0, 0).look(channel)
-    assert (told.kind, told.incarnation, told.error) == ("given_up", 5, "killed by signal 9")
+    event = TierWatch(TIER, 5, 0, 0).look(channel)
+    assert (event.kind, event.incarnation, event.error) == ("given_up", 5, "killed by signal 9")
     assert TierWatch(TIER, 5, restarted=5, loss=0).look(channel) is None
     incarnation(channel, 6, State.RUNNING)
     assert TierWatch(TIER, 5, restarted=5, loss=0).look(channel).kind == "given_up", (
-        "one after the new start was tried, and given up too"
+        "incarnation 6 was tried after the restart, and given up too"
     )
 
 
-def test_a_tier_that_nobody_wants_any_more_is_told(channel):
+def test_a_stop_request_is_reported(channel):
     channel.put(paths.wanted(TIER), TierWanted(running=False, by="cli:anna"))
-    told = TierWatch(TIER, 0, 0, 0).look(channel)
-    assert (told.kind, told.sentence) == ("unwanted", "stop requested by cli:anna")
+    event = TierWatch(TIER, 0, 0, 0).look(channel)
+    assert (event.kind, event.sentence) == ("unwanted", "stop requested by cli:anna")
 
 
-def test_what_goes_wrong_while_a_tier_is_stopped_on_purpose_is_no_news(channel):
+def test_a_stopped_tier_reports_losses_but_no_failures(channel):
     incarnation(channel, 1, State.FAILED, error="Kafka is away")
     owned_by(channel, 1)
     status(channel, TierState.FAILED, pressure=Pressure(stream="enriched", lag=None, since=10_000.0))
     channel.put(paths.wanted(TIER), TierWanted(running=False, by="cli:anna"))
     assert TierWatch(TIER, 0, 0, 0).look(channel).kind == "unwanted"
     channel.put(paths.loss(TIER), Loss(number=4, sentence="2 records are nowhere"))
-    assert TierWatch(TIER, 0, 0, 0).look(channel).kind == "lost", "which has nothing to do with it"
+    assert TierWatch(TIER, 0, 0, 0).look(channel).kind == "lost", (
+        "a loss is reported although the tier is stopped"
+    )
 
 
 def test_a_tier_has_half_an_hour_to_catch_up_after_a_stop(channel):
@@ -128,32 +134,32 @@ def test_a_tier_has_half_an_hour_to_catch_up_after_a_stop(channel):
         pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=7200), since=begun + 3),
     )
 
-    def told(at, behind=0.0):
-        return TierWatch(TIER, 0, 0, 0, behind, clock=lambda: at).look(channel)
+    def event_at(now, reported_behind=0.0):
+        return TierWatch(TIER, 0, 0, 0, reported_behind, clock=lambda: now).look(channel)
 
-    assert told(begun + 5) is None
-    assert told(begun + CATCH_UP_SECONDS - 1) is None
-    assert told(begun + CATCH_UP_SECONDS + 1).kind == "behind"
+    assert event_at(begun + 5) is None
+    assert event_at(begun + CATCH_UP_SECONDS - 1) is None
+    assert event_at(begun + CATCH_UP_SECONDS + 1).kind == "behind"
     status(
         channel,
         TierState.RUNNING,
         pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=130), since=begun + 300),
     )
-    assert told(begun + 301).kind == "behind", "it had caught up before"
+    assert event_at(begun + 301).kind == "behind", "the tier had caught up before"
     status(channel, TierState.STARTING, pressure=Pressure(stream="enriched", lag=None, since=begun + 3))
-    assert told(begun + 200).kind == "behind", "one that takes nothing catches nothing up"
+    assert event_at(begun + 200).kind == "behind", "a tier that takes no records does not catch up"
 
 
-def test_a_loss_is_told_once_by_its_number(channel):
+def test_a_loss_is_reported_once_by_its_number(channel):
     incarnation(channel, 1, State.RUNNING)
     watch = TierWatch(TIER, 0, 0, 0)
     assert watch.look(channel) is None
     channel.put(paths.loss(TIER), Loss(number=4, sentence="2 records are nowhere"))
-    told = watch.look(channel)
-    assert (told.kind, told.loss, told.sentence) == ("lost", 4, "2 records are nowhere")
+    event = watch.look(channel)
+    assert (event.kind, event.loss, event.sentence) == ("lost", 4, "2 records are nowhere")
     assert watch.look(channel) is None
-    assert TierWatch(TIER, 0, 0, told.loss).look(channel) is None, (
-        "not by a triggerer that starts again either"
+    assert TierWatch(TIER, 0, 0, event.loss).look(channel) is None, (
+        "a restarted triggerer must not report it again"
     )
     channel.put(paths.loss(TIER), Loss(number=5, sentence="another one"))
     assert watch.look(channel).loss == 5
@@ -172,18 +178,18 @@ def test_a_lagging_tier_alerts_and_alerts_again_only_after_a_while(channel):
 
     behind(10_000.0)
     watch = TierWatch(TIER, 0, 0, 0)
-    told = watch.look(channel)
-    assert (told.kind, told.behind) == ("behind", 10_000)
+    event = watch.look(channel)
+    assert (event.kind, event.behind) == ("behind", 10_000)
     assert (
-        told.sentence
+        event.sentence
         == "counts is 200000 records, 60 s behind in enriched; 800/s came in and 400/s were done"
     )
     behind(10_000.0 + AGAIN_SECONDS)
     assert watch.look(channel) is None
-    assert TierWatch(TIER, 0, 0, 0, told.behind).look(channel) is None, (
-        "not by a triggerer that starts again either"
+    assert TierWatch(TIER, 0, 0, 0, event.behind).look(channel) is None, (
+        "a restarted triggerer must not report it again"
     )
     behind(10_001.0 + AGAIN_SECONDS)
     assert watch.look(channel).kind == "behind"
     behind(10_001.0 + AGAIN_SECONDS - 3600)
-    assert watch.look(channel).kind == "behind", "a clock that jumped back hides nothing"
+    assert watch.look(channel).kind == "behind", "a clock that jumped back must not hide the lag"
