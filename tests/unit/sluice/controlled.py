@@ -1,4 +1,4 @@
-"""What an engine is told in a test: each answer is an attribute that the test sets."""
+"""The control of an engine under test: each answer is an attribute that the test sets."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ class FakeControl(Standalone):
     def __init__(self) -> None:
         super().__init__()
         self.positions: Callable[[], list[dict[str, int]]] = list
-        self.said: Callable[[], list[Receipt]] = list
+        self.stored_receipts: Callable[[], list[Receipt]] = list
 
     def complete_positions(self) -> list[dict[str, int]]:
         return self.positions()
 
     def receipts(self) -> list[Receipt]:
-        return self.said()
+        return self.stored_receipts()

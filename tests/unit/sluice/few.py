@@ -1,4 +1,4 @@
-"""Two executors on two slots, of a Spark that is a few sets."""
+"""Two executors on two slots, without Spark."""
 
 from types import SimpleNamespace
 
@@ -9,8 +9,8 @@ ONE, OTHER = UnitId("slot-counts-1-0"), UnitId("slot-counts-1-1")
 BOTH = frozenset({"0", "1"})
 
 
-class Few(Workers):
-    """Notes who is given no tasks."""
+class FakeWorkers(Workers):
+    """Workers that record which executors get no tasks."""
 
     def __init__(self):
         super().__init__(names=frozenset({ONE, OTHER}), threads=1)

@@ -1,4 +1,6 @@
-"""What the life of an incarnation stands between: a query that says what it is told, and a channel's end that tells it."""
+"""The two sides of an incarnation's life under test: a query, and a channel follower that plays a
+script of directives.
+"""
 
 import time
 
@@ -9,7 +11,7 @@ from sluice_ops.model.incarnation import IncarnationReport as Report
 
 
 class Query(Engine):
-    """Says what it is told."""
+    """A query that logs the calls of its life."""
 
     def __init__(self, log):
         self.log = log
@@ -41,8 +43,10 @@ class Query(Engine):
         return None
 
 
-class Told:
-    """The channel's end, of one incarnation among others whose receipts lie there."""
+class ScriptedFollower:
+    """The channel follower of one incarnation, with the receipts of all incarnations of
+    the tier.
+    """
 
     def __init__(self, me, script, receipts):
         self.me, self.owns, self.epoch, self.hands_over = me, True, 1, False

@@ -1,4 +1,6 @@
-"""A driver's end of the channel, where the runs of a tier agree on their ways: nobody who was told to run before misses a change."""
+"""Runs of a tier agree on routing epochs over the channel: a run that may already write misses no
+change.
+"""
 
 import pytest
 from simulation.memory import MemoryChannel
@@ -20,8 +22,8 @@ FIRST = begun({"hits": 4})
 WIDER = FIRST.widened({"hits": 5}, {"raw/0": 7})
 
 
-class Lossy(MemoryChannel):
-    """Loses answers, or requests, when it is told to."""
+class LossyChannel(MemoryChannel):
+    """A channel that loses answers, or requests, while `loses` is set."""
 
     loses = takes = False
 
@@ -31,17 +33,17 @@ class Lossy(MemoryChannel):
     def multi(self, writes):
         if not self.loses or self.takes:
             super().multi(writes)
-        self._away()
+        self._raise_if_lost()
 
-    def read(self, path, model, **how):
-        self._away()
-        return super().read(path, model, **how)
+    def read(self, path, model, **options):
+        self._raise_if_lost()
+        return super().read(path, model, **options)
 
     def put(self, path, value, *, version=None):
-        self._away()
+        self._raise_if_lost()
         super().put(path, value, version=version)
 
-    def _away(self):
+    def _raise_if_lost(self):
         if self.loses:
             message = "ZooKeeper is away"
             raise ChannelAwayError(message)
@@ -49,7 +51,7 @@ class Lossy(MemoryChannel):
 
 @pytest.fixture
 def channel():
-    return Lossy()
+    return LossyChannel()
 
 
 @pytest.fixture
@@ -63,8 +65,8 @@ def own(channel, **record):
 
 
 def running(channel, number):
-    place = Placement(driver="h1", slots=("h1",))
-    spec = IncarnationSpec(tier="entry", incarnation=number, placement=place, reason="test", created_at=0)
+    placement = Placement(driver="h1", slots=("h1",))
+    spec = IncarnationSpec(tier="entry", incarnation=number, placement=placement, reason="test", created_at=0)
     channel.put(paths.incarnation("entry", number), spec)
     follow = ChannelFollower(channel, "entry", number, leaving=lambda: False)
     follow.look()
@@ -72,26 +74,26 @@ def running(channel, number):
     return follow
 
 
-def said(channel):
+def newest_ways(channel):
     return newest(reported_ways(channel, "entry"))
 
 
-def test_all_hear_what_one_has_said_and_the_newest_holds(channel, owner):
+def test_all_runs_read_the_newest_announced_routing(channel, owner):
     assert owner.agreed_ways() is None
     owner.announce_ways(FIRST)
     assert owner.switch_ways(WIDER)
     following = running(channel, 3)
-    assert following.agreed_ways() == said(channel) == WIDER
+    assert following.agreed_ways() == newest_ways(channel) == WIDER
     following.announce_ways(WIDER)
     owner.note(gap_seconds=0.1)
     assert channel.read(paths.report("entry", 2), IncarnationReport).value.ways == WIDER
 
 
-def test_other_ways_are_not_taken_where_somebody_may_have_been_told_to_run(channel, owner):
+def test_routing_is_not_switched_while_another_run_may_write(channel, owner):
     owner.announce_ways(FIRST)
     own(channel, next=3, phase=Phase.CUT)
     assert not owner.switch_ways(WIDER)
-    assert owner.agreed_ways() == said(channel) == FIRST
+    assert owner.agreed_ways() == newest_ways(channel) == FIRST
     assert owner.other_writer() == "incarnation 3 is about to take over"
 
 
@@ -106,14 +108,14 @@ def test_after_a_lost_answer_the_channel_tells_the_valid_routing_epochs(channel,
     owner.note(gap_seconds=0.1)
     channel.loses = False
     owner.note(gap_seconds=0.2)
-    assert owner.agreed_ways() == said(channel) == (WIDER if takes else FIRST)
+    assert owner.agreed_ways() == newest_ways(channel) == (WIDER if takes else FIRST)
 
 
-def test_company_is_whoever_is_told_to_put_records_out(channel, owner):
+def test_another_writer_is_a_run_with_the_right_to_write(channel, owner):
     assert owner.other_writer() is None
     other = running(channel, 1)
     assert owner.other_writer() is None, (
-        "one that was told to before, and stands still, does not hold new partitions up for good"
+        "a run that stands still and lost its right to write must not delay new partitions for ever"
     )
     assert other.other_writer() == "incarnation 2 owns the tier"
     own(channel, standby=4, standby_runs=True)

@@ -1,4 +1,6 @@
-"""The batches of neighbouring realtime tiers end apart from each other: where one stands still for a moment, the others flow."""
+"""Batches of neighbouring realtime tiers end at different times, so that only one tier pauses at
+once.
+"""
 
 from itertools import pairwise
 

@@ -1,4 +1,6 @@
-"""The disk of a tier's checkpoints is full or slow: what is waited for, what is said, and what is no failure of the tier's."""
+"""A full or slow disk of a tier's checkpoints: the tier waits, names the disk, and does not count
+as failed.
+"""
 
 import errno
 import threading
@@ -18,15 +20,16 @@ from sluice.driver.state.checkpoint_store import Depot, Folder
 from sluice.failures import DiskFullError, is_disk_full
 from tests.unit.sluice.test_sink_queries import query
 
-SPARKS = (
-    "Query by-window terminated with exception: Job aborted due to stage failure: Task 0 in stage 5.0 failed 4 times, most recent failure: "
-    "Lost task 0.3: org.apache.spark.SparkException: [CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Caused by: java.io.IOException: No space "
-    "left on device"
+SPARKS_ERROR = (
+    "Query by-window terminated with exception: Job aborted due to stage failure: "
+    "Task 0 in stage 5.0 failed 4 times, most recent failure: "
+    "Lost task 0.3: org.apache.spark.SparkException: "
+    "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Caused by: java.io.IOException: No space left on device"
 )
 
 
 class Disk:
-    """A depot whose disk is full, or takes its time."""
+    """A checkpoint store whose disk is full or slow."""
 
     def __init__(self) -> None:
         self.error: OSError | None = None
@@ -51,10 +54,10 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk()
 
 
-def says(flow: Flow, what: str | None) -> bool:
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        if flow.waits_for == what or (what is not None and what in (flow.waits_for or "")):
+def shows(flow: Flow, message: str | None) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if flow.waits_for == message or (message is not None and message in (flow.waits_for or "")):
             return True
         time.sleep(0.01)
     return False
@@ -63,7 +66,7 @@ def says(flow: Flow, what: str | None) -> bool:
 @pytest.mark.parametrize(
     ("error", "is_full"),
     [
-        (RuntimeError(SPARKS), True),
+        (RuntimeError(SPARKS_ERROR), True),
         (OSError(errno.ENOSPC, "No space left on device"), True),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
         (DiskFullError("full"), True),
@@ -76,12 +79,12 @@ def test_only_a_full_disk_is_waited_for(error: Exception, is_full: bool) -> None
     assert is_away(error) is is_full
 
 
-def test_a_folder_is_probed_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+def test_a_probe_leaves_no_file_in_the_folder(tmp_path: Path) -> None:
     require_room(Folder(tmp_path / "checkpoints" / "by-window"))
     assert list((tmp_path / "checkpoints" / "by-window").iterdir()) == []
 
 
-def test_where_there_is_no_room_it_says_where_and_what_to_do(disk: Disk) -> None:
+def test_a_full_disk_is_named_with_the_next_step(disk: Disk) -> None:
     disk.error = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(
         DiskFullError, match="the disk of /shared/checkpoints/by-window is full: make room there"
@@ -92,36 +95,38 @@ def test_where_there_is_no_room_it_says_where_and_what_to_do(disk: Disk) -> None
         require_room(cast("Depot", disk))
 
 
-def test_a_full_and_a_slow_disk_are_told_until_they_are_neither(disk: Disk) -> None:
+def test_a_full_or_slow_disk_is_shown_until_it_recovers(disk: Disk) -> None:
     flow = Flow()
     watch = CheckpointDisk(cast("Depot", disk), flow)
     watch.start()
     disk.error = OSError(errno.ENOSPC, "No space left on device")
-    assert says(flow, "is full: make room there")
+    assert shows(flow, "is full: make room there")
     disk.error = None
-    assert says(flow, None)
+    assert shows(flow, None)
     disk.quick.clear()
-    assert says(flow, "takes more than 0.1 s to write a small file")
+    assert shows(flow, "takes more than 0.1 s to write a small file")
     disk.quick.set()
-    assert says(flow, None)
+    assert shows(flow, None)
     watch.stop()
     looks = disk.looks
     time.sleep(0.1)
     assert disk.looks <= looks + 1
 
 
-def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(
+def test_a_query_that_a_full_disk_ended_is_restarted_without_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(batch_engine.time, "monotonic", lambda: now[0])
-    made = query()
+    engine = query()
     for _ in range(100):
-        made._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError(SPARKS)))
-        made.check()
-        assert made._config.flow.away is not None
+        engine._query = cast(
+            "Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError(SPARKS_ERROR))
+        )
+        engine.check()
+        assert engine._config.flow.away is not None
         now[0] += 10
-        made.check()
-    assert len(made.begun) == 100
-    assert made._config.flow.restarts == 0, "new code is not on trial for it"
-    assert made._config.flow.away is None
+        engine.check()
+    assert len(engine.begun) == 100
+    assert engine._config.flow.restarts == 0, "a full disk must not count against new code on trial"
+    assert engine._config.flow.away is None

@@ -1,4 +1,6 @@
-"""Class data: temporary files of the warm-up stay in a folder, and the help works without a platform."""
+"""Class data: temporary files of the warm-up stay in one folder, and `--help` works without a
+platform.
+"""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A driver's end of the control topic, on a broker in memory: what it claims, what stops it, and what the owner repeats."""
+"""The control topic of stream writers, on a broker in memory: claims of a run, values that stop it,
+and repetitions by the owner.
+"""
 
 import json
 import time
@@ -18,8 +20,8 @@ from sluice_ops.model.kafka_access import CONTROL_TOPIC
 from sluice_ops.model.stream_writers import Writers
 
 
-class Follow:
-    """What a driver reads of ZooKeeper, which may be away."""
+class Follower:
+    """The channel follower of a driver, as far as the topic uses it. ZooKeeper may be away."""
 
     def __init__(self, me: int, record: OwnerRecord) -> None:
         self.me, self.record, self.away = me, record, False
@@ -34,7 +36,7 @@ class Follow:
 
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(write_fence, "WAIT_MS", 20)  # this broker answers later, even when something has come
+    monkeypatch.setattr(write_fence, "WAIT_MS", 20)  # the mock broker answers late even if it has records
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
     broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
     producer.list_topics(CONTROL_TOPIC, timeout=10)
@@ -50,118 +52,121 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return shifted
 
 
-def topic(kafka: str, follow: Follow) -> ControlTopic:
-    return ControlTopic(kafka, "enter", cast("Any", follow))
+def topic(kafka: str, follower: Follower) -> ControlTopic:
+    return ControlTopic(kafka, "enter", cast("Any", follower))
 
 
-def heard(kafka: str) -> Writers | None:
-    """Return what somebody else reads there."""
-    other = topic(kafka, Follow(0, OwnerRecord()))
-    other._read_anew()
-    return other._heard
+def newest_value(kafka: str) -> Writers | None:
+    """Return the value that another reader finds in the topic."""
+    reader = topic(kafka, Follower(0, OwnerRecord()))
+    reader._read_anew()
+    return reader._heard
 
 
-def looks(control: ControlTopic) -> None:
-    """Look until all has come."""
+def look_repeatedly(control: ControlTopic) -> None:
+    """Look until all values have arrived."""
     for _ in range(20):
         control.look()
         time.sleep(0.05)
 
 
-def test_a_run_claims_once_and_its_executors_are_told(kafka: str) -> None:
-    control = topic(kafka, Follow(1, OwnerRecord(owner=1, epoch=3)))
+def test_a_run_claims_once_and_its_executors_get_the_epoch(kafka: str) -> None:
+    control = topic(kafka, Follower(1, OwnerRecord(owner=1, epoch=3)))
     assert control.options() == {}, "a warm-up claims nothing"
     assert control.sole_seconds() is None
     control.claim()
     control.claim()
     assert control._next == 1
-    assert heard(kafka) == Writers(epoch=3, members=(1,))
+    assert newest_value(kafka) == Writers(epoch=3, members=(1,))
     assert control.options()["kafka.sluice.epoch"] == "3"
     assert control.sole_seconds() is not None
 
 
 def test_a_run_without_zookeeper_stops_when_another_claims(kafka: str) -> None:
-    old, new = Follow(1, OwnerRecord(owner=1, epoch=3)), Follow(2, OwnerRecord(owner=2, epoch=4))
+    old, new = Follower(1, OwnerRecord(owner=1, epoch=3)), Follower(2, OwnerRecord(owner=2, epoch=4))
     control = topic(kafka, old)
     control.claim()
     old.away = True
-    looks(control)
+    look_repeatedly(control)
     topic(kafka, new).claim()
     with pytest.raises(FencedError, match='"sluice-writers" names 2 by the owner record of epoch 4'):
-        looks(control)
+        look_repeatedly(control)
     with pytest.raises(FencedError):
         control.claim()
     never = topic(kafka, old)
     with pytest.raises(ChannelAwayError, match="could confirm this writer"):
         never.claim()
-    assert heard(kafka) == Writers(epoch=4, members=(2,))
+    assert newest_value(kafka) == Writers(epoch=4, members=(2,))
 
 
 def test_the_owner_claims_above_a_later_value_that_names_its_number(kafka: str) -> None:
-    """A run of a tree that was lost stood still with its claim, and puts it after the owner's: neither would stop the other one."""
-    control = topic(kafka, Follow(2, OwnerRecord(owner=2, epoch=2)))
+    """The claim of a stalled run of a lost ZooKeeper tree comes after the owner's claim.
+
+    Without a higher claim, neither run would stop the other.
+    """
+    control = topic(kafka, Follower(2, OwnerRecord(owner=2, epoch=2)))
     control.claim()
-    topic(kafka, Follow(1, OwnerRecord(owner=1, next=2, epoch=101, phase=Phase.CUT))).claim()
-    looks(control)
-    assert heard(kafka) == Writers(term=1, epoch=2, members=(2,))
+    topic(kafka, Follower(1, OwnerRecord(owner=1, next=2, epoch=101, phase=Phase.CUT))).claim()
+    look_repeatedly(control)
+    assert newest_value(kafka) == Writers(term=1, epoch=2, members=(2,))
 
 
 def test_a_later_value_with_the_runs_number_gives_no_right_alone(kafka: str) -> None:
-    """The number may be that of an incarnation of a tree that was lost."""
-    follow = Follow(1, OwnerRecord(owner=1, epoch=1))
-    control = topic(kafka, follow)
+    """The number may be that of an incarnation of a lost ZooKeeper tree."""
+    follower = Follower(1, OwnerRecord(owner=1, epoch=1))
+    control = topic(kafka, follower)
     control.claim()
-    topic(kafka, Follow(1, OwnerRecord(owner=1, epoch=100))).claim()
-    follow.away = True
-    looks(control)
+    topic(kafka, Follower(1, OwnerRecord(owner=1, epoch=100))).claim()
+    follower.away = True
+    look_repeatedly(control)
     with pytest.raises(ChannelAwayError, match="could confirm this writer"):
         control.claim()
-    follow.away = False
+    follower.away = False
     control.claim()
-    assert heard(kafka) == Writers(term=1, epoch=1, members=(1,))
+    assert newest_value(kafka) == Writers(term=1, epoch=1, members=(1,))
 
 
 def test_a_claim_by_a_newer_version_stops_a_run_of_this_one(kafka: str) -> None:
-    old = Follow(1, OwnerRecord(owner=1, epoch=3))
+    old = Follower(1, OwnerRecord(owner=1, epoch=3))
     control = topic(kafka, old)
     control.claim()
     old.away = True
-    said = json.dumps({**Writers(epoch=4, members=(2,)).model_dump(), "of_next": 1}).encode()
+    claim = json.dumps({**Writers(epoch=4, members=(2,)).model_dump(), "of_next": 1}).encode()
     producer = Producer({"bootstrap.servers": kafka, "log_level": 0})
-    producer.produce(CONTROL_TOPIC, key=b"enter", value=said, partition=0)
+    producer.produce(CONTROL_TOPIC, key=b"enter", value=claim, partition=0)
     assert producer.flush(10) == 0
     with pytest.raises(FencedError, match='"sluice-writers" names 2 by the owner record of epoch 4'):
-        looks(control)
+        look_repeatedly(control)
 
 
-def test_what_a_lost_tree_has_left_stops_nobody_that_zookeeper_names(kafka: str) -> None:
-    topic(kafka, Follow(7, OwnerRecord(owner=7, epoch=900))).claim()
-    control = topic(kafka, Follow(1, OwnerRecord(owner=1, epoch=2)))
+def test_values_of_a_lost_tree_do_not_stop_the_owner(kafka: str) -> None:
+    topic(kafka, Follower(7, OwnerRecord(owner=7, epoch=900))).claim()
+    control = topic(kafka, Follower(1, OwnerRecord(owner=1, epoch=2)))
     control.claim()
-    assert heard(kafka) == Writers(term=1, epoch=2, members=(1,))
-    looks(control)
+    assert newest_value(kafka) == Writers(term=1, epoch=2, members=(1,))
+    look_repeatedly(control)
 
 
-def test_the_owner_leaves_others_out_once_they_had_time_to_stop(kafka: str, clock: SimpleNamespace) -> None:
-    follow = Follow(2, OwnerRecord(owner=1, next=2, phase=Phase.CUT, epoch=5))
-    control = topic(kafka, follow)
+def test_the_owner_drops_other_writers_after_their_time_to_stop(kafka: str, clock: SimpleNamespace) -> None:
+    follower = Follower(2, OwnerRecord(owner=1, next=2, phase=Phase.CUT, epoch=5))
+    control = topic(kafka, follower)
     control.claim()
-    follow.record = OwnerRecord(owner=2, epoch=6)
-    looks(control)
-    assert heard(kafka) == Writers(epoch=5, members=(1, 2))
+    follower.record = OwnerRecord(owner=2, epoch=6)
+    look_repeatedly(control)
+    assert newest_value(kafka) == Writers(epoch=5, members=(1, 2))
     assert control.sole_seconds() == 0
     clock.by += LEAVE_SECONDS
-    looks(control)
-    assert heard(kafka) == Writers(epoch=6, members=(2,))
+    look_repeatedly(control)
+    assert newest_value(kafka) == Writers(epoch=6, members=(2,))
     clock.by += 30
     assert (control.sole_seconds() or 0) > 30
 
 
-def test_the_owner_repeats_what_it_has_said(kafka: str, clock: SimpleNamespace) -> None:
-    control = topic(kafka, Follow(1, OwnerRecord(owner=1, epoch=3)))
+def test_the_owner_repeats_its_claim(kafka: str, clock: SimpleNamespace) -> None:
+    control = topic(kafka, Follower(1, OwnerRecord(owner=1, epoch=3)))
     control.claim()
-    looks(control)
+    look_repeatedly(control)
     assert control._next == 1
     clock.by += AGAIN_SECONDS
-    looks(control)
+    look_repeatedly(control)
     assert control._next == 2

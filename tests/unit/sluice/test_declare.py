@@ -1,4 +1,4 @@
-"""What is wrong with a declaration is said by tier and by what to do."""
+"""Errors in declarations name the tier and the correction."""
 
 from dataclasses import replace
 
@@ -24,17 +24,17 @@ def same(records):
     return records
 
 
-def test_tiers_that_talk_to_the_world_weigh_more_in_the_shipped_pipeline():
+def test_entry_and_outbound_tiers_have_larger_weights_in_hits():
     weights = {
         tier.kind: {
-            (each.quantum.io, each.quantum.network) for each in PIPELINE.tiers if each.kind is tier.kind
+            (other.quantum.io, other.quantum.network) for other in PIPELINE.tiers if other.kind is tier.kind
         }
         for tier in PIPELINE.tiers
     }
     (processing,) = weights.pop(Kind.PROCESSING)
     assert weights == {kind: {(3 * processing[0], 3 * processing[1])} for kind in (Kind.ENTRY, Kind.OUTBOUND)}
     sizes = {(tier.quantum.cpu, tier.quantum.memory, tier.quantum.threads) for tier in PIPELINE.tiers}
-    assert len(sizes) == 1, "one size, so slots go where there is room for any of them"
+    assert len(sizes) == 1, "slots of all tiers have one size, so that any of them fits into free room"
 
 
 def tier(name="first", inputs=(A,), **more):
@@ -102,7 +102,7 @@ def tier(name="first", inputs=(A,), **more):
         ),
     ],
 )
-def test_a_wrong_declaration_is_refused_by_name(tiers, message):
+def test_a_wrong_declaration_is_refused_with_its_tier(tiers, message):
     with pytest.raises(DeclarationError, match=message):
         Pipeline(tuple(tiers))
 
@@ -119,7 +119,7 @@ def test_inputs_of_a_tier_with_state_may_have_different_columns():
     assert [spec.state for spec in pipeline.specs()] == [False, False, True]
 
 
-def test_distance_counts_hops_to_the_end_by_the_longest_way():
+def test_distance_counts_hops_to_the_end_on_the_longest_path():
     pipeline = Pipeline(
         (
             tier(outputs=(B,)),
@@ -162,7 +162,7 @@ def test_a_module_without_a_pipeline_is_refused():
         load("sluice.nowhere")
 
 
-def test_an_unknown_tier_is_answered_with_those_there_are():
+def test_an_unknown_tier_is_refused_with_the_known_tiers():
     with pytest.raises(DeclarationError, match=r'no tier "entri"; the pipeline has entry, enrich'):
         load("hits").tier("entri")
 

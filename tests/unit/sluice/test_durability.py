@@ -1,4 +1,6 @@
-"""Which streams would lose acknowledged records with one broker's disk, and what a site file may ask for."""
+"""Durability of streams: which streams would lose acknowledged records with one broker's disk, and
+what a site file may require.
+"""
 
 from itertools import combinations
 from pathlib import Path
@@ -18,45 +20,55 @@ SITES = st.integers(2, 5).flatmap(
 
 
 @given(KEPT, SITES)
-def test_a_stream_that_is_not_refused_survives_any_one_disk(kept: Kept, wanted: Durability) -> None:
+def test_a_stream_that_is_not_refused_survives_any_one_disk(stored: Kept, wanted: Durability) -> None:
     if (
-        weaknesses({"hits": kept}, wanted) or kept.in_sync > kept.replication
-    ):  # of the latter, no record is acknowledged at all
+        weaknesses({"hits": stored}, wanted) or stored.in_sync > stored.replication
+    ):  # with too few replicas, Kafka acknowledges no record
         return
-    brokers = range(kept.replication)
-    for in_sync in combinations(brokers, kept.in_sync):  # the fewest that may have an acknowledged record
+    brokers = range(stored.replication)
+    for in_sync in combinations(brokers, stored.in_sync):  # the fewest brokers with an acknowledged record
         for lost in brokers:
             assert set(in_sync) - {lost}
-    assert not kept.unclean
+    assert not stored.unclean
 
 
 @given(KEPT)
-def test_a_site_that_accepts_one_copy_takes_any_stream(kept: Kept) -> None:
-    assert weaknesses({"hits": kept}, ONE_COPY) == []
+def test_a_site_that_accepts_one_copy_accepts_any_stream(stored: Kept) -> None:
+    assert weaknesses({"hits": stored}, ONE_COPY) == []
 
 
-def test_each_weakness_is_named_with_the_stream_and_what_mends_it() -> None:
+def test_each_weakness_is_named_with_its_stream_and_the_correction() -> None:
     streams = {"raw": Kept(1, 1), "hits": Kept(3, 2, unclean=True), "enriched": Kept(3, 2)}
     set_on = "kafka-configs.sh --alter --entity-type topics --entity-name"
     assert weaknesses(streams, Durability(3, 2)) == [
-        f"stream hits lets a replica lead that lacks acknowledged records; {set_on} hits --add-config unclean.leader.election.enable=false",
+        (
+            "stream hits lets a replica lead that lacks acknowledged records; "
+            f"{set_on} hits --add-config unclean.leader.election.enable=false"
+        ),
         "stream raw has 1 of 3 replicas; add them with kafka-reassign-partitions.sh --reassignment-json-file",
-        f"stream raw acknowledges with 1 of 2 brokers in sync; {set_on} raw --add-config min.insync.replicas=2",
+        (
+            "stream raw acknowledges with 1 of 2 brokers in sync; "
+            f"{set_on} raw --add-config min.insync.replicas=2"
+        ),
     ]
 
 
-def test_a_refusal_says_which_line_accepts_the_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_refusal_names_the_line_that_accepts_the_loss(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
-    few = too_few_brokers(1, Durability(3, 2))
-    assert few == "the site wants each record on 3 brokers (replication), and Kafka has 1; start more brokers"
-    assert refusal([few]).endswith(
+    shortage = too_few_brokers(1, Durability(3, 2))
+    assert shortage == (
+        "the site wants each record on 3 brokers (replication), and Kafka has 1; start more brokers"
+    )
+    assert refusal([shortage]).endswith(
         f"accept the loss by this line in {tmp_path / 'site.yaml'}:\nreplication: 1"
     )
     assert too_few_brokers(3, Durability(3, 2)) is None
 
 
 @pytest.mark.parametrize(
-    ("lines", "meant"),
+    ("lines", "durability"),
     [
         ("", (3, 2)),
         ("replication: 1", (1, 1)),
@@ -65,11 +77,11 @@ def test_a_refusal_says_which_line_accepts_the_loss(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_site_without_the_keys_keeps_each_record_three_times(
-    tmp_path: Path, lines: str, meant: tuple[int, int]
+    tmp_path: Path, lines: str, durability: tuple[int, int]
 ) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(f"pipeline: p\nhosts: []\n{lines}\n")
-    assert load(path).durability == meant
+    assert load(path).durability == durability
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""What retention has taken from a stream while nobody looked: what is left is read, on librdkafka's own broker in this process."""
+"""Streams that retention has shortened: the remaining records are read.
+
+The broker is librdkafka's mock broker in this process.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +21,10 @@ from sluice_ops.model.tier import Kind
 
 COUNT = 300
 LARGE = 200
-"""So many are large: the broker keeps some megabytes of a partition, so a part of them goes."""
+"""The number of large records.
+
+The mock broker keeps some megabytes of a partition, so it drops a part of them.
+"""
 PLACE = "out/0"
 TIER = Tier(
     "load", Kind.OUTBOUND, (Stream("out", "id string"),), lambda out: out, sink=Once("loaded", {"id": "text"})
@@ -26,7 +32,7 @@ TIER = Tier(
 
 
 class Expired(NamedTuple):
-    """A stream of one partition whose beginning is gone."""
+    """A stream of one partition whose oldest records are gone."""
 
     producer: Producer
     kafka: str
@@ -46,60 +52,63 @@ def expired() -> Iterator[Expired]:
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
     broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
     with closing(Streams(f"{broker.host}:{broker.port}")) as streams:
-        streams._counts["out"] = 1  # the broker makes four partitions, and one is used
-        made = Expired(producer, f"{broker.host}:{broker.port}", streams, 0)
+        streams._counts["out"] = 1  # the mock broker creates four partitions; the test uses one
+        shortened = Expired(producer, f"{broker.host}:{broker.port}", streams, 0)
         for offset in range(COUNT):
-            made.put(offset, 40_000 if offset < LARGE else 10)
+            shortened.put(offset, 40_000 if offset < LARGE else 10)
         bounds = streams.bounds(["out"])
         assert 0 < bounds.oldest[PLACE] < bounds.ends[PLACE] == COUNT
-        yield made._replace(oldest=bounds.oldest[PLACE])
+        yield shortened._replace(oldest=bounds.oldest[PLACE])
 
 
 @pytest.mark.parametrize("more", [0, 1, 50])
-def test_what_is_left_is_read_however_far_back_it_is_asked_for(expired: Expired, more: int) -> None:
-    left = list(range(expired.oldest, COUNT))
+def test_remaining_records_are_read_however_far_back_the_request_goes(expired: Expired, more: int) -> None:
+    remaining = list(range(expired.oldest, COUNT))
     assert [
-        seen.out.offset for seen in expired.streams.last(["out"], {PLACE: COUNT}, before=len(left) + more)
-    ] == left
+        record.out.offset
+        for record in expired.streams.last(["out"], {PLACE: COUNT}, before=len(remaining) + more)
+    ] == remaining
     assert expired.streams.times_at({PLACE: expired.oldest - more}).keys() == {PLACE}
 
 
-def test_a_stream_that_is_shorter_than_it_was_gives_nothing(expired: Expired) -> None:
+def test_positions_after_the_end_of_a_shortened_stream_give_nothing(expired: Expired) -> None:
     assert list(expired.streams.read({("out", 0): COUNT + 5}, {PLACE: COUNT + 9})) == []
     assert expired.streams.times_at({PLACE: COUNT + 5}) == {}
 
 
-def test_a_handover_is_watched_where_the_last_record_has_expired(expired: Expired) -> None:
-    ends = {
-        PLACE: expired.oldest
-    }  # so it was when the run began: all before is gone, and what comes after it is there
+def test_a_handover_is_watched_although_the_last_record_has_expired(expired: Expired) -> None:
+    ends = {PLACE: expired.oldest}  # the stream's end when the run began: all earlier records are gone
     handover = Handover(expired.kafka, ends, "load/1", {"in/0": expired.oldest}, {"in/0": COUNT})
     try:
         for _ in range(100):
             if handover.passed():
                 break
             handover._level.wait(0.1)
-        assert handover.passed(), "the new run has put all out that there was"
+        assert handover.passed(), "the new run has written all records"
     finally:
         handover.stop()
         handover._thread.join(10)
 
 
 def audit(expired: Expired) -> TableAudit:
-    made = TableAudit(TIER, expired.streams, SimpleNamespace(load=lambda _tier: Page({PLACE: Line(0)})))  # type: ignore[arg-type]
-    made._absent = lambda given, _table: set(given) & {"0:250"}  # type: ignore[method-assign]
-    return made
+    table_audit = TableAudit(
+        TIER, expired.streams, SimpleNamespace(load=lambda _tier: Page({PLACE: Line(0)}))
+    )  # type: ignore[arg-type]
+    table_audit._absent = lambda origins, _table: set(origins) & {"0:250"}  # type: ignore[method-assign]
+    return table_audit
 
 
-@pytest.mark.parametrize("gone", [0, 1, 40])
-def test_remaining_records_are_audited_and_the_rest_is_declared_unread(expired: Expired, gone: int) -> None:
-    looked, first = audit(expired), expired.oldest - gone
-    (missing,) = looked._compare_with_table(
+@pytest.mark.parametrize("expired_count", [0, 1, 40])
+def test_remaining_records_are_audited_and_the_rest_is_declared_unread(
+    expired: Expired, expired_count: int
+) -> None:
+    table_audit, first = audit(expired), expired.oldest - expired_count
+    (missing,) = table_audit._compare_with_table(
         [Entry(1, {PLACE: first}, {PLACE: COUNT}, COUNT - first, COUNT - first, 0, 0, 0.0)]
     )
     assert (missing.records, missing.place) == (1, "out/0:250")
-    assert looked._page.lines[PLACE].unseen == gone
-    assert looked._compare_with_table([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], (
-        "nobody knows of a loss"
+    assert table_audit._page.lines[PLACE].unseen == expired_count
+    assert table_audit._compare_with_table([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], (
+        "expired records are unread, and not lost"
     )
-    assert looked._page.lines[PLACE].unseen == gone + 20
+    assert table_audit._page.lines[PLACE].unseen == expired_count + 20

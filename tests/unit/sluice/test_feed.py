@@ -1,4 +1,4 @@
-"""What is fed is known by its numbers, and what is published fits what the tiers rely on."""
+"""The feed of the example, and the checks of `publish --check` on site files."""
 
 import os
 from pathlib import Path
@@ -11,12 +11,12 @@ from sluice.commands import publish
 from sluice.kafka import topics
 
 
-def test_a_hit_is_the_same_each_time_but_for_its_time():
+def test_a_hit_depends_only_on_its_number_and_time():
     assert hit(7, 1.0) == {**hit(7, 2.0), "at": 1000}
     assert hit(7, 1.0)["id"] == "hit-7"
 
 
-def test_a_feed_says_what_it_did():
+def test_a_feed_reports_its_counts_and_rate():
     assert (
         str(FeedResult(first=1, count=100, failed=0, seconds=2.0))
         == "hit-1 to hit-100: 100 hits in 2.0 s, 50/s"
@@ -24,7 +24,7 @@ def test_a_feed_says_what_it_did():
     assert "3 not taken by Kafka" in str(FeedResult(first=1, count=100, failed=3, seconds=2.0))
 
 
-def test_time_on_streams_is_the_brokers():
+def test_records_of_streams_have_the_brokers_time():
     wanted = topics.wanted(declarations.load("hits"))
     assert {config["message.timestamp.type"] for config in wanted.values()} == {"LogAppendTime"}
     assert int(wanted["raw.quarantine"]["max.message.bytes"]) > int(wanted["raw"]["max.message.bytes"])
@@ -44,7 +44,7 @@ def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "value"),
     [
         ("shares", "{entri: {minimum: 1}, batch: {minimum: 0}}"),
         ("locality", "{entri: h1, batch: h1}"),
@@ -55,17 +55,17 @@ def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
         ("shifts", "{night: {schedule: '0 22 * * *', shares: {entri: 1, batch: 1}}}"),
     ],
 )
-def test_check_names_what_speaks_of_no_tier(tmp_path, monkeypatch, capsys, key, said):
-    assert check(tmp_path, monkeypatch, f"pipeline: hits\nhosts: []\n{key}: {said}\n") == 1
+def test_check_names_keys_with_an_unknown_tier(tmp_path, monkeypatch, capsys, key, value):
+    assert check(tmp_path, monkeypatch, f"pipeline: hits\nhosts: []\n{key}: {value}\n") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(key)
     assert (
-        'in the site file names "entri", which is no tier: the pipeline hits has entry, enrich, counts, outbound'
-        in line
+        'in the site file names "entri", which is no tier: '
+        "the pipeline hits has entry, enrich, counts, outbound" in line
     )
 
 
-def test_check_says_where_no_host_is(tmp_path, monkeypatch, capsys):
+def test_check_names_a_place_without_a_host(tmp_path, monkeypatch, capsys):
     assert check(tmp_path, monkeypatch, "pipeline: hits\nhosts: []\nlocality: {entry: 'rack:r1'}\n") == 0
     line = "locality.entry: no host of the site file is at rack:r1; known places: none"
     assert line in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""What an incarnation says of what has gone through it: once after a while as the owner, when its query failed, when it is held."""
+"""Reports of an incarnation about its flow: once after the trial as the owner, when its query
+failed, and when it is held.
+"""
 
 from types import SimpleNamespace
 
@@ -12,19 +14,19 @@ from sluice.driver.process.life import Life
 from sluice.driver.spark.workers import Workers
 from sluice.driver.state.hook_state import InternalStates
 from sluice_ops.model.incarnation import TRIAL_SECONDS, Directive
-from tests.unit.sluice.living import Query, Told
+from tests.unit.sluice.living import Query, ScriptedFollower
 
 
-class Says(Told):
-    """Keeps all that is said of the flow."""
+class FlowFollower(ScriptedFollower):
+    """A follower that keeps each reported flow."""
 
     def __init__(self, script):
         super().__init__(1, script, [])
-        self.said = []
+        self.flows = []
 
     def note(self, **changes):
         super().note(**changes)
-        self.said += [changes["flowed"]] if "flowed" in changes else []
+        self.flows += [changes["flowed"]] if "flowed" in changes else []
 
 
 @pytest.fixture
@@ -33,22 +35,22 @@ def lived(tmp_path, monkeypatch):
     monkeypatch.setattr(life, "time", SimpleNamespace(monotonic=lambda: clock[0], time=lambda: 0.0))
 
     def through(*seconds, flow, script):
-        def after(passed):
+        def advance(passed):
             def step():
                 clock[0] += passed
 
             return step
 
-        follow = Says([*(after(each) for each in seconds), *script])
+        follow = FlowFollower([*(advance(passed) for passed in seconds), *script])
         Life(
             follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)
         ).live()
-        return follow.said
+        return follow.flows
 
     return through
 
 
-def test_it_is_said_once_after_a_while_and_again_when_it_is_held(lived):
+def test_the_flow_is_reported_after_the_trial_and_when_held(lived):
     flow = Flow(records_in={"a": 30, "b": 20}, records_out={"c": 45}, quarantined=5, lag={"a": 2})
     first, last = lived(0.0, TRIAL_SECONDS - 1, 1.0, 50.0, flow=flow, script=[Directive.HOLD])
     assert (first.seconds, first.records_in, first.records_out, first.quarantined, first.waiting) == (
@@ -61,19 +63,19 @@ def test_it_is_said_once_after_a_while_and_again_when_it_is_held(lived):
     assert (last.seconds, last.restarts) == (TRIAL_SECONDS + 50.0, 0)
 
 
-def test_what_went_through_before_it_was_held_is_not_counted_again(lived):
+def test_records_from_before_a_hold_are_not_counted_again(lived):
     flow = Flow(records_in={"a": 30})
     *_, last = lived(0.0, TRIAL_SECONDS, flow=flow, script=[Directive.HOLD, Directive.RUN, Directive.RUN])
     assert (last.records_in, last.seconds) == (0, 0.0)
 
 
-def test_a_query_that_failed_is_said_at_once(lived):
+def test_a_failed_query_is_reported_at_once(lived):
     first, *_ = lived(0.0, 1.0, flow=Flow(restarts=1, failure="boom"), script=[])
     assert (first.seconds, first.restarts, first.error) == (0.0, 1, "boom")
 
 
-def test_what_never_owned_its_tier_says_nothing(lived, monkeypatch):
+def test_an_incarnation_that_never_owned_its_tier_reports_nothing(lived, monkeypatch):
     monkeypatch.setattr(
-        Says, "owns", property(lambda _self: False, lambda _self, _value: None), raising=False
+        FlowFollower, "owns", property(lambda _self: False, lambda _self, _value: None), raising=False
     )
     assert lived(0.0, 100.0, flow=Flow(restarts=1), script=[]) == []

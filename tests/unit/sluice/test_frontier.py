@@ -1,4 +1,4 @@
-"""A tier is never called complete up to a time before which something arrived that has not gone through."""
+"""A tier is never called complete up to a time before which an unprocessed record arrived."""
 
 from types import SimpleNamespace
 
@@ -22,28 +22,28 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_nothing_that_arrived_before_it_is_missing(steps: list[tuple[str, str]]) -> None:
+def test_no_record_from_before_the_complete_time_is_missing(steps: list[tuple[str, str]]) -> None:
     frontier, clock = Frontier(), 0.0
     arrived: dict[str, list[float]] = {partition: [] for partition in PARTITIONS}
-    done = dict.fromkeys(PARTITIONS, 0)
+    processed = dict.fromkeys(PARTITIONS, 0)
     for step, partition in steps:
         clock += 1
         if step == "arrives":
             arrived[partition].append(clock)
         elif step == "goes":
-            done[partition] = min(done[partition] + 1, len(arrived[partition]))
+            processed[partition] = min(processed[partition] + 1, len(arrived[partition]))
         else:
-            frontier.passed(done)
+            frontier.passed(processed)
             frontier.mark(clock, {name: len(times) for name, times in arrived.items()})
-        missing = [moment for name, times in arrived.items() for moment in times[done[name] :]]
+        missing = [moment for name, times in arrived.items() for moment in times[processed[name] :]]
         assert frontier.complete is None or all(moment >= frontier.complete for moment in missing)
     at = clock + 1
     frontier.mark(at, {name: len(times) for name, times in arrived.items()})
     frontier.passed({name: len(times) for name, times in arrived.items()})
-    assert frontier.complete == at, "what has everything is complete"
+    assert frontier.complete == at, "a tier that processed all records is complete"
 
 
-def test_a_tier_that_is_behind_collects_no_end_of_marks() -> None:
+def test_a_lagging_tier_keeps_a_limited_number_of_marks() -> None:
     frontier = Frontier()
     for moment in range(10 * MAX_MARKS):
         frontier.mark(moment, {"in/0": moment})
@@ -54,8 +54,10 @@ def test_a_tier_that_is_behind_collects_no_end_of_marks() -> None:
     assert frontier.complete == 20 * MAX_MARKS
 
 
-def complete(*tiers: Tier) -> dict[str, float | None]:
-    """Return up to when each tier is complete once all that has come has gone through it, and never more comes."""
+def complete_times(*tiers: Tier) -> dict[str, float | None]:
+    """Return up to when each tier is complete after it has processed all records, with no further
+    arrivals.
+    """
     auditor = Auditor.__new__(Auditor)
     saved: dict[str, float] = {}
     auditor._tiers, auditor._frontiers = tiers, {}
@@ -73,18 +75,18 @@ def tier(name: str, inputs: tuple[Stream, ...], *outputs: Stream) -> Tier:
     return Tier(name, Kind.PROCESSING, inputs=inputs, transform=lambda records: records, outputs=outputs)
 
 
-def test_no_record_counts_as_through_while_records_may_still_loop() -> None:
+def test_tiers_of_a_loop_and_after_it_have_no_complete_time() -> None:
     hits, back, on, done = (
         Stream("hits"),
         Stream("back", "id string", rounds=3),
         Stream("on", "id string"),
         Stream("done", "id string"),
     )
-    found = complete(
+    times = complete_times(
         tier("before", (hits,), Stream("clean", "id string")),
         tier("again", (Stream("clean", "id string"), back), on),
         tier("turns", (on,), back, done),
         tier("after", (done,), Stream("out", "id string")),
         tier("aside", (hits,), Stream("other", "id string")),
     )
-    assert {name for name, moment in found.items() if moment is not None} == {"before", "aside"}
+    assert {name for name, moment in times.items() if moment is not None} == {"before", "aside"}

@@ -1,4 +1,4 @@
-"""Whose session it is that holds a tier's row."""
+"""Names of PostgreSQL sessions: which incarnation's session holds a tier's row."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,18 +10,18 @@ TIERS = st.text(st.characters(codec="ascii", categories=("L", "N", "Pd")), min_s
 
 
 @given(RIGHTS, TIERS)
-def test_a_session_is_known_by_its_name(right: Right, tier: str) -> None:
+def test_the_right_of_a_session_is_read_from_its_name(right: Right, tier: str) -> None:
     assert right_of(right.name(tier), tier) == right
     assert len(right.name(tier)) <= MAX_NAME_BYTES
 
 
 @given(RIGHTS, TIERS, TIERS)
-def test_another_tiers_session_is_not_taken_for_it(right: Right, tier: str, other: str) -> None:
-    same = right.name(tier) == right.name(other)
-    assert (right_of(right.name(tier), other) is not None) is same
-    assert same is (tier == other) or max(len(tier), len(other)) > 30
+def test_a_session_of_another_tier_is_not_recognised(right: Right, tier: str, other_tier: str) -> None:
+    same = right.name(tier) == right.name(other_tier)
+    assert (right_of(right.name(tier), other_tier) is not None) is same
+    assert same is (tier == other_tier) or max(len(tier), len(other_tier)) > 30
 
 
-def test_what_has_no_such_name_is_nobodys() -> None:
+def test_a_session_with_another_name_has_no_right() -> None:
     for name in ("", "psql", "sluice 1 counts", "sluice x 1 counts", "sluice 1 1 "):
         assert right_of(name, "counts") is None

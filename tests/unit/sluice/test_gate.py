@@ -1,4 +1,7 @@
-"""A gate that is held back and let go: what it lets in, and in which runs; over a stream that is a number, and without Spark."""
+"""A gate that is throttled and released: how many records it takes, and in which runs.
+
+The stream is a number, and Spark is replaced.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,15 +21,15 @@ from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind, Mode
 from tests.unit.sluice.answers import Answers
 from tests.unit.sluice.controlled import FakeControl
-from tests.unit.sluice.few import ONE, Few
+from tests.unit.sluice.few import ONE, FakeWorkers
 
 BATCH = 100
 RAW = "raw/0"
 AWAY = "Kafka does not answer"
 
 
-class Input(FakeControl):
-    """One partition with so many records, a controller's word, and a clock."""
+class FakeInput(FakeControl):
+    """One partition with `end` records, the controller's decision to throttle, and a clock."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +41,7 @@ class Input(FakeControl):
         self.away = False
         self.renewed = False
         self.marks = 0
-        """So many of its last offsets are marks of transactions."""
+        """The number of last offsets that are transaction markers."""
 
     def offsets_with_records(self, place, first, end):
         assert place == RAW
@@ -72,9 +75,9 @@ class Input(FakeControl):
 
 
 class Query:
-    """Flows until it is stopped, and has tasks of those that are given some."""
+    """A query that runs until it is stopped, and runs tasks on executors that get tasks."""
 
-    isActive = True  # noqa: N815 — Spark's name
+    isActive = True  # noqa: N815 — the name in Spark
 
     def __init__(self, workers):
         self.workers = workers
@@ -85,20 +88,20 @@ class Query:
 
 
 class Gate(StreamsEngine):
-    """Notes its runs and its jobs instead of having Spark do them."""
+    """An engine that records its runs and jobs instead of starting them in Spark."""
 
     def __init__(self, config, control):
         super().__init__(config, control)
         self.runs, self.jobs, self.breaks = [], [], False
-        self.none_given = []
-        """Runs that were begun while nobody was given tasks."""
+        self.starts_without_workers = []
+        """Runs that started while no executor got tasks."""
 
     def _start(self, begins, _folder, *, by, suffix=""):
         del suffix
         self.runs.append((by, begins[RAW]))
         workers = self._config.workers
         if workers.without_tasks == {*workers.on.values()}:
-            self.none_given.append(by)
+            self.starts_without_workers.append(by)
         return cast("Any", Query(workers))
 
     def _is_planned(self):
@@ -113,15 +116,15 @@ class Gate(StreamsEngine):
 
 
 @pytest.fixture
-def given():
-    return Input()
+def source():
+    return FakeInput()
 
 
 @pytest.fixture
-def gate(given, tmp_path, monkeypatch):
+def gate(source, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "install_guard", lambda _: {})
     monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(streams.time, "monotonic", lambda: given.now)
+    monkeypatch.setattr(streams.time, "monotonic", lambda: source.now)
     tier = Tier(
         "entry",
         Kind.ENTRY,
@@ -135,49 +138,49 @@ def gate(given, tmp_path, monkeypatch):
         session=cast("Any", None),
         tier=tier,
         incarnation=7,
-        streams=cast("Any", given),
+        streams=cast("Any", source),
         kafka="kafka",
         postgres="postgres",
         home=tmp_path,
-        workers=Few(),
+        workers=FakeWorkers(),
     )
-    return Gate(config, given)
+    return Gate(config, source)
 
 
-def pass_time(gate, given, seconds):
+def pass_time(gate, source, seconds):
     for _ in range(int(seconds * 4)):
-        given.now += 0.25
+        source.now += 0.25
         gate.check()
         gate.tick()
 
 
-def test_the_gate_flows_holds_meters_and_flows_again_from_its_position(gate, given):
-    given.end = 50
+def test_a_gate_runs_holds_meters_and_continues_from_its_position(gate, source):
+    source.end = 50
     assert gate.run().positions == {RAW: 0}
-    pass_time(gate, given, 10)
+    pass_time(gate, source, 10)
     assert gate.runs == [("entry/7", 0)]
-    given.held_back = True
-    given.end = 950
-    pass_time(gate, given, 600)
+    source.held_back = True
+    source.end = 950
+    pass_time(gate, source, 600)
     assert gate._query is None
     assert gate._config.flow.metered
-    assert gate.jobs == [], "nothing is let in while it is held"
+    assert gate.jobs == [], "a throttled gate takes no records"
     assert gate.caught_up()
-    given.held_back = False
-    pass_time(gate, given, ROUND_SECONDS)
+    source.held_back = False
+    pass_time(gate, source, ROUND_SECONDS)
     assert gate.jobs == [("entry/7.1", 0, 100)]
-    pass_time(gate, given, 3 * ROUND_SECONDS)
+    pass_time(gate, source, 3 * ROUND_SECONDS)
     assert [(begin, end) for _, begin, end in gate.jobs] == [
         (0, 100),
         *((at, at + 100) for at in range(100, 900, 100)),
         (900, 950),
     ]
-    assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
+    assert gate.runs[1:] == [("entry/7.2", 950)], "a record was processed twice or left out"
     assert gate.settled() == gate.complete_floor() == {RAW: 950}
     assert not gate._config.flow.metered
 
 
-def test_transaction_markers_are_not_awaited_without_a_live_producer(gate, given, monkeypatch):
+def test_transaction_markers_are_not_awaited_without_a_live_producer(gate, source, monkeypatch):
     monkeypatch.setattr(
         streams,
         "Handover",
@@ -185,44 +188,44 @@ def test_transaction_markers_are_not_awaited_without_a_live_producer(gate, given
     )
     read = [0]
     monkeypatch.setattr(handover_watch, "records_read", lambda _session: (read[0], 1))
-    given.end, given.marks = 100, 3
+    source.end, source.marks = 100, 3
 
     def caught_up(seconds):
         for _ in range(seconds):
-            given.now += 1
+            source.now += 1
             caught_up = gate.caught_up()
         return caught_up
 
     gate.run()
-    given.away = True
-    assert not caught_up(60), "nobody knows while Kafka is away"
-    given.away = False
-    assert not caught_up(60), "it has read nothing yet"
+    source.away = True
+    assert not caught_up(60), "the position is unknown while Kafka is away"
+    source.away = False
+    assert not caught_up(60), "no record is read yet"
     read[0] = 96
     assert not caught_up(60), "one record is missing"
     read[0] = 97
     assert caught_up(1)
 
 
-def test_new_partitions_are_read_within_a_minute_where_threads_suffice(gate, given):
+def test_new_partitions_are_read_within_a_minute_if_threads_suffice(gate, source):
     gate.run()
-    pass_time(gate, given, 70)
-    given.width, given.renewed = 3, False
-    pass_time(gate, given, 70)
-    assert given.renewed
+    pass_time(gate, source, 70)
+    source.width, source.renewed = 3, False
+    pass_time(gate, source, 70)
+    assert source.renewed
     assert len(gate.runs) == 1
-    assert gate._query.isActive, "what it can read it goes on reading"
+    assert gate._query.isActive, "the query must continue to read the former partitions"
     assert "`sluice scale entry 3`" in gate._config.flow.unread
-    given.width = 2
-    pass_time(gate, given, 70)
+    source.width = 2
+    pass_time(gate, source, 70)
     assert len(gate.runs) == 2
     assert gate._config.flow.unread is None
     assert gate._begins.keys() == {RAW, "raw/1"}
 
 
-def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, given):
+def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, source):
     gate.run()
-    given.width = 3
+    source.width = 3
     with pytest.raises(
         CapacityError,
         match="3 partitions that it reads, and 2 workers of 1 threads have 2; run `sluice scale entry 3`",
@@ -231,14 +234,14 @@ def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, given
     assert len(gate.runs) == 1
 
 
-def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate, given):
-    given.end, given.held_back = 10_000, True
+def test_a_gate_is_throttled_between_two_jobs_without_a_new_run(gate, source):
+    source.end, source.held_back = 10_000, True
     gate.run()
     for _ in range(3):
-        given.held_back = False
-        pass_time(gate, given, 1)
-        given.held_back = True
-        pass_time(gate, given, 100)
+        source.held_back = False
+        pass_time(gate, source, 1)
+        source.held_back = True
+        pass_time(gate, source, 100)
     assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), (100, 200), (200, 300)]
     assert gate.runs == []
     assert gate.positions() == gate.complete_floor() == {RAW: 300}
@@ -247,42 +250,40 @@ def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate,
     assert not gate._config.flow.metered
 
 
-def test_a_failed_job_restarts_under_its_own_name_and_metered(gate, given):
-    given.end, given.held_back = 1000, True
+def test_a_failed_job_restarts_under_its_own_name_and_metered(gate, source):
+    source.end, source.held_back = 1000, True
     gate.run()
-    given.held_back, gate.breaks = False, True
-    pass_time(gate, given, 2 * ROUND_SECONDS)
+    source.held_back, gate.breaks = False, True
+    pass_time(gate, source, 2 * ROUND_SECONDS)
     assert gate._config.flow.restarts == 1
-    assert gate.jobs[0] == ("entry/7.1", 0, 100), (
-        "what the failed one put out, its successor does not answer for"
-    )
+    assert gate.jobs[0] == ("entry/7.1", 0, 100), "the job must not run under the name of the failed run"
     assert gate.runs == []
 
 
-def test_without_a_controller_a_hold_ends_and_the_gate_does_not_flood(gate, given):
-    given.end, given.held_back, given.seconds_without_controller = 100_000, True, SILENT_SECONDS
+def test_without_a_controller_a_hold_ends_and_the_gate_does_not_flood(gate, source):
+    source.end, source.held_back, source.seconds_without_controller = 100_000, True, SILENT_SECONDS
     gate.run()
-    pass_time(gate, given, 10 * SILENT_SECONDS)
+    pass_time(gate, source, 10 * SILENT_SECONDS)
     assert [end - begin for _, begin, end in gate.jobs] == [BATCH // 10] * 10
 
 
-def test_it_waits_for_kafka_however_long_that_is_away(gate, given):
-    given.end = 50
+def test_the_gate_waits_for_kafka_without_a_limit(gate, source):
+    source.end = 50
     gate.run()
     gate._query.isActive = False
     gate._query.exception = lambda: RuntimeError("the broker is gone")
-    given.away = True
-    pass_time(gate, given, 3600)
+    source.away = True
+    pass_time(gate, source, 3600)
     assert gate._config.flow.away == AWAY
-    given.away = False
-    pass_time(gate, given, 5)
+    source.away = False
+    pass_time(gate, source, 5)
     assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
-    assert gate._config.flow.restarts == 1, "it has failed once"
+    assert gate._config.flow.restarts == 1, "the query failed once"
     assert gate._config.flow.away is None
 
 
-def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(gate, given):
-    given.end = 50
+def test_a_query_that_a_full_disk_ended_is_restarted_without_limit(gate, source):
+    source.end = 50
     gate.run()
     for _ in range(20):
         gate._query.isActive = False
@@ -291,36 +292,36 @@ def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(gate, g
         )
         gate.check()
         assert "No space left on device" in gate._config.flow.away
-        pass_time(gate, given, 6)
+        pass_time(gate, source, 6)
     assert len(gate.runs) == 21
-    assert gate._config.flow.restarts == 0, "it never failed"
+    assert gate._config.flow.restarts == 0, "a full disk is no failure of the query"
     assert gate._config.flow.away is None
 
 
-def test_a_running_query_survives_while_kafka_does_not_answer(gate, given):
+def test_a_running_query_survives_while_kafka_does_not_answer(gate, source):
     gate.run()
-    pass_time(gate, given, 70)
-    before, given.away = gate._query, True
-    pass_time(gate, given, 600)
+    pass_time(gate, source, 70)
+    before, source.away = gate._query, True
+    pass_time(gate, source, 600)
     assert gate._query is before
     assert gate._config.flow.restarts == 0
-    given.away, given.width = False, 2
-    pass_time(gate, given, 70)
-    assert gate._begins.keys() == {RAW, "raw/1"}, "what was added meanwhile is read then"
+    source.away, source.width = False, 2
+    pass_time(gate, source, 70)
+    assert gate._begins.keys() == {RAW, "raw/1"}, "partitions added during the outage are read after it"
 
 
-def test_it_can_be_held_while_kafka_does_not_answer(gate, given):
-    given.end = 50
-    given.positions = lambda: [{RAW: 20}]
+def test_a_gate_can_be_held_while_kafka_does_not_answer(gate, source):
+    source.end = 50
+    source.positions = lambda: [{RAW: 20}]
     gate.run()
-    given.away = True
-    assert gate.hold().positions == {RAW: 20}, "up to there all is out for certain"
+    source.away = True
+    assert gate.hold().positions == {RAW: 20}, "all records before this position are known to be out"
     assert gate._query is None
-    given.away = False
+    source.away = False
     assert gate.run().positions == {RAW: 20}
 
 
-def test_a_stream_that_is_not_there_is_not_waited_for(gate, given, monkeypatch):
+def test_a_missing_stream_ends_the_run(gate, source, monkeypatch):
     gate.run()
     gate._query.isActive = False
     gate._query.exception = lambda: RuntimeError("it is gone")
@@ -328,37 +329,38 @@ def test_a_stream_that_is_not_there_is_not_waited_for(gate, given, monkeypatch):
     def gone(_topics):
         raise NoStreamError
 
-    monkeypatch.setattr(given, "bounds", gone)
+    monkeypatch.setattr(source, "bounds", gone)
     with pytest.raises(NoStreamError):
-        pass_time(gate, given, 5)
+        pass_time(gate, source, 5)
 
 
-def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, given):
-    given.end = 50
+def test_a_run_does_not_start_behind_the_end_of_a_recreated_stream(gate, source):
+    source.end = 50
     gate._own_starts = [{RAW: 70}]
     with pytest.raises(
         RecordsGoneError,
-        match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or recreated, so the tier has stopped; the tier continues",
+        match="raw/0 ends at 50, and was read up to 70: the stream was cut back or recreated, "
+        "so the tier has stopped; the tier continues",
     ):
         gate.run()
-    given.end = 71
+    source.end = 71
     assert gate.run().positions == {RAW: 70}
 
 
-def test_it_does_not_go_on_in_a_stream_that_was_made_anew(gate, given):
-    ids, given.end = Answers(), 50
-    said = [Receipt(positions={RAW: 20}, streams={"raw": "first"}, at=0.0)]
-    given.positions = lambda: [{RAW: 20}]
-    gate._inputs = SameStreams(Watch(ids), lambda: said, "")
+def test_a_run_does_not_continue_in_a_recreated_stream(gate, source):
+    ids, source.end = Answers(), 50
+    receipts = [Receipt(positions={RAW: 20}, streams={"raw": "first"}, at=0.0)]
+    source.positions = lambda: [{RAW: 20}]
+    gate._inputs = SameStreams(Watch(ids), lambda: receipts, "")
     assert gate.run().streams == {"raw": "first"}
     assert gate.hold().streams == {"raw": "first"}
-    ids.id, given.end = "second", 500
+    ids.id, source.end = "second", 500
     with pytest.raises(RecordsGoneError, match="raw: the stream was deleted and recreated"):
         gate.run()
 
 
-def test_a_stream_that_is_made_anew_under_it_stops_its_query(gate, given):
-    ids, given.end = Answers(), 50
+def test_a_stream_recreated_during_a_run_stops_the_query(gate, source):
+    ids, source.end = Answers(), 50
     gate._inputs = SameStreams(Watch(ids), list, "")
     gate.run()
     query, ids.id = gate._query, "second"
@@ -368,44 +370,46 @@ def test_a_stream_that_is_made_anew_under_it_stops_its_query(gate, given):
     assert not query.isActive
 
 
-def test_partitions_that_were_added_are_read_by_the_next_run(gate, given):
+def test_the_next_run_reads_added_partitions(gate, source):
     gate.run()
-    given.renewed = False
+    source.renewed = False
     gate.run()
-    assert given.renewed
+    assert source.renewed
 
 
-def test_runs_that_are_over_leave_no_folders(gate, given, tmp_path):
+def test_finished_runs_leave_no_folders(gate, source, tmp_path):
     checkpoints = tmp_path / "checkpoints" / "entry"
     for folder in ("3.0", "6.12", "8.0", "internal"):
         (checkpoints / folder).mkdir(parents=True)
-    given.end, given.held_back = 1000, True
+    source.end, source.held_back = 1000, True
     gate.run()
     for _ in range(3):
-        given.held_back = not given.held_back
-        pass_time(gate, given, 30)
+        source.held_back = not source.held_back
+        pass_time(gate, source, 30)
     assert gate._run >= 2
     assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, (
-        "of later incarnations each has its own"
+        "folders of later incarnations must stay"
     )
 
 
-def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given):
+def test_the_query_restarts_when_a_worker_is_paused_or_woken(gate, source):
     workers = gate._config.workers
-    given.end = 50
+    source.end = 50
     gate.run()
-    pass_time(gate, given, 5)
-    for told, working in ({ONE}, {"1"}), (set(), {"0", "1"}):
+    pass_time(gate, source, 5)
+    for paused, working in ({ONE}, {"1"}), (set(), {"0", "1"}):
         before, workers.busy = gate._query, {"0", "1"}
-        workers.pause_only(frozenset(told))
-        pass_time(gate, given, 5)
+        workers.pause_only(frozenset(paused))
+        pass_time(gate, source, 5)
         assert not before.isActive
         assert gate._query.isActive
         assert gate._executors == working
         assert workers.without_tasks == {"0", "1"} - working
-    assert gate.runs == [("entry/7", 0), ("entry/7.1", 0), ("entry/7.2", 0)], "from what its output tells"
-    assert gate.none_given == ["entry/7.2"], (
-        "of one that is woken: the tasks of the next query wait until those before have ended"
+    assert gate.runs == [("entry/7", 0), ("entry/7.1", 0), ("entry/7.2", 0)], (
+        "each run starts from the position that the output shows"
+    )
+    assert gate.starts_without_workers == ["entry/7.2"], (
+        "after a wake, the next query's tasks wait until the former tasks have ended"
     )
     assert gate._config.flow.restarts == 0
 
@@ -420,22 +424,24 @@ def test_a_paused_worker_is_free_before_the_tier_restarts_without_it(gate):
     assert workers.is_idle()
     assert [by for by, _ in gate.runs] == ["entry/7"]
     gate.check()
-    assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"], "at the next look"
+    assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"], "the restart comes at the next look"
 
 
-@pytest.mark.parametrize(("told", "then", "working"), [(set(), {ONE}, {"1"}), ({ONE}, set(), {"0", "1"})])
-def test_where_kafka_is_away_it_begins_on_other_workers_a_little_later(gate, given, told, then, working):
+@pytest.mark.parametrize(
+    ("paused", "paused_later", "working"), [(set(), {ONE}, {"1"}), ({ONE}, set(), {"0", "1"})]
+)
+def test_without_kafka_the_query_restarts_on_other_workers_later(gate, source, paused, paused_later, working):
     workers = gate._config.workers
-    workers.pause_only(frozenset(told))
+    workers.pause_only(frozenset(paused))
     gate.run()
-    before, given.away = gate._query, True
-    workers.pause_only(frozenset(then))
-    pass_time(gate, given, 5)
+    before, source.away = gate._query, True
+    workers.pause_only(frozenset(paused_later))
+    pass_time(gate, source, 5)
     assert not before.isActive
     assert workers.working() == working
-    assert workers.without_tasks == {"0", "1"} - working, "the others are given tasks"
-    given.away = False
-    pass_time(gate, given, 5)
+    assert workers.without_tasks == {"0", "1"} - working, "only the working executors get tasks"
+    source.away = False
+    pass_time(gate, source, 5)
     assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
     assert gate._query.isActive
     assert gate._executors == working

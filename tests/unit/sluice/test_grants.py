@@ -1,4 +1,4 @@
-"""Who may do what with each of Kafka's streams, as it is granted: nobody forges what only another one writes."""
+"""Kafka's access rights as granted: no user can write records that only another user may write."""
 
 from confluent_kafka.admin import AclOperation, ResourceType
 
@@ -11,21 +11,21 @@ HITS = declarations.load("hits")
 
 
 def allowed(operation: AclOperation) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for each in grants.wanted(HITS):
-        if each.restype is ResourceType.TOPIC and each.operation is operation:
-            found.setdefault(each.name, set()).add(each.principal.removeprefix("User:"))
-    return found
+    users_by_stream: dict[str, set[str]] = {}
+    for grant in grants.wanted(HITS):
+        if grant.restype is ResourceType.TOPIC and grant.operation is operation:
+            users_by_stream.setdefault(grant.name, set()).add(grant.principal.removeprefix("User:"))
+    return users_by_stream
 
 
-def test_records_from_outside_are_written_by_those_outside_only() -> None:
+def test_only_outside_senders_write_the_raw_stream() -> None:
     assert allowed(AclOperation.WRITE)["raw"] == {User.OUTSIDE}
     assert {stream for stream, users in allowed(AclOperation.WRITE).items() if User.OUTSIDE in users} == {
         "raw"
     }
 
 
-def test_drivers_write_everything_else_and_the_audit_nothing() -> None:
+def test_drivers_write_all_other_streams_and_the_audit_none() -> None:
     written = allowed(AclOperation.WRITE)
     assert {stream for stream, users in written.items() if User.DRIVER in users} == topics.wanted(
         HITS
@@ -33,7 +33,7 @@ def test_drivers_write_everything_else_and_the_audit_nothing() -> None:
     assert not any(User.AUDIT in users for users in written.values())
 
 
-def test_a_replay_writes_what_its_tier_writes() -> None:
+def test_a_replay_writes_the_streams_of_its_tier() -> None:
     written = allowed(AclOperation.WRITE)
     assert {stream for stream, users in written.items() if User.OPERATOR in users} == {
         stream
@@ -42,7 +42,7 @@ def test_a_replay_writes_what_its_tier_writes() -> None:
     }
 
 
-def test_drivers_alone_say_who_may_write_a_tiers_streams() -> None:
+def test_only_drivers_use_the_control_topic_of_writers() -> None:
     assert (
         allowed(AclOperation.WRITE)[CONTROL_TOPIC]
         == allowed(AclOperation.READ)[CONTROL_TOPIC]
@@ -50,21 +50,21 @@ def test_drivers_alone_say_who_may_write_a_tiers_streams() -> None:
     )
 
 
-def test_those_outside_read_nothing() -> None:
+def test_outside_senders_read_no_stream() -> None:
     assert not any(User.OUTSIDE in users for users in allowed(AclOperation.READ).values())
 
 
-def test_every_purpose_has_its_users_and_only_the_publisher_needs_none() -> None:
+def test_every_purpose_has_users_and_only_the_publisher_has_none() -> None:
     assert READERS.keys() == WRITERS.keys() == set(Purpose)
     assert frozenset().union(*READERS.values(), *WRITERS.values()) == set(User) - {User.PUBLISHER}
 
 
-def test_what_is_told_to_kafkas_admin_names_everything_once() -> None:
+def test_the_text_for_kafkas_admin_names_each_grant_once() -> None:
     lines = grants.as_text(grants.wanted(HITS)).splitlines()
     assert "  User:outside WRITE TOPIC raw" in lines
     assert "  User:driver READ GROUP sluice-looks spark-kafka-*" in lines
     assert sum(len(line.split()) - 3 for line in lines) == len(grants.wanted(HITS))
 
 
-def test_where_kafka_asks_for_no_user_nothing_is_granted() -> None:
+def test_without_users_in_kafka_nothing_is_granted() -> None:
     assert grants.grant("127.0.0.1:1", HITS) is None

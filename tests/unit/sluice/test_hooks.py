@@ -1,4 +1,8 @@
-"""A tier's own hooks: told to pause before its query is, asked for what it leaves after, and given that where it goes on, once."""
+"""Hooks of a tier, in their order.
+
+`pause` comes before the query's hold, and the internal state is stored after it. The next run gets
+this state once.
+"""
 
 import json
 import time
@@ -12,10 +16,10 @@ from sluice.driver.process.life import Life
 from sluice.driver.spark.workers import Workers
 from sluice.driver.state.hook_state import KEPT, InternalStateError, InternalStates
 from sluice_ops.model.incarnation import Directive, Internal, Receipt
-from tests.unit.sluice.living import Query, Told
+from tests.unit.sluice.living import Query, ScriptedFollower
 
 
-class Remembers(Hooks):
+class LoggingHooks(Hooks):
     def __init__(self, log):
         self.log = log
         self.state = b"nothing"
@@ -39,12 +43,12 @@ def live(follow, hooks, log, folder):
     )
 
 
-def test_it_is_held_and_goes_on_with_what_it_left(tmp_path):
+def test_a_held_tier_resumes_with_its_internal_state(tmp_path):
     log, receipts = [], []
-    hooks = Remembers(log)
+    hooks = LoggingHooks(log)
     hooks.state = b"mine"
     live(
-        Told(1, [Directive.RUN, Directive.HOLD, Directive.RUN, Directive.EXIT], receipts),
+        ScriptedFollower(1, [Directive.RUN, Directive.HOLD, Directive.RUN, Directive.EXIT], receipts),
         hooks,
         log,
         tmp_path,
@@ -56,43 +60,43 @@ def test_it_is_held_and_goes_on_with_what_it_left(tmp_path):
 
 @pytest.mark.parametrize("ahead", [0, 3600, -3600])
 def test_a_hot_standby_takes_the_owners_internal_state_once_it_has_stopped(tmp_path, ahead):
-    """Whatever the clock of the owner's host says."""
+    """The clock of the owner's host does not matter."""
     log, receipts = [], [Receipt(positions={"in/0": 1}, at=time.time() + ahead)]
     states = InternalStates(tmp_path, Hooks())
-    hooks = Remembers(log)
-    follow = Told(2, [], receipts)
+    hooks = LoggingHooks(log)
+    follow = ScriptedFollower(2, [], receipts)
     follow.owns = False
 
-    def flipped():
+    def take_over():
         follow.owns = True
         time.sleep(0.01)
-        left = states.leave(1, b"of the first")
-        receipts.append(Receipt(positions={"in/0": 4}, internal=left, at=time.time() + ahead))
+        internal = states.leave(1, b"of the first")
+        receipts.append(Receipt(positions={"in/0": 4}, internal=internal, at=time.time() + ahead))
 
-    follow._script = iter([Directive.RUN, flipped, Directive.RUN, Directive.RUN])
+    follow._script = iter([Directive.RUN, take_over, Directive.RUN, Directive.RUN])
     live(follow, hooks, log, tmp_path)
     assert log == ["run", "resumed with of the first", "pause", "hold", "asked"]
 
 
-def test_a_tier_without_hooks_leaves_where_it_stopped_and_takes_nothing(tmp_path):
+def test_a_tier_without_hooks_leaves_its_positions_and_takes_nothing(tmp_path):
     log, receipts = [], [Receipt(positions={}, internal=Internal(name="gone", size=1, sha256=""), at=0)]
-    live(Told(3, [Directive.RUN], receipts), Hooks(), log, tmp_path)
+    live(ScriptedFollower(3, [Directive.RUN], receipts), Hooks(), log, tmp_path)
     assert log == ["run", "hold"]
     assert json.loads((tmp_path / receipts[1].internal.name).read_bytes()) == {"positions": {"in/0": 5}}
 
 
-def test_a_damaged_state_is_not_handed_on(tmp_path):
-    states = InternalStates(tmp_path, Remembers([]))
-    left = states.leave(1, b"whole")
-    (tmp_path / left.name).write_bytes(b"whale")
+def test_a_damaged_internal_state_is_refused(tmp_path):
+    states = InternalStates(tmp_path, LoggingHooks([]))
+    internal = states.leave(1, b"whole")
+    (tmp_path / internal.name).write_bytes(b"whale")
     with pytest.raises(InternalStateError, match=r"1\.1 is missing or damaged"):
-        states.take(left)
-    (tmp_path / left.name).unlink()
+        states.take(internal)
+    (tmp_path / internal.name).unlink()
     with pytest.raises(InternalStateError, match="the file has 0"):
-        states.take(left)
+        states.take(internal)
 
 
-def test_only_the_last_ones_are_kept_and_no_name_is_used_twice(tmp_path):
+def test_only_the_last_internal_states_are_kept_under_unique_names(tmp_path):
     states = InternalStates(tmp_path, Hooks())
     names = [states.leave(1, b"%d" % number).name for number in range(KEPT + 5)]
     assert len(set(names)) == len(names)

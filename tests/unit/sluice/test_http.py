@@ -1,4 +1,6 @@
-"""The HTTP sink against a real server: each record once and in order, again when it has to be, aside when it is refused."""
+"""The HTTP sink against a real server: each record is sent once and in order, retried if needed,
+and kept aside when refused.
+"""
 
 import json
 import threading
@@ -21,22 +23,22 @@ from sluice.sinks import http
 from sluice.sinks.http import Post
 from sluice.sinks.row_json import as_json
 
-CUT = 0
-"""Instead of a status: the connection is closed without an answer."""
+CLOSED = 0
+"""In the place of a status: the server closes the connection without an answer."""
 
 
 class Service(ThreadingHTTPServer):
-    """Answers as told, and remembers what it was sent."""
+    """A server that answers as the test sets, and records each request."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.got: list[tuple[str, dict[str, Any], str | None]] = []
+        self.requests: list[tuple[str, dict[str, Any], str | None]] = []
         self.answers: dict[str, list[int]] = {}
-        self.after: str | None = None
-        """What each answer but a good one says in `Retry-After`."""
-        self.because = b"because"
+        self.retry_after: str | None = None
+        """The header `Retry-After` of each answer other than 200."""
+        self.reason = b"reason"
         self.seconds = 0.0
-        """So long each answer takes."""
+        """Seconds that each answer takes."""
         self.lock = threading.Lock()
 
     @property
@@ -45,8 +47,6 @@ class Service(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request."""
-
     protocol_version = "HTTP/1.1"
     server: Service
 
@@ -54,22 +54,22 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         key = self.headers["Idempotency-Key"]
         with self.server.lock:
-            self.server.got.append((key, body, self.headers["Authorization"]))
+            self.server.requests.append((key, body, self.headers["Authorization"]))
             answers = self.server.answers.get(key, [])
             status = answers.pop(0) if answers else 200
         time.sleep(self.server.seconds)
-        if status == CUT:
+        if status == CLOSED:
             self.close_connection = True
             return
-        said = self.server.because if status != 200 else b""
+        reply = self.server.reason if status != 200 else b""
         self.send_response(status)
-        if status != 200 and self.server.after is not None:
-            self.send_header("Retry-After", self.server.after)
-        self.send_header("Content-Length", str(len(said)))
+        if status != 200 and self.server.retry_after is not None:
+            self.send_header("Retry-After", self.server.retry_after)
+        self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(reply)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's word
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
         pass
 
 
@@ -90,7 +90,7 @@ def service() -> Iterator[Service]:
 
 
 class Cursor:
-    """Takes what is written into PostgreSQL."""
+    """A cursor that keeps the rows written into PostgreSQL."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -108,12 +108,12 @@ def rows(*origins: str) -> Rows:
 
 
 def write(
-    sink: Post, given: Rows, marks: Marks | None = None, halt: threading.Event | None = None
+    sink: Post, batch: Rows, marks: Marks | None = None, halt: threading.Event | None = None
 ) -> tuple[Written, list[tuple[Any, ...]]]:
     cursor = Cursor()
     written = sink.write(
         cast("psycopg.Cursor[Any]", cursor),
-        given,
+        batch,
         7,
         {} if marks is None else marks,
         halt or threading.Event(),
@@ -121,46 +121,47 @@ def write(
     return written, cursor.rows
 
 
-def test_each_record_is_sent_once_in_order_under_its_own_name(service: Service) -> None:
+def test_each_record_is_sent_once_in_order_under_its_own_key(service: Service) -> None:
     marks: Marks = {}
     sink = Post("crm", {"n": "bigint"}, service.url)
     assert write(sink, rows("0:1", "1:1", "0:2", "1:2", "0:3"), marks) == (Written(5), [])
     assert write(sink, rows("0:3", "0:4"), marks) == (Written(1), []), "a replay is not sent again"
     for path in "01":
-        assert [key for key, _, _ in service.got if key.startswith(f"crm:{path}:")] == [
+        assert [key for key, _, _ in service.requests if key.startswith(f"crm:{path}:")] == [
             f"crm:{path}:{number}" for number in ((1, 2, 3, 4) if path == "0" else (1, 2))
         ]
-    assert all(body == {"n": int(key.split(":")[2])} for key, body, _ in service.got)
+    assert all(body == {"n": int(key.split(":")[2])} for key, body, _ in service.requests)
 
 
-def test_what_is_not_taken_now_is_sent_again_under_the_same_name(service: Service) -> None:
+def test_a_record_that_is_not_accepted_now_is_retried_with_its_key(service: Service) -> None:
     service.answers = {"crm:0:1": [503, 429]}
     assert write(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "0:2")) == (Written(2), [])
-    assert [key for key, _, _ in service.got] == ["crm:0:1", "crm:0:1", "crm:0:1", "crm:0:2"]
+    assert [key for key, _, _ in service.requests] == ["crm:0:1", "crm:0:1", "crm:0:1", "crm:0:2"]
 
 
-def test_what_will_never_be_taken_is_kept_with_the_answer(service: Service) -> None:
+def test_a_refused_record_is_kept_with_the_answer(service: Service) -> None:
     service.answers = {"crm:0:2": [422]}
-    written, kept = write(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3"))
+    written, refused_rows = write(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3"))
     assert written == Written(2, refused=1)
-    assert kept == [("0:2", '{"n": 2}', 422, "because", 7)]
+    assert refused_rows == [("0:2", '{"n": 2}', 422, "reason", 7)]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 401, 403, 404, 405, 407, 421, 426])
-def test_records_are_not_to_blame_for_a_token_or_an_address(
+def test_a_wrong_token_or_address_refuses_no_record(
     service: Service, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
     service.answers = {"crm:0:1": [status] * 100}
     with pytest.raises(
         SinkAwayError,
-        match=f"takes no records of sink crm: the service answers {status}.* correct the sink's `url` or its token",
+        match=f"takes no records of sink crm: the service answers {status}.* correct the sink's `url` or "
+        "its token",
     ):
         write(Post("crm", {"n": "bigint"}, service.url), rows("0:1"))
 
 
 @pytest.mark.parametrize("status", [403, 404, 409])
-def test_a_service_may_mean_the_record_by_an_answer(
+def test_a_status_in_refuses_refuses_the_record(
     service: Service, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
@@ -168,11 +169,11 @@ def test_a_service_may_mean_the_record_by_an_answer(
     sink = Post("crm", {"n": "bigint"}, service.url, refuses=frozenset({status}))
     assert write(sink, rows("0:1", "0:2", "0:3")) == (
         Written(2, refused=1),
-        [("0:2", '{"n": 2}', status, "because", 7)],
+        [("0:2", '{"n": 2}', status, "reason", 7)],
     )
 
 
-def test_what_it_waits_for_says_how_to_have_the_record_refused(
+def test_a_waiting_sink_names_the_setting_that_refuses_the_record(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
@@ -184,7 +185,7 @@ def test_what_it_waits_for_says_how_to_have_the_record_refused(
 
 
 @pytest.mark.parametrize("status", [200, 401, 407, 408, 425, 429, 500])
-def test_an_answer_that_is_never_about_a_record_cannot_refuse_one(status: int) -> None:
+def test_a_status_that_is_never_about_a_record_cannot_refuse_one(status: int) -> None:
     with pytest.raises(
         DeclarationError,
         match=f'sink "crm": `refuses` has {status}, which no service uses to refuse a record; name statuses',
@@ -192,31 +193,31 @@ def test_an_answer_that_is_never_about_a_record_cannot_refuse_one(status: int) -
         Post("crm", {}, "http://crm.local", refuses=frozenset({status, 404}))
 
 
-def test_whoever_is_asked_for_quiet_says_so_and_sends_no_more(service: Service) -> None:
-    service.after = "60"
+def test_after_retry_after_the_sink_waits_and_sends_no_more(service: Service) -> None:
+    service.retry_after = "60"
     service.answers = {f"crm:{path}:1": [429] * 100 for path in range(16)}
     begun = time.monotonic()
-    with pytest.raises(SinkAwayError, match="the service answers 429") as away:
+    with pytest.raises(SinkAwayError, match="the service answers 429") as error:
         write(Post("crm", {"n": "bigint"}, service.url), rows(*(f"{path}:1" for path in range(16))))
-    assert away.value.wait == 60
+    assert error.value.wait == 60
     assert time.monotonic() - begun < 5
-    assert len(service.got) <= http.LANES
-    with pytest.raises(SinkAwayError) as away:
-        once(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "1:1"))
-    assert away.value.wait == 60
+    assert len(service.requests) <= http.LANES
+    with pytest.raises(SinkAwayError) as error:
+        write_at_most_once(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "1:1"))
+    assert error.value.wait == 60
 
 
-def test_at_most_once_quiet_for_ever_is_an_hour_and_ends_with_the_tier(service: Service) -> None:
-    halt, service.after = threading.Event(), "99999999999"
+def test_at_most_once_retry_after_is_limited_and_ends_with_the_tier(service: Service) -> None:
+    halt, service.retry_after = threading.Event(), "99999999999"
     service.answers = {"bell:0:2": [429] * 100}
     threading.Timer(0.5, halt.set).start()
-    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2"), halt=halt) == Written(
-        1, lost=1
-    )
+    assert write_at_most_once(
+        Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2"), halt=halt
+    ) == Written(1, lost=1)
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("header", "seconds"),
     [
         ("7", 7.0),
         ("0", 0.0),
@@ -232,12 +233,12 @@ def test_at_most_once_quiet_for_ever_is_an_hour_and_ends_with_the_tier(service: 
         ("", 0.0),
     ],
 )
-def test_quiet_is_asked_for_in_seconds_or_up_to_a_date(said: str, seconds: float) -> None:
-    assert http.retry_after_seconds(said, datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp()) == seconds
+def test_retry_after_is_read_as_seconds_or_a_date(header: str, seconds: float) -> None:
+    assert http.retry_after_seconds(header, datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp()) == seconds
 
 
 @pytest.mark.parametrize(
-    ("value", "sent", "kept"),
+    ("value", "sent", "stored"),
     [
         ([float("nan"), 1.5], "[null, 1.5]", "[null, 1.5]"),
         ({"x": float("inf")}, '{"x": null}', '{"x": null}'),
@@ -247,54 +248,58 @@ def test_quiet_is_asked_for_in_seconds_or_up_to_a_date(said: str, seconds: float
         (b"\x00ab", '"AGFi"', '"AGFi"'),
     ],
 )
-def test_json_has_a_word_for_all_that_is_in_a_row_however_deep(value: Any, sent: str, kept: str) -> None:
+def test_any_value_of_a_row_becomes_json_at_any_depth(value: Any, sent: str, stored: str) -> None:
     assert as_json({"n": value}) == f'{{"n": {sent}}}'
-    assert as_json({"n": value}, nul="") == f'{{"n": {kept}}}'
+    assert as_json({"n": value}, nul="") == f'{{"n": {stored}}}'
 
 
-def test_what_is_kept_is_what_postgresql_takes(service: Service) -> None:
-    service.answers, service.because = {"crm:0:1": [422]}, b"no\0thing"
-    given = Rows({"n": [float("nan")], "m": [{"x": float("inf")}], "k": [["a\0b"]]}, ["0:1"], ["0"])
-    _, kept = write(Post("crm", {"n": "float8", "m": "jsonb", "k": "jsonb"}, service.url), given)
-    assert kept == [("0:1", '{"n": null, "m": {"x": null}, "k": ["ab"]}', 422, "nothing", 7)]
-    assert service.got[0][1] == {"n": None, "m": {"x": None}, "k": ["a\0b"]}
+def test_refused_rows_are_kept_in_a_form_that_postgresql_accepts(service: Service) -> None:
+    service.answers, service.reason = {"crm:0:1": [422]}, b"no\0thing"
+    batch = Rows({"n": [float("nan")], "m": [{"x": float("inf")}], "k": [["a\0b"]]}, ["0:1"], ["0"])
+    _, refused_rows = write(Post("crm", {"n": "float8", "m": "jsonb", "k": "jsonb"}, service.url), batch)
+    assert refused_rows == [("0:1", '{"n": null, "m": {"x": null}, "k": ["ab"]}', 422, "nothing", 7)]
+    assert service.requests[0][1] == {"n": None, "m": {"x": None}, "k": ["a\0b"]}
 
 
-def once(sink: Post, given: Rows, marks: Marks | None = None, halt: threading.Event | None = None) -> Written:
+def write_at_most_once(
+    sink: Post, batch: Rows, marks: Marks | None = None, halt: threading.Event | None = None
+) -> Written:
     cursor = cast("psycopg.Cursor[Any]", Cursor())
     return sink.write_at_most_once(
-        cursor, given, 7, {} if marks is None else marks, halt or threading.Event()
+        cursor, batch, 7, {} if marks is None else marks, halt or threading.Event()
     )
 
 
-def test_at_most_once_only_what_was_not_taken_for_certain_is_sent_again(service: Service) -> None:
+def test_at_most_once_only_records_certainly_not_accepted_are_retried(service: Service) -> None:
     service.answers = {
         "bell:0:1": [429, 425],
         "bell:0:2": [500],
-        "bell:0:3": [CUT],
+        "bell:0:3": [CLOSED],
         "bell:0:4": [408],
         "bell:0:5": [422],
     }
     sink, marks = Post("bell", {"n": "bigint"}, service.url), cast("Marks", {})
-    assert once(sink, rows("0:1", "0:2", "0:3", "0:4", "0:5", "0:6"), marks) == Written(2, refused=1, lost=3)
-    sent = Counter(key for key, _, _ in service.got)
+    assert write_at_most_once(sink, rows("0:1", "0:2", "0:3", "0:4", "0:5", "0:6"), marks) == Written(
+        2, refused=1, lost=3
+    )
+    sent = Counter(key for key, _, _ in service.requests)
     assert sent == {"bell:0:1": 3, **{f"bell:0:{number}": 1 for number in range(2, 7)}}
-    assert once(sink, rows("0:2", "0:7"), marks) == Written(1), (
-        "what may have been taken is a replay from now on"
+    assert write_at_most_once(sink, rows("0:2", "0:7"), marks) == Written(1), (
+        "a record that may have been accepted counts as a replay"
     )
 
 
-@pytest.mark.parametrize("away", ["it is not there", "it is busy"])
-def test_at_most_once_nothing_is_at_risk_while_the_service_takes_nothing(
-    service: Service, away: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("outage", ["it is not there", "it is busy"])
+def test_at_most_once_no_record_is_at_risk_while_the_service_is_away(
+    service: Service, outage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
     service.answers = {"bell:0:1": [429] * 100}
-    with served() as gone:
-        url = gone.url if away == "it is not there" else service.url
+    with served() as stopped:
+        url = stopped.url if outage == "it is not there" else service.url
     with pytest.raises(SinkAwayError, match="takes no records of sink bell"):
-        once(Post("bell", {"n": "bigint"}, url), rows("0:1", "1:1"))
-    assert {key for key, _, _ in service.got} <= {"bell:0:1"}, "the first record goes alone"
+        write_at_most_once(Post("bell", {"n": "bigint"}, url), rows("0:1", "1:1"))
+    assert {key for key, _, _ in service.requests} <= {"bell:0:1"}, "only the first record is sent"
 
 
 def test_at_most_once_waits_for_a_service_that_fails_within_a_batch(
@@ -302,21 +307,21 @@ def test_at_most_once_waits_for_a_service_that_fails_within_a_batch(
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.2)
     service.answers = {"bell:0:2": [429] * 3, "bell:1:1": [425] * 3}
-    assert once(
+    assert write_at_most_once(
         Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1", "1:2")
     ) == Written(5)
 
 
-def test_at_most_once_what_was_not_sent_when_the_tier_is_to_hold_is_lost(service: Service) -> None:
+def test_at_most_once_a_hold_loses_the_unsent_records_of_the_batch(service: Service) -> None:
     halt = threading.Event()
     service.answers = {"bell:0:2": [429] * 100}
     threading.Timer(1.0, halt.set).start()
     begun = time.monotonic()
-    assert once(
+    assert write_at_most_once(
         Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1"), halt=halt
     ) == Written(2, lost=2)
     assert time.monotonic() - begun < 5
-    assert "bell:0:3" not in {key for key, _, _ in service.got}
+    assert "bell:0:3" not in {key for key, _, _ in service.requests}
 
 
 def test_a_batch_is_returned_when_the_tier_holds_or_a_record_is_refused(
@@ -328,18 +333,18 @@ def test_a_batch_is_returned_when_the_tier_holds_or_a_record_is_refused(
     threading.Timer(1.0, halt.set).start()
     with pytest.raises(SinkAwayError):
         write(Post("crm", {"n": "bigint"}, service.url), many, halt=halt)
-    assert len(service.got) < 30
+    assert len(service.requests) < 30
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
-    service.got.clear()
+    service.requests.clear()
     with pytest.raises(SinkAwayError, match="takes no records of sink crm: the service answers 503"):
         write(Post("crm", {"n": "bigint"}, service.url), many)
-    assert len(service.got) < 30
+    assert len(service.requests) < 30
 
 
-def test_a_service_that_is_away_gives_the_batch_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_service_ends_the_batch_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
-    with served() as gone:
-        url = gone.url
+    with served() as stopped:
+        url = stopped.url
     begun = time.monotonic()
     with pytest.raises(SinkAwayError, match=r"takes no records of sink crm: ConnectError"):
         write(Post("crm", {"n": "bigint"}, url), rows("0:1"))
@@ -349,7 +354,7 @@ def test_a_service_that_is_away_gives_the_batch_back(monkeypatch: pytest.MonkeyP
 def test_the_token_is_read_from_its_file(service: Service, tmp_path: Any) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     write(Post("crm", {"n": "bigint"}, service.url, str(tmp_path / "token")), rows("0:1"))
-    assert service.got[0][2] == "Bearer s3cret"
+    assert service.requests[0][2] == "Bearer s3cret"
 
 
 @pytest.mark.parametrize("held", [None, b"", b" \n", b"two words", b"\xff\xfe", "schlüssel".encode()])
@@ -360,35 +365,35 @@ def test_at_most_once_sends_and_loses_nothing_while_the_token_is_missing(
     if held is not None:
         file.write_bytes(held)
     sink = Post("crm", {"n": "bigint"}, service.url, str(file))
-    for send in (once, write):
+    for send in (write_at_most_once, write):
         with pytest.raises(SinkAwayError, match="nothing is sent to") as refused:
             send(sink, rows("0:1"))
         assert str(file) in str(refused.value)
-    assert service.got == []
+    assert service.requests == []
     file.write_text("s3cret")
-    assert once(sink, rows("0:1")) == Written(1)
+    assert write_at_most_once(sink, rows("0:1")) == Written(1)
 
 
 @pytest.mark.parametrize(
     "url", ["crm.local", "ftp://crm.local", "http://", "http://crm.local:port", "http://crm\x00.local"]
 )
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(DeclarationError, match=r"is no http\(s\) address"):
         Post("crm", {}, url)
 
 
-def test_at_most_once_what_cannot_even_be_put_on_the_way_is_not_lost(
+def test_at_most_once_a_request_that_cannot_be_sent_is_not_lost(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.2)
 
-    def refuses(*_: object, **__: object) -> None:
+    def refuse_request(*_: object, **__: object) -> None:
         message = "no header can hold it"
         raise httpx.LocalProtocolError(message)
 
     sink = Post("bell", {"n": "bigint"}, service.url)
-    with monkeypatch.context() as broken:
-        broken.setattr(httpx.Client, "post", refuses)
+    with monkeypatch.context() as patched:
+        patched.setattr(httpx.Client, "post", refuse_request)
         with pytest.raises(SinkAwayError, match="LocalProtocolError"):
-            once(sink, rows("0:1", "0:2"))
-    assert once(sink, rows("0:1", "0:2")) == Written(2)
+            write_at_most_once(sink, rows("0:1", "0:2"))
+    assert write_at_most_once(sink, rows("0:1", "0:2")) == Written(2)

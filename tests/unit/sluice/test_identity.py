@@ -1,4 +1,4 @@
-"""Whether a stream is still the one that positions belong to."""
+"""Ids and leaders of streams: whether positions still belong to the stream."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ IDS = st.dictionaries(st.sampled_from(["raw", "hits"]), st.sampled_from("abc"))
 
 
 class Kafka(Identities):
-    """Answers what a test has put there."""
+    """A Kafka that answers with the test's values."""
 
     def __init__(self, **topics: str | KafkaException) -> None:
         super().__init__("kafka:9092")
@@ -53,27 +53,27 @@ class Kafka(Identities):
         self.asked += 1
         answers: dict[str, Future[Any]] = {topic: Future() for topic in topics}
         for topic, future in answers.items():
-            found = self.topics[topic]
-            if isinstance(found, KafkaException):
-                future.set_exception(found)
+            identity = self.topics[topic]
+            if isinstance(identity, KafkaException):
+                future.set_exception(identity)
             else:
-                future.set_result(SimpleNamespace(topic_id=found))
+                future.set_result(SimpleNamespace(topic_id=identity))
         return answers
 
 
 @given(st.lists(IDS, max_size=3), IDS)
-def test_a_stream_has_changed_where_its_id_is_none_of_those_that_were_read(
-    said: list[dict[str, str]], now: dict[str, str]
+def test_a_stream_has_changed_if_no_read_position_has_its_id(
+    read_ids: list[dict[str, str]], now: dict[str, str]
 ) -> None:
-    known = {name: {each[name] for each in said if name in each} for name in ("raw", "hits")}
+    known = {name: {ids[name] for ids in read_ids if name in ids} for name in ("raw", "hits")}
     for name in changed(known, now):
-        assert all(each.get(name) != now[name] for each in said)
-        assert any(name in each for each in said)
+        assert all(ids.get(name) != now[name] for ids in read_ids)
+        assert any(name in ids for ids in read_ids)
     for name in set(now) - set(changed(known, now)):
-        assert not any(name in each for each in said) or any(each.get(name) == now[name] for each in said)
+        assert not any(name in ids for ids in read_ids) or any(ids.get(name) == now[name] for ids in read_ids)
 
 
-def test_a_changed_stream_is_refused_with_both_ids_and_the_way_out() -> None:
+def test_a_changed_stream_is_refused_with_both_ids_and_the_next_step() -> None:
     refuse_changed({"raw": ["a"]}, {"raw": "a", "hits": "x"}, "")
     with pytest.raises(
         RecordsGoneError,
@@ -82,29 +82,29 @@ def test_a_changed_stream_is_refused_with_both_ids_and_the_way_out() -> None:
         refuse_changed({"raw": ["a"]}, {"raw": "b"}, "call somebody")
 
 
-def test_only_streams_that_have_a_position_count() -> None:
+def test_only_streams_with_a_position_count() -> None:
     assert of_positions({"raw/0": 5, "raw/1": 6}, {"raw": "a", "hits": "b"}) == {"raw": ["a"]}
     assert of_positions({}, {"raw": "a"}) == {}
 
 
-def test_a_broker_without_ids_tells_none() -> None:
+def test_a_broker_without_ids_gives_none() -> None:
     assert Kafka(raw=UNKNOWN, hits="a").of(["raw", "hits"]) == {"hits": "a"}
 
 
-def test_a_stream_that_is_gone_is_no_kafka_that_is_away() -> None:
+def test_a_missing_stream_is_told_from_an_unreachable_kafka() -> None:
     with pytest.raises(NoStreamError):
         Kafka(raw=KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))).of(["raw"])
-    with pytest.raises(StreamError) as said:
+    with pytest.raises(StreamError) as raised:
         Kafka(raw=KafkaException(KafkaError(KafkaError._TIMED_OUT))).of(["raw"])
-    assert not isinstance(said.value, NoStreamError)
+    assert not isinstance(raised.value, NoStreamError)
 
 
-def test_a_watch_asks_now_and_then_and_does_not_wait() -> None:
+def test_a_watch_asks_at_intervals_and_does_not_block() -> None:
     clock = [0.0]
     kafka = Kafka(raw="a")
     watch = Watch(kafka, lambda: clock[0])
     assert watch.now(["raw/0"]) == Logs({"raw": "a"}, {"raw/0": 3})
-    assert watch.news() is None, "it is only asked"
+    assert watch.news() is None, "the first call only asks"
     assert watch.news() == Logs({"raw": "a"}, {"raw/0": 3})
     assert watch.news() is None
     assert kafka.asked == 2
@@ -118,34 +118,34 @@ def test_a_watch_asks_now_and_then_and_does_not_wait() -> None:
 def test_only_partitions_with_another_leader_are_asked_about() -> None:
     kafka = Kafka(raw="a")
     assert kafka.cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 3}) == {}, (
-        "nobody was elected, so nothing was cut back"
+        "without an election, no log was cut back"
     )
     assert kafka.cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 4}) == {"raw/0": 100}
     assert kafka.cut({"raw/0": 100}, {"raw/0": 3}, {"raw/0": 4}) == {}
-    assert kafka.cut({"raw/0": 120}, {}, {"raw/0": 4}) == {}, "a position of before epochs were kept"
+    assert kafka.cut({"raw/0": 120}, {}, {"raw/0": 4}) == {}, "a position without an epoch cannot be checked"
     assert kafka.cut({}, {"raw/0": 3}, {"raw/0": 0}) == {}, (
-        "a stream that was made anew, and that a person has had read from its start"
+        "a recreated stream that an operator has read from its start"
     )
 
 
-def test_who_is_refused_for_the_leader_that_it_knows_asks_anew() -> None:
+def test_a_client_with_an_outdated_leader_is_replaced() -> None:
     kafka = Kafka(raw="a")
     kafka._connected()
     kafka.stale = [KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))]
     assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 3)}
-    assert kafka._admin is None, "its client would ask by the same leader for minutes"
+    assert kafka._admin is None, "the former client would ask with the old leader for minutes"
     kafka.empty = 1
     assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 3)}, (
-        "so a client answers whose leader is down"
+        "a client whose leader is down answers without an epoch"
     )
     kafka.empty = 2
     with pytest.raises(StreamError, match="does not tell the leader of raw/0"):
         kafka.ends(kafka.ask_ends(["raw/0"]))
     kafka.epoch = 0
-    assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 0)}, "the first leader"
+    assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 0)}, "epoch 0 is the first leader"
 
 
-def test_a_broker_that_knows_less_than_was_known_is_not_believed() -> None:
+def test_an_older_leader_epoch_of_a_broker_is_refused() -> None:
     with pytest.raises(StreamError, match="epoch 2 for the leader of raw/0, and reported 3 before"):
         Kafka(raw="a").cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 2})
 
@@ -155,9 +155,9 @@ def test_a_client_that_gets_no_answer_is_replaced() -> None:
     kafka._connected()
     with pytest.raises(StreamError, match="Timed out waiting for controller"):
         kafka.of(["raw"])
-    assert kafka._admin is None, "it would wait for a controller that is down until that one is back"
+    assert kafka._admin is None, "the former client would wait until the failed controller is back"
     kafka._connected()
     kafka.topics["raw"] = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     with pytest.raises(NoStreamError):
         kafka.of(["raw"])
-    assert kafka._admin is not None, "that is an answer"
+    assert kafka._admin is not None, "a missing topic is an answer, so the client stays"

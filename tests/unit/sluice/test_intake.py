@@ -1,4 +1,4 @@
-"""How much a gate lets in that was held back."""
+"""How many records a throttled gate takes after its release."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,21 +13,21 @@ offsets = st.dictionaries(
 
 
 @given(offsets, st.integers(1, 3000))
-def test_an_intake_is_as_large_as_allowed_and_starves_no_partition(found, most):
-    begins = {name: first for name, (first, _) in found.items()}
-    ends = {name: first + more for name, (first, more) in found.items()}
+def test_an_intake_is_as_large_as_allowed_and_starves_no_partition(ranges, most):
+    begins = {name: first for name, (first, _) in ranges.items()}
+    ends = {name: first + more for name, (first, more) in ranges.items()}
     until = portion(begins, ends, most)
     taken = {name: until[name] - begins[name] for name in begins}
     assert all(0 <= taken[name] <= ends[name] - begins[name] for name in begins)
     assert sum(taken.values()) == min(most, sum(ends.values()) - sum(begins.values()))
 
 
-def test_nothing_is_let_in_while_it_is_held_and_somebody_decides():
+def test_a_throttled_gate_takes_nothing_while_a_controller_leads():
     intake = Intake(1000)
     assert all(intake.allowance(float(now), silent=1.0, held=True) == 0 for now in range(0, 100_000, 10))
 
 
-def test_without_anybody_who_decides_a_little_is_let_in_now_and_then():
+def test_without_a_controller_a_few_records_are_taken_at_intervals():
     intake, taken = Intake(1000), 0
     for second in range(3600):
         allowed = intake.allowance(float(second), silent=float(second), held=True)
@@ -39,15 +39,15 @@ def test_without_anybody_who_decides_a_little_is_let_in_now_and_then():
 
 
 def taken(intake: Intake, begun: float, seconds: float) -> int:
-    """Take all that may be taken, ten times a second; return how much it was."""
-    found = 0
+    """Take all allowed records ten times a second, and return their number."""
+    total = 0
     for tenth in range(int(seconds * 10)):
         now = begun + tenth / 10
         allowed = intake.allowance(now, silent=0.0, held=False)
         assert allowed <= intake.most
         intake.took(now, allowed)
-        found += allowed
-    return found
+        total += allowed
+    return total
 
 
 def test_each_round_takes_a_batch_more_until_it_is_held_again():
@@ -59,7 +59,7 @@ def test_each_round_takes_a_batch_more_until_it_is_held_again():
         4000,
     ]
     assert intake.allowance(20.0, silent=0.0, held=True) == 0
-    assert taken(intake, 20.1, ROUND_SECONDS) == 1000, "at once, and from the beginning"
+    assert taken(intake, 20.1, ROUND_SECONDS) == 1000, "the rounds start again at once, with the first size"
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 30.0)), max_size=40))

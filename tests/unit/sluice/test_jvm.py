@@ -1,4 +1,4 @@
-"""The driver's JVM: the options that Spark wants, and what is said when it does not come up."""
+"""The driver's JVM: the options that Spark needs, and the error when the JVM does not start."""
 
 import os
 import re
@@ -14,13 +14,13 @@ import pytest
 from sluice.driver.spark.jvm import AS_SPARK_SUBMIT, Jvm, JvmError
 
 
-def test_it_is_started_with_what_spark_submit_passes_but_for_vectors():
+def test_the_options_are_those_of_spark_submit_without_vectors():
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
     jar = next((Path(spec.origin).parent / "jars").glob("spark-launcher_*.jar"))
     compiled = zipfile.ZipFile(jar).read("org/apache/spark/launcher/JavaModuleOptions.class")
-    passed = {found.decode() for found in re.findall(rb"-(?:-[a-z]|D|XX:)[\w.:/+=-]+", compiled)}
+    passed = {option.decode() for option in re.findall(rb"-(?:-[a-z]|D|XX:)[\w.:/+=-]+", compiled)}
     assert set(AS_SPARK_SUBMIT) == passed - {"--add-modules=jdk.incubator.vector"}
 
 
@@ -31,20 +31,20 @@ def jvm(script: str) -> Jvm:
     )
 
 
-def test_pyspark_is_told_where_it_is(monkeypatch, tmp_path):
+def test_pyspark_gets_the_port_and_the_secret_of_the_jvm(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "environ", dict(os.environ))
     answer = tmp_path / "answer"
     answer.write_bytes(struct.pack("!ii", 4711, 6) + b"secret")
-    mine = jvm(f"cp {answer} $1.new; mv $1.new $1; cat > /dev/null")
-    mine.join()
+    started = jvm(f"cp {answer} $1.new; mv $1.new $1; cat > /dev/null")
+    started.join()
     assert os.environ["PYSPARK_GATEWAY_PORT"] == "4711"
     assert os.environ["PYSPARK_GATEWAY_SECRET"] == "secret"
-    mine.end(10)
-    assert mine.process.returncode == 0
+    started.end(10)
+    assert started.process.returncode == 0
 
 
-def test_one_that_ends_at_once_is_said_to_have_ended():
-    mine = jvm("exit 3")
+def test_a_jvm_that_ends_at_once_is_reported_with_its_exit_code():
+    started = jvm("exit 3")
     with pytest.raises(JvmError, match="exit code 3 before it answered"):
-        mine.join()
-    mine.end(10)
+        started.join()
+    started.end(10)

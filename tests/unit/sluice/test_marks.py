@@ -1,4 +1,6 @@
-"""High-water marks let each record through once, whoever wrote it how often, as long as writers keep the order."""
+"""High-water marks accept each record once, whichever runs wrote it and however often, as long as
+writers keep the order.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,10 @@ from sluice.api.origins import position
     st.integers(1, 20),
 )
 def test_each_record_counts_once_although_writers_overlap(runs, random, size):
-    """Each run starts at or before what is missing and writes in order; two runs may interleave; batches cut anywhere."""
+    """Each run starts at or before the first missing record and writes in order.
+
+    Two runs may interleave, and batches end anywhere.
+    """
     reach, queues = 0, []
     for begin, length in runs:
         first = min(begin, reach)
@@ -27,11 +32,11 @@ def test_each_record_counts_once_although_writers_overlap(runs, random, size):
         written = max(written, offset + 1)
         stream.append(f"0:{offset}")
     marks: Marks = {}
-    kept = []
+    accepted = []
     for cut in range(0, len(stream), size):
         part = stream[cut : cut + size]
-        kept.extend(part[row] for row in first_seen(marks, ["0/1"] * len(part), part))
-    assert kept == [f"0:{offset}" for offset in range(reach)]
+        accepted.extend(part[row] for row in first_seen(marks, ["0/1"] * len(part), part))
+    assert accepted == [f"0:{offset}" for offset in range(reach)]
 
 
 def test_paths_do_not_disturb_each_other():
@@ -40,10 +45,10 @@ def test_paths_do_not_disturb_each_other():
     assert marks == {"0/0": (7,), "0/1": (3,)}
 
 
-def test_records_made_of_one_are_told_apart_by_their_index():
+def test_records_split_from_one_are_distinguished_by_their_index():
     marks: Marks = {}
     assert first_seen(marks, ["0"] * 4, ["0:1:0", "0:1:1", "0:1:0", "0:2:0"]) == [0, 1, 3]
     assert first_seen(marks, ["1"] * 4, ["0:1:0:0", "0:1:0:1", "0:1:1:0", "0:1:0:1"]) == [0, 1, 2], (
-        "several of several"
+        "records that were split twice"
     )
     assert [position(origin) for origin in ("3:12", "other/3:12", "3:12&other:4")] == [(12,), (12,), (12, 4)]

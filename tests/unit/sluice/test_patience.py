@@ -1,4 +1,6 @@
-"""What a driver cannot begin without may be away: it waits, says so, and begins when that is back."""
+"""A driver waits for Kafka and PostgreSQL, reports the outage, and starts when the service
+is back.
+"""
 
 import psycopg
 import pytest
@@ -14,11 +16,11 @@ from sluice.driver.spark.workers import Workers
 from sluice.driver.state.hook_state import InternalStates
 from sluice.kafka.reader import NoStreamError, StreamError
 from sluice_ops.model.incarnation import Directive, Receipt, State
-from tests.unit.sluice.living import Query, Told
+from tests.unit.sluice.living import Query, ScriptedFollower
 
 
-class Away(Query):
-    """Cannot begin as often as there are errors left."""
+class FailingQuery(Query):
+    """A query whose start fails once for each given error."""
 
     def __init__(self, log, *errors):
         super().__init__(log)
@@ -37,25 +39,25 @@ class Away(Query):
         return super().run()
 
 
-class Keeps(Told):
-    """Remembers what was said."""
+class LoggingFollower(ScriptedFollower):
+    """A follower that keeps each reported state and outage."""
 
-    def __init__(self, *told):
-        super().__init__(1, told, [])
-        self.said = []
+    def __init__(self, *directives):
+        super().__init__(1, directives, [])
+        self.reports = []
 
     def enter(self, state, *, error=None, stopped_at=None):
-        self.said.append(str(state) if error is None else f"{state}: {error}")
+        self.reports.append(str(state) if error is None else f"{state}: {error}")
         super().enter(state, stopped_at=stopped_at)
 
     def note(self, **changes):
         if changes.get("away", self.report.away) != self.report.away:
-            self.said.append(changes["away"])
+            self.reports.append(changes["away"])
         super().note(**changes)
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch):
+def _without_waits(monkeypatch):
     monkeypatch.setattr(wait_for_services, "AGAIN_SECONDS", 0.0)
 
 
@@ -64,35 +66,35 @@ def live(follow, query, folder):
 
 
 @pytest.mark.parametrize("error", [StreamError("Kafka is away"), psycopg.OperationalError("no")])
-def test_it_waits_for_what_it_cannot_run_without(tmp_path, error):
-    log, follow = [], Keeps(*[Directive.RUN] * 4)
-    assert live(follow, Away(log, error, error), tmp_path) == 0
-    told = "Kafka is away" if isinstance(error, StreamError) else "PostgreSQL: OperationalError: no"
-    assert follow.said == [told, State.RUNNING, None, State.STOPPED]
+def test_a_driver_waits_for_kafka_and_postgresql(tmp_path, error):
+    log, follow = [], LoggingFollower(*[Directive.RUN] * 4)
+    assert live(follow, FailingQuery(log, error, error), tmp_path) == 0
+    outage = "Kafka is away" if isinstance(error, StreamError) else "PostgreSQL: OperationalError: no"
+    assert follow.reports == [outage, State.RUNNING, None, State.STOPPED]
     assert log == ["run", "hold"]
 
 
-def test_a_standby_warms_up_when_it_is_back(tmp_path):
-    log, follow = [], Keeps(*[Directive.STANDBY] * 3)
-    assert live(follow, Away(log, StreamError("away")), tmp_path) == 0
-    assert follow.said == [State.WARMING, "away", None, State.READY, State.STOPPED]
+def test_a_standby_warms_up_when_kafka_is_back(tmp_path):
+    log, follow = [], LoggingFollower(*[Directive.STANDBY] * 3)
+    assert live(follow, FailingQuery(log, StreamError("away")), tmp_path) == 0
+    assert follow.reports == [State.WARMING, "away", None, State.READY, State.STOPPED]
 
 
-def test_who_is_given_the_tier_while_it_waits_to_warm_up_runs_cold(tmp_path):
-    log, follow = [], Keeps(Directive.STANDBY, Directive.RUN, Directive.RUN)
-    assert live(follow, Away(log, StreamError("away"), StreamError("away")), tmp_path) == 0
-    assert follow.said == [State.WARMING, "away", State.READY, State.RUNNING, None, State.STOPPED]
+def test_a_standby_that_gets_the_tier_before_its_warm_up_runs_cold(tmp_path):
+    log, follow = [], LoggingFollower(Directive.STANDBY, Directive.RUN, Directive.RUN)
+    assert live(follow, FailingQuery(log, StreamError("away"), StreamError("away")), tmp_path) == 0
+    assert follow.reports == [State.WARMING, "away", State.READY, State.RUNNING, None, State.STOPPED]
     assert log == ["run", "hold"]
 
 
-def test_it_ends_when_it_is_told_to_while_it_waits(tmp_path):
-    follow = Keeps(Directive.RUN)
-    assert live(follow, Away([], StreamError("away")), tmp_path) == 0
-    assert follow.said == ["away", State.STOPPED]
+def test_a_waiting_driver_ends_when_its_directives_end(tmp_path):
+    follow = LoggingFollower(Directive.RUN)
+    assert live(follow, FailingQuery([], StreamError("away")), tmp_path) == 0
+    assert follow.reports == ["away", State.STOPPED]
 
 
-def test_one_that_runs_says_what_its_sink_lacks_until_it_is_held(tmp_path):
-    flow, follow = Flow(), Keeps(*[Directive.RUN] * 3, Directive.HOLD)
+def test_a_running_driver_reports_its_sinks_outage_until_it_is_held(tmp_path):
+    flow, follow = Flow(), LoggingFollower(*[Directive.RUN] * 3, Directive.HOLD)
     flow.away = "crm takes no records: it answers 403"
     assert (
         Life(
@@ -100,45 +102,45 @@ def test_one_that_runs_says_what_its_sink_lacks_until_it_is_held(tmp_path):
         ).live()
         == 0
     )
-    assert follow.said == [State.RUNNING, flow.away, None, State.PAUSED, State.STOPPED]
+    assert follow.reports == [State.RUNNING, flow.away, None, State.PAUSED, State.STOPPED]
 
 
-def test_a_stream_that_is_not_there_is_not_waited_for(tmp_path):
-    follow = Keeps(Directive.RUN)
-    assert live(follow, Away([], NoStreamError("no such stream")), tmp_path) == 1
-    assert follow.said == ["failed: no such stream"]
+def test_a_missing_stream_fails_the_driver(tmp_path):
+    follow = LoggingFollower(Directive.RUN)
+    assert live(follow, FailingQuery([], NoStreamError("no such stream")), tmp_path) == 1
+    assert follow.reports == ["failed: no such stream"]
 
 
 @pytest.mark.parametrize(
-    ("leaving", "said", "code"),
+    ("leaving", "report", "code"),
     [(False, "failed: RuntimeError: boom", 1), (True, "stopped: RuntimeError: boom", 0)],
 )
-def test_errors_of_a_driver_asked_to_end_are_no_failure_of_its_tier(tmp_path, leaving, said, code):
+def test_errors_of_a_driver_asked_to_end_are_no_failure_of_its_tier(tmp_path, leaving, report, code):
     class Breaks(Query):
         def hold(self):
             message = "boom"
             raise RuntimeError(message)
 
-    follow = Keeps(Directive.RUN)
+    follow = LoggingFollower(Directive.RUN)
     follow.leaving = leaving
     assert live(follow, Breaks([]), tmp_path) == code
-    assert follow.said[-1] == said
+    assert follow.reports[-1] == report
 
 
-def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
+def test_internal_state_is_taken_once_despite_failed_starts(tmp_path):
     class Counts(Hooks):
         taken = 0
 
         def resume_execution(self, _state):
             self.taken += 1
 
-    hooks, follow = Counts(), Keeps(*[Directive.RUN] * 3)
+    hooks, follow = Counts(), LoggingFollower(*[Directive.RUN] * 3)
     states = InternalStates(tmp_path, hooks)
     follow._receipts.append(Receipt(positions={"in/0": 1}, internal=states.leave(0, b"left"), at=0))
     assert (
         Life(
             follow,
-            Away([], StreamError("away"), StreamError("away")),
+            FailingQuery([], StreamError("away"), StreamError("away")),
             states,
             Flow(),
             Workers(),

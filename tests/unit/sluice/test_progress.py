@@ -1,4 +1,6 @@
-"""What a driver measures beside its query: where Kafka does not answer, it says so, for its query waits without a word."""
+"""The measurements beside a driver's query report an unreachable Kafka, because the query itself
+waits silently.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +14,8 @@ from sluice.kafka.reader import Bounds, StreamError
 
 
 @pytest.fixture
-def measures(monkeypatch: pytest.MonkeyPatch) -> Progress:
-    """Measure a tier with a sink that has done all there was."""
+def progress(monkeypatch: pytest.MonkeyPatch) -> Progress:
+    """The measurements of a tier with a sink that has processed all records."""
 
     class Kafka:
         error: Exception | None = None
@@ -39,28 +41,30 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Progress:
         lambda _inputs: SimpleNamespace(look=lambda *_a, **_k: None, lags={}, pressure=None),
     )
     tier = SimpleNamespace(name="counts", inputs=(), sink=object(), mode="batch", hangs_after=None)
-    setting = SimpleNamespace(
+    config = SimpleNamespace(
         tier=tier, incarnation=1, inputs=["hits"], flow=Flow(), session=None, kafka="kafka"
     )
-    engine = SimpleNamespace(positions=lambda: {"hits/0": 20}, last_batch=lambda: None, offset_sum=lambda: None)
-    return Progress(cast("Any", setting), cast("Any", engine), dict)
+    engine = SimpleNamespace(
+        positions=lambda: {"hits/0": 20}, last_batch=lambda: None, offset_sum=lambda: None
+    )
+    return Progress(cast("Any", config), cast("Any", engine), dict)
 
 
-def test_it_says_for_how_long_kafka_does_not_answer(measures: Progress) -> None:
-    kafka, flow = cast("Any", measures._streams), measures._flow
-    measures._look({})
+def test_an_unreachable_kafka_is_reported_until_it_answers(progress: Progress) -> None:
+    kafka, flow = cast("Any", progress._streams), progress._flow
+    progress._look({})
     assert flow.waits_for is None
     kafka.error = StreamError("Kafka at b1:9092 does not answer: Local: Timed out")
     with pytest.raises(StreamError):
-        measures._look({})
+        progress._look({})
     assert flow.waits_for == "Kafka at b1:9092 does not answer: Local: Timed out"
     kafka.error = None
-    measures._look({})
+    progress._look({})
     assert flow.waits_for is None
 
 
-def test_any_other_error_is_nothing_that_the_tier_waits_for(measures: Progress) -> None:
-    cast("Any", measures._streams).error = RuntimeError("a defect")
+def test_other_errors_are_not_reported_as_a_wait(progress: Progress) -> None:
+    cast("Any", progress._streams).error = RuntimeError("a defect")
     with pytest.raises(RuntimeError):
-        measures._look({})
-    assert measures._flow.waits_for is None
+        progress._look({})
+    assert progress._flow.waits_for is None

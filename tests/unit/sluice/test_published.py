@@ -1,4 +1,6 @@
-"""What was published last, as the audit reads it."""
+"""The pipeline that the audit reads: the published one, or the site file's before the first
+publish.
+"""
 
 import pytest
 from simulation.world import tier
@@ -22,21 +24,23 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_before_anything_was_published_the_sites_pipeline_is_audited(home):
+def test_before_the_first_publish_the_sites_pipeline_is_audited(home):
     assert published.release() is None
     assert published.changed_at() == 0
-    assert {each.name for each in tiers_to_audit(home, dict[str, Release]().get)} == {"enter", "store"}
+    assert {audited.name for audited in tiers_to_audit(home, dict[str, Release]().get)} == {"enter", "store"}
 
 
-def test_what_another_site_file_published_is_audited(home, monkeypatch):
+def test_the_pipeline_published_from_another_site_file_is_audited(home, monkeypatch):
     def load(at, name, release):
-        assert (at, name, release) == (home, RELEASE.name, RELEASE), "as the channel knows it"
+        assert (at, name, release) == (home, RELEASE.name, RELEASE), (
+            "the release must be the one of the channel"
+        )
         return declarations.load("hits")
 
     monkeypatch.setattr(releases, "load", load)
     published.write([tier("entry", Mode.BATCH, 0, release=RELEASE.name)])
     assert published.changed_at() > 0
-    assert {each.name for each in tiers_to_audit(home, {RELEASE.name: RELEASE}.get)} == {
+    assert {audited.name for audited in tiers_to_audit(home, {RELEASE.name: RELEASE}.get)} == {
         "entry",
         "enrich",
         "counts",

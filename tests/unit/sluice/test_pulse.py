@@ -1,4 +1,4 @@
-"""A driver's heartbeat: what renews it."""
+"""A driver's heartbeat: Python renews its counter by itself, and the JVM by answers."""
 
 import threading
 import time
@@ -11,10 +11,10 @@ from sluice.driver.process import heartbeat as module
 from sluice.driver.process.heartbeat import Pulse
 
 
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < end
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
@@ -26,12 +26,14 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_written(file: Path) -> bool:
-    """Tell whether there is a beat: the file is made just before the first one is written."""
+    """Return whether the file has its first beat. The file is created just before."""
     return file.exists() and file.read_text() != ""
 
 
 def counters(file: Path) -> tuple[int, int]:
-    python, jvm = map(int, file.read_text().split() or (0, 0))  # it is made a moment before it is written
+    python, jvm = map(
+        int, file.read_text().split() or (0, 0)
+    )  # the file is created just before it is written
     return python, jvm
 
 
@@ -54,10 +56,10 @@ def test_python_beats_by_itself_and_the_jvm_by_its_answers(file: Path) -> None:
     until(lambda: grown(file, before) == [True, True])
     pulse.stop()
     time.sleep(0.1)
-    assert not file.exists(), "nobody misses it"
+    assert not file.exists(), "a stopped heartbeat must remove its file"
 
 
-def test_a_jvm_that_is_gone_is_no_jvm_that_hangs(file: Path) -> None:
+def test_a_jvm_that_has_ended_does_not_count_as_hung(file: Path) -> None:
     def ping() -> None:
         raise ConnectionError
 

@@ -1,4 +1,6 @@
-"""Up to where all is out, by what tasks have read: never too far, whatever ends, stands still, or is slow."""
+"""The position before which all records are out, derived from what tasks have read: never too far,
+whatever ends, stands still or is slow.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -23,20 +25,23 @@ GIVE_UP = GIVE_UP_MS / 1000
 UNTIL = 3 * EVERY_SECONDS
 AT_MOST = EVERY_SECONDS + LATER_SECONDS + 2 * HEARD_SECONDS + 5
 AWAKE = 1.0
-"""So long one that stood still may work on, until it sees what it has missed and ends."""
+"""Seconds that a stalled executor may work on before it notices the missed heartbeats and ends."""
 
 
 @dataclass(frozen=True)
 class Executor:
-    """One that reads a partition from offset 100 on, every so often, until it stands still; or ends, then or when it goes on."""
+    """An executor that reads a partition from offset 100 at a fixed pace until it stalls.
+
+    It ends at once, or when it continues.
+    """
 
     period: float
-    """Between two records."""
+    """Seconds between two records."""
     slow: float
-    """So long after it was handed over, a record is out."""
+    """Seconds from handing a record over until it is out."""
     stops: float = math.inf
     stands: float = math.inf
-    """For how long; where it ends at once, not at all."""
+    """Length of the stall in seconds; 0.0 means that the executor ends at once."""
     name: str = ""
 
     @property
@@ -44,16 +49,22 @@ class Executor:
         return self.stops + self.stands + (AWAKE if self.stands else 0.0)
 
     def read(self, now):
-        """Return how many it has read."""
+        """Return the number of records that the executor has read."""
         awake = max(0.0, min(now, self.ends) - self.stops - self.stands) if self.stands < math.inf else 0.0
         return int((min(now, self.stops) + 5 * awake) / self.period)
 
     def out(self, now):
-        """Return the first offset that is not out: a record is handed over as late as when the next one is read."""
+        """Return the first offset that is not out.
+
+        A record may be handed over only when the next one is read.
+        """
         return 100 + max(0, int((min(now, self.stops) - self.slow) / self.period) - 1)
 
     def heard(self, now):
-        """Return what its last heartbeat has told; the first thing that it does when it goes on is to send one."""
+        """Return the number of records in the last heartbeat.
+
+        An executor that continues after a stall sends a heartbeat first.
+        """
         last = math.floor(now / HEARTBEAT) * HEARTBEAT
         if last >= self.stops:
             last = now if now >= self.stops + self.stands else math.floor(self.stops / HEARTBEAT) * HEARTBEAT
@@ -61,7 +72,7 @@ class Executor:
 
 
 SOON = st.sampled_from([EVERY_SECONDS + quarters / 4 for quarters in range(-8, 100)])
-"""Around the first time that it looks."""
+"""Times around the first look."""
 executors = st.builds(
     Executor,
     period=st.sampled_from((0.05, 1.0, 12.0, 1000.0)),
@@ -80,37 +91,40 @@ class Clock:
 
 
 def run(working, pauses=()):
-    """Yield each time, what is told then, and up to where all is out; the driver, and what it hears, stands still in `pauses`."""
+    """Yield time, reported positions and true positions at each look.
+
+    In `pauses`, the driver and its heartbeats stand still.
+    """
     clock, heard_until = Clock(), 0.0
-    reached = RealtimeProgress(clock)
+    progress = RealtimeProgress(clock)
 
     def tasks():
-        if any(heard_until > each.ends + LOOK for each in working):
+        if any(heard_until > executor.ends + LOOK for executor in working):
             return []
         return [
-            Task(number, each.name, partition(number), 100, each.heard(heard_until))
-            for number, each in enumerate(working)
+            Task(number, executor.name, partition(number), 100, executor.heard(heard_until))
+            for number, executor in enumerate(working)
         ]
 
     while clock.now < UNTIL:
         clock.now += LOOK
         pause = sum(length for at, length in pauses if clock.now - LOOK <= at < clock.now)
         if not pause:
-            heard_until = clock.now - LOOK  # what has come while it stood still is heard a little later
+            heard_until = clock.now - LOOK  # heartbeats that arrived during a stall are heard a little later
         clock.now += pause
         out = {}
-        for number, each in enumerate(working):
-            out[partition(number)] = min(each.out(clock.now), out.get(partition(number), math.inf))
-        yield clock.now, reached.look(tasks), out
+        for number, executor in enumerate(working):
+            out[partition(number)] = min(executor.out(clock.now), out.get(partition(number), math.inf))
+        yield clock.now, progress.look(tasks), out
 
 
 def partition(number):
-    """Name what a task reads: every other one the same."""
+    """Return the partition that a task reads. Every second task reads the same one."""
     return f"numbers/{number % 2}"
 
 
-def named(found):
-    return [replace(each, name=str(number)) for number, each in enumerate(found)]
+def named(drawn):
+    return [replace(executor, name=str(number)) for number, executor in enumerate(drawn)]
 
 
 @given(st.lists(executors, min_size=1, max_size=3), pauses)
@@ -118,68 +132,75 @@ def named(found):
 @example([Executor(0.05, GIVE_UP - 0.01, EVERY_SECONDS + 0.5, LATER_SECONDS + HEARD_SECONDS - 0.75)], [])
 @example([Executor(0.05, GIVE_UP - 0.01, EVERY_SECONDS + 0.5, LATER_SECONDS + 2 * HEARD_SECONDS - 0.75)], [])
 @settings(max_examples=500)
-def test_what_is_told_is_out_and_it_is_never_told_less(found, pauses):
+def test_reported_positions_are_out_and_never_decrease(drawn, pauses):
     before = {}
-    for now, told, out in run(named(found), pauses):
-        assert all(at <= out[name] for name, at in told.items()), (now, told, out)
-        assert not told or all(told[name] >= at for name, at in before.items()), (now, told, before)
-        before = told or before
+    for now, reported, out in run(named(drawn), pauses):
+        assert all(at <= out[name] for name, at in reported.items()), (now, reported, out)
+        assert not reported or all(reported[name] >= at for name, at in before.items()), (
+            now,
+            reported,
+            before,
+        )
+        before = reported or before
 
 
 @given(st.lists(executors, min_size=1, max_size=3))
-def test_where_nothing_goes_wrong_all_that_was_read_a_while_ago_is_told(found):
-    working = [replace(each, period=min(each.period, 1.0), stops=math.inf) for each in named(found)]
-    last, told = 0.0, {}
+def test_without_faults_all_records_read_a_while_ago_are_reported(drawn):
+    working = [
+        replace(executor, period=min(executor.period, 1.0), stops=math.inf) for executor in named(drawn)
+    ]
+    last, reported = 0.0, {}
     for now, news, _ in run(working):
         if news:
             assert now - last < AT_MOST
-            last, told = now, news
+            last, reported = now, news
             assert all(
-                told[partition(number)] >= 99 + min(each.heard(now - AT_MOST / 2) for each in working)
+                reported[partition(number)]
+                >= 99 + min(executor.heard(now - AT_MOST / 2) for executor in working)
                 for number in range(len(working))
             )
     assert last > UNTIL - AT_MOST
 
 
 def test_a_quiet_partition_reports_its_position_and_an_idle_executor_none():
-    clock, told = Clock(), {}
-    reached = RealtimeProgress(clock)
-    quiet, other = Task(2, "a", "numbers/1", 500, 40), Task(3, "b", "numbers/2", 0, 7)
-    while not told:
+    clock, reported = Clock(), {}
+    progress = RealtimeProgress(clock)
+    quiet, idle = Task(2, "a", "numbers/1", 500, 40), Task(3, "b", "numbers/2", 0, 7)
+    while not reported:
         clock.now += LOOK
-        told = reached.look(lambda: [Task(1, "a", "numbers/0", 0, int(clock.now * 100)), quiet, other])
-    assert told == {"numbers/0": EVERY_SECONDS * 100 - 1, "numbers/1": 539, "numbers/2": 0}
+        reported = progress.look(lambda: [Task(1, "a", "numbers/0", 0, int(clock.now * 100)), quiet, idle])
+    assert reported == {"numbers/0": EVERY_SECONDS * 100 - 1, "numbers/1": 539, "numbers/2": 0}
 
 
-def test_of_tasks_that_others_have_followed_nothing_is_told():
-    clock, told = Clock(), []
-    reached = RealtimeProgress(clock)
+def test_tasks_that_were_replaced_report_nothing():
+    clock, reported = Clock(), []
+    progress = RealtimeProgress(clock)
     while clock.now < 2 * EVERY_SECONDS:
         clock.now += LOOK
         number = int(clock.now // (LATER_SECONDS / 2))
-        told.append(
-            reached.look(lambda number=number: [Task(number, "a", "numbers/0", 0, int(clock.now * 100))])
+        reported.append(
+            progress.look(lambda number=number: [Task(number, "a", "numbers/0", 0, int(clock.now * 100))])
         )
-    assert not any(told)
+    assert not any(reported)
 
 
-@pytest.mark.parametrize(("stood", "anew"), [(BROKEN_SECONDS + 0.1, True), (BROKEN_SECONDS - 0.1, False)])
-def test_who_has_not_looked_for_a_while_begins_to_look_anew(stood, anew):
-    clock, asked = Clock(), []
-    reached = RealtimeProgress(clock)
+@pytest.mark.parametrize(("pause", "anew"), [(BROKEN_SECONDS + 0.1, True), (BROKEN_SECONDS - 0.1, False)])
+def test_after_a_long_pause_between_looks_the_progress_starts_anew(pause, anew):
+    clock, asked_at = Clock(), []
+    progress = RealtimeProgress(clock)
 
     def tasks():
-        asked.append(clock.now)
+        asked_at.append(clock.now)
         return [Task(1, "a", "numbers/0", 0, int(clock.now * 100))]
 
-    for clock.now in (EVERY_SECONDS, EVERY_SECONDS + stood, EVERY_SECONDS + stood + 0.1):
-        assert reached.look(tasks) == {}
-    assert asked == [EVERY_SECONDS, EVERY_SECONDS + stood][: 1 + anew]
+    for clock.now in (EVERY_SECONDS, EVERY_SECONDS + pause, EVERY_SECONDS + pause + 0.1):
+        assert progress.look(tasks) == {}
+    assert asked_at == [EVERY_SECONDS, EVERY_SECONDS + pause][: 1 + anew]
 
 
-def test_what_was_told_otherwise_is_told_with_it_and_nothing_twice():
-    reached = RealtimeProgress(Clock())
-    assert reached.news({}) == {}
-    assert reached.news({"numbers/0": 5}) == {"numbers/0": 5}
-    assert reached.news({"numbers/0": 4, "numbers/1": 1}) == {"numbers/0": 5, "numbers/1": 1}
-    assert reached.news({"numbers/0": 5}) == {}
+def test_positions_from_other_sources_are_merged_and_reported_once():
+    progress = RealtimeProgress(Clock())
+    assert progress.news({}) == {}
+    assert progress.news({"numbers/0": 5}) == {"numbers/0": 5}
+    assert progress.news({"numbers/0": 4, "numbers/1": 1}) == {"numbers/0": 5, "numbers/1": 1}
+    assert progress.news({"numbers/0": 5}) == {}

@@ -1,4 +1,4 @@
-"""Finding the rows that PostgreSQL does not take: exactly those, whatever is refused."""
+"""The search for rows that PostgreSQL refuses finds exactly these rows."""
 
 import psycopg
 from hypothesis import given
@@ -8,7 +8,7 @@ from sluice.sinks.refused import find_refused
 
 
 @given(st.integers(0, 60), st.sets(st.integers(0, 59)))
-def test_those_that_are_refused_are_found_and_all_others_are_taken_once(count: int, bad: set[int]) -> None:
+def test_refused_rows_are_found_and_all_others_are_written_once(count: int, bad: set[int]) -> None:
     taken: list[int] = []
 
     def write(rows: "range | list[int]") -> None:
@@ -24,7 +24,7 @@ def test_those_that_are_refused_are_found_and_all_others_are_taken_once(count: i
 
 @given(st.lists(st.integers(1, 10)))
 def test_rows_refused_only_together_are_written_as_far_as_possible(numbers: list[int]) -> None:
-    """A sum that would be too large for its column."""
+    """The rows' sum would be too large for its column."""
     most, total = 20, 0
 
     def write(rows: "range | list[int]") -> None:
@@ -34,6 +34,6 @@ def test_rows_refused_only_together_are_written_as_far_as_possible(numbers: list
             raise psycopg.DataError(message)
         total += sum(numbers[row] for row in rows)
 
-    left = find_refused(range(len(numbers)), write)
-    assert total == sum(number for row, number in enumerate(numbers) if row not in left) <= most
-    assert all(total + numbers[row] > most for row in left)
+    refused = find_refused(range(len(numbers)), write)
+    assert total == sum(number for row, number in enumerate(numbers) if row not in refused) <= most
+    assert all(total + numbers[row] > most for row in refused)

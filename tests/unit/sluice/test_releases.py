@@ -1,4 +1,6 @@
-"""Releases: the same code is the same release, new code a new one, and what is loaded is the copy."""
+"""Releases: unchanged code keeps its release, changed code gets a new one, and the stored copy is
+loaded.
+"""
 
 import os
 import py_compile
@@ -31,7 +33,7 @@ PIPELINE = Pipeline((Tier("t", Kind.ENTRY, (Stream("raw"),), passed, outputs=(St
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """A package of a site's own, importable."""
+    """An importable package of a site."""
     package = tmp_path / "site" / "shop"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(CODE)
@@ -46,7 +48,7 @@ def publish(home, module="shop"):
     return releases.store(home, module, 1.0, lambda: shapes(declarations.load(module), {}))
 
 
-def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
+def test_unchanged_code_keeps_its_release(tmp_path, shop):
     first, is_new = publish(tmp_path)
     assert is_new
     assert first.name.startswith("r1-")
@@ -65,28 +67,28 @@ def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
 
 
 @pytest.mark.usefixtures("shop")
-def test_it_says_what_a_tier_of_it_holds(tmp_path):
+def test_a_release_knows_the_state_of_its_tiers(tmp_path):
     holding = TierShape(inputs=(), state=StateShape(lateness=60, time=None, operators=("Aggregate of who",)))
     release, _ = releases.store(tmp_path, "shop", 1.0, lambda: {"t": holding, "u": TierShape(inputs=())})
     assert releases.state_of(release, "t") == ("Aggregate of who",)
     assert releases.state_of(release, "u") is None
 
 
-def test_what_is_loaded_is_the_copy_whatever_the_checkout_has_by_now(tmp_path, shop):
+def test_the_stored_copy_is_loaded_whatever_the_checkout_has(tmp_path, shop):
     first, _ = publish(tmp_path)
     (shop / "words.py").write_text("WORD = 'second'\n")
     second, _ = publish(tmp_path)
     (shop / "__init__.py").write_text("raise RuntimeError\n")
-    for release, word in ((first, "first"), (second, "second")):
+    for release, expected_word in ((first, "first"), (second, "second")):
         loaded = releases.load(tmp_path, release.name, release)
         assert [tier.name for tier in loaded.tiers] == ["t"]
-        assert word == sys.modules["shop"].WORD
+        assert expected_word == sys.modules["shop"].WORD
         assert not Path(str(sys.modules["shop.words"].__file__)).is_relative_to(tmp_path), (
-            "where other hosts write"
+            "code must not be loaded from the folder that other hosts write"
         )
 
 
-def test_a_part_of_a_package_and_a_single_module_are_loaded_likewise(tmp_path, shop):
+def test_a_module_of_a_package_is_loaded_as_a_release(tmp_path, shop):
     (shop / "hits.py").write_text(CODE)
     release, _ = publish(tmp_path, "shop.hits")
     (shop / "hits.py").write_text("")
@@ -95,7 +97,7 @@ def test_a_part_of_a_package_and_a_single_module_are_loaded_likewise(tmp_path, s
     assert loaded.tier("t").transform(5) == 5
 
 
-def test_functions_of_a_release_go_to_sparks_workers_by_value(tmp_path, shop):
+def test_functions_of_a_release_are_pickled_by_value(tmp_path, shop):
     from pyspark import cloudpickle  # noqa: PLC0415
 
     release, _ = publish(tmp_path)
@@ -106,7 +108,7 @@ def test_functions_of_a_release_go_to_sparks_workers_by_value(tmp_path, shop):
     assert cloudpickle.loads(pickled)(7) == 7
 
 
-def test_a_release_that_was_changed_or_is_gone_is_not_run(tmp_path, shop):
+def test_a_changed_or_missing_release_is_refused(tmp_path, shop):
     release, _ = publish(tmp_path)
     (releases.folder(tmp_path) / release.name / "code" / shop.name / "words.py").write_text(
         "WORD = 'other'\n"
@@ -118,34 +120,37 @@ def test_a_release_that_was_changed_or_is_gone_is_not_run(tmp_path, shop):
         releases.load(tmp_path, release.name, release)
 
 
-def test_what_is_beside_the_code_is_not_believed_but_the_channel(tmp_path, shop):
+def test_the_channel_and_not_the_folder_vouches_for_a_release(tmp_path, shop):
     release, _ = publish(tmp_path)
-    at = releases.folder(tmp_path) / release.name
-    words = at / "code" / shop.name / "words.py"
+    folder = releases.folder(tmp_path) / release.name
+    words = folder / "code" / shop.name / "words.py"
     words.write_text("WORD = 'forged'\n")
-    forged = release.model_copy(update={"digest": releases.digest(at / "code" / shop.name)})
-    (at / releases.DESCRIPTION).write_text(forged.model_dump_json())
+    forged = release.model_copy(update={"digest": releases.digest(folder / "code" / shop.name)})
+    (folder / releases.DESCRIPTION).write_text(forged.model_dump_json())
     with pytest.raises(releases.ChangedError, match="was changed after it was published, and is not run"):
         releases.load(tmp_path, release.name, release)
     with pytest.raises(releases.ChangedError, match="is not in the channel"):
         releases.load(tmp_path, release.name, None)
     again, is_new = publish(tmp_path)
     assert (is_new, again.number) == (True, 2), (
-        "the code that is wanted is published anew, and not the copy that was changed"
+        "publishing must store the code anew, and not use the changed copy"
     )
 
 
-def test_compiled_files_beside_the_code_are_not_run(tmp_path, shop):
+def test_compiled_files_in_the_release_folder_are_not_run(tmp_path, shop):
     release, _ = publish(tmp_path)
     code = releases.folder(tmp_path) / release.name / "code" / shop.name
     source = code / "words.py"
-    seen = source.stat()
-    source.write_text("WORD = 'false'\n")  # as long as the one that is published
+    original = source.stat()
+    source.write_text("WORD = 'false'\n")  # as long as the published file
     compiled = Path(py_compile.compile(str(source), doraise=True))
     source.write_text("WORD = 'first'\n")
     os.utime(
         source,
-        ns=(seen.st_atime_ns, compiled_time := int.from_bytes(compiled.read_bytes()[8:12], "little") * 10**9),
+        ns=(
+            original.st_atime_ns,
+            compiled_time := int.from_bytes(compiled.read_bytes()[8:12], "little") * 10**9,
+        ),
     )
     assert compiled_time
     assert releases.digest(code) == release.digest
@@ -156,55 +161,58 @@ def test_compiled_files_beside_the_code_are_not_run(tmp_path, shop):
 @pytest.mark.parametrize(
     "name", ["../r1-00000000", "r1-0", "r0-00000000", "r1-00000000/../..", "r1-0000000g", ".", ""]
 )
-def test_a_name_that_is_none_leads_nowhere(tmp_path, name):
+def test_an_invalid_release_name_is_refused(tmp_path, name):
     record = Release.model_construct(name=name, module="shop", digest="0" * 64, published_at=0.0, tiers={})
     with pytest.raises(releases.ChangedError, match="is no name of a release"):
         releases.load(tmp_path, name, record)
 
 
-def test_a_folder_that_says_it_is_another_release_is_none(tmp_path, shop):
+def test_a_folder_that_claims_another_release_is_ignored(tmp_path, shop):
     release, _ = publish(tmp_path)
     elsewhere = tmp_path / "kept"
     elsewhere.mkdir()
     for number in range(2, releases.KEEP + 4):
         (shop / "words.py").write_text(f"WORD = {number}\n")
         publish(tmp_path)
-    said = releases.folder(tmp_path) / release.name / releases.DESCRIPTION
-    said.write_text(release.model_copy(update={"name": "../kept"}).model_dump_json())
-    assert release.name not in {each.name for each in releases.all_stored(tmp_path)}
+    description = releases.folder(tmp_path) / release.name / releases.DESCRIPTION
+    description.write_text(release.model_copy(update={"name": "../kept"}).model_dump_json())
+    assert release.name not in {stored.name for stored in releases.all_stored(tmp_path)}
     releases.prune(tmp_path, ())
     assert elsewhere.exists()
 
 
-def test_code_that_is_no_longer_what_was_checked_is_not_kept(tmp_path, shop):
+def test_code_that_changed_after_its_check_is_not_stored(tmp_path, shop):
     checked = releases.digest(releases.source("shop"))
     assert releases.of_current_code(tmp_path, "shop") is None
     (shop / "words.py").write_text("WORD = 'other'\n")
     with pytest.raises(releases.ChangedError, match="was changed while it was published; publish again"):
         releases.store(tmp_path, "shop", 1.0, dict, checked)
-    kept, _ = releases.store(tmp_path, "shop", 1.0, dict, releases.digest(releases.source("shop")))
-    assert releases.of_current_code(tmp_path, "shop") == kept
+    stored, _ = releases.store(tmp_path, "shop", 1.0, dict, releases.digest(releases.source("shop")))
+    assert releases.of_current_code(tmp_path, "shop") == stored
 
 
 def test_old_releases_are_removed_unless_something_uses_them(tmp_path, shop):
     for number in range(releases.KEEP + 3):
         (shop / "words.py").write_text(f"WORD = {number}\n")
         publish(tmp_path)
-    first, second, third, *kept = releases.all_stored(tmp_path)
+    first, second, third, *newer = releases.all_stored(tmp_path)
     assert releases.prune(tmp_path, {second.name}) == [first.name, third.name]
-    assert releases.all_stored(tmp_path) == [second, *kept]
+    assert releases.all_stored(tmp_path) == [second, *newer]
 
 
-def test_the_shipped_pipeline_says_what_others_rely_on():
-    found = shapes(declarations.load("hits"), {})
-    assert found["enrich"].inputs == found["entry"].outputs
-    assert found["enrich"].outputs[0].grouping == "Fields(columns=('campaign',))"
-    assert found["counts"].sink is not None
-    assert (found["counts"].sink.kind, found["counts"].sink.key) == ("Totals", ("campaign", "window_start"))
+def test_the_shapes_of_hits_have_inputs_outputs_and_sinks():
+    shapes_of_hits = shapes(declarations.load("hits"), {})
+    assert shapes_of_hits["enrich"].inputs == shapes_of_hits["entry"].outputs
+    assert shapes_of_hits["enrich"].outputs[0].grouping == "Fields(columns=('campaign',))"
+    assert shapes_of_hits["counts"].sink is not None
+    assert (shapes_of_hits["counts"].sink.kind, shapes_of_hits["counts"].sink.key) == (
+        "Totals",
+        ("campaign", "window_start"),
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "parsed"),
     [
         ("id string, at bigint", {"id": "string", "at": "bigint"}),
         ("id: STRING,at long NOT NULL", {"id": "string", "at": "bigint"}),
@@ -213,8 +221,8 @@ def test_the_shipped_pipeline_says_what_others_rely_on():
         ("id string comment 'what, is it', n int", {"id": "string", "n": "integer"}),
     ],
 )  # fmt: skip
-def test_columns_are_read_as_spark_reads_them(text, found):
-    assert columns(text) == found
+def test_columns_are_read_as_spark_reads_them(text, parsed):
+    assert columns(text) == parsed
 
 
 @given(
@@ -224,7 +232,7 @@ def test_columns_are_read_as_spark_reads_them(text, found):
         min_size=1,
     )
 )
-def test_columns_are_read_whatever_they_are(given_columns):
+def test_columns_of_any_names_and_types_are_read(given_columns):
     assert columns(", ".join(f"{name} {kind}" for name, kind in given_columns.items())) == given_columns
 
 
@@ -233,15 +241,15 @@ def test_columns_without_a_type_are_refused():
         columns("id, at bigint")
 
 
-def test_streams_of_other_columns_have_another_shape():
+def test_streams_with_other_columns_have_another_shape():
     pipeline = declarations.load("hits")
     entry = pipeline.tier("entry")
-    other = replace(entry, outputs=(replace(entry.outputs[0], columns="id string"),))
-    changed = declarations.Pipeline((other,))
+    changed_entry = replace(entry, outputs=(replace(entry.outputs[0], columns="id string"),))
+    changed = declarations.Pipeline((changed_entry,))
     assert shapes(changed, {})["entry"] != shapes(pipeline, {})["entry"]
 
 
-def test_a_release_that_has_the_former_import_names_is_loaded(tmp_path, shop, monkeypatch):
+def test_a_release_with_the_former_import_names_is_loaded(tmp_path, shop, monkeypatch):
     for name in ("ops", "pipeline"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     former = CODE.replace("sluice_ops.model.tier", "ops.model.tier").replace(

@@ -1,4 +1,6 @@
-"""A state that was spread anew is the one that it was made of, or it is refused; and what is tried when a checkpoint is damaged."""
+"""A repartitioned state has the content of the state before, or is refused; and after damage, older
+checkpoints are tried.
+"""
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ STORES = st.dictionaries(
 
 
 @given(before=STORES, after=STORES)
-def test_what_differs_is_refused_and_nothing_else(
+def test_exactly_the_states_that_differ_are_refused(
     before: dict[str, StoreContent], after: dict[str, StoreContent]
 ) -> None:
     if before == after:
@@ -26,20 +28,20 @@ def test_what_differs_is_refused_and_nothing_else(
 
 
 @given(numbers=st.sets(st.integers(0, 20)), broken=st.lists(st.integers(0, 20), max_size=4))
-def test_each_damaged_checkpoint_leads_to_an_older_one_and_at_last_to_none(
+def test_each_damaged_checkpoint_leads_to_an_older_one_or_to_none(
     numbers: set[int], broken: list[int]
 ) -> None:
     endings = [LastBatch(number, {}, 0.0, 0.0) for number in sorted(numbers, reverse=True)]
-    left = [each.number for each in older(endings, broken)]
+    candidates = [batch.number for batch in older(endings, broken)]
     if len(broken) >= TRIES:
-        assert left == []
+        assert candidates == []
     else:
-        assert left == [
+        assert candidates == [
             number for number in sorted(numbers, reverse=True) if not broken or number < min(broken)
         ]
 
 
-def test_only_what_spark_could_not_load_is_damage() -> None:
+def test_only_a_state_that_spark_cannot_load_is_damaged() -> None:
     assert damaged(
         RuntimeError("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.")
     )

@@ -1,4 +1,4 @@
-"""From where to where a replay goes, what is left of it, and what is refused."""
+"""Requests to replay: the span of records, the records still to replay, and refusals."""
 
 from contextlib import nullcontext
 from datetime import datetime
@@ -19,22 +19,22 @@ from sluice.sinks.table import Latest
 from sluice_ops.model.tier import Delivery, Kind
 
 
-def test_times_and_places():
+def test_a_begin_is_a_time_or_an_offset():
     assert moment("2:1700") == (None, 2, 1700)
     assert moment("hits/2:1700") == ("hits", 2, 1700)
     assert moment("2026-11-21T22:00+00:00") == 1795298400000
     assert moment("2026-11-21") == int(datetime(2026, 11, 21).astimezone().timestamp() * 1000)
-    for wrong in ("yesterday", "2:", ":5", "22:00x"):
+    for text in ("yesterday", "2:", ":5", "22:00x"):
         with pytest.raises(ReplayError, match="neither a time"):
-            moment(wrong)
+            moment(text)
 
 
 class Topic:
-    """Two partitions, each with offsets 10 to 20."""
+    """A stream with two partitions, each with offsets 10 to 20."""
 
     def bounds(self, topics):
-        places = [f"{topic}/{each}" for topic in topics for each in (0, 1)]
-        return Bounds(dict.fromkeys(places, 10), dict.fromkeys(places, 20))
+        partitions = [f"{topic}/{number}" for topic in topics for number in (0, 1)]
+        return Bounds(dict.fromkeys(partitions, 10), dict.fromkeys(partitions, 20))
 
     def at(self, topics, _at, _ends):
         return {f"{topics[0]}/0": 15, f"{topics[0]}/1": 20}
@@ -51,11 +51,11 @@ class Topic:
         ("0:12", "2026-11-21", {"s/0": 12}, {"s/0": 15}),
     ],
 )
-def test_a_span_stays_within_what_there_is(begin, end, begins, ends):
+def test_a_span_stays_within_the_existing_records(begin, end, begins, ends):
     assert span(Topic(), ["s"], begin, end) == (begins, ends)
 
 
-def test_a_place_says_of_which_stream_where_there_are_several():
+def test_an_offset_names_its_stream_if_a_tier_has_several():
     assert span(Topic(), ["s", "t"], "t/1:12", None) == ({"t/1": 12}, {"t/1": 20})
     with pytest.raises(
         ReplayError, match='"1:12" names no stream; write s/1:12, for example; the streams are s, t'
@@ -72,14 +72,14 @@ def test_wrong_spans_are_refused():
         span(Topic(), ["s"], "0:1", "1:9")
 
 
-def test_what_was_put_is_not_put_again_and_nothing_is_passed_over():
+def test_finished_ranges_are_not_replayed_again_and_none_is_skipped():
     assert moved_behind({"q/0": 0}, []) == {"q/0": 0}
     assert moved_behind({"q/0": 0}, [({"q/0": 0}, {"q/0": 5}), ({"q/0": 5}, {"q/0": 9})]) == {"q/0": 9}
     assert moved_behind({"q/0": 0, "q/1": 0}, [({"q/0": 6}, {"q/0": 9})]) == {"q/0": 0, "q/1": 0}
     assert moved_behind({"q/0": 0}, [({"q/0": 6}, {"q/0": 9}), ({"q/0": 0}, {"q/0": 6})]) == {"q/0": 9}
 
 
-def test_what_is_left():
+def test_the_records_that_a_replay_has_still_to_process():
     replay = Replay(
         1, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9}, 2
     )
@@ -89,38 +89,41 @@ def test_what_is_left():
     assert replay.source == "raw"
     assert not replay.quarantined
     assert OutputRecord(f"{replay.by}/2", "raw/0", 5, 0).tier not in {"entry", "replay"}, (
-        "nobody takes it for a run of a tier"
+        "the records of a replay must not look like those of a tier's run"
     )
 
 
-def test_what_retention_has_taken_is_said_with_the_way_out():
+def test_expired_records_of_a_replay_are_named_with_the_next_step():
     replay = Replay(
         3, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9}
     )
-    assert deleted_records(replay, {"raw/0": 5, "raw/1": 20}) is None, "what is done is not missed"
+    assert deleted_records(replay, {"raw/0": 5, "raw/1": 20}) is None, (
+        "records that were replayed before their expiry are not missing"
+    )
     assert (
-        "that replay 3 has not processed: raw/0 from 5 up to 7; end the replay with `sluice replay --cancel 3`"
+        "that replay 3 has not processed: raw/0 from 5 up to 7; "
+        "end the replay with `sluice replay --cancel 3`"
         in str(deleted_records(replay, {"raw/0": 7, "raw/1": 0}))
     )
     assert "raw/0 from 5 up to 8;" in str(deleted_records(replay, {"raw/0": 20, "raw/1": 0}))
 
 
-def test_a_replay_does_not_go_on_unwatched(monkeypatch):
+def test_a_watch_that_fails_reports_its_error(monkeypatch):
     monkeypatch.setattr(live_records, "LOOK_SECONDS", 0.01)
 
-    def breaks(_watch):
+    def fail(_watch):
         return {}["raw/9"]
 
-    monkeypatch.setattr(Watch, "_stream_waits", breaks)
+    monkeypatch.setattr(Watch, "_stream_waits", fail)
     pace = Pace(10.0)
-    watching = Watch("127.0.0.1:1", "", PIPELINE, pace)
-    watching.start()
-    watching.join(timeout=5)
-    assert isinstance(watching.failure, KeyError)
+    watch = Watch("127.0.0.1:1", "", PIPELINE, pace)
+    watch.start()
+    watch.join(timeout=5)
+    assert isinstance(watch.failure, KeyError)
 
 
 @pytest.mark.parametrize(
-    ("name", "quarantine", "way"),
+    ("name", "quarantine", "alternative"),
     [
         ("entry", False, None),
         ("entry", True, None),
@@ -132,7 +135,7 @@ def test_a_replay_does_not_go_on_unwatched(monkeypatch):
         ("shy", True, "delivers at most once"),
     ],
 )
-def test_what_could_not_be_done_right_is_refused_with_the_way_out(name, quarantine, way):
+def test_an_impossible_replay_is_refused_with_an_alternative(name, quarantine, alternative):
     table = Latest("by_user", {"user": "text"}, key=("user",))
     holding = Tier("by-user", Kind.PROCESSING, (ENRICHED,), lambda hits: hits, sink=table, state=State(60))
     service = Post("shy", {"id": "text"}, url="http://127.0.0.1:1")
@@ -146,5 +149,5 @@ def test_what_could_not_be_done_right_is_refused_with_the_way_out(name, quaranti
         max_offsets=10,
     )
     pipeline = Pipeline((*PIPELINE.tiers, holding, shy))
-    with nullcontext() if way is None else pytest.raises(ReplayError, match=way):
+    with nullcontext() if alternative is None else pytest.raises(ReplayError, match=alternative):
         refuse(pipeline, pipeline.tier(name), quarantine=quarantine)

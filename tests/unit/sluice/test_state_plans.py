@@ -1,4 +1,4 @@
-"""What a state holds is told without what Spark numbers anew in every plan."""
+"""The description of a state leaves out the numbers that Spark assigns anew in each plan."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from sluice.checks.state_plans import without_numbers
 
 
 @pytest.mark.parametrize(
-    ("text", "made", "said"),
+    ("text", "aliases", "expected"),
     [
         ("who#12", {}, "who"),
         ("count(1) AS hits#31L", {}, "count(1)"),
@@ -22,5 +22,5 @@ from sluice.checks.state_plans import without_numbers
         ("loop#1", {"1": "loop#1"}, "loop"),
     ],
 )
-def test_names_are_put_in_the_place_of_numbers(text, made, said):
-    assert without_numbers(text, made) == said
+def test_numbers_are_replaced_by_names(text, aliases, expected):
+    assert without_numbers(text, aliases) == expected

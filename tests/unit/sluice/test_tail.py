@@ -1,4 +1,6 @@
-"""How much of its output a run reads before it begins: as much as tells where, and no more for a partition that is quiet."""
+"""A run reads as much of its output before its start as it needs to find its position, and reads no
+further for a quiet partition.
+"""
 
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ BUSY, OTHER = "raw/0", "raw/1"
 
 
 class Output:
-    """Holds what a tier has put out, and notes how far back it is read."""
+    """The output of a tier, which records how far back it was read."""
 
     def __init__(self, records: list[OutputRecord]) -> None:
         self.records = records
@@ -30,8 +32,11 @@ def tail(output: Output) -> OutputTail:
     return OutputTail(tier, cast("Any", output))
 
 
-def put_out(partition: str, count: int) -> list[OutputRecord]:
-    """Return what a run has put out, where what is under way is five records, and one in sixteen tells."""
+def output_records(partition: str, count: int) -> list[OutputRecord]:
+    """Return the output of a run with five unacknowledged records.
+
+    Each sixteenth record carries the acknowledged position.
+    """
     return [
         OutputRecord("entry/1", partition, number, 0, number - 5 if number % 16 == 0 else None)
         for number in range(count)
@@ -39,9 +44,9 @@ def put_out(partition: str, count: int) -> list[OutputRecord]:
 
 
 @pytest.mark.parametrize("begun_at", [100, 60])
-def test_a_quiet_partition_is_not_looked_for(begun_at: int) -> None:
-    """Either all of it was out when the tier began, or little came since."""
-    output = Output(put_out(BUSY, 100_000))
+def test_a_quiet_partition_causes_no_further_reading(begun_at: int) -> None:
+    """All its records were out when the tier started, or few arrived since."""
+    output = Output(output_records(BUSY, 100_000))
     inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 100_000, OTHER: 100})
     started = [{BUSY: 0, OTHER: begun_at}]
     records = tail(output).enough_to_start({}, inputs, started)
@@ -49,21 +54,21 @@ def test_a_quiet_partition_is_not_looked_for(begun_at: int) -> None:
     assert start(inputs.oldest, inputs.ends, started, records) == {BUSY: 99_979, OTHER: begun_at}
 
 
-def test_one_of_which_much_would_be_put_out_again_is() -> None:
-    output = Output([*put_out(OTHER, 20_000), *put_out(BUSY, 15_000)])
+def test_a_partition_with_much_to_repeat_causes_further_reading() -> None:
+    output = Output([*output_records(OTHER, 20_000), *output_records(BUSY, 15_000)])
     inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 15_000, OTHER: 20_000})
     records = tail(output).enough_to_start({}, inputs, [{BUSY: 0, OTHER: 0}])
     assert output.back > FEW_RECORDS
     assert start(inputs.oldest, inputs.ends, [], records)[OTHER] == 19_979
 
 
-def test_one_whose_unread_records_seem_to_be_gone_is() -> None:
-    output = Output([*put_out(OTHER, 900), *put_out(BUSY, 15_000)])
+def test_a_partition_with_expired_input_causes_further_reading() -> None:
+    output = Output([*output_records(OTHER, 900), *output_records(BUSY, 15_000)])
     inputs = Bounds({BUSY: 0, OTHER: 300}, {BUSY: 15_000, OTHER: 900})
     records = tail(output).enough_to_start({}, inputs, [{BUSY: 0, OTHER: 0}])
     assert start(inputs.oldest, inputs.ends, [{BUSY: 0, OTHER: 0}], records)[OTHER] == 891
 
 
-def test_nothing_is_taken_for_out_that_another_has_put_there() -> None:
+def test_records_of_a_replay_do_not_count_as_output_of_the_tier() -> None:
     output = Output([OutputRecord("entry.replay-1/1", BUSY, 50, 0, 50)])
     assert tail(output).enough_to_start({}, Bounds({BUSY: 0}, {BUSY: 100}), []) == []

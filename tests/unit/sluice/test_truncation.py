@@ -1,4 +1,6 @@
-"""A partition that is cut back while its topic keeps its id: whatever the sequence of events, nothing is skipped in silence."""
+"""A partition is cut back while its topic keeps its id: in any sequence of events, no record is
+skipped silently.
+"""
 
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
@@ -25,8 +27,8 @@ from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind
 from tests.unit.sluice.answers import Answers
 from tests.unit.sluice.controlled import FakeControl
-from tests.unit.sluice.few import Few
-from tests.unit.sluice.test_sink_queries import Query, engine_config, stored
+from tests.unit.sluice.few import FakeWorkers
+from tests.unit.sluice.test_sink_queries import FakeSinkEngine, engine_config, stored
 
 RAW = "raw/0"
 NO_LOSS = 0
@@ -45,7 +47,7 @@ STEPS = st.lists(
 )
 LOOKS = [("look", 0)] * 4
 AHEAD = [("append", 3), ("read", 3), ("elect", 1), ("append", 2), ("read", 1)]
-"""It reads from a new leader before it knows of the election."""
+"""The tier reads from a new leader before it knows of the election."""
 QUIET = [
     ("append", 200),
     *LOOKS,
@@ -59,7 +61,10 @@ QUIET = [
 
 
 class Log(Answers):
-    """One partition. Each record is a number that no other has; with it is kept which leader took it."""
+    """One partition.
+
+    Each record is a unique number, kept with the epoch of the leader that stored it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +72,7 @@ class Log(Answers):
         self.made = 0
         self.gone: set[int] = set()
         self.out: list[Seen] = []
-        """What a tier has made of it."""
+        """The output of a tier that reads this partition."""
 
     def append(self, count: int) -> None:
         for _ in range(count):
@@ -85,10 +90,12 @@ class Log(Answers):
         return [number for _, number in self.records]
 
     def resumed(self, positions: Mapping[str, int], epochs: Mapping[str, int]) -> dict[str, int]:
-        ends = {place: sum(epoch <= epochs[place] for epoch, _ in self.records) for place in positions}
-        return {place: min(position, ends[place]) for place, position in positions.items()}
+        ends = {
+            partition: sum(epoch <= epochs[partition] for epoch, _ in self.records) for partition in positions
+        }
+        return {partition: min(position, ends[partition]) for partition, position in positions.items()}
 
-    # what an engine asks of its streams
+    # the methods that an engine calls on its streams
 
     def renew(self) -> None: ...
 
@@ -104,7 +111,7 @@ class Log(Answers):
 
 
 class IntoTable:
-    """A tier with a sink: its real checks around a ledger and a table that are lists."""
+    """A tier with a sink: its real checks, with lists as ledger and table."""
 
     def __init__(self, log: Log, *, checked: bool = True) -> None:
         self.log, self.checked = log, checked
@@ -121,18 +128,21 @@ class IntoTable:
             lambda raw: raw,
             sink=cast("Any", SimpleNamespace(name="loaded")),
         )
-        self.query = Query(engine_config(tier, 3, self.log))
+        self.query = FakeSinkEngine(engine_config(tier, 3, self.log))
         self.query._writer.watch = Watch(self.log if self.checked else None)
         self.query.last, self.batch = self.last, None
         self.query._records.write = self._write  # type: ignore[method-assign]
         self.query.run()
 
     def read(self, count: int) -> None:
-        """Read a batch from where the last one ended; one that is not written yet stays as it was read."""
+        """Read a batch from the end of the last one.
+
+        A batch that is not written yet stays as it was read.
+        """
         if self.batch is None:
             begin = 0 if self.last is None else self.last.ends[RAW]
             if begin > len(self.log.records):
-                self.restart()  # its query fails
+                self.restart()  # the query fails because its position is behind the end
             self.batch = (begin, self.log.numbers[begin : begin + count])
 
     def write(self) -> None:
@@ -162,15 +172,18 @@ class IntoTable:
         return self.written
 
 
-class Gate(StreamsEngine):
-    """Has a test read for it."""
+class FakeStreamsEngine(StreamsEngine):
+    """An engine that starts no query; the test reads instead."""
 
     def _start(self, *_: object, **_more: object) -> Any:
         return SimpleNamespace(isActive=True, stop=lambda: None, exception=lambda: None)
 
 
 class IntoStream:
-    """A tier into a stream: its real start and looks, over an output that is a list. One that filters leaves out each third number."""
+    """A tier into a stream: its real start and looks, with a list as output.
+
+    With `filters`, it leaves out each third number.
+    """
 
     def __init__(self, log: Log, home: Path, *, checked: bool = True, filters: bool = False) -> None:
         self.log, self.home, self.checked, self.filters, self.now, self.at = (
@@ -183,7 +196,7 @@ class IntoStream:
         )
         self.out = log.out
         self.expired = 0
-        """So many of the oldest are in the output no more."""
+        """The number of oldest records that have expired from the output."""
         self.read_ever: set[int] = set()
         self.receipts: list[Receipt] = []
         streams = cast("Any", log)
@@ -194,7 +207,7 @@ class IntoStream:
 
     def _messages(self, _place: str, first: int, end: int) -> Iterator[Any]:
         for offset, number in list(enumerate(self.log.numbers))[first:end]:
-            # the number is the time when it arrived
+            # the number serves as the time of arrival
             yield SimpleNamespace(
                 topic=lambda: "raw",
                 partition=lambda: 0,
@@ -221,13 +234,13 @@ class IntoStream:
             kafka="kafka",
             postgres="postgres",
             home=self.home,
-            workers=Few(),
+            workers=FakeWorkers(),
             identities=cast("Any", self.log if self.checked else None),
         )
         control = FakeControl()
         control.positions = lambda: [receipt.positions for receipt in self.receipts]
-        control.said = lambda: self.receipts
-        self.gate = Gate(config, control)
+        control.stored_receipts = lambda: self.receipts
+        self.gate = FakeStreamsEngine(config, control)
         self.gate._inputs._watch = Watch(self.log if self.checked else None, lambda: self.now)
         self._began(self.gate.run())
 
@@ -236,7 +249,10 @@ class IntoStream:
         self.at = receipt.positions[RAW]
 
     def read(self, count: int) -> None:
-        """Put out what comes next, by whichever leader; where the log is shorter than that, the query fails and is begun again."""
+        """Write the next records, whichever leader has them.
+
+        If the log is shorter than the position, the query fails and restarts.
+        """
         if self.at > len(self.log.records):
             self._began(self.gate.run())
         for number in self.log.numbers[self.at : self.at + count]:
@@ -249,7 +265,10 @@ class IntoStream:
             self.at += 1
 
     def look(self) -> None:
-        """Ask, or hear the answer, as its life has it do; begin again where it does."""
+        """Look once, as the life of an incarnation does: ask Kafka, or read the answer.
+
+        Follow a restart of the query.
+        """
         self.now += EVERY_SECONDS
         begun = self.gate._run
         self.gate.check()
@@ -262,7 +281,7 @@ class IntoStream:
             )
 
     def settle(self) -> None:
-        """Find that all is out that was read."""
+        """Confirm that all records that were read are out."""
         self.gate._confirmed.take({RAW: self.at})
 
     def is_left_out(self, number: int) -> bool:
@@ -271,7 +290,10 @@ class IntoStream:
     def write(self) -> None: ...
 
     def expire(self) -> None:
-        """Have retention take the output, long after the tier has settled; not of one that filters: nobody could tell of it then."""
+        """Let retention remove the output, long after the tier has settled.
+
+        A tier that filters keeps its output, because nothing else could show the difference.
+        """
         if not self.filters:
             for _ in LOOKS:
                 self.look()
@@ -282,10 +304,12 @@ class IntoStream:
             self.expired = len(self.out)
 
     def took(self) -> list[int]:
-        """Of records of one name only the first goes through, whoever reads on."""
+        """Return the numbers as a reader behind marks sees them: the first record of each
+        origin.
+        """
         first: dict[int, int] = {}
-        for seen in self.out:
-            first.setdefault(seen.out.offset, seen.arrived or 0)
+        for record in self.out:
+            first.setdefault(record.out.offset, record.arrived or 0)
         return [number for _, number in sorted(first.items())]
 
 
@@ -296,14 +320,14 @@ def _without_spark() -> Iterator[None]:
         patch.setattr(output_tail, "FEW_RECORDS", 4)
         patch.setattr(
             into_streams, "drop_runs", lambda *_, **_more: None
-        )  # its thread would still remove what the test removes
+        )  # its thread would remove folders during the test's own removal
         patch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
         patch.setattr(into_streams, "wait_for", lambda *_: None)
         yield
 
 
 def stopped(tier: IntoTable | IntoStream, log: Log, steps: list[tuple[str, int]]) -> bool:
-    """Have it all happen, and then be quiet; return whether the tier has stopped and said why."""
+    """Play the steps and a quiet phase. Return whether the tier stopped with an error."""
     try:
         for step, count in [*steps, *QUIET]:
             match step:
@@ -322,64 +346,66 @@ def stopped(tier: IntoTable | IntoStream, log: Log, steps: list[tuple[str, int]]
 @given(STEPS)
 @example(
     steps=[("append", 1), ("read", 1), ("elect", 1), ("write", 0)]
-)  # it is cut back while a batch is read
-def test_a_table_has_what_the_stream_has_or_its_tier_has_stopped(steps: list[tuple[str, int]]) -> None:
+)  # the partition is cut back while a batch is read
+def test_a_table_has_the_records_of_the_stream_or_its_tier_stopped(steps: list[tuple[str, int]]) -> None:
     log = Log()
     tier = IntoTable(log)
     if stopped(tier, log, steps):
-        assert log.gone & set(tier.took()), "it stops only where something that was read is gone"
+        assert log.gone & set(tier.took()), "the tier must stop only if a record that it read is gone"
     else:
         assert tier.took() == log.numbers
 
 
 @settings(deadline=None, max_examples=200)
 @given(STEPS, st.booleans())
-@example(steps=AHEAD, filters=True)  # cut off is what was left out
+@example(steps=AHEAD, filters=True)  # the records cut off were filtered
 @example(
     steps=[("append", 1), ("expire", 0), ("elect", 1), ("append", 2), ("read", 1)], filters=False
-)  # the output does not tell it
+)  # the output does not show it
 @example(
     steps=[("look", 0), ("elect", 0), ("append", 1), ("read", 1), ("settle", 0)], filters=False
-)  # read after the question
+)  # the records are read after the question to Kafka
 @example(
     steps=[*AHEAD, ("restart", 0), ("restart", 0)], filters=True
-)  # it ends before it has read again what it had read ahead
+)  # the run ends before it has read again the records that it had read ahead
 @example(
     steps=[("append", 10), ("read", 10), ("elect", 3), ("append", 30), ("read", 20)], filters=False
-)  # much is out since
-def test_a_stream_is_read_whole_or_its_tier_has_stopped(steps: list[tuple[str, int]], filters: bool) -> None:
+)  # many records are out since
+def test_a_stream_is_read_completely_or_its_tier_stopped(steps: list[tuple[str, int]], filters: bool) -> None:
     with tempfile.TemporaryDirectory() as home:
         log = Log()
         tier = IntoStream(log, Path(home), filters=filters)
         if stopped(tier, log, steps):
-            assert log.gone & tier.read_ever, "it stops only where something that was read is gone"
+            assert log.gone & tier.read_ever, "the tier must stop only if a record that it read is gone"
         else:
             assert tier.took() == [number for number in log.numbers if not tier.is_left_out(number)]
 
 
-def test_offsets_alone_do_not_tell_it() -> None:
+def test_offsets_alone_do_not_show_a_cut() -> None:
     steps = [("append", 5), ("read", 5), ("write", 0), ("elect", 3), ("append", 5)]
     with tempfile.TemporaryDirectory() as home:
         for checked in (False, True):
-            log, other = Log(), Log()
+            log, other_log = Log(), Log()
             table, stream = (
                 IntoTable(log, checked=checked),
-                IntoStream(other, Path(home) / str(checked), checked=checked),
+                IntoStream(other_log, Path(home) / str(checked), checked=checked),
             )
-            assert (stopped(table, log, steps), stopped(stream, other, steps)) == (checked, checked)
+            assert (stopped(table, log, steps), stopped(stream, other_log, steps)) == (checked, checked)
             if not checked:
-                assert set(log.numbers) - set(table.took()), "records were skipped, and nobody said so"
-                assert set(other.numbers) - set(stream.took())
+                assert set(log.numbers) - set(table.took()), (
+                    "without the check, records must be skipped silently"
+                )
+                assert set(other_log.numbers) - set(stream.took())
 
 
 def test_records_read_again_keep_their_former_epoch_until_they_are_out() -> None:
-    ids, said = Answers(), [Receipt(positions={RAW: 90}, epochs={RAW: 3}, at=0.0)]
+    ids, receipts = Answers(), [Receipt(positions={RAW: 90}, epochs={RAW: 3}, at=0.0)]
     ids.epoch, ids.end = 4, 100
-    inputs = SameStreams(Watch(ids), lambda: said, "")
+    inputs = SameStreams(Watch(ids), lambda: receipts, "")
     now = inputs.ask([RAW])
     assert inputs.cut({RAW: 130}, now) == {RAW: 100}
     inputs.take(now, {RAW: 130})
-    said.clear()  # the channel is away
+    receipts.clear()  # the channel is away
     assert (inputs.logs.epochs, inputs.cut({RAW: 130}, now)) == ({}, {RAW: 100})
     inputs.passed({RAW: 129})
     assert inputs.logs.epochs == {}
@@ -387,34 +413,40 @@ def test_records_read_again_keep_their_former_epoch_until_they_are_out() -> None
     assert (inputs.logs.epochs, inputs.cut({RAW: 130}, now)) == ({RAW: 4}, {})
 
 
-def test_what_a_run_beside_it_knows_does_not_vouch_for_what_it_has_read() -> None:
-    ids, said = Answers(), [Receipt(positions={RAW: 90}, epochs={RAW: 3}, at=0.0)]
-    inputs = SameStreams(Watch(ids), lambda: said, "")
+def test_epochs_of_another_run_do_not_cover_this_runs_positions() -> None:
+    ids, receipts = Answers(), [Receipt(positions={RAW: 90}, epochs={RAW: 3}, at=0.0)]
+    inputs = SameStreams(Watch(ids), lambda: receipts, "")
     inputs.take(inputs.ask([RAW]), {})
     ids.epoch, ids.end = 4, 95
-    said.append(Receipt(positions={RAW: 160}, epochs={RAW: 4}, at=0.0))
+    receipts.append(Receipt(positions={RAW: 160}, epochs={RAW: 4}, at=0.0))
     now = inputs.ask([RAW])
     assert (inputs.cut({RAW: 100}, now), inputs.kept()) == ({RAW: 95}, {RAW: 90})
-    assert SameStreams(Watch(ids), lambda: said, "").kept() == {RAW: 160}, (
-        "one that begins has read nothing of its own"
+    assert SameStreams(Watch(ids), lambda: receipts, "").kept() == {RAW: 160}, (
+        "a run that begins has no positions of its own"
     )
 
 
-def test_receipts_of_an_older_version_say_nothing_of_leaders() -> None:
-    ids, said = Answers(), [Receipt(positions={RAW: 130}, at=0.0)]
+def test_receipts_of_an_older_version_have_no_epochs() -> None:
+    ids, receipts = Answers(), [Receipt(positions={RAW: 130}, at=0.0)]
     ids.end = 100
-    inputs = SameStreams(Watch(ids), lambda: said, "")
+    inputs = SameStreams(Watch(ids), lambda: receipts, "")
     now = inputs.ask([RAW])
-    assert (inputs.kept(), inputs.cut({RAW: 130}, now)) == ({}, {}), "before an upgrade no epoch was kept"
+    assert (inputs.kept(), inputs.cut({RAW: 130}, now)) == ({}, {}), (
+        "receipts from before the upgrade have no epoch"
+    )
     inputs.take(now, {})
-    assert inputs.logs.epochs == {RAW: 3}, "it is from here on"
-    said.insert(0, Receipt(positions={RAW: 90}, epochs={RAW: 2}, at=0.0))
-    assert inputs.kept() == {RAW: 90}, "an older version went on from there"
+    assert inputs.logs.epochs == {RAW: 3}, "the epoch is kept from now on"
+    receipts.insert(0, Receipt(positions={RAW: 90}, epochs={RAW: 2}, at=0.0))
+    assert inputs.kept() == {RAW: 90}, "an older version continued from there"
 
 
-def test_what_was_put_out_is_told_by_arrival_and_name() -> None:
-    there = [(7, 70, "0:3"), (8, 80, "0:4")]
-    assert is_same({7: [(70, "0:3")], 8: [(80, "0:4:0"), (80, "0:4:1")]}, iter(there))
-    assert not is_same({7: [(71, "0:3")]}, iter(there)), "another one arrived there"
-    assert not is_same({7: [(70, "0:2")]}, iter(there)), "at the same time, and it is called otherwise"
-    assert not is_same({9: [(90, "0:5")]}, iter(there)), "nothing is there"
+def test_output_is_compared_by_arrival_time_and_origin() -> None:
+    messages = [(7, 70, "0:3"), (8, 80, "0:4")]
+    assert is_same({7: [(70, "0:3")], 8: [(80, "0:4:0"), (80, "0:4:1")]}, iter(messages))
+    assert not is_same({7: [(71, "0:3")]}, iter(messages)), (
+        "the record at this offset arrived at another time"
+    )
+    assert not is_same({7: [(70, "0:2")]}, iter(messages)), (
+        "the record arrived at the same time, under another origin"
+    )
+    assert not is_same({9: [(90, "0:5")]}, iter(messages)), "the offset has no record"

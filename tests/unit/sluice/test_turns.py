@@ -1,4 +1,6 @@
-"""Who writes a sink, and from where: every offset once, whoever interleaves with whom."""
+"""Turns of incarnations at a sink: each offset is written once, however the incarnations
+interleave.
+"""
 
 from collections import Counter
 
@@ -20,37 +22,37 @@ steps = st.lists(
 
 
 class Reader:
-    """One incarnation: it reads on, and keeps a batch in hand until it may write it."""
+    """An incarnation that reads ahead, and keeps one batch until it may write it."""
 
     def __init__(self, begins):
         self.read = begins
-        self.hand = None
+        self.batch = None
 
     def take(self, more):
-        self.hand = Batch(
+        self.batch = Batch(
             self.read, {name: self.read[name] + count for name, count in zip(PARTITIONS, more, strict=True)}
         )
-        self.read = self.hand.ends
+        self.read = self.batch.ends
 
 
 @given(steps)
-def test_batches_follow_on_each_other_whoever_writes_them(script):
+def test_batches_follow_each_other_whichever_incarnation_writes(script):
     nothing = dict.fromkeys(PARTITIONS, 0)
     readers = [Reader(nothing) for _ in range(3)]
-    done, written = nothing, []
-    for what, who, more in script:
-        reader = readers[who]
-        if what == "begin":
-            readers[who] = Reader(done)
-        elif what == "read" and reader.hand is None:
+    ledger_ends, written = nothing, []
+    for step, index, more in script:
+        reader = readers[index]
+        if step == "begin":
+            readers[index] = Reader(ledger_ends)
+        elif step == "read" and reader.batch is None:
             reader.take(more)
-        elif what == "write" and reader.hand is not None:
-            rest = reader.hand.rest(done)
-            reader.hand = None
+        elif step == "write" and reader.batch is not None:
+            rest = reader.batch.rest(ledger_ends)
+            reader.batch = None
             if rest is not None:
-                rest.expect(LastBatch(len(written), done, 0.0, 0.0))
+                rest.expect(LastBatch(len(written), ledger_ends, 0.0, 0.0))
                 written.append(rest)
-                done = rest.ends
+                ledger_ends = rest.ends
     before = nothing
     for batch in written:
         assert batch.begins == before
@@ -59,8 +61,10 @@ def test_batches_follow_on_each_other_whoever_writes_them(script):
         before = batch.ends
 
 
-class Holder:
-    """One incarnation with state: how many records of each key it has read, and which of these numbers are not written."""
+class StatefulReader:
+    """An incarnation with state: the number of records read of each key, and the changes that are
+    not written.
+    """
 
     def __init__(self, ends, counts):
         self.level, self.ends, self.counts, self.changes = ends, ends, Counter(counts), {}
@@ -72,17 +76,17 @@ class Holder:
                 self.changes[offset % 3] = self.counts[offset % 3]
         self.ends = {name: self.ends[name] + count for name, count in zip(PARTITIONS, more, strict=True)}
 
-    def write(self, done, table):
-        """Write as a tier with state does, and return where the ledger ends then."""
+    def write(self, ledger_ends, table):
+        """Write as a tier with state does, and return the new ends of the ledger."""
         batch = Batch(self.level, self.ends)
-        rest = batch.rest(done)
+        rest = batch.rest(ledger_ends)
         if rest is None:
             self.level = self.ends
         elif batch.reaches(rest.begins):
             table.update(self.changes)
             self.level, self.changes = self.ends, {}
             return rest.ends
-        return done
+        return ledger_ends
 
 
 @settings(max_examples=400)
@@ -96,28 +100,28 @@ class Holder:
         min_size=4,
     )
 )
-def test_results_equal_the_records_up_to_the_ledgers_end_whoever_writes(script):
+def test_results_equal_the_records_up_to_the_ledgers_end(script):
     nothing = dict.fromkeys(PARTITIONS, 0)
-    done, table, vouched = nothing, {}, (nothing, Counter())
-    holders = [Holder(nothing, {}) for _ in range(2)]
-    for what, who, more in script:
-        if what == "begin":
-            holders[who] = Holder(*vouched)
-        elif what == "read":
-            holders[who].read(more)
+    ledger_ends, table, checkpoint = nothing, {}, (nothing, Counter())
+    readers = [StatefulReader(nothing, {}) for _ in range(2)]
+    for step, index, more in script:
+        if step == "begin":
+            readers[index] = StatefulReader(*checkpoint)
+        elif step == "read":
+            readers[index].read(more)
         else:
-            before, done = done, holders[who].write(done, table)
-            if done != before:
-                vouched = (done, Counter(holders[who].counts))
-            assert table == Counter(offset % 3 for end in done.values() for offset in range(end))
+            before, ledger_ends = ledger_ends, readers[index].write(ledger_ends, table)
+            if ledger_ends != before:
+                checkpoint = (ledger_ends, Counter(readers[index].counts))
+            assert table == Counter(offset % 3 for end in ledger_ends.values() for offset in range(end))
 
 
-def test_a_batch_that_would_leave_a_hole_is_refused():
+def test_a_batch_that_would_leave_a_gap_is_refused():
     with pytest.raises(BatchGapError, match="begins at offset 7, and the ledger ends at 5"):
         Batch({"in/0": 7}, {"in/0": 9}).rest({"in/0": 5})
 
 
-def test_a_batch_is_written_only_where_the_ledger_ends():
+def test_a_batch_is_written_only_at_the_end_of_the_ledger():
     batch = Batch({"in/0": 5}, {"in/0": 9})
     batch.expect(None)
     batch.expect(LastBatch(3, {"in/0": 5}, 0.0, 0.0))
@@ -134,8 +138,8 @@ def test_a_new_partition_is_read_from_its_begin():
 
 
 @pytest.mark.parametrize(
-    ("age", "waited", "turn"),
+    ("age", "waited", "may_write"),
     [(0.1, 0.0, True), (1.0, 0.0, False), (1.9, 19.0, False), (4.5, 0.0, True), (1.0, 21.0, True)],
 )
-def test_a_successor_takes_over_after_a_commit_or_from_a_silent_owner(age, waited, turn):
-    assert may_take_over(age, waited) is turn
+def test_a_successor_takes_over_after_a_commit_or_from_a_silent_owner(age, waited, may_write):
+    assert may_take_over(age, waited) is may_write

@@ -1,4 +1,4 @@
-"""What is wrong with tiers is told of all of them, sound code is noted, and where there is no Spark a person is told what to do."""
+"""Validation names every wrong tier, notes valid code, and without Spark names the next step."""
 
 import sys
 from contextlib import nullcontext
@@ -34,53 +34,59 @@ PIPELINE = Pipeline((tier("first", (A,), B), tier("second", (B,), C), HOLDING))
 
 
 @pytest.fixture(autouse=True)
-def spark(monkeypatch):
-    """Play Spark: what it says of each tier, and how often it was started."""
-    played = Played()
+def fake_spark(monkeypatch):
+    """Replace Spark by a record of each tier's error and of the number of sessions."""
+    fake = FakeSpark()
 
     def check_tier(_session, tier):
-        if (found := played.wrong.get(tier.name)) is not None:
-            raise found
+        if (error := fake.wrong.get(tier.name)) is not None:
+            raise error
 
     def opened(_shared):
-        played.sessions += 1
+        fake.sessions += 1
         return nullcontext()
 
     monkeypatch.setattr(operators, "check_tier", check_tier)
     monkeypatch.setattr(state_plans, "state_operators", lambda _session, tier: (f"all of {tier.name}",))
     monkeypatch.setattr(validation, "_session", opened)
-    return played
+    return fake
 
 
-class Played:
+class FakeSpark:
     def __init__(self):
         self.wrong: dict[str, Exception] = {}
         self.sessions = 0
 
 
-def test_every_tier_that_is_wrong_is_told_and_nothing_is_noted(spark, tmp_path):
-    spark.wrong = {"first": DeclarationError('tier "first": Sort cannot run'), "holding": KeyError("nothing")}
-    found = validation.validate(PIPELINE, tmp_path, MODULE)
-    assert set(found.errors) == {"first", "holding"}
-    first, holding = found.sentences()
+def test_every_wrong_tier_is_named_and_nothing_is_noted(fake_spark, tmp_path):
+    fake_spark.wrong = {
+        "first": DeclarationError('tier "first": Sort cannot run'),
+        "holding": KeyError("nothing"),
+    }
+    result = validation.validate(PIPELINE, tmp_path, MODULE)
+    assert set(result.errors) == {"first", "holding"}
+    first, holding = result.sentences()
     assert first == 'tier "first": Sort cannot run'
     assert holding.startswith(f'tier "holding": the transform fails at {__file__}:')
     assert holding.endswith("KeyError: 'nothing'")
     assert validation.cached(tmp_path, MODULE) is None
 
 
-def test_columns_that_cannot_be_read_are_a_tiers_fault(tmp_path):
+def test_unreadable_columns_are_an_error_of_the_tier(tmp_path):
     broken = Pipeline((tier("first", (A,), Stream("b", "id")),))
-    found = validation.validate(broken, tmp_path, MODULE)
-    assert found.sentences() == [
-        "tier \"first\": columns 'id': 'id' is not a name and a type; write columns like `id string, at bigint`"
+    result = validation.validate(broken, tmp_path, MODULE)
+    assert result.sentences() == [
+        (
+            "tier \"first\": columns 'id': 'id' is not a name and a type; "
+            "write columns like `id string, at bigint`"
+        )
     ]
 
 
-def test_sound_code_is_noted_with_what_it_holds_until_it_or_sluice_changes(tmp_path, monkeypatch):
-    found = validation.validate(PIPELINE, tmp_path, MODULE)
-    assert found == Validation({}, {"holding": ("all of holding",)})
-    assert validation.cached(tmp_path, MODULE) == found
+def test_valid_code_is_noted_with_its_state_until_code_changes(tmp_path, monkeypatch):
+    result = validation.validate(PIPELINE, tmp_path, MODULE)
+    assert result == Validation({}, {"holding": ("all of holding",)})
+    assert validation.cached(tmp_path, MODULE) == result
     assert validation.cached(tmp_path, "hits.feed") is None
     digest = releases.digest
     for changed in (releases.source(MODULE), Path(sluice.__file__).parent):
@@ -93,7 +99,7 @@ def test_sound_code_is_noted_with_what_it_holds_until_it_or_sluice_changes(tmp_p
     assert validation.cached(tmp_path, MODULE) is None
 
 
-def test_a_check_makes_no_home(tmp_path):
+def test_a_check_creates_no_home(tmp_path):
     validation.validate(PIPELINE, tmp_path / "home", MODULE)
     assert not (tmp_path / "home").exists()
 
@@ -107,18 +113,20 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_start_with_code_that_is_known_starts_no_spark(spark, home, monkeypatch):
-    assert (validation.main(), spark.sessions) == (0, 1)
-    monkeypatch.setattr(declarations, "load", lambda _module: pytest.fail("it is not even imported"))
-    assert (validation.main(), spark.sessions) == (0, 1), "it is noted"
+def test_a_start_with_known_code_starts_no_spark(fake_spark, home, monkeypatch):
+    assert (validation.main(), fake_spark.sessions) == (0, 1)
+    monkeypatch.setattr(
+        declarations, "load", lambda _module: pytest.fail("the pipeline must not be imported")
+    )
+    assert (validation.main(), fake_spark.sessions) == (0, 1), "the code is noted as valid"
     (home / "validated.json").unlink()
     releases.store(home, MODULE, 1.0, dict)
-    assert (validation.main(), spark.sessions) == (0, 1), "it is a release"
+    assert (validation.main(), fake_spark.sessions) == (0, 1), "the code is a release"
 
 
 @pytest.mark.usefixtures("home")
-def test_a_start_with_a_wrong_tier_names_it(spark, capsys):
-    spark.wrong = {"entry": DeclarationError('tier "entry": Sort cannot run')}
+def test_a_start_with_a_wrong_tier_names_it(fake_spark, capsys):
+    fake_spark.wrong = {"entry": DeclarationError('tier "entry": Sort cannot run')}
     assert validation.main() == 1
     assert (
         capsys.readouterr().err
@@ -126,34 +134,34 @@ def test_a_start_with_a_wrong_tier_names_it(spark, capsys):
     )
 
 
-def test_a_module_that_is_not_there_is_named(home, capsys):
+def test_a_missing_module_is_named(home, capsys):
     (home / "site.yaml").write_text("pipeline: nowhere.hits\nhosts: []\n")
     assert validation.main() == 1
     assert "nowhere.hits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("java", "why"),
+    ("java", "reason"),
     [
         (None, "No such file or directory"),
         ("#!/bin/sh\nexit 3\n", "exit code 3"),
         ("#!/bin/sh\necho Error: no main class >&2\nexit 1\n", "Error: no main class"),
     ],
 )
-def test_where_no_spark_starts_a_person_is_told_what_to_do(tmp_path, monkeypatch, java, why):
+def test_a_failed_start_of_spark_is_reported_with_the_next_step(tmp_path, monkeypatch, java, reason):
     program = tmp_path / "java"
     if java is not None:
         program.write_text(java)
         program.chmod(0o755)
-    monkeypatch.undo()  # what plays Spark
+    monkeypatch.undo()  # removes the replacement of Spark
     monkeypatch.setattr(jvm, "JAVA", program)
     with pytest.raises(
-        UncheckedError, match=rf"Spark does not start here \(.*{why}.*\); install Java .* `make install`"
+        UncheckedError, match=rf"Spark does not start here \(.*{reason}.*\); install Java .* `make install`"
     ):
         validation.validate(PIPELINE, tmp_path, MODULE)
 
 
-def test_without_its_packages_likewise(tmp_path, monkeypatch):
+def test_missing_packages_of_spark_are_reported_with_the_next_step(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "sluice.driver.spark.jvm", None)
     with pytest.raises(UncheckedError, match=r"install Java .* `make install`"):

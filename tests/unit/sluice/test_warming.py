@@ -1,4 +1,4 @@
-"""A warm-up ends when it gets no quicker: when batches take as long as before, and what waited is out."""
+"""A warm-up ends when batches take as long as before, and all waiting records are out."""
 
 import pytest
 from hypothesis import given
@@ -16,15 +16,17 @@ from sluice.driver.engine.warm_up import (
 STEP = 0.2
 
 
-def over(flow, out, *, works_from=0.0):
-    """Return after how long it is over, where so much is out after that time."""
+def seconds_until_settled(flow, out, *, works_from=0.0):
+    """Return after how many seconds the warm-up settles, if `out` gives the number of records out
+    at each time.
+    """
     for step in range(int(MOST_SECONDS / STEP) + 2):
         if flow.settled(step * STEP, int(out(step * STEP)), at_work=step * STEP >= works_from):
             return step * STEP
-    pytest.fail("it never ends")
+    pytest.fail("the warm-up never settles")
 
 
-def test_batches_that_get_quicker_have_not_settled():
+def test_batches_that_get_quicker_are_not_level():
     assert not level([])
     assert not level([8.0, 1.0, 0.5])
     assert not level([8.0, 1.0, 0.5, 0.4])
@@ -33,33 +35,41 @@ def test_batches_that_get_quicker_have_not_settled():
 
 
 @given(st.lists(st.floats(0.01, 100.0), min_size=4, max_size=30))
-def test_warming_has_settled_when_the_last_two_are_no_quicker_than_before(took):
-    assert level(took) == (took[-1] + took[-2] >= LEVEL * (took[-3] + took[-4]))
+def test_batches_are_level_when_the_last_two_are_no_quicker(durations):
+    assert level(durations) == (durations[-1] + durations[-2] >= LEVEL * (durations[-3] + durations[-4]))
 
 
 @given(first=st.floats(0.1, 100.0), factor=st.floats(0.1, 0.99), floor=st.floats(0.01, 0.1))
-def test_times_that_fall_to_a_floor_settle(first, factor, floor):
-    took = [max(floor, first * factor**number) for number in range(1_000)]
-    ends = next(count for count in range(4, len(took)) if level(took[:count]))
-    assert took[ends - 1] <= first * factor**2 or took[ends - 1] == floor
+def test_durations_that_fall_to_a_floor_become_level(first, factor, floor):
+    durations = [max(floor, first * factor**number) for number in range(1_000)]
+    ends = next(count for count in range(4, len(durations)) if level(durations[:count]))
+    assert durations[ends - 1] <= first * factor**2 or durations[ends - 1] == floor
 
 
-def test_it_is_over_when_all_that_waited_is_out():
-    assert over(Outflow(2_000, 0.0), lambda at: 1_000 * max(0, at - 5)) == pytest.approx(7.0)
+def test_a_warm_up_ends_when_all_waiting_records_are_out():
+    assert seconds_until_settled(Outflow(2_000, 0.0), lambda at: 1_000 * max(0, at - 5)) == pytest.approx(7.0)
 
 
-def test_warming_ends_at_once_when_no_records_wait():
-    assert over(Outflow(0, 0.0), lambda _at: 0) == pytest.approx(LOOK_BACK_SECONDS)
-    assert over(Outflow(0, 0.0), lambda _at: 0, works_from=9.0) == pytest.approx(9.0 + LOOK_BACK_SECONDS)
+def test_a_warm_up_ends_at_once_when_no_records_wait():
+    assert seconds_until_settled(Outflow(0, 0.0), lambda _at: 0) == pytest.approx(LOOK_BACK_SECONDS)
+    assert seconds_until_settled(Outflow(0, 0.0), lambda _at: 0, works_from=9.0) == pytest.approx(
+        9.0 + LOOK_BACK_SECONDS
+    )
 
 
-def test_before_anything_has_come_all_the_way_it_is_not_over():
-    assert over(Outflow(2_000, 0.0), lambda at: 10 if at >= 20 else 0) > 20 + LOOK_BACK_SECONDS - 2 * STEP
-    assert over(Outflow(2_000, 0.0), lambda _at: 0) > MOST_SECONDS
+def test_a_warm_up_does_not_end_before_the_first_output():
+    assert (
+        seconds_until_settled(Outflow(2_000, 0.0), lambda at: 10 if at >= 20 else 0)
+        > 20 + LOOK_BACK_SECONDS - 2 * STEP
+    )
+    assert seconds_until_settled(Outflow(2_000, 0.0), lambda _at: 0) > MOST_SECONDS
 
 
-def test_a_transform_that_drops_most_of_it_is_not_waited_for():
-    assert over(Outflow(2_000, 0.0), lambda at: 0 if at < 4 else 20) < 4 + LOOK_BACK_SECONDS + 2 * STEP
+def test_a_warm_up_does_not_wait_for_filtered_records():
+    assert (
+        seconds_until_settled(Outflow(2_000, 0.0), lambda at: 0 if at < 4 else 20)
+        < 4 + LOOK_BACK_SECONDS + 2 * STEP
+    )
 
 
 @given(
@@ -68,10 +78,15 @@ def test_a_transform_that_drops_most_of_it_is_not_waited_for():
     starts=st.floats(0.0, 20.0),
     surge=st.integers(0, 5_000),
 )
-def test_it_ends_soon_after_what_comes_is_steady(wanted, rate, starts, surge):
-    ends = over(Outflow(wanted, 0.0), lambda at: 0 if at < starts else surge + rate * (at - starts))
+def test_a_warm_up_ends_soon_after_its_output_is_steady(wanted, rate, starts, surge):
+    ends = seconds_until_settled(
+        Outflow(wanted, 0.0), lambda at: 0 if at < starts else surge + rate * (at - starts)
+    )
     assert ends <= starts + max(2 * LOOK_BACK_SECONDS, 1 / rate + LOOK_BACK_SECONDS) + 3 * STEP
 
 
-def test_warming_ends_with_as_many_records_as_it_would_read_again():
-    assert over(Outflow(0, 0.0), lambda at: 10_000 * max(0, at - 1)) <= 1 + ENOUGH_RECORDS / 10_000 + STEP
+def test_a_warm_up_ends_after_the_records_that_a_run_reads_again():
+    assert (
+        seconds_until_settled(Outflow(0, 0.0), lambda at: 10_000 * max(0, at - 1))
+        <= 1 + ENOUGH_RECORDS / 10_000 + STEP
+    )

@@ -1,4 +1,6 @@
-"""Partitions are added to a tier's outputs while runs follow each other, run beside each other and die: no record takes two ways."""
+"""Partitions are added to a tier's outputs while runs follow each other, run beside each other and
+die: no record takes two paths.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from sluice.api.declarations import Stream, Tier
 from sluice.api.grouping import Fields, Global
 from sluice.api.marks import first_seen
-from sluice.driver.control import routing_epochs as ways
+from sluice.driver.control import routing_epochs
 from sluice.driver.control.routing_epochs import ALONE_SECONDS, LocalAgreement, SoleWriter
 from sluice.driver.engine import partition_growth, streams
 from sluice.driver.engine.settings import EngineConfig
@@ -21,7 +23,7 @@ from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.routing_epochs import Way, Ways, begun, newest
 from sluice_ops.model.tier import Kind, Mode
 from tests.unit.sluice.controlled import FakeControl
-from tests.unit.sluice.few import Few
+from tests.unit.sluice.few import FakeWorkers
 
 RAW = "raw/0"
 TIER = Tier(
@@ -39,19 +41,19 @@ def key(offset):
 
 
 class World:
-    """One input, one output by key, and what the runs have said to each other."""
+    """One input, one output by key, and the routing epochs that the runs have agreed."""
 
     def __init__(self):
         self.now, self.end, self.count = 1000.0, 0, 2
         self.out: dict[int, list[OutputRecord]] = {number: [] for number in range(20)}
         self.put: list[tuple[int, int]] = []
-        """Offsets of the input with the partition of the output, in the order in which they were put."""
-        self.said = LocalAgreement()
+        """Input offset and output partition of each written record, in the order of writing."""
+        self.agreement = LocalAgreement()
         self.owner: Any = None
         self.beside: Any = None
         self.fails, self.lost, self.away = False, False, False
 
-    # -- the streams
+    # -- methods of the streams
 
     def renew(self):
         pass
@@ -80,7 +82,7 @@ class World:
             for out in self.out[number][first : ends[f"{topic}/{number}"]]
         ]
 
-    # -- what is put
+    # -- the output
 
     def take(self, offset, by, count):
         partition = key(offset) % count
@@ -88,8 +90,8 @@ class World:
         self.put.append((offset, partition))
 
 
-class Said(FakeControl):
-    """One run's end of what all have said."""
+class AgreeingControl(FakeControl):
+    """The control of one run, with the agreement of all runs."""
 
     def __init__(self, world, run):
         super().__init__()
@@ -104,27 +106,27 @@ class Said(FakeControl):
             self.world.lost = False
             message = "ZooKeeper is away"
             raise ChannelAwayError(message)
-        return self.world.said.agreed_ways()
+        return self.world.agreement.agreed_ways()
 
     def _asked(self):
         return self.run._metered is not None
 
-    def announce_ways(self, ways):
-        self.world.said.announce_ways(ways)
+    def announce_ways(self, epochs):
+        self.world.agreement.announce_ways(epochs)
 
-    def switch_ways(self, ways):
+    def switch_ways(self, epochs):
         assert self.world.beside is None
         if self.world.fails:
             self.world.fails = False
             return False
-        return self.world.said.switch_ways(ways)
+        return self.world.agreement.switch_ways(epochs)
 
     def other_writer(self):
         return None if self.world.owner is self.run and self.world.beside is None else "another run"
 
 
 class Run(StreamsEngine):
-    """Puts records out when it is told to, in the order of its input."""
+    """A run that writes records when the test calls `flow`, in the order of its input."""
 
     at = 0
 
@@ -138,9 +140,9 @@ class Run(StreamsEngine):
             kafka="kafka",
             postgres="postgres",
             home=tmp_path,
-            workers=Few(),
+            workers=FakeWorkers(),
         )
-        super().__init__(config, Said(world, self))
+        super().__init__(config, AgreeingControl(world, self))
 
     def _start(self, begins, _folder, *, by, suffix=""):
         self.by, self.at = by, begins[RAW]
@@ -157,7 +159,7 @@ class Run(StreamsEngine):
         return True
 
     def flow(self, count):
-        """Put so many out, as far as there are any."""
+        """Write up to `count` further records of the input."""
         if self._query is None or not self._query.isActive:
             return
         for offset in range(self.at, min(self.at + count, self.world.end)):
@@ -172,7 +174,7 @@ def patched(monkeypatch):
 
 
 def play(world, seconds, rate=1):
-    """Have so many records come in each second, and the runs put them out."""
+    """Let `rate` records arrive each second, and the runs write them."""
     for _ in range(seconds):
         world.now += 1
         world.end += rate
@@ -189,15 +191,17 @@ def begin(world, number, tmp_path):
     return run
 
 
-def judge(world):
-    """Every record is new once to whoever reads behind marks, and goes one way."""
+def check_output(world):
+    """Check that a reader behind marks takes each record once, and that each record has
+    one path.
+    """
     paths, origins = (
         [f"0/{partition}" for _, partition in world.put],
         [f"0:{offset}" for offset, _ in world.put],
     )
     new = first_seen({}, paths, origins)
     assert [origins[row] for row in new] == list(dict.fromkeys(origins)), (
-        "what is new is what was put for the first time"
+        "a reader must take exactly the first record of each origin"
     )
     assert len({offset for offset, _ in world.put}) == len(set(world.put))
 
@@ -206,7 +210,7 @@ EVENTS = ("more", "more", "add", "fail", "restart", "hold", "hand over", "call o
 
 
 class History:
-    """What happens to the runs of a tier, event by event."""
+    """Events in the life of a tier's runs."""
 
     def __init__(self, world, tmp_path):
         self.world, self.tmp_path, self.number = world, tmp_path, 1
@@ -217,25 +221,25 @@ class History:
         self.number += 1
         return begin(self.world, self.number, self.tmp_path)
 
-    def happens(self, event):
+    def play_event(self, event):
         world = self.world
         match event:
             case "add" if world.count < 8:
                 world.count += 1
-            case "fail" if world.owner._query is not None:  # it is begun again in place
+            case "fail" if world.owner._query is not None:  # the query restarts in place
                 world.owner._query.isActive, world.owner._query.exception = (
                     False,
                     lambda: RuntimeError("an executor is gone"),
                 )
-            case "restart":  # after a kill too
+            case "restart":  # also after a kill
                 world.owner = self.next()
             case "hold":
                 world.owner.hold()
                 world.owner.run()
             case _:
-                self.meets_others(event)
+                self.play_event_of_others(event)
 
-    def meets_others(self, event):
+    def play_event_of_others(self, event):
         world = self.world
         match event:
             case "hand over":
@@ -256,24 +260,24 @@ class History:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=st.lists(st.sampled_from([*EVENTS, "stand by"]), max_size=12))
-def test_each_record_is_new_once_whatever_happens_to_the_runs(tmp_path, soon, events):
-    world = soon()
+def test_each_record_is_new_once_in_any_history_of_the_runs(tmp_path, make_world, events):
+    world = make_world()
     history = History(world, tmp_path)
     for event in events:
-        history.happens(event)
+        history.play_event(event)
         play(world, 3)
     world.beside = None
-    play(world, 80 + world.end // 2)  # a run that was begun again last puts all of it once more
-    judge(world)
-    assert {offset for offset, _ in world.put} >= set(range(world.end - 5)), "nothing is left out"
-    assert world.owner.count == world.count, "in the end all partitions are used"
+    play(world, 80 + world.end // 2)  # a run that restarted last writes all records again
+    check_output(world)
+    assert {offset for offset, _ in world.put} >= set(range(world.end - 5)), "a record was left out"
+    assert world.owner.count == world.count, "the run must use all partitions in the end"
 
 
 @pytest.fixture
-def soon(patched, monkeypatch):
-    """Make worlds where runs are alone after some seconds."""
+def make_world(patched, monkeypatch):
+    """Return a function that creates worlds in which a run counts as alone after 8 s."""
     del patched
-    monkeypatch.setattr(ways, "ALONE_SECONDS", 8.0)
+    monkeypatch.setattr(routing_epochs, "ALONE_SECONDS", 8.0)
     monkeypatch.setattr(partition_growth, "ADDED_SECONDS", 4.0)
 
     def made():
@@ -287,20 +291,20 @@ def soon(patched, monkeypatch):
 @pytest.fixture
 def world(patched, monkeypatch):
     del patched
-    made = World()
-    monkeypatch.setattr(streams.time, "monotonic", lambda: made.now)
-    return made
+    created = World()
+    monkeypatch.setattr(streams.time, "monotonic", lambda: created.now)
+    return created
 
 
-def test_a_run_that_counts_anew_would_have_records_taken_twice(world, tmp_path):
+def test_without_the_agreement_records_would_be_taken_twice(world, tmp_path):
     world.owner = begin(world, 1, tmp_path)
     play(world, 40)
     world.count = 3
-    world.said = LocalAgreement()
+    world.agreement = LocalAgreement()
     world.owner = begin(world, 2, tmp_path)
     play(world, 40)
     with pytest.raises(AssertionError):
-        judge(world)
+        check_output(world)
 
 
 def test_the_next_run_and_a_handover_keep_the_routing_for_a_minute(world, tmp_path):
@@ -320,25 +324,25 @@ def test_the_next_run_and_a_handover_keep_the_routing_for_a_minute(world, tmp_pa
     play(world, int(ALONE_SECONDS))
     assert world.owner.count == 3
     assert world.owner._config.flow.narrow is None
-    since = world.said.agreed_ways().since[RAW]
+    since = world.agreement.agreed_ways().since[RAW]
     assert all(partition == key(offset) % (2 if offset < since else 3) for offset, partition in world.put)
-    judge(world)
+    check_output(world)
 
 
-def test_order_by_key_goes_on_over_the_change(world, tmp_path):
+def test_the_order_by_key_is_kept_over_the_change(world, tmp_path):
     world.owner = begin(world, 1, tmp_path)
     play(world, 30)
     world.count = 3
     play(world, 200)
-    since = world.said.agreed_ways().since[RAW]
+    since = world.agreement.agreed_ways().since[RAW]
     first = next(index for index, (offset, _) in enumerate(world.put) if offset >= since)
     assert {offset for offset, _ in world.put[:first]} == set(range(since)), (
-        "all before is out before the first that goes another way"
+        "all earlier records must be out before the first record of the new routing"
     )
     assert min(offset for offset, _ in world.put[first:]) == since
 
 
-def test_a_run_that_nobody_tells_of_holds_it_up_while_its_records_show(world, tmp_path):
+def test_records_of_an_unknown_run_delay_new_partitions(world, tmp_path):
     world.owner = begin(world, 1, tmp_path)
     lost = begin(world, 2, tmp_path)
     world.count = 3
@@ -351,7 +355,7 @@ def test_a_run_that_nobody_tells_of_holds_it_up_while_its_records_show(world, tm
     assert world.owner.count == 3
 
 
-def test_where_nothing_comes_out_or_much_waits_it_keeps_to_its_ways(world, tmp_path):
+def test_a_run_without_output_or_with_much_lag_keeps_its_routing(world, tmp_path):
     world.owner = begin(world, 1, tmp_path)
     play(world, 5)
     world.count = 3
@@ -360,10 +364,10 @@ def test_where_nothing_comes_out_or_much_waits_it_keeps_to_its_ways(world, tmp_p
     world.end += TIER.max_offsets + 5_000
     play(world, 100)
     assert "it is behind" in world.owner._config.flow.narrow
-    judge(world)
+    check_output(world)
 
 
-def test_a_look_that_kafka_does_not_answer_stops_nothing(world, tmp_path):
+def test_a_look_without_an_answer_of_kafka_stops_no_query(world, tmp_path):
     world.owner = begin(world, 1, tmp_path)
     play(world, 5)
     query, world.away = world.owner._query, True
@@ -372,7 +376,7 @@ def test_a_look_that_kafka_does_not_answer_stops_nothing(world, tmp_path):
     assert world.owner._query is query
 
 
-def test_a_job_that_fails_in_between_leaves_it_by_its_ways(world, tmp_path, monkeypatch):
+def test_a_failed_job_keeps_the_routing_until_the_restart(world, tmp_path, monkeypatch):
     world.owner = begin(world, 1, tmp_path)
     play(world, 30)
     world.count = 3
@@ -388,10 +392,10 @@ def test_a_job_that_fails_in_between_leaves_it_by_its_ways(world, tmp_path, monk
     play(world, 300)
     assert world.owner.count == 3
     assert world.owner._config.flow.restarts == 1
-    judge(world)
+    check_output(world)
 
 
-def test_ways_say_what_is_unused_and_take_in_what_is_new_or_made_anew():
+def test_routing_epochs_name_unused_partitions_and_take_new_ones():
     first = begun({"hits": 2, "bad": 4})
     assert first.unused({"hits": 3, "bad": 4}) == {"hits": 3}
     assert first.taking_in({"hits": 3, "bad": 4}) is first
@@ -415,21 +419,21 @@ def test_ways_say_what_is_unused_and_take_in_what_is_new_or_made_anew():
 def test_a_warm_up_is_routed_as_its_run_and_over_existing_partitions(world, tmp_path):
     run = Run(world, 1, tmp_path)
     assert run._growth.partitions(None, "") == {"hits": 2, "one": 1, "raw.quarantine": 1}, (
-        "nobody has said anything"
+        "without an agreement, the present partitions count"
     )
     gone = begun({"hits": 2, "gone": 9})
-    world.said.announce_ways(gone.widened({"hits": 7}, {RAW: 3}))
+    world.agreement.announce_ways(gone.widened({"hits": 7}, {RAW: 3}))
     world.count = 9
     assert run._growth.partitions(None, "")["hits"] == 7
     assert run._growth.partitions(None, ".warm-up")["hits"] == 1
 
 
-def test_alone_is_who_has_shown_itself_and_nobody_else_for_a_minute():
-    alone = SoleWriter()
-    alone.look(0, "t/1", {"t/1"})
-    assert not alone.lasts(ALONE_SECONDS - 1)
-    assert alone.lasts(ALONE_SECONDS)
-    alone.look(50, "t/1", {"t/1", "t/0"})
-    assert not alone.lasts(500)
-    alone.look(60, "t/1", ())
-    assert not alone.lasts(500), "nothing has come out"
+def test_a_run_is_alone_after_a_minute_of_only_its_own_records():
+    sole_writer = SoleWriter()
+    sole_writer.look(0, "t/1", {"t/1"})
+    assert not sole_writer.lasts(ALONE_SECONDS - 1)
+    assert sole_writer.lasts(ALONE_SECONDS)
+    sole_writer.look(50, "t/1", {"t/1", "t/0"})
+    assert not sole_writer.lasts(500)
+    sole_writer.look(60, "t/1", ())
+    assert not sole_writer.lasts(500), "the run has written no record"

@@ -1,4 +1,4 @@
-"""Workers that are paused and woken: who is given tasks, and when it is so."""
+"""Paused and woken workers: which executors get tasks, and when."""
 
 from types import SimpleNamespace
 
@@ -6,28 +6,28 @@ import pytest
 
 from sluice.driver.spark import workers as module
 from sluice.driver.spark.workers import ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
-from tests.unit.sluice.few import BOTH, ONE, OTHER, Few
+from tests.unit.sluice.few import BOTH, ONE, OTHER, FakeWorkers
 
 SOON = ON_ITS_WAY_SECONDS * 2
 
 
-class Looking(Few):
-    """Has a clock of its own, by which time passes between two looks."""
+class ClockedWorkers(FakeWorkers):
+    """Workers with their own clock, which advances before each look."""
 
     def __init__(self, monkeypatch):
         super().__init__()
         self.now = 100.0
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now, time=lambda: 0.0))
 
-    def look(self, told, seconds=SOON):
-        self.pause_only(frozenset(told))
+    def look(self, paused, seconds=SOON):
+        self.pause_only(frozenset(paused))
         self.now += seconds
         return self.receipts()
 
 
 @pytest.fixture
 def workers(monkeypatch):
-    return Looking(monkeypatch)
+    return ClockedWorkers(monkeypatch)
 
 
 def test_a_worker_pauses_after_its_last_task_and_its_executor_stays(workers):
@@ -38,17 +38,17 @@ def test_a_worker_pauses_after_its_last_task_and_its_executor_stays(workers):
     workers.busy = set()
     receipt = workers.look({ONE})[ONE]
     assert (receipt.paused, receipt.tasks, receipt.failed) == (True, 7, 0)
-    assert receipt.seconds == 2 * SOON, "from when it was told"
-    assert workers.gone(BOTH) == frozenset(), "none has ended"
+    assert receipt.seconds == 2 * SOON, "the time counts from the request"
+    assert workers.gone(BOTH) == frozenset(), "a paused executor must not end"
 
 
-def test_a_task_may_be_on_its_way_when_it_is_told(workers):
+def test_a_task_may_be_on_its_way_at_the_request_to_pause(workers):
     assert workers.look({ONE}, seconds=0.0) == {}
     workers.busy = {"0"}
     assert workers.look({ONE}) == {}
 
 
-def test_it_is_woken_at_once(workers):
+def test_a_worker_is_woken_at_once(workers):
     workers.look({ONE, OTHER})
     workers.busy = {"1"}
     woken = workers.look({OTHER})
@@ -57,7 +57,7 @@ def test_it_is_woken_at_once(workers):
     assert workers.working() == {"0"}
 
 
-def test_one_that_is_woken_before_it_was_paused_was_never_paused(workers):
+def test_a_worker_woken_before_its_pause_was_never_paused(workers):
     workers.busy = {"0"}
     workers.look({ONE})
     assert not workers.look(set())[ONE].paused
@@ -69,7 +69,7 @@ def test_the_replacement_of_a_dead_paused_worker_gets_no_tasks(workers):
     workers.on[ONE] = "2"
     workers.look({ONE})
     assert workers.without_tasks == {"0", "2"}
-    assert workers.gone(BOTH) == frozenset(), "nobody needed the one that died"
+    assert workers.gone(BOTH) == frozenset(), "the dead executor had no tasks, so it does not count as gone"
     workers.look(set())
     assert workers.without_tasks == {"0"}
     assert workers.working() == {"1", "2"}
@@ -79,12 +79,12 @@ def test_a_worker_without_executor_pauses_once_its_next_one_registers(workers):
     del workers.on[ONE]
     assert workers.look({ONE}) == {}
     workers.on[ONE] = "2"
-    assert workers.receipts() == {}, "it may be given a task still"
+    assert workers.receipts() == {}, "the new executor may still get a task"
     assert workers.look({ONE})[ONE].paused
     assert workers.without_tasks == {"2"}
 
 
-def test_one_that_dies_while_it_works_is_gone(workers):
+def test_an_executor_that_dies_while_it_works_is_gone(workers):
     workers.look({ONE})
     workers.on[OTHER] = "2"
     assert workers.gone(BOTH) == {"1"}
@@ -94,7 +94,7 @@ def test_no_worker_gets_tasks_while_all_are_spared(workers):
     workers.look({ONE})
     with workers.all_spared():
         assert workers.without_tasks == {"0", "1"}
-        assert workers.working() == {"1"}, "it is to work"
+        assert workers.working() == {"1"}, "the worker is still to work"
     assert workers.without_tasks == {"0"}
     assert workers.offered == 1
 
