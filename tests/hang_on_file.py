@@ -31,7 +31,8 @@ def main() -> None:
     """Run the module as its own program."""
     file = Path(sys.argv[1])
     leader.decide = hanging(leader.decide, file)
-    ProcessControl.find = hanging(ProcessControl.find, file)  # type: ignore[method-assign]  # this process exists for the patch
+    # this process exists only for the patch
+    ProcessControl.find = hanging(ProcessControl.find, file)  # type: ignore[method-assign]
     sys.argv = sys.argv[2:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

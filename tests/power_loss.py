@@ -248,8 +248,10 @@ class Server:
         _set,
         _sync,
     )
-    _answers: dict[int, Callable[["Server", int, bytes], bytes]] = {  # noqa: RUF012 - by the numbers of linux/fuse.h
-        1: _look_up, 3: _get, 4: _set, 9: _make_folder, 10: _remove, 11: _remove_folder, 12: _rename, 13: _link, 14: _open,
+    # by the numbers of linux/fuse.h
+    _answers: dict[int, Callable[["Server", int, bytes], bytes]] = {  # noqa: RUF012
+        1: _look_up, 3: _get, 4: _set, 9: _make_folder, 10: _remove, 11: _remove_folder, 12: _rename,
+        13: _link, 14: _open,
         15: _read, 16: _write, 17: _statistics, 18: _nothing, 20: _sync,
         25: _nothing, 26: _init, 27: _open, 28: _read_folder,
         29: _nothing, 30: _sync, 34: _nothing, 35: _create, 45: _rename_with_flags,

@@ -26,8 +26,8 @@ def library() -> Path:
     A missing library is installed if the test runs as root on a machine with apt; otherwise the
     test fails.
     """
-    found = next(Path("/usr/lib").glob(NAME), None)
-    if found is None and os.geteuid() == 0 and (apt := shutil.which("apt-get")) is not None:
+    library_file = next(Path("/usr/lib").glob(NAME), None)
+    if library_file is None and os.geteuid() == 0 and (apt := shutil.which("apt-get")) is not None:
         for words in (("update",), ("install", "--yes", "--no-install-recommends", PACKAGE)):
             subprocess.run([apt, *words], check=False, timeout=300)
         library_file = next(Path("/usr/lib").glob(NAME), None)
@@ -65,7 +65,9 @@ class Clock:
         self.step(0)
 
     def step(self, seconds: int) -> None:
-        """Set the clock to `seconds` from the true time; running processes follow within a second."""
+        """Set the clock to `seconds` from the true time; running processes follow within a
+        second.
+        """
         new = self._ahead.with_suffix(".new")
         new.write_text(f"{seconds:+d}\n")
         new.replace(self._ahead)

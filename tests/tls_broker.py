@@ -39,7 +39,8 @@ def tls_broker(folder: Path, authority: Authority, protocol: str, more: str) -> 
     server, _ = authority.sign("server")
     settings = (
         kafka.properties(layout, users=False).replace("PLAINTEXT", protocol)
-        + f"ssl.keystore.type=PEM\nssl.keystore.location={server}\nssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
+        + f"ssl.keystore.type=PEM\nssl.keystore.location={server}\n"
+        + f"ssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
         + f"listener.security.protocol.map={protocol}:{protocol},CONTROLLER:PLAINTEXT\n{more}"
     )
     service = kafka.service(layout, users=False)

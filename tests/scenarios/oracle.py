@@ -145,7 +145,7 @@ class Load:
 
     def delivered(self) -> tuple[int, int]:
         """Return the delivered rows of this load, and their different ids."""
-        count = f"select count(*), count(distinct id) from ({DELIVERED_NUMBERS}) as mine"  # noqa: S608 — of constants
+        count = f"select count(*), count(distinct id) from ({DELIVERED_NUMBERS}) as mine"  # noqa: S608
         rows, ids = self.live.rows(count, *self._query_values)[0]
         return int(rows), int(ids)
 

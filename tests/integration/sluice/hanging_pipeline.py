@@ -57,7 +57,8 @@ class LockedLife(Life):
         super()._measure()
 
 
-life.Life = LockedLife  # type: ignore[misc]  # the driver's process loads this module before it creates its Life
+# the driver's process loads this module before it creates its Life
+life.Life = LockedLife  # type: ignore[misc]
 
 
 def entered(raw: DataFrame) -> DataFrame:

@@ -153,7 +153,7 @@ def assert_windows(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
 
 
 def table(lab: Lab, name: str, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    return {row[:keys]: row[keys:-1] for row in lab.query(f"select * from {name}")}  # noqa: S608 - a name of the test
+    return {row[:keys]: row[keys:-1] for row in lab.query(f"select * from {name}")}  # noqa: S608
 
 
 def equation(lab: Lab, tier: str) -> tuple[int, ...]:

@@ -55,7 +55,10 @@ def broker(wire: Wire, tmp_path: Path) -> Iterator[str]:
     layout.make_folders()
     fetch_jars.fetch(layout, threading.Event())
     address = f"{wire.address}:{port}"
-    listeners = f"listeners=PLAINTEXT://{address},CONTROLLER://127.0.0.1:{quorum}\nadvertised.listeners=PLAINTEXT://{address}\n"
+    listeners = (
+        f"listeners=PLAINTEXT://{address},CONTROLLER://127.0.0.1:{quorum}\n"
+        f"advertised.listeners=PLAINTEXT://{address}\n"
+    )
     settings = (
         kafka.properties(layout, users=False) + listeners
     )  # if a key is set twice, Kafka uses the last value

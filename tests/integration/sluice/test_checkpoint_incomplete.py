@@ -60,7 +60,8 @@ def kill(lab: Lab, number: int) -> Path:
 
 def commits(lab: Lab, number: int) -> int:
     """Return how many batches an incarnation has written."""
-    rows = lab.query(f"select count(*) from ledger where tier = '{TIER}' and incarnation = {number}")  # noqa: S608 - a name of the test
+    query = f"select count(*) from ledger where tier = '{TIER}' and incarnation = {number}"  # noqa: S608
+    rows = lab.query(query)
     return int(rows[0][0])
 
 

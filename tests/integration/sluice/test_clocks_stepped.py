@@ -89,7 +89,8 @@ def _assert_flows(lab: Lab, fed: list[int], step: int) -> None:
     seconds.
     """
     first = len(fed)
-    query = f"select count(*) from stored where n >= {first} and abs(entered - {step}) < {CLOSE_SECONDS}"  # noqa: S608 - numbers of the test
+    query = f"select count(*) from stored where n >= {first}"  # noqa: S608
+    query += f" and abs(entered - {step}) < {CLOSE_SECONDS}"
     query += f" and abs(stored - {step}) < {CLOSE_SECONDS}"
     until(f"records go through both tiers at {step:+d} s", lambda: lab.query(query)[0][0] > NEW_RECORDS)
 

@@ -93,7 +93,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def lab(disk: Path, tmp_path: Path) -> Iterator[Lab]:  # noqa: ARG001 - the disk has to be mounted before the broker starts
+def lab(disk: Path, tmp_path: Path) -> Iterator[Lab]:  # noqa: ARG001
+    """Start a lab whose broker is on the mounted disk."""
     with opened(tmp_path / "home") as opened_lab:
         yield opened_lab
 

@@ -134,7 +134,8 @@ def is_done(lab: Lab, tier: str) -> bool:
 def sums(lab: Lab, tier: str) -> dict[str, int]:
     """Return the ledger's sums of a tier."""
     names = ("rows_in", "rows_out", "filtered", "quarantined", "replays", "lost")
-    rows = lab.query(f"select tier, {', '.join(f'sum({name})' for name in names)} from ledger group by tier")  # noqa: S608
+    columns = ", ".join(f"sum({name})" for name in names)
+    rows = lab.query(f"select tier, {columns} from ledger group by tier")  # noqa: S608
     return next(dict(zip(names, map(int, row[1:]), strict=True)) for row in rows if row[0] == tier)
 
 

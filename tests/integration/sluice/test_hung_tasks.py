@@ -93,7 +93,8 @@ def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> N
         expected = (len(fed) + 1, len(fed) + 1, sum(fed) - 1)
         for table in ("stored", "slowed"):
             until(f"every number is {table}", lambda table=table: count(lab, table) == len(fed) + 1)
-            assert lab.query(f"select count(*), count(distinct n), sum(n) from {table}") == [expected]  # noqa: S608
+            query = f"select count(*), count(distinct n), sum(n) from {table}"  # noqa: S608
+            assert lab.query(query) == [expected]
         assert lab.query(LEDGER_GAPS) == []
         assert [log_of(lab, tier).count(ENDS) for tier in TIERS] == [1, 1, 0]
         assert HANGS not in log_of(lab, "slow")

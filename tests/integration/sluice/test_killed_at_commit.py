@@ -65,12 +65,14 @@ def kill(lab: Lab, number: int, sessions: dict[str, int]) -> None:
 
 
 def last_batch(lab: Lab, tier: str) -> int:
-    return int(lab.query(f"select max(batch) from ledger where tier = '{tier}'")[0][0])  # noqa: S608 - a name of the test
+    query = f"select max(batch) from ledger where tier = '{tier}'"  # noqa: S608
+    return int(lab.query(query)[0][0])
 
 
 def writer(lab: Lab, tier: str, batch: int) -> int | None:
     """Return the incarnation that has written a batch."""
-    rows = lab.query(f"select incarnation from ledger where tier = '{tier}' and batch = {batch}")  # noqa: S608 - a name of the test
+    query = f"select incarnation from ledger where tier = '{tier}' and batch = {batch}"  # noqa: S608
+    rows = lab.query(query)
     return int(rows[0][0]) if rows else None
 
 

@@ -34,7 +34,7 @@ def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab) -> None:
     put(lab, range(FIRST))
     until("the first records are out", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
 
-    (exporter,) = (found for found in exporters(lab.channel) if found.tier == "tell")
+    (exporter,) = (each for each in exporters(lab.channel) if each.tier == "tell")
     until(
         "a batch has been measured",
         lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"),

@@ -74,11 +74,11 @@ def test_an_agent_with_a_hung_loop_ends_itself_and_its_units_are_adopted(lab: La
     lab.assign(slot())
     before = lab.wait_running(slot())
     hangs.touch()
-    begun = time.monotonic()
+    hung_at = time.monotonic()
     until("the agent ends itself", lambda: first.poll() == HUNG)
-    took = time.monotonic() - begun
-    sys.stdout.write(f"the agent ended itself {took:.1f} s after its loop hung\n")
-    assert took < HANGS.idle + ROUND_SECONDS
+    seconds = time.monotonic() - hung_at
+    sys.stdout.write(f"the agent ended itself {seconds:.1f} s after its loop hung\n")
+    assert seconds < HANGS.idle + ROUND_SECONDS
     assert "the working loop of the agent has made no progress" in (lab.home / "agent-h1.log").read_text()
     assert lab.main(slot()).alive
     started = lab.observed().agent_started  # type: ignore[union-attr]

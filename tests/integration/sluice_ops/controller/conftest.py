@@ -35,7 +35,8 @@ def zookeeper_process(tmp_path_factory, zookeeper_port):
     data = tmp_path_factory.mktemp("zookeeper")
     config = data / "zoo.cfg"
     config.write_text(
-        f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n"
+        f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+        "tickTime=1000\nadmin.enableServer=false\n"
     )
     jars = Path(pyspark.__file__).parent / "jars/*"
     with (data / "log").open("w") as log:

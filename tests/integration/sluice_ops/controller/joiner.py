@@ -50,7 +50,8 @@ def join(host: str, file: Path) -> None:
     facts = HostFacts(
         name=HostName(host), address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=own.known_as
     )
-    with Channel(site_endpoints.zookeeper, replace(site_endpoints.required_credential(Role.AGENT), own=own)) as channel:
+    credential = replace(site_endpoints.required_credential(Role.AGENT), own=own)
+    with Channel(site_endpoints.zookeeper, credential) as channel:
         assert Presence(channel, facts, endpoints.home(), os.getpid(), file).ensure()
 
 

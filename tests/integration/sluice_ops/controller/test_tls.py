@@ -75,7 +75,8 @@ def connected_channel(site_endpoints, seconds=150):
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return Channel(site_endpoints.zookeeper, site_endpoints.required_credential(Role.ADMIN)).start(seconds=5)
+            credential = site_endpoints.required_credential(Role.ADMIN)
+            return Channel(site_endpoints.zookeeper, credential).start(seconds=5)
         except ChannelAwayError:
             assert time.monotonic() < deadline, (site_endpoints.home / "log").read_text()[-3000:]
 

@@ -133,7 +133,8 @@ def test_a_token_is_spent_when_its_host_is_registered(site_endpoints, admin, tmp
         )
     )
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(admin_file))  # as an earlier version wrote it
-    token, secret = joining.make(endpoints.load(), "h1", 60), site_endpoints.required_credential(Role.AGENT).password
+    token = joining.make(endpoints.load(), "h1", 60)
+    secret = site_endpoints.required_credential(Role.AGENT).password
     assert access_lists.find_wrong(admin.kazoo) == []
     sealed = admin.kazoo.get(paths.joining("h1"))[0].decode()
     assert token.key not in sealed
