@@ -1,4 +1,4 @@
-"""A burst that is broken off leaves no instance behind, whatever breaks it off."""
+"""A burst that is interrupted leaves no instance behind, whatever interrupts it."""
 
 import json
 from contextlib import contextmanager
@@ -37,12 +37,14 @@ PLANNED = Plan(
 )
 
 
-def carried(*, ok=True, asked=None):
-    """Have the controller plan or carry out what it is asked, or refuse it."""
+def fake_carry_out(*, ok=True, requests=None):
+    """Return a fake of `carried_out`: the controller plans or carries out the change, or refuses
+    it.
+    """
 
     def carry_out(spec, *, dry_run, change="c1", **_):
-        if asked is not None:
-            asked.append((spec.kind, dry_run))
+        if requests is not None:
+            requests.append((spec.kind, dry_run))
         result = Result(
             ok=ok, sentence="said", finished_at=1.0, details={"plan": PLANNED.model_dump(mode="json")}
         )
@@ -52,29 +54,29 @@ def carried(*, ok=True, asked=None):
 
 
 class Cloud:
-    """What EC2 has."""
+    """The instances of EC2."""
 
     def __init__(self):
-        self.there = [Instance("i-0000000099999999", "running", "another change", "10.0.0.1")]
+        self.running = [Instance("i-0000000099999999", "running", "another change", "10.0.0.1")]
         self.away = False
 
     def launch(self, token, count):
-        self.there += [Instance(f"i-{number:016d}", "pending", token, "") for number in range(count)]
-        return [each.id for each in self.there if each.token == token]
+        self.running += [Instance(f"i-{number:016d}", "pending", token, "") for number in range(count)]
+        return [instance.id for instance in self.running if instance.token == token]
 
     def instances(self):
         if self.away:
             message = "EC2 at x does not answer"
             raise CloudAwayError(message)
-        return list(self.there)
+        return list(self.running)
 
     def terminate(self, ids):
-        self.there = [each for each in self.there if each.id not in ids]
+        self.running = [instance for instance in self.running if instance.id not in ids]
 
 
 @pytest.fixture
 def cloud(monkeypatch):
-    made, channel = Cloud(), MemoryChannel()
+    fake_cloud, channel = Cloud(), MemoryChannel()
     channel.put(paths.tier("enrich"), tier("enrich", Mode.BATCH, 0))
 
     @contextmanager
@@ -82,11 +84,11 @@ def cloud(monkeypatch):
         yield channel
 
     for name in ("launch", "instances", "terminate"):
-        monkeypatch.setattr(ec2, name, getattr(made, name))
+        monkeypatch.setattr(ec2, name, getattr(fake_cloud, name))
     monkeypatch.setattr(bursting, "open_channel", opened)
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
-    made.channel = channel
-    return made
+    fake_cloud.channel = channel
+    return fake_cloud
 
 
 def burst(*, dry_run=False):
@@ -94,19 +96,19 @@ def burst(*, dry_run=False):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ChannelAwayError("away")])
-def test_while_the_hosts_are_waited_for(cloud, monkeypatch, capsys, error):
-    def broken_off(_):
-        assert len(cloud.there) == 2
+def test_an_interrupt_while_waiting_for_hosts_terminates_the_instances(cloud, monkeypatch, capsys, error):
+    def interrupt(_):
+        assert len(cloud.running) == 2
         raise error
 
-    monkeypatch.setattr(cloud.channel, "exists", broken_off)
+    monkeypatch.setattr(cloud.channel, "exists", interrupt)
     with pytest.raises(type(error)):
         burst()
-    assert [each.token for each in cloud.there] == ["another change"]
+    assert [instance.token for instance in cloud.running] == ["another change"]
     assert "terminated i-0000000000000000" in capsys.readouterr().err
 
 
-def test_in_the_middle_of_the_launch(cloud, monkeypatch):
+def test_an_interrupt_during_the_launch_terminates_the_instances(cloud, monkeypatch):
     def launch(token, count):
         cloud.launch(token, count)
         raise KeyboardInterrupt
@@ -114,13 +116,13 @@ def test_in_the_middle_of_the_launch(cloud, monkeypatch):
     monkeypatch.setattr(ec2, "launch", launch)
     with pytest.raises(KeyboardInterrupt):
         burst()
-    assert [each.token for each in cloud.there] == ["another change"]
+    assert [instance.token for instance in cloud.running] == ["another change"]
 
 
-def test_when_the_hand_over_fails_and_ec2_is_away_it_is_said_what_is_left(cloud, monkeypatch, capsys):
+def test_a_failed_handover_without_ec2_names_the_remaining_instances(cloud, monkeypatch, capsys):
     def failed(*_, **__):
         cloud.away = True
-        return carried(ok=False)(SPEC, dry_run=False)
+        return fake_carry_out(ok=False)(SPEC, dry_run=False)
 
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
     monkeypatch.setattr(bursting, "carried_out", failed)
@@ -130,7 +132,7 @@ def test_when_the_hand_over_fails_and_ec2_is_away_it_is_said_what_is_left(cloud,
     assert "may still run. Terminate them: `sluice leave`" in capsys.readouterr().err
 
 
-def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, capsys):
+def test_an_instance_on_which_the_tier_runs_is_kept(cloud, monkeypatch, capsys):
     placed = Placement(driver="h1", slots=("h1", "ec2-00000000"))
     cloud.channel.put(paths.owner("enrich"), OwnerRecord(owner=2))
     cloud.channel.put(
@@ -138,37 +140,37 @@ def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, c
         IncarnationSpec(tier="enrich", incarnation=2, placement=placed, reason="burst", created_at=1.0),
     )
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
-    monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out(ok=False))
     with pytest.raises(typer.Exit):
         burst()
-    assert len(cloud.there) == 2
+    assert len(cloud.running) == 2
     assert "kept i-0000000000000000: enrich still runs there" in capsys.readouterr().err
-    monkeypatch.setattr(bursting, "carried_out", carried())
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     assert leave(as_json=False) == FAILED
-    assert [each.id for each in cloud.there] == ["i-0000000000000000"]
+    assert [instance.id for instance in cloud.running] == ["i-0000000000000000"]
     assert "Done" not in capsys.readouterr().out
 
 
-def test_a_dry_run_launches_nothing_and_has_the_controller_plan(cloud, monkeypatch, capsys):
-    asked = []
-    monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
+def test_a_dry_run_of_a_burst_only_plans(cloud, monkeypatch, capsys):
+    requests = []
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out(requests=requests))
     with pytest.raises(typer.Exit) as ended:
         burst(dry_run=True)
-    assert (ended.value.exit_code, len(cloud.there), asked) == (OK, 1, [("burst", True)])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["dry_run"], told["ok"], told["instances"], told["instance_type"]) == (
+    assert (ended.value.exit_code, len(cloud.running), requests) == (OK, 1, [("burst", True)])
+    output = json.loads(capsys.readouterr().out)
+    assert (output["dry_run"], output["ok"], output["instances"], output["instance_type"]) == (
         True,
         True,
         1,
         "m5.large",
     )
-    assert told["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
+    assert output["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
 
 
-def test_it_is_planned_as_other_changes_are(cloud, monkeypatch):
-    monkeypatch.setattr(bursting, "carried_out", carried())
+def test_plan_shows_a_burst_like_other_changes(cloud, monkeypatch):
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     done = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
-    assert (done.exit_code, len(cloud.there)) == (OK, 1)
+    assert (done.exit_code, len(cloud.running)) == (OK, 1)
     assert done.stdout == (
         "would launch 1 x m5.large (1 of at most 3 run now)\n"
         "said\n"
@@ -176,7 +178,7 @@ def test_it_is_planned_as_other_changes_are(cloud, monkeypatch):
         "  predicted: about 70 s in all, with a gap of about 0.5 s in a tier's output\n"
         "  not predicted: how long EC2 takes\n"
     )
-    monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out(ok=False))
     refused = CliRunner().invoke(app, ["plan", "burst", "enrich", "--json"])
     assert (refused.exit_code, json.loads(refused.stdout)["ok"]) == (FAILED, False)
 
@@ -189,54 +191,59 @@ def leave(*, dry_run=False, as_json=True):
 
 
 def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud, monkeypatch, capsys):
-    monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
-    assert (leave(), json.loads(capsys.readouterr().out)["ok"], len(cloud.there)) == (FAILED, False, 1)
-    monkeypatch.setattr(bursting, "carried_out", carried())
-    monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {cloud.there[0].host: ["enrich"]})
-    code, told = leave(), json.loads(capsys.readouterr().out)
-    assert (code, told["ok"], told["terminated"], told["kept"]) == (
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out(ok=False))
+    assert (leave(), json.loads(capsys.readouterr().out)["ok"], len(cloud.running)) == (FAILED, False, 1)
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {cloud.running[0].host: ["enrich"]})
+    code, output = leave(), json.loads(capsys.readouterr().out)
+    assert (code, output["ok"], output["terminated"], output["kept"]) == (
         FAILED,
         False,
         [],
         {"i-0000000099999999": ["enrich"]},
     )
     monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {})
-    code, told = leave(), json.loads(capsys.readouterr().out)
-    assert (code, told["ok"], told["terminated"], told["kept"]) == (OK, True, ["i-0000000099999999"], {})
-    assert cloud.there == []
+    code, output = leave(), json.loads(capsys.readouterr().out)
+    assert (code, output["ok"], output["terminated"], output["kept"]) == (
+        OK,
+        True,
+        ["i-0000000099999999"],
+        {},
+    )
+    assert cloud.running == []
 
 
-def test_a_leave_is_not_done_when_ec2_is_away_after_the_hand_over(cloud, monkeypatch):
-    monkeypatch.setattr(bursting, "carried_out", carried())
+def test_a_leave_fails_if_ec2_is_away_after_the_handover(cloud, monkeypatch):
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     cloud.away = True
     done = CliRunner().invoke(app, ["leave", "--json"])
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["ok"], told["error"]) == (AWAY, False, "EC2 at x does not answer")
+    output = json.loads(done.stdout)
+    assert (done.exit_code, output["ok"], output["error"]) == (AWAY, False, "EC2 at x does not answer")
 
 
 @pytest.mark.parametrize("words", [("leave", "--dry-run"), ("plan", "leave")])
 def test_the_dry_run_of_a_leave_names_instances_and_terminates_none(cloud, monkeypatch, words):
-    asked = []
-    monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
+    requests = []
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out(requests=requests))
     done = CliRunner().invoke(app, [*words])
     assert done.stdout.endswith("  then it would terminate, unless a tier runs there: i-0000000099999999\n")
     assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["instances"] == [
         "i-0000000099999999"
     ]
-    assert (done.exit_code, asked, len(cloud.there)) == (OK, [("leave", True)] * 2, 1)
+    assert (done.exit_code, requests, len(cloud.running)) == (OK, [("leave", True)] * 2, 1)
 
 
-def test_the_plan_of_a_leave_is_told_though_ec2_is_away(cloud, monkeypatch):
-    monkeypatch.setattr(bursting, "carried_out", carried())
-    there = CliRunner().invoke(app, ["leave", "--dry-run"]).stdout.splitlines()[:-1]
+def test_the_plan_of_a_leave_is_shown_although_ec2_is_away(cloud, monkeypatch):
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    usual_lines = CliRunner().invoke(app, ["leave", "--dry-run"]).stdout.splitlines()[:-1]
     cloud.away = True
     done = CliRunner().invoke(app, ["leave", "--dry-run"])
-    assert (done.exit_code, done.stdout.splitlines()) == (AWAY, there)
-    assert there
+    assert (done.exit_code, done.stdout.splitlines()) == (AWAY, usual_lines)
+    assert usual_lines
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "reason"),
     [
         ("enrich 100", "ec2.max_instances is 3"),
         ("nothing 1", 'there is no tier "nothing"; known tiers: enrich'),
@@ -244,8 +251,8 @@ def test_the_plan_of_a_leave_is_told_though_ec2_is_away(cloud, monkeypatch):
         ("enrich 0", "burst takes a number of workers, 1 or more, not 0"),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_the_reason(cloud, words, why):
+def test_an_impossible_burst_is_refused_with_the_reason(cloud, words, reason):
     done = CliRunner().invoke(app, ["plan", "burst", *words.split()])
     assert done.exit_code == WRONG_USAGE
-    assert why in done.stderr
-    assert len(cloud.there) == 1
+    assert reason in done.stderr
+    assert len(cloud.running) == 1

@@ -1,4 +1,4 @@
-"""`sluice changes`: what each change, start, stop and abort took, beside what was predicted of it."""
+"""`sluice changes`: the time of each change, start, stop and abort, beside its predicted time."""
 
 import json
 from contextlib import nullcontext
@@ -23,7 +23,7 @@ def lines():
     return {line["id"]: line for line in json.loads(CliRunner().invoke(app, ["changes", "--json"]).stdout)}
 
 
-def test_starts_and_stops_are_among_them_with_what_was_predicted(world):
+def test_starts_and_stops_are_listed_with_their_predictions(world):
     assert {line["what"] for line in lines().values()} == {
         "start entry",
         "start enrich",
@@ -49,10 +49,10 @@ def test_starts_and_stops_are_among_them_with_what_was_predicted(world):
         lines()["start-counts-1"]["seconds"],
     )
     assert (start["predicted_gap_seconds"], start["gap_seconds"]) == (None, None)
-    assert [*lines()][-2:] == ["stop-counts-1", "start-counts-2"], "the newest last"
+    assert [*lines()][-2:] == ["stop-counts-1", "start-counts-2"], "the newest comes last"
 
 
-def test_a_start_that_was_never_through_is_so(world):
+def test_a_start_that_never_ended_is_listed_as_aborted(world):
     world.want("counts", running=False)
     world.settle()
     world.logs["counts"].hangs = True
@@ -65,7 +65,7 @@ def test_a_start_that_was_never_through_is_so(world):
     assert (lines()["start-counts-2"]["state"], lines()["start-counts-2"]["seconds"]) == ("aborted", None)
 
 
-def test_an_abort_is_told_with_how_long_it_took_and_was_to_take(world):
+def test_an_abort_is_listed_with_its_time_and_its_prediction(world):
     for change in ("d1", "d2"):
         runbook = world.begin(change, kind="drain", host=world.placement("entry").driver)
         world.until(lambda: world.next_driver("entry") is not None)
@@ -76,11 +76,11 @@ def test_an_abort_is_told_with_how_long_it_took_and_was_to_take(world):
         None,
         took,
     )
-    said = CliRunner().invoke(app, ["changes", "--last", "1"]).stdout
-    assert f"aborted in {took:.0f} s, predicted {took:.0f} s" in said
+    output = CliRunner().invoke(app, ["changes", "--last", "1"]).stdout
+    assert f"aborted in {took:.0f} s, predicted {took:.0f} s" in output
 
 
-def test_of_what_had_not_been_timed_nothing_was_predicted(world):
+def test_a_kind_without_earlier_times_has_no_prediction(world):
     for change, host in (("c1", "h1"), ("c2", "h2")):
         world.begin(change, kind="cordon", host=host)
         world.settle()

@@ -1,4 +1,4 @@
-"""The command line without a platform: help, wrong usage, and what is told when everything is away."""
+"""The command line without a platform: help, wrong usage, and messages without services."""
 
 import json
 import shutil
@@ -47,7 +47,7 @@ HEAVY = {
     "structlog",
 }
 SERVE = {"agent", "controller"}
-"""They answer nobody: they log."""
+"""These commands have no output: they run a process that logs."""
 
 
 @pytest.fixture
@@ -59,22 +59,24 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 def endpoints(home: Path) -> None:
     away = "127.0.0.1:1"
     airflow = {"url": f"http://{away}", "user": "admin", "password": "x"}
-    found = {
+    addresses = {
         "kafka": away,
         "zookeeper": f"{away}/sluice/hits",
         "postgres": f"postgresql://x@{away}/x",
         "airflow": airflow,
     }
-    (home / "endpoints.json").write_text(json.dumps({**found, "spark": f"spark://{away}", "home": str(home)}))
+    (home / "endpoints.json").write_text(
+        json.dumps({**addresses, "spark": f"spark://{away}", "home": str(home)})
+    )
 
 
 def test_every_command_has_help_with_an_example_and_speaks_json(runner: CliRunner) -> None:
     names = cast("Commands", get_command(app)).commands.keys()
     assert {"status", "drain", "return", "tiers", "endpoints", "feed", "logs", "doctor"} <= names
     for name in names:
-        said = runner.invoke(app, [name, "--help"]).stdout.replace("watch -n1 ", "")
-        assert "Example: sluice" in said, name
-        assert name in SERVE or "--json" in said, name
+        help_text = runner.invoke(app, [name, "--help"]).stdout.replace("watch -n1 ", "")
+        assert "Example: sluice" in help_text, name
+        assert name in SERVE or "--json" in help_text, name
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -87,7 +89,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert not loaded & HEAVY
 
 
-def test_the_audit_says_that_its_book_is_away(runner: CliRunner, tmp_path: Path) -> None:
+def test_audit_names_postgresql_if_it_is_away(runner: CliRunner, tmp_path: Path) -> None:
     endpoints(tmp_path)
     done = runner.invoke(app, ["audit"])
     assert done.exit_code == AWAY
@@ -102,12 +104,15 @@ def test_status_names_the_node_of_a_tier_that_cannot_be_read(
     monkeypatch.setattr(
         "sluice_ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"})
     )
-    said = "counts cannot be read: running units continue, and nothing is decided for them; /tiers/counts/owner: "
-    assert said in runner.invoke(app, ["status"]).stdout
-    assert said in json.loads(runner.invoke(app, ["status", "--json"]).stdout)["notes"][0]
+    message = (
+        "counts cannot be read: running units continue, and nothing is decided for them; "
+        "/tiers/counts/owner: "
+    )
+    assert message in runner.invoke(app, ["status"]).stdout
+    assert message in json.loads(runner.invoke(app, ["status", "--json"]).stdout)["notes"][0]
 
 
-def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
+def test_status_warns_of_old_figures_and_a_nearly_full_disk(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoints(tmp_path)
@@ -126,16 +131,16 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     }
     old = TierProgress.model_validate({**figures, "at": time.time() - 100})
     monkeypatch.setattr("sluice_ops.cli.status.read_figures", lambda: Figures({"entry": old}))
-    said = runner.invoke(app, ["status"]).stdout
-    assert "Old figures: entry (1 min old). The tables show the last known values." in said
+    output = runner.invoke(app, ["status"]).stdout
+    assert "Old figures: entry (1 min old). The tables show the last known values." in output
     assert (
         f"Disk: 7 MiB are free at {tmp_path}. Kafka, ZooKeeper and PostgreSQL stop when the disk is full"
-        in said
+        in output
     )
 
 
 @pytest.mark.parametrize(
-    ("pace", "sentence", "age", "said"),
+    ("pace", "sentence", "age", "message"),
     [
         (
             50.0,
@@ -148,8 +153,8 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
         (50.0, "", 100, "stopped 1 min ago: `sluice replay --resume 3`, or --cancel 3"),
     ],
 )
-def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(
-    pace: float, sentence: str, age: float, said: str
+def test_status_shows_progress_and_interruption_of_a_replay(
+    pace: float, sentence: str, age: float, message: str
 ) -> None:
     now = time.time()
     replay = Replaying(
@@ -163,7 +168,7 @@ def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(
         sentence=sentence,
         said_at=now - age,
     )
-    assert said in replaying(replay, now)
+    assert message in replaying(replay, now)
 
 
 NOW, LONG_AGO = 1_000_100.0, 1_000_000.0
@@ -175,11 +180,11 @@ LOSS = OpenLoss(
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "said"),
+    ("figures", "code", "message"),
     [
         (Figures(audit=(BALANCED,)), 0, "balanced"),
         (Figures(audit=(BALANCED,), losses=(LOSS,)), FAILED, "`sluice audit --settle 3`"),
-        (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # of a tier that is not declared any more
+        (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # the tier is no longer declared
         (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "filters records: not judged"),
         (
             Figures(audit=(BALANCED.model_copy(update={"checked": Check.BATCHES}),)),
@@ -209,21 +214,21 @@ LOSS = OpenLoss(
         ),
     ],
 )
-def test_a_loss_and_an_audit_that_stands_still_are_failures(
-    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, found: Figures, code: int, said: str
+def test_audit_fails_for_a_loss_and_for_a_stopped_audit(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, figures: Figures, code: int, message: str
 ) -> None:
-    monkeypatch.setattr("sluice_ops.cli.audit.read_figures", lambda: found)
+    monkeypatch.setattr("sluice_ops.cli.audit.read_figures", lambda: figures)
     monkeypatch.setattr("sluice_ops.cli.audit.open_channel", lambda: nullcontext(MemoryChannel()))
     monkeypatch.setattr(
         "sluice_ops.cli.audit.time",
         SimpleNamespace(time=lambda: NOW, strftime=time.strftime, localtime=time.localtime),
     )
     done = runner.invoke(app, ["audit"])
-    assert (done.exit_code, said in done.stdout) == (code, True)
+    assert (done.exit_code, message in done.stdout) == (code, True)
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["ok"] is (code == 0)
 
 
-def test_a_running_tier_that_the_audit_has_not_looked_at_is_a_failure(
+def test_audit_fails_for_a_running_tier_that_is_not_audited(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = MemoryChannel()
@@ -242,8 +247,8 @@ def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) 
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "kafka.log").write_text("one\ntwo\nthree\n")
     assert json.loads(runner.invoke(app, ["logs", "--json"]).stdout) == {"logs": ["kafka"]}
-    said = runner.invoke(app, ["logs", "kafka", "-n", "2", "--json"]).stdout
-    assert json.loads(said) == {"log": "kafka", "lines": ["two", "three"]}
+    output = runner.invoke(app, ["logs", "kafka", "-n", "2", "--json"]).stdout
+    assert json.loads(output) == {"log": "kafka", "lines": ["two", "three"]}
     assert runner.invoke(app, ["logs", "kafka", "--json", "--follow"]).exit_code == WRONG_USAGE
     unknown = runner.invoke(app, ["logs", "kafak"])
     assert (unknown.exit_code, unknown.stderr) == (
@@ -252,19 +257,22 @@ def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) 
     )
 
 
-def test_stopping_what_does_not_run_is_said_as_json(runner: CliRunner) -> None:
+def test_down_without_a_platform_prints_json(runner: CliRunner) -> None:
     assert json.loads(runner.invoke(app, ["down", "--json"]).stdout)["stopped"] == []
 
 
 @pytest.mark.parametrize("amount", ["none", "-1", "101%", "%", "1.5", "80 percent"])
-def test_what_is_no_amount_is_refused_with_how_to_write_one(runner: CliRunner, amount: str) -> None:
+def test_an_invalid_amount_is_refused_with_the_right_syntax(runner: CliRunner, amount: str) -> None:
     done = runner.invoke(app, ["scale", "entry", "--", amount])
     assert done.exit_code == WRONG_USAGE
-    why = "is neither a number of slots nor a part of the cluster: write 3, or a per cent from 0% to 100% such as 80%"
+    why = (
+        "is neither a number of slots nor a part of the cluster: "
+        "write 3, or a per cent from 0% to 100% such as 80%"
+    )
     assert done.stderr == f"scale: k: {amount!r} {why}\n"
 
 
-def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
+def test_a_number_below_0_is_refused_as_such(runner: CliRunner) -> None:
     done = runner.invoke(app, ["scale", "entry", "-1"])
     assert done.exit_code == WRONG_USAGE
     assert done.stderr == "-1 is taken as an option; no number here is below 0. See `sluice scale --help`\n"
@@ -272,7 +280,7 @@ def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "reason"),
     [
         ("--for 2", "--for: '2': the unit is missing; write 30m, 2h or 1d"),
         ("--for 2fortnights", "--for: '2fortnights': 'fortnights' is no unit"),
@@ -283,9 +291,9 @@ def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
         ("--for 2h --until 06:00", "--for and --until exclude each other: give one of them"),
     ],
 )
-def test_a_time_that_cannot_be_meant_is_wrong_usage(runner: CliRunner, words: str, why: str) -> None:
+def test_an_impossible_time_is_wrong_usage(runner: CliRunner, words: str, reason: str) -> None:
     done = runner.invoke(app, ["scale", "enrich", "3", *words.split()])
-    assert (done.exit_code, done.stderr.startswith(why)) == (WRONG_USAGE, True)
+    assert (done.exit_code, done.stderr.startswith(reason)) == (WRONG_USAGE, True)
 
 
 WRONG = [
@@ -301,7 +309,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_wrong_usage_ends_with_2_and_says_what_is_right(runner: CliRunner, words: str) -> None:
+def test_wrong_usage_exits_2_and_shows_the_usage(runner: CliRunner, words: str) -> None:
     done = runner.invoke(app, words.split())
     assert done.exit_code == WRONG_USAGE
     assert "drain HOST" in done.stderr or "Error" in done.stderr
@@ -323,9 +331,9 @@ def test_without_zookeeper_status_shows_the_last_known_state_and_exits_3(
     assert done.exit_code == AWAY
     assert "PostgreSQL does not answer" in done.stdout
     assert "ZooKeeper at 127.0.0.1:1/sluice/hits does not answer" in done.stdout
-    asked = json.loads(runner.invoke(app, ["status", "--json"]).stdout)
-    assert (asked["zookeeper"], asked["postgres"]) == (False, False)
-    assert len(asked["notes"]) == 2
+    output = json.loads(runner.invoke(app, ["status", "--json"]).stdout)
+    assert (output["zookeeper"], output["postgres"]) == (False, False)
+    assert len(output["notes"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -342,12 +350,12 @@ def test_without_zookeeper_status_shows_the_last_known_state_and_exits_3(
     ],
 )
 def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
-    told, said = explain(error)
-    assert told == code
-    assert "unexpected" not in said or isinstance(error, KeyError)
+    exit_code, message = explain(error)
+    assert exit_code == code
+    assert "unexpected" not in message or isinstance(error, KeyError)
 
 
-def test_what_was_typed_becomes_a_change() -> None:
+def test_typed_words_become_a_change() -> None:
     assert spec_of(KINDS["scale"], ["entry", "2"]) == ChangeSpec.model_validate(
         {"kind": "scale", "tier": "entry", "k": 2}
     )
@@ -356,9 +364,9 @@ def test_what_was_typed_becomes_a_change() -> None:
     assert spec_of(KINDS["upgrade"], ["entry"]).release is None
     assert spec_of(KINDS["upgrade"], ["entry", "r7-3f9a2c1b"]).release == "r7-3f9a2c1b"
     assert spec_of(KINDS["repartition"], ["counts", "4"]).partitions == 4
-    for wrong in ("four", "0"):
+    for bad_number in ("four", "0"):
         with pytest.raises(WrongUsageError, match="repartition: partitions: "):
-            spec_of(KINDS["repartition"], ["counts", wrong])
+            spec_of(KINDS["repartition"], ["counts", bad_number])
     assert spec_of(KINDS["pause"], []).kind == "pause"
     assert spec_of(KINDS["pause"], ["counts"]).tier == "counts"
     assert spec_of(KINDS["write-off"], []).host is None
@@ -367,7 +375,7 @@ def test_what_was_typed_becomes_a_change() -> None:
         spec_of(KINDS["write-off"], ["h1", "h2"])
 
 
-def test_holds_are_listed_with_the_tier_for_which_they_were(
+def test_holds_are_listed_with_the_tier_that_caused_them(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", View)
@@ -381,6 +389,6 @@ def test_holds_are_listed_with_the_tier_for_which_they_were(
     )
     monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", lambda: View(holds=Holds(last=(held,))))
     assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == [held.model_dump(mode="json")]
-    said = runner.invoke(app, ["holds"], env={"COLUMNS": "200"}).stdout
-    assert "counts is 200000 records, 60 s behind in hits" in said
-    assert "entry" in said
+    output = runner.invoke(app, ["holds"], env={"COLUMNS": "200"}).stdout
+    assert "counts is 200000 records, 60 s behind in hits" in output
+    assert "entry" in output

@@ -58,7 +58,7 @@ def host(
     state: UnitState = UnitState.RUNNING,
     record: HostState = HostState.UP,
 ) -> HostView:
-    seen = tuple(UnitObserved(id=each.id, state=state, pid=7, since=1.0) for each in units)
+    seen = tuple(UnitObserved(id=unit_of_host.id, state=state, pid=7, since=1.0) for unit_of_host in units)
     return HostView(
         name=HostName(name),
         facts=HostFacts(
@@ -96,7 +96,7 @@ def view(*hosts: HostView, state: State = State.RUNNING, following: int | None =
         sentence="all is well",
         tiers={ENRICH: TierStatus(state=TierState.RUNNING, sentence="runs")},
     )
-    return View(tiers={ENRICH: tier}, hosts={each.name: each for each in hosts}, status=status)
+    return View(tiers={ENRICH: tier}, hosts={host_view.name: host_view for host_view in hosts}, status=status)
 
 
 DRIVER, FIRST, SECOND = unit(UnitKind.DRIVER), unit(UnitKind.SLOT, 0), unit(UnitKind.SLOT, 1)
@@ -106,7 +106,7 @@ FIGURES = Figures(
 )
 
 
-def test_a_tier_is_told_with_its_driver_its_workers_and_its_figures() -> None:
+def test_a_tier_is_shown_with_driver_workers_and_figures() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST), host("h2", SECOND)), FIGURES)
     assert (line.state, line.incarnation, line.driver.host, line.rate_in, line.gap_seconds) == (
         "running",
@@ -115,8 +115,8 @@ def test_a_tier_is_told_with_its_driver_its_workers_and_its_figures() -> None:
         500.0,
         0.2,
     )
-    told = [(worker.slot, worker.host, worker.state) for worker in line.workers]
-    assert told == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
+    workers = [(worker.slot, worker.host, worker.state) for worker in line.workers]
+    assert workers == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
 
 
 def test_slots_of_a_preparing_incarnation_are_not_the_tiers_workers() -> None:
@@ -127,7 +127,7 @@ def test_slots_of_a_preparing_incarnation_are_not_the_tiers_workers() -> None:
     assert line.next == 3
 
 
-def test_a_host_is_told_with_what_runs_there_and_what_prepares_beside_it() -> None:
+def test_a_host_is_shown_with_running_and_preparing_units() -> None:
     seen = view(host("h1", DRIVER, FIRST, SECOND, unit(UnitKind.SLOT, incarnation=3)), following=3)
     (line,) = describe.hosts(seen)
     assert (
@@ -137,7 +137,7 @@ def test_a_host_is_told_with_what_runs_there_and_what_prepares_beside_it() -> No
     assert status._runs(line, []) == ", ".join((*line.drivers, *line.slots))
 
 
-def test_a_host_of_which_nothing_can_be_read_is_told_all_the_same() -> None:
+def test_an_unreadable_host_is_shown_too() -> None:
     seen = replace(
         view(replace(host("h1", DRIVER, FIRST), facts=None)), unread_hosts={HostName("h1"): "/hosts/h1"}
     )
@@ -152,7 +152,7 @@ def test_a_host_of_which_nothing_can_be_read_is_told_all_the_same() -> None:
     assert not describe.hosts(replace(seen, unread_hosts={}))
 
 
-def test_workers_are_as_their_host_their_slot_and_their_driver_are() -> None:
+def test_a_workers_state_follows_host_slot_and_driver() -> None:
     def state(seen: View) -> str:
         return describe.tiers(seen, Figures())[0].workers[0].state
 
@@ -164,7 +164,7 @@ def test_workers_are_as_their_host_their_slot_and_their_driver_are() -> None:
     assert state(view(host("h1", FIRST, live=False))) == "lost"
 
 
-def test_a_worker_that_is_paused_alone_is_told() -> None:
+def test_a_single_paused_worker_is_shown() -> None:
     seen = view(host("h1", FIRST, SECOND))
     tier = seen.tiers[ENRICH]
     workers = {
@@ -192,12 +192,12 @@ def test_a_host_without_an_agent_is_lost_unless_it_reboots() -> None:
     assert lines[2].drivers == (DRIVER.id,)
 
 
-def test_records_are_told_by_slot_the_older_executor_first() -> None:
+def test_records_are_shown_by_slot_older_executors_first() -> None:
     lines = describe.slots(view(host("h1"), host("h2", FIRST, SECOND)), FIGURES)
     assert {line.id: line.records for line in lines} == {FIRST.id: 20, SECOND.id: 30}
 
 
-def test_tiers_that_run_other_code_than_what_is_published_are_named() -> None:
+def test_tiers_that_run_an_unpublished_release_are_named() -> None:
     seen = view(host("h1", DRIVER, FIRST))
     place = Placement(driver=HostName("h1"), slots=(HostName("h1"),))
     running = IncarnationSpec(
@@ -216,7 +216,7 @@ def test_tiers_that_run_other_code_than_what_is_published_are_named() -> None:
     assert behind("r1-aa") == []
 
 
-def test_shares_tell_what_holds_and_what_is_held() -> None:
+def test_shares_show_the_number_in_force_and_the_slots_held() -> None:
     rules = Rules(
         shares={
             "enrich": Share(minimum=1, target=2, maximum=4),
@@ -242,14 +242,19 @@ def test_the_author_of_a_number_is_shown_with_since_and_until() -> None:
         2000.0,
     )
     assert status.outstayed([enrich], 2000.0) == []
-    (said,) = status.outstayed([enrich], 9000.0)
-    assert said.startswith("enrich still has its temporary share (3, by anna), which ended at ")
+    (note,) = status.outstayed([enrich], 9000.0)
+    assert note.startswith("enrich still has its temporary share (3, by anna), which ended at ")
 
 
-def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
+def test_a_tier_that_does_not_run_is_shown_with_the_reason() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     assert status.troubles([line]) == []
-    waiting = line.model_copy(update={"state": "waiting", "sentence": 'tier "enrich" needs 64000 MiB for one quantum, but the largest host, h1, has 8192'})
+    waiting = line.model_copy(
+        update={
+            "state": "waiting",
+            "sentence": 'tier "enrich" needs 64000 MiB for one quantum, but the largest host, h1, has 8192',
+        }
+    )
     failing = line.model_copy(
         update={
             "state": "starting",
@@ -263,7 +268,7 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
     ]
 
 
-def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
+def test_a_starved_tier_is_shown_with_the_next_step() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     done = "the tier is moved after 300 s of starvation"
     enrich, counts = (
@@ -274,12 +279,15 @@ def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
         update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves the tier"}
     )
     assert status.troubles([enrich, other, counts]) == [
-        "Starved of processor time: enrich on h1, h2; counts on h1. The tier is moved after 300 s of starvation.",
+        (
+            "Starved of processor time: enrich on h1, h2; counts on h1. "
+            "The tier is moved after 300 s of starvation."
+        ),
         "Starved of processor time: entry on h3. Change m1 moves the tier.",
     ]
 
 
-def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> None:
+def test_a_tier_that_ignores_added_partitions_is_shown_with_the_next_step() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     unread = line.model_copy(update={"unread": "it takes `sluice scale enrich 3`"})
     assert status.troubles([unread]) == [
@@ -291,7 +299,7 @@ def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> No
     ]
 
 
-def test_a_task_that_hangs_is_told() -> None:
+def test_a_hung_task_is_shown() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     hung = line.model_copy(update={"hung": "hung since 12:00:00 UTC: input waits, and nothing was processed"})
     assert status.troubles([hung]) == [
@@ -299,7 +307,7 @@ def test_a_task_that_hangs_is_told() -> None:
     ]
 
 
-def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
+def test_a_lagging_tier_is_shown_with_the_tier_throttled_for_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})
     assert status.troubles([behind]) == ["enrich is 200000 records, 60 s behind in hits"]

@@ -1,4 +1,4 @@
-"""`sluice drift`: what the controller would move, and that nothing has drifted."""
+"""`sluice drift`: the moves that the controller would make, or a note without drift."""
 
 import json
 from contextlib import nullcontext
@@ -23,14 +23,16 @@ MOVE = Move(
 )
 
 
-def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None, *, answers: bool = True) -> list[str]:
-    """Have the controller answer with a plan, refuse to make one, or not answer; return what it was asked."""
-    asked = []
+def fake_controller(monkeypatch: pytest.MonkeyPatch, plan: Plan | None, *, answers: bool = True) -> list[str]:
+    """Let the controller answer with a plan, refuse the plan, or not answer; return the list of
+    requests.
+    """
+    requests = []
 
     def run(
         _channel: object, _change: str, spec: Any, *_more: object, dry_run: bool, **_rest: object
     ) -> list[StepResult]:
-        asked.append(f"{spec.kind} {dry_run}")
+        requests.append(f"{spec.kind} {dry_run}")
         details = {} if plan is None else {"plan": plan.model_dump(mode="json")}
         return [
             StepResult(
@@ -44,11 +46,11 @@ def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None, *, answers: bool = T
     for module in ("drift", "carry_out"):
         monkeypatch.setattr(f"sluice_ops.cli.{module}.run", run)
         monkeypatch.setattr(f"sluice_ops.cli.{module}.open_channel", nullcontext)
-    return asked
+    return requests
 
 
-def test_it_lists_what_has_drifted_and_predicts_the_repair(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ran(
+def test_drift_lists_drifted_tiers_and_predicts_the_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = fake_controller(
         monkeypatch,
         Plan(
             moves=(MOVE,),
@@ -57,43 +59,43 @@ def test_it_lists_what_has_drifted_and_predicts_the_repair(monkeypatch: pytest.M
             notes=("enrich cannot be repaired now",),
         ),
     )
-    said = CliRunner().invoke(app, ["drift"])
-    assert said.exit_code == 0
-    assert "has 2 workers on h1" in said.stdout
-    assert "enrich cannot be repaired now" in said.stdout
-    assert "`sluice drift --repair` takes about 70 s, with a gap of about 0.5 s" in said.stdout
-    found = json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)
-    assert [(line["tier"], line["moves"]) for line in found["drift"]] == [("counts", 1)]
-    assert found["predicted_seconds"] == 70
-    assert asked == ["repair True", "repair True"]
+    done = CliRunner().invoke(app, ["drift"])
+    assert done.exit_code == 0
+    assert "has 2 workers on h1" in done.stdout
+    assert "enrich cannot be repaired now" in done.stdout
+    assert "`sluice drift --repair` takes about 70 s, with a gap of about 0.5 s" in done.stdout
+    output = json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)
+    assert [(line["tier"], line["moves"]) for line in output["drift"]] == [("counts", 1)]
+    assert output["predicted_seconds"] == 70
+    assert requests == ["repair True", "repair True"]
 
 
-def test_that_nothing_has_drifted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(monkeypatch, Plan(notes=(NO_DRIFT,)))
+def test_no_drift_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_controller(monkeypatch, Plan(notes=(NO_DRIFT,)))
     assert CliRunner().invoke(app, ["drift"]).stdout == "No drift: every tier is placed as planned.\n"
     assert json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)["drift"] == []
 
 
 def test_a_repair_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ran(monkeypatch, Plan(moves=(MOVE,)))
-    said = CliRunner().invoke(app, ["drift", "--repair", "--dry-run"])
-    assert said.exit_code == 0
-    assert "1. counts: driver h1, workers h1, h1 → driver h1, workers h1, h2" in said.stdout
+    requests = fake_controller(monkeypatch, Plan(moves=(MOVE,)))
+    done = CliRunner().invoke(app, ["drift", "--repair", "--dry-run"])
+    assert done.exit_code == 0
+    assert "1. counts: driver h1, workers h1, h1 → driver h1, workers h1, h2" in done.stdout
     CliRunner().invoke(app, ["drift", "--repair"])
-    assert asked == ["repair True", "repair False"]
+    assert requests == ["repair True", "repair False"]
 
 
-def test_a_controller_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(monkeypatch, None, answers=False)
-    said = CliRunner().invoke(app, ["drift"])
-    assert (said.exit_code, said.stderr) == (AWAY, "said\n")
+def test_a_controller_without_an_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_controller(monkeypatch, None, answers=False)
+    done = CliRunner().invoke(app, ["drift"])
+    assert (done.exit_code, done.stderr) == (AWAY, "said\n")
 
 
-def test_that_nothing_can_be_planned_is_a_failure_as_of_any_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(monkeypatch, None)
+def test_a_refused_plan_is_a_failure_as_for_any_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_controller(monkeypatch, None)
     for words in (["drift"], ["drift", "--json"]):
-        said = CliRunner().invoke(app, words)
-        assert (said.exit_code, said.stdout, said.stderr) == (
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, done.stdout, done.stderr) == (
             FAILED,
             "",
             "no plan for the drift: said\n",

@@ -1,4 +1,4 @@
-"""What a command would do is said, and nothing is done."""
+"""A dry run shows the effect of a command and changes nothing."""
 
 import json
 from contextlib import nullcontext
@@ -20,7 +20,9 @@ from sluice_ops.planning.placement.pace import Pace
 from sluice_ops.site.site_file import Ec2Config
 
 OWN_PROCESSES = {"replay", "skip"}
-"""They hand over to the pipeline's own: `test_replay` and `test_skipped` have their dry runs."""
+"""These commands start the pipeline's own process: `test_replay` and `test_skipped` test their dry
+runs.
+"""
 CHANGES = {
     "cordon": ("h1",),
     "drain": ("h1",),
@@ -44,7 +46,7 @@ CHANGES = {
 
 @pytest.fixture
 def world(monkeypatch):
-    """A pipeline in which time passes whenever a command waits."""
+    """A pipeline whose clock runs while a command waits."""
     running = World()
     running.want()
     running.settle()
@@ -66,30 +68,32 @@ def world(monkeypatch):
     return running
 
 
-def held(world):
-    """Return every node but those of the question itself, which the controller answers."""
+def nodes_of(world):
+    """Return every node except the operations, which the controller answers."""
     nodes = world.channel.nodes.items()
     return {
         path: (data, version) for path, (data, version, _) in nodes if not path.startswith("/operations/")
     }
 
 
-def asked(world, *words):
-    """Ask, and find the channel as it was."""
-    before = held(world)
+def dry_run(world, *words):
+    """Run the command as a dry run, and check that the channel is unchanged."""
+    before = nodes_of(world)
     done = CliRunner().invoke(app, [*words, "--dry-run"])
-    assert held(world) == before
+    assert nodes_of(world) == before
     return done
 
 
-def test_no_command_that_has_a_dry_run_is_left_out():
+def test_every_command_with_a_dry_run_is_tested():
     commands = get_command(app).commands.items()
-    asked = {name for name, command in commands if any(each.name == "dry_run" for each in command.params)}
-    assert asked == CHANGES.keys() | OWN_PROCESSES | {"abort", "retire"}
+    with_dry_run = {
+        name for name, command in commands if any(parameter.name == "dry_run" for parameter in command.params)
+    }
+    assert with_dry_run == CHANGES.keys() | OWN_PROCESSES | {"abort", "retire"}
 
 
 @pytest.mark.parametrize("command", CHANGES)
-def test_nothing_is_changed(world, monkeypatch, command):
+def test_a_dry_run_changes_nothing(world, monkeypatch, command):
     launched = []
     monkeypatch.setattr(ec2, "instances", list)
     for name in ("launch", "terminate"):
@@ -97,36 +101,37 @@ def test_nothing_is_changed(world, monkeypatch, command):
     for release in ("r1-aaaaaaaa", "r2-bbbbbbbb"):
         world.publish(release)
     world.settle()
-    before = held(world)
-    done = asked(world, command, *CHANGES[command])
+    before = nodes_of(world)
+    done = dry_run(world, command, *CHANGES[command])
     assert done.exit_code == OK, done.output
     for _ in range(20):
         world.tick()
-    assert held(world) == before, "nor later"
+    assert nodes_of(world) == before, "nothing changes later either"
     assert launched == []
 
 
-def test_dry_runs_of_start_and_stop_show_what_where_and_how_long(world):
-    at = world.placement("counts").driver
-    said = asked(world, "stop", "counts").stdout
-    assert f"  note: counts ends after its last commit: its driver on {at}, its workers on {at}\n" in said
+def test_dry_runs_of_start_and_stop_show_places_and_times(world):
+    host = world.placement("counts").driver
+    output = dry_run(world, "stop", "counts").stdout
+    units = f"its driver on {host}, its workers on {host}"
+    assert f"  note: counts ends after its last commit: {units}\n" in output
     assert (
         "  note: then counts writes nothing until it is started again; its input waits in the streams\n"
-        in said
+        in output
     )
-    assert "  not predicted: how long it takes, because no stop has been timed here yet\n" in said
+    assert "  not predicted: how long it takes, because no stop has been timed here yet\n" in output
     world.want("counts", running=False)
     world.settle()
-    said = asked(world, "start", "counts").stdout
-    assert f"  1. counts: nowhere → driver {at}, workers {at}\n" in said
+    output = dry_run(world, "start", "counts").stdout
+    assert f"  1. counts: nowhere → driver {host}, workers {host}\n" in output
     took = world.incarnation("counts", 1).start.seconds
-    assert f"  predicted: about {took:.0f} s in all, without a gap\n" in said
-    (step,) = json.loads(asked(world, "start", "counts", "--json").stdout)["steps"]
-    assert step["details"]["plan"]["moves"][0]["after"]["driver"] == at
-    assert asked(world, "stop", "nobody").exit_code == WRONG_USAGE
+    assert f"  predicted: about {took:.0f} s in all, without a gap\n" in output
+    (step,) = json.loads(dry_run(world, "start", "counts", "--json").stdout)["steps"]
+    assert step["details"]["plan"]["moves"][0]["after"]["driver"] == host
+    assert dry_run(world, "stop", "nobody").exit_code == WRONG_USAGE
 
 
-def test_a_start_without_room_says_that_it_would_wait(world):
+def test_a_dry_run_of_a_start_without_room_shows_the_wait(world):
     world.want("counts", running=False)
     world.settle()
     for agent in world.agents.values():
@@ -134,77 +139,78 @@ def test_a_start_without_room_says_that_it_would_wait(world):
             paths.host(agent.host.name),
             HostFacts(name=agent.host.name, address="127.0.0.1", zone="onprem", cpu=1, memory=1),
         )
-    said = asked(world, "start", "counts").stdout
-    assert "note: counts would wait: " in said
-    assert said.endswith("  not predicted: how long the tier waits for room\n")
+    output = dry_run(world, "start", "counts").stdout
+    assert "note: counts would wait: " in output
+    assert output.endswith("  not predicted: how long the tier waits for room\n")
 
 
 def test_a_dry_run_of_a_burst_shows_places_and_handover_time(world, monkeypatch):
     monkeypatch.setattr(ec2, "instances", list)
-    said = asked(world, "burst", "enrich", "2").stdout
-    assert said.startswith("would launch 1 x m5.large (0 of at most 3 run now)\n")
+    output = dry_run(world, "burst", "enrich", "2").stdout
+    assert output.startswith("would launch 1 x m5.large (0 of at most 3 run now)\n")
     assert (
-        "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, with a gap of about 0.5 s in a tier's output\n"
-        in said
+        "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, with a gap of about 0.5 s in a "
+        "tier's output\n" in output
     )
-    assert (
-        "  not predicted: the time until the agents of the new instances have registered\n"
-        in said
-    )
-    told = json.loads(asked(world, "burst", "enrich", "2", "--json").stdout)
-    assert (told["ok"], told["instances"]) == (True, 1)
-    assert told["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
+    assert "  not predicted: the time until the agents of the new instances have registered\n" in output
+    details = json.loads(dry_run(world, "burst", "enrich", "2", "--json").stdout)
+    assert (details["ok"], details["instances"]) == (True, 1)
+    assert details["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
 
 
-def test_a_write_off_says_what_of_each_tier_is_there(world):
+def test_a_dry_run_of_a_write_off_names_the_tiers_units_on_the_host(world):
     name = world.placement("enrich").driver
     world.agents[name].die()
     world.tick()
-    assert "note: enrich has its driver and 1 worker on a host that is written off\n" in asked(world, "write-off", name).stdout
+    assert (
+        "note: enrich has its driver and 1 worker on a host that is written off\n"
+        in dry_run(world, "write-off", name).stdout
+    )
 
 
-def test_an_abort_says_of_each_tier_whether_it_goes_back(world):
-    assert asked(world, "abort").exit_code == WRONG_USAGE, "nothing is under way"
+def test_a_dry_run_of_an_abort_shows_whether_each_tier_rolls_back(world):
+    assert dry_run(world, "abort").exit_code == WRONG_USAGE, "no change is in progress"
     runbook = world.begin("d1", kind="drain", host=world.placement("entry").driver)
     world.until(lambda: world.next_driver("entry") is not None)
-    said = asked(world, "abort").stdout
-    assert "entry: incarnation 2 is dropped, incarnation 1 goes on" in said
-    assert f"; {runbook.spec.host} may be used again\n" in said
-    assert said.endswith(
-        "\n  it would release the maintenance lock\n  time not predicted: no abort was measured on this platform yet\n"
+    output = dry_run(world, "abort").stdout
+    assert "entry: incarnation 2 is dropped, incarnation 1 goes on" in output
+    assert f"; {runbook.spec.host} may be used again\n" in output
+    assert output.endswith(
+        "\n  it would release the maintenance lock\n  time not predicted: "
+        "no abort was measured on this platform yet\n"
     )
     world.until(lambda: world.owner("entry").owner == 2)
-    assert "entry: was handed over to incarnation 2, which goes on" in asked(world, "abort").stdout
+    assert "entry: was handed over to incarnation 2, which goes on" in dry_run(world, "abort").stdout
     world.until(lambda: runbook.ended)
     assert (
-        asked(world, "abort", "d1").stdout
+        dry_run(world, "abort", "d1").stdout
         == "an abort of d1 would undo: nothing: the change has ended (done)\n"
     )
 
 
-def test_an_abort_says_that_what_is_not_accepted_yet_goes_back(world):
+def test_a_dry_run_of_an_abort_shows_the_rollback_of_a_repartition(world):
     world.begin("r1", kind="repartition", tier="counts", partitions=6)
     world.until(lambda: world.owner("counts").owner == 2)
-    said = json.loads(asked(world, "abort", "--json").stdout)
-    assert said["undoes"] == [
+    output = json.loads(dry_run(world, "abort", "--json").stdout)
+    assert output["undoes"] == [
         "counts: was handed over to incarnation 2, and rolls back to 2 state partitions: a gap of about 0.5 s"
     ]
-    assert said["predicted_seconds"] == Pace().seconds(1, 1)
-    assert "without a gap" not in asked(world, "abort").stdout
+    assert output["predicted_seconds"] == Pace().seconds(1, 1)
+    assert "without a gap" not in dry_run(world, "abort").stdout
 
 
-def test_an_abort_says_how_long_the_last_ones_took(world):
+def test_a_dry_run_of_an_abort_predicts_from_earlier_aborts(world):
     for change in ("d1", "d2"):
         runbook = world.begin(change, kind="drain", host=world.placement("entry").driver)
         world.until(lambda: world.next_driver("entry") is not None)
-        said = json.loads(asked(world, "abort", "--json").stdout)
+        output = json.loads(dry_run(world, "abort", "--json").stdout)
         runbook.abort()
         world.settle()
     assert (
-        said["predicted_seconds"]
+        output["predicted_seconds"]
         == world.channel.read(paths.change("d1"), ChangeRecord).value.took[Step.ABORT]
     )
-    assert json.loads(asked(world, "abort", "d1", "--json").stdout) == {
+    assert json.loads(dry_run(world, "abort", "d1", "--json").stdout) == {
         "dry_run": True,
         "change": "d1",
         "undoes": [],
@@ -212,11 +218,11 @@ def test_an_abort_says_how_long_the_last_ones_took(world):
     }
 
 
-def test_an_abort_of_a_pause_says_what_goes_on(world):
+def test_a_dry_run_of_an_abort_of_a_pause_names_the_resumed_units(world):
     runbook = world.begin("p1", kind="pause", tier="enrich")
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused)
-    assert "an abort of p1 would undo: enrich: resumes\n" in asked(world, "abort").stdout
+    assert "an abort of p1 would undo: enrich: resumes\n" in dry_run(world, "abort").stdout
     world.driver("enrich").stuck = False
     runbook.abort()
     world.settle()
@@ -224,13 +230,13 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
     world.begin("p2", kind="pause", workers=(worker,))
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused_workers)
-    assert f"an abort of p2 would undo: enrich: {worker} resumes\n" in asked(world, "abort").stdout
+    assert f"an abort of p2 would undo: enrich: {worker} resumes\n" in dry_run(world, "abort").stdout
 
 
-def test_a_host_is_retired_only_if_it_could_be(world):
-    assert "an agent serves h2" in asked(world, "retire", "h2").stderr
+def test_a_dry_run_of_a_retire_shows_a_refusal_or_the_removal(world):
+    assert "an agent serves h2" in dry_run(world, "retire", "h2").stderr
     runbook = world.begin("d1", kind="drain", host="h2")
     world.until(lambda: runbook.ended)
     world.agents["h2"].die()
     world.settle()
-    assert asked(world, "retire", "h2").stdout == "would remove h2 from the channel: nothing uses it\n"
+    assert dry_run(world, "retire", "h2").stdout == "would remove h2 from the channel: nothing uses it\n"

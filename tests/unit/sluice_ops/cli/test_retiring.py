@@ -1,4 +1,7 @@
-"""`sluice retire`: a host goes for good when nothing is left on it and its agent is gone, and is refused with the way out before."""
+"""`sluice retire` removes a host after nothing is left on it and its agent is gone.
+
+Before that, it refuses with the next step.
+"""
 
 import json
 from contextlib import contextmanager, nullcontext
@@ -27,13 +30,13 @@ def retire(*words):
     return CliRunner().invoke(app, ["retire", *words])
 
 
-def refused(name):
+def refusal(name):
     done = retire(name)
     assert (done.exit_code, done.stdout) == (WRONG_USAGE, "")
     return done.stderr
 
 
-def drained(world, name):
+def drain(world, name):
     runbook = world.begin("d1", kind="drain", host=name)
     world.settle()
     assert runbook.ok, runbook.results
@@ -44,33 +47,35 @@ def nodes(world, name):
 
 
 def test_a_drained_host_is_retired_once_its_agent_is_stopped(world):
-    drained(world, "h2")
-    assert refused("h2") == "an agent serves h2: stop it there (systemctl disable --now sluice-agent@h2)\n"
+    drain(world, "h2")
+    assert refusal("h2") == "an agent serves h2: stop it there (systemctl disable --now sluice-agent@h2)\n"
     world.agents["h2"].die()
     done = retire("h2")
     assert done.exit_code == 0, done.stderr
     assert "h2 is removed from the channel" in done.stdout
     assert not nodes(world, "h2")
-    (told,) = [each.entry for each in trail_queue.queued(world.channel) if each.entry.what == "retire h2"]
-    assert (told.layer, told.outcome) == ("maintenance", "done")
-    assert told.by.startswith("cli:")
+    (entry,) = [
+        queued.entry for queued in trail_queue.queued(world.channel) if queued.entry.what == "retire h2"
+    ]
+    assert (entry.layer, entry.outcome) == ("maintenance", "done")
+    assert entry.by.startswith("cli:")
     world.agents.pop("h2")
     world.settle()
     world.check_settled()
     assert not nodes(world, "h2")
-    assert refused("h2") == 'there is no host "h2"; known hosts: h1, h3\n'
+    assert refusal("h2") == 'there is no host "h2"; known hosts: h1, h3\n'
 
 
-def test_it_speaks_json(world):
-    drained(world, "h2")
+def test_retire_prints_json(world):
+    drain(world, "h2")
     world.agents["h2"].die()
     assert json.loads(retire("h2", "--json").stdout) == {"retired": "h2"}
 
 
-def test_a_host_in_use_is_to_be_drained_first(world):
-    assert "`sluice drain h1`, then stop it there" in refused("h1")
+def test_a_host_in_use_must_be_drained_first(world):
+    assert "`sluice drain h1`, then stop it there" in refusal("h1")
     world.agents["h1"].die()
-    assert refused("h1").startswith("h1 was not drained before its agent stopped: start the agent")
+    assert refusal("h1").startswith("h1 was not drained before its agent stopped: start the agent")
     assert nodes(world, "h1")
 
 
@@ -82,7 +87,7 @@ def test_a_dead_machine_is_written_off_and_retired_once_nothing_is_left(world):
         paths.host_record(name),
         (HostRecord() if record is None else record.value).model_copy(update={"written_off": True}),
     )
-    assert "could not be placed elsewhere yet: `sluice status` shows the reason" in refused(name)
+    assert "could not be placed elsewhere yet: `sluice status` shows the reason" in refusal(name)
     world.settle()
     for _ in range(20):
         world.tick()
@@ -93,28 +98,29 @@ def test_a_dead_machine_is_written_off_and_retired_once_nothing_is_left(world):
     assert not nodes(world, name)
 
 
-def test_a_change_that_is_about_it_is_named(world):
+def test_a_change_of_the_host_in_progress_is_named(world):
     world.begin("r1", kind="reboot", host="h2")
     world.until(lambda: world.host_state("h2") in {HostState.DRAINED, HostState.REBOOTING})
-    assert refused("h2") == "change r1 of h2 is in progress: wait for its end, or `sluice abort r1`\n"
+    assert refusal("h2") == "change r1 of h2 is in progress: wait for its end, or `sluice abort r1`\n"
 
 
-def test_what_has_changed_meanwhile_is_left_and_said(world, monkeypatch):
-    drained(world, "h2")
+def test_a_host_whose_records_change_meanwhile_is_kept_and_named(world, monkeypatch):
+    drain(world, "h2")
     world.agents["h2"].die()
 
     @contextmanager
-    def overtaken():
+    def conflicting_channel():
         def multi(_writes):
             raise ConflictError(paths.host("h2"))
 
         monkeypatch.setattr(world.channel, "multi", multi)
         yield world.channel
 
-    monkeypatch.setattr("sluice_ops.cli.retire.open_channel", overtaken)
+    monkeypatch.setattr("sluice_ops.cli.retire.open_channel", conflicting_channel)
     done = retire("h2")
     assert done.exit_code == FAILED
     assert (
-        "h2 was not removed, because its records changed at this moment (/hosts/h2): check `sluice hosts`" in done.stderr
+        "h2 was not removed, because its records changed at this moment (/hosts/h2): check `sluice hosts`"
+        in done.stderr
     )
     assert nodes(world, "h2")

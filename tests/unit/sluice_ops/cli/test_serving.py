@@ -1,4 +1,4 @@
-"""`sluice agent` and `sluice controller` hand what was typed to the processes that they become."""
+"""`sluice agent` and `sluice controller` pass the typed options to their new processes."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from sluice_ops.agent.__main__ import arguments_of
 from sluice_ops.main import app
 
 
-class Became(Exception):  # noqa: N818 - no error: it stands for the end of this process
+class Became(Exception):  # noqa: N818 - no error: stands for the end of this process
     pass
 
 
@@ -30,7 +30,7 @@ def become(monkeypatch: pytest.MonkeyPatch):
     return run
 
 
-def test_an_agent_is_given_what_was_typed(become) -> None:
+def test_the_agent_gets_the_typed_options(become) -> None:
     words = become(
         "agent",
         "--host",
@@ -45,25 +45,25 @@ def test_an_agent_is_given_what_was_typed(become) -> None:
         "4g",
     )
     assert words[:3] == [sys.executable, "-m", "sluice_ops.agent"]
-    given = arguments_of(words[3:])
-    assert (given.host, given.zookeeper, given.address, given.cpu, given.memory) == (
+    arguments = arguments_of(words[3:])
+    assert (arguments.host, arguments.zookeeper, arguments.address, arguments.cpu, arguments.memory) == (
         "h9",
         "z:2181/sluice/hits",
         "10.0.0.9",
         4,
         "4g",
     )
-    assert (given.zone, given.labels, given.stop_all) == ("onprem", "", False), (
-        "what was not typed is left to the agent"
+    assert (arguments.zone, arguments.labels, arguments.stop_all) == ("onprem", "", False), (
+        "the agent itself sets options that were not typed"
     )
     assert arguments_of(become("agent", "--host", "h9", "--stop-all")[3:]).stop_all
 
 
-def test_a_host_has_to_be_named(become) -> None:
+def test_an_agent_needs_a_host(become) -> None:
     assert become("agent") == []
 
 
-def test_a_controller_is_given_what_was_typed(become) -> None:
+def test_the_controller_gets_the_typed_options(become) -> None:
     words = become("controller", "--name", "c1", "--metrics", "10.0.0.5:9464")
     assert words == [sys.executable, "-m", "sluice_ops.controller", "--name=c1", "--metrics=10.0.0.5:9464"]
     assert become("controller") == [sys.executable, "-m", "sluice_ops.controller"]

@@ -1,4 +1,4 @@
-"""An installation that nothing runs in."""
+"""An installation in which no process runs."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from sluice_ops.site.installation import CHECKOUT
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Layout:
-    place = Layout(home=tmp_path / "home", ports=Ports.above(40000), site=CHECKOUT / "site.yaml")
-    place.make_folders()
-    return place
+def layout(tmp_path: Path) -> Layout:
+    made_layout = Layout(home=tmp_path / "home", ports=Ports.above(40000), site=CHECKOUT / "site.yaml")
+    made_layout.make_folders()
+    return made_layout

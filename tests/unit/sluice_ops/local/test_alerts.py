@@ -1,4 +1,4 @@
-"""The doctor tells of alerts that reached nobody: how many, since when, why, and what to do."""
+"""The doctor reports alerts that reached no person: number, time, reason, and next step."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from sluice_ops.local.layout import Layout
 HOUR = 3600.0
 
 
-def kept(home: Path, name: str, at: float, *unsent: str) -> None:
+def write_alert(home: Path, name: str, at: float, *unsent: str) -> None:
     (home / "alerts").mkdir(exist_ok=True)
     file = home / "alerts" / f"{name}.json"
     file.write_text(
@@ -27,44 +27,44 @@ def kept(home: Path, name: str, at: float, *unsent: str) -> None:
     os.utime(file, (at, at))
 
 
-def told(home: Path) -> Finding:
+def finding_of(home: Path) -> Finding:
     (finding,) = alerts.check(home)
     return finding
 
 
-def test_where_no_alert_was_kept_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_without_alerts_there_is_no_finding(tmp_path: Path) -> None:
     assert list(alerts.check(tmp_path)) == []
 
 
-def test_alerts_that_were_sent_are_well(tmp_path: Path) -> None:
-    kept(tmp_path, "drain_host.r1.cut_over.1", HOUR)
-    assert told(tmp_path).verdict is Verdict.OK
+def test_sent_alerts_are_ok(tmp_path: Path) -> None:
+    write_alert(tmp_path, "drain_host.r1.cut_over.1", HOUR)
+    assert finding_of(tmp_path).verdict is Verdict.OK
 
 
 def test_unsent_alerts_are_shown_with_count_time_and_next_step(tmp_path: Path) -> None:
-    kept(tmp_path, "sent", HOUR)
-    kept(tmp_path, "first", 2 * HOUR, "webhook")
-    kept(tmp_path, "last", 26 * HOUR, "e-mail", "webhook")
-    finding = told(tmp_path)
+    write_alert(tmp_path, "sent", HOUR)
+    write_alert(tmp_path, "first", 2 * HOUR, "webhook")
+    write_alert(tmp_path, "last", 26 * HOUR, "e-mail", "webhook")
+    finding = finding_of(tmp_path)
     assert finding.verdict is Verdict.BAD
     assert finding.sentence.startswith("unsent alerts: 2 (e-mail, webhook) since 1970-01-0")
     assert "[sluice] last; e-mail: refused; webhook: refused" in finding.sentence
     assert "`alerts:` in the site file" in finding.advice
-    kept(tmp_path, "again", 27 * HOUR)
-    finding = told(tmp_path)
+    write_alert(tmp_path, "again", 27 * HOUR)
+    finding = finding_of(tmp_path)
     assert (finding.verdict, finding.advice.startswith("a later alert was sent")) == (Verdict.NOTE, True)
 
 
-def test_alerts_half_written_or_of_an_older_version_do_no_harm(tmp_path: Path) -> None:
-    kept(tmp_path, "good", HOUR)
+def test_incomplete_or_older_alert_files_are_ignored(tmp_path: Path) -> None:
+    write_alert(tmp_path, "good", HOUR)
     (tmp_path / "alerts" / "half.json").write_text('{"subject": ')
     (tmp_path / "alerts" / "old.json").write_text('{"dag": "drain_host"}')
-    assert told(tmp_path).sentence.startswith("all 2 alerts were sent")
+    assert finding_of(tmp_path).sentence.startswith("all 2 alerts were sent")
 
 
-def test_the_doctor_tells_it(where: Layout) -> None:
-    where.make_folders()
-    kept(where.home, "first", HOUR, "webhook")
-    assert [finding.verdict for finding in doctor.examine(where) if finding.thing == "alerts"] == [
+def test_the_doctor_reports_unsent_alerts(layout: Layout) -> None:
+    layout.make_folders()
+    write_alert(layout.home, "first", HOUR, "webhook")
+    assert [finding.verdict for finding in doctor.examine(layout) if finding.thing == "alerts"] == [
         Verdict.BAD
     ]

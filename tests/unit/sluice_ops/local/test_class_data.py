@@ -1,4 +1,4 @@
-"""How the platform has class data made, and what becomes of what it kept before."""
+"""How the platform creates class data, and which older files it removes."""
 
 import pytest
 
@@ -9,38 +9,38 @@ from sluice_ops.local.services import sluice
 from sluice_ops.site import site_file, spark
 
 
-def test_what_was_kept_for_another_spark_goes_and_what_fits_stays(where: Layout) -> None:
-    kept = [
-        where.archives / "kafka.aot",
-        spark.cache_of_tiers(where.home),
-        spark.cache_of_workers(where.home),
+def test_class_data_of_another_spark_is_removed_and_current_stays(layout: Layout) -> None:
+    current = [
+        layout.archives / "kafka.aot",
+        spark.cache_of_tiers(layout.home),
+        spark.cache_of_workers(layout.home),
     ]
-    where.archives.mkdir(parents=True, exist_ok=True)
+    layout.archives.mkdir(parents=True, exist_ok=True)
     for cache in (
-        *kept,
+        *current,
         *(
-            where.archives / name
+            layout.archives / name
             for name in ("tier.aot", "tier-0123456789.aot", "worker-0123456789.aot.4711")
         ),
     ):
         cache.touch()
-    sluice.clear_class_data(where)
-    assert sorted(where.archives.iterdir()) == sorted(kept)
+    sluice.clear_class_data(layout)
+    assert sorted(layout.archives.iterdir()) == sorted(current)
 
 
-def test_it_comes_after_all_else_gives_way_and_is_done_once(where: Layout) -> None:
-    (made,) = [
+def test_class_data_runs_last_once_and_with_low_priority(layout: Layout) -> None:
+    (class_data,) = [
         service
-        for service in sluice.services(where, site_file.load(where.site))
+        for service in sluice.services(layout, site_file.load(layout.site))
         if service.name == "class-data"
     ]
-    assert made.needs == ("first-record",)
-    assert made.program.once
-    assert made.program.nice > 0
+    assert class_data.needs == ("first-record",)
+    assert class_data.program.once
+    assert class_data.program.nice > 0
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "said"),
+    ("state", "code", "expected"),
     [
         ("RUNNING", 0, (Verdict.OK, "is running")),
         ("EXITED", 0, (Verdict.OK, "is done")),
@@ -48,11 +48,11 @@ def test_it_comes_after_all_else_gives_way_and_is_done_once(where: Layout) -> No
         ("STOPPED", 0, (Verdict.BAD, "is stopped")),
     ],
 )
-def test_the_doctor_does_not_miss_what_has_ended_by_itself(
-    where: Layout, monkeypatch: pytest.MonkeyPatch, state: str, code: int, said: tuple[Verdict, str]
+def test_the_doctor_reports_each_state_of_the_class_data_service(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, state: str, code: int, expected: tuple[Verdict, str]
 ) -> None:
     monkeypatch.setattr(
         doctor.Supervisor, "states", lambda _: {"class-data": {"statename": state, "exitstatus": code}}
     )
-    (finding,) = [each for each in doctor.examine(where) if each.thing == "class-data"]
-    assert (finding.verdict, finding.sentence) == said
+    (finding,) = [result for result in doctor.examine(layout) if result.thing == "class-data"]
+    assert (finding.verdict, finding.sentence) == expected

@@ -1,4 +1,4 @@
-"""A command that a start needs is ended with the start, and says how it ended."""
+"""A command that a start needs ends with the start, and its failure is reported."""
 
 import sys
 import threading
@@ -14,19 +14,19 @@ from sluice_ops.site.installation import PlatformError
 SLEEPER = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]
 
 
-def gone(log: Path) -> bool:
-    said = log.read_text().split()
-    return not said or not Path(f"/proc/{said[0]}").exists()
+def has_ended(log: Path) -> bool:
+    words = log.read_text().split()
+    return not words or not Path(f"/proc/{words[0]}").exists()
 
 
-def test_one_that_takes_too_long_is_ended_and_that_is_said(tmp_path: Path) -> None:
+def test_a_command_over_its_time_limit_is_killed_and_reported(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(PlatformError, match="took longer than 0 s and was killed"):
         run_to_end(SLEEPER, {}, log, threading.Event(), 0.3)
-    assert gone(log)
+    assert has_ended(log)
 
 
-def test_one_that_fails_is_quoted(tmp_path: Path) -> None:
+def test_the_output_of_a_failed_command_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(PlatformError, match=r"failed \(exit code 3\)(.|\n)*no such topic"):
         run_to_end(
             ["sh", "-c", "echo no such topic; exit 3"],
@@ -38,7 +38,7 @@ def test_one_that_fails_is_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [HaltedError, KeyboardInterrupt])
-def test_nothing_of_it_is_left_when_the_start_is_given_up(tmp_path: Path, kind: type[BaseException]) -> None:
+def test_a_command_is_killed_when_the_start_is_cancelled(tmp_path: Path, kind: type[BaseException]) -> None:
     class Halt(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             time.sleep(timeout or 0)
@@ -49,4 +49,4 @@ def test_nothing_of_it_is_left_when_the_start_is_given_up(tmp_path: Path, kind: 
     log = tmp_path / "log"
     with pytest.raises(kind):
         run_to_end(SLEEPER, {}, log, Halt(), 10)
-    assert gone(log)
+    assert has_ended(log)

@@ -1,4 +1,4 @@
-"""What the doctor finds amiss before anything runs, and what it says to do."""
+"""The doctor's findings before anything runs, and their advice."""
 
 import socket
 import subprocess
@@ -31,83 +31,83 @@ class Usage(NamedTuple):
     free: int
 
 
-def found(where: Layout, thing: str) -> list[doctor.Finding]:
-    return [finding for finding in doctor.examine(where) if finding.thing == thing]
+def findings_of(layout: Layout, thing: str) -> list[doctor.Finding]:
+    return [finding for finding in doctor.examine(layout) if finding.thing == thing]
 
 
-def test_a_taken_port_is_named_with_its_holder_and_the_way_out(where: Layout) -> None:
-    with socket.create_server(("127.0.0.1", where.ports.kafka)):
-        sentences = ports.taken(where.ports.named())
+def test_a_taken_port_is_reported_with_its_process_and_the_next_step(layout: Layout) -> None:
+    with socket.create_server(("127.0.0.1", layout.ports.kafka)):
+        sentences = ports.taken(layout.ports.named())
         assert [
             sentence
             for sentence in sentences
-            if f"port {where.ports.kafka} (kafka) is taken by" in sentence and "pid" in sentence
+            if f"port {layout.ports.kafka} (kafka) is taken by" in sentence and "pid" in sentence
         ]
         assert [
             finding
-            for finding in doctor.examine(where)
+            for finding in doctor.examine(layout)
             if finding.thing == "ports" and "SLUICE_PORT_BASE" in finding.advice
         ]
 
 
-def test_a_wrong_key_in_the_site_file_is_named_by_its_path(where: Layout, tmp_path: Path) -> None:
-    wrong = tmp_path / "site.yaml"
-    wrong.write_text((CHECKOUT / "site.yaml").read_text().replace("cpu: 8", "cpus: 8", 1))
-    findings = found(replace(where, site=wrong), "site")
+def test_a_wrong_key_in_the_site_file_is_named_by_its_path(layout: Layout, tmp_path: Path) -> None:
+    site_file = tmp_path / "site.yaml"
+    site_file.write_text((CHECKOUT / "site.yaml").read_text().replace("cpu: 8", "cpus: 8", 1))
+    findings = findings_of(replace(layout, site=site_file), "site")
     assert findings[0].verdict is Verdict.BAD
     assert any("hosts.0.capacity.cpus" in finding.sentence for finding in findings)
 
 
-def test_a_look_that_fails_is_a_finding_and_the_others_are_told(
-    where: Layout, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_check_is_a_finding_and_other_checks_still_run(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def _memory(_where: Layout) -> list[doctor.Finding]:
+    def _memory(_layout: Layout) -> list[doctor.Finding]:
         raise subprocess.TimeoutExpired(["publish"], 60)
 
     monkeypatch.setattr(doctor, "_memory", _memory)
-    findings = {finding.thing: finding for finding in doctor.examine(where)}
+    findings = {finding.thing: finding for finding in doctor.examine(layout)}
     assert findings["memory"].verdict is Verdict.BAD
     assert findings["memory"].sentence.startswith("cannot be checked: Command '['publish']' timed out")
     assert "disk" in findings
 
 
 def test_a_full_disk_is_bad_and_nothing_is_started_on_it(
-    where: Layout, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _path: Usage(10**12, 10**12, 10 * 1024 * 1024))
-    assert found(where, "disk")[0].verdict is Verdict.BAD
+    assert findings_of(layout, "disk")[0].verdict is Verdict.BAD
     with pytest.raises(PlatformError, match=r"10 MiB are free at .*SLUICE_HOME"):
-        lifecycle.up(where, lambda _timing: None)
+        lifecycle.up(layout, lambda _timing: None)
 
 
-def test_a_second_start_at_the_same_time_is_refused(where: Layout) -> None:
+def test_a_second_start_at_the_same_time_is_refused(layout: Layout) -> None:
     with (
-        lifecycle.locked(where),
+        lifecycle.locked(layout),
         pytest.raises(PlatformError, match="another `sluice up` or `sluice down` is running"),
-        lifecycle.locked(where),
+        lifecycle.locked(layout),
     ):
         pytest.fail("both were let in")
 
 
-def test_a_folder_that_is_no_home_is_not_removed(where: Layout, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_home_is_not_removed(layout: Layout, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work")
     with pytest.raises(PlatformError, match="does not look like a home of Sluice"):
-        lifecycle.clean(replace(where, home=precious))
+        lifecycle.clean(replace(layout, home=precious))
     assert (precious / "thesis.txt").exists()
 
 
-def test_nothing_running_can_be_stopped_and_removed_twice(where: Layout) -> None:
-    where.secrets()
-    assert lifecycle.down(where) == []
-    assert lifecycle.down(where) == []
-    assert lifecycle.clean(where)
-    assert not lifecycle.clean(where)
+def test_a_stopped_platform_can_be_stopped_and_removed_twice(layout: Layout) -> None:
+    layout.secrets()
+    assert lifecycle.down(layout) == []
+    assert lifecycle.down(layout) == []
+    assert lifecycle.clean(layout)
+    assert not lifecycle.clean(layout)
 
 
 def test_idle_instances_are_named_with_the_command_that_ends_them(
-    where: Layout, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = MemoryChannel()
     placed = Placement(driver=HostName("h1"), slots=(HostName("ec2-00000001"),))
@@ -119,14 +119,14 @@ def test_idle_instances_are_named_with_the_command_that_ends_them(
     channel.put(paths.incarnation(TierName("enrich"), 2), spec)
     channel.put(paths.LOCK, MaintenanceLock(change=ChangeId("at-work"), by="anna", since=1.0))
     tokens = ("done", "deleted", "at-work")
-    there = [
+    instances = [
         Instance(f"i-{number:016d}", "running", token, "10.0.0.1")
         for number, token in enumerate(tokens, start=1)
     ]
-    monkeypatch.setattr(ec2, "instances", lambda: there)
+    monkeypatch.setattr(ec2, "instances", lambda: instances)
     monkeypatch.setattr(doctor, "Channel", lambda _zookeeper: nullcontext(channel))
-    monkeypatch.setattr(doctor, "known_endpoints", lambda _where: SimpleNamespace(zookeeper=""))
-    idle, total = doctor._instances(where)
+    monkeypatch.setattr(doctor, "known_endpoints", lambda _layout: SimpleNamespace(zookeeper=""))
+    idle, total = doctor._instances(layout)
     assert (idle.verdict, total.verdict) == (Verdict.NOTE, Verdict.OK)
     assert (
         idle.sentence

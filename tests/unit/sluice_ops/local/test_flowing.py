@@ -1,4 +1,4 @@
-"""What a start waits for: the tiers that should run, and why one does not."""
+"""A start waits for the tiers that should run, and names the reason if one does not run."""
 
 import os
 from typing import Any, cast
@@ -14,15 +14,15 @@ from sluice_ops.model.release import Release, SinkShape, TierShape
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 
 
-class Read:
-    """A value as the channel gives it."""
+class Value:
+    """A value as the channel returns it."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
 
 class Tree:
-    """A channel that holds what a test puts there."""
+    """A channel that holds the nodes of a test."""
 
     def __init__(self, **tiers: dict[str, object]) -> None:
         self._tiers = list(tiers)
@@ -31,8 +31,8 @@ class Tree:
     def children(self, _path: str) -> list[str]:
         return self._tiers
 
-    def read(self, path: str, _kind: type) -> Read | None:
-        return Read(self._nodes[path]) if path in self._nodes else None
+    def read(self, path: str, _kind: type) -> Value | None:
+        return Value(self._nodes[path]) if path in self._nodes else None
 
 
 def tree(**tiers: dict[str, object]) -> Channel:
@@ -49,7 +49,7 @@ def tier(name: str, *, running: bool, **report: Any) -> dict[str, object]:
     return nodes
 
 
-def test_a_tier_that_somebody_stopped_is_neither_started_nor_waited_for() -> None:
+def test_a_stopped_tier_is_neither_started_nor_waited_for() -> None:
     seen = tree(
         entry=tier("entry", running=True, state=State.RUNNING),
         buys=tier("buys", running=False, state=State.STOPPED),
@@ -58,7 +58,7 @@ def test_a_tier_that_somebody_stopped_is_neither_started_nor_waited_for() -> Non
     assert missing_tiers(seen) == []
 
 
-def test_one_that_nobody_has_spoken_of_yet_is_started() -> None:
+def test_a_published_tier_without_a_request_is_started() -> None:
     assert expected_tiers(tree(entry={})) == ["entry"]
     assert missing_tiers(tree(entry={})) == ["entry: not started"]
 
@@ -67,7 +67,7 @@ def test_one_that_nobody_has_spoken_of_yet_is_started() -> None:
     ("running", "table", "waits"),
     [(True, "delivered", True), (True, "totals", False), (False, "delivered", False)],
 )
-def test_a_start_waits_for_a_record_only_where_a_tier_delivers(
+def test_a_start_waits_for_a_record_only_if_a_tier_delivers(
     *, running: bool, table: str, waits: bool
 ) -> None:
     spec = TierSpec(
@@ -84,21 +84,21 @@ def test_a_start_waits_for_a_record_only_where_a_tier_delivers(
     assert has_writer(tree(out=nodes), "delivered") is waits
 
 
-def test_one_that_fails_is_told_with_its_error() -> None:
+def test_a_failed_tier_is_reported_with_its_error() -> None:
     seen = tree(entry=tier("entry", running=True, state=State.FAILED, error="ValueError: no such table"))
     assert missing_tiers(seen) == ["entry: incarnation 1 is failed: ValueError: no such table"]
 
 
-def test_without_any_tier_that_is_said() -> None:
+def test_a_site_without_tiers_is_reported() -> None:
     assert missing_tiers(tree()) == ["no tier is published"]
 
 
-def test_tiers_published_between_two_looks_do_not_count_as_running() -> None:
-    looks = iter([[], ["entry"], ["entry"]])
+def test_a_tier_published_between_two_reads_does_not_count_as_running() -> None:
+    reads = iter([[], ["entry"], ["entry"]])
 
     class Late(Tree):
         def children(self, _path: str) -> list[str]:
-            return next(looks)
+            return next(reads)
 
     late = Late()
     assert missing_tiers(cast("Channel", late)) == ["no tier is published"]

@@ -1,4 +1,4 @@
-"""The locked jars: exactly these, nothing that they depend on, and nothing with other bytes."""
+"""Locked jars: exactly these, without transitive dependencies, and with the right checksums."""
 
 import hashlib
 import re
@@ -19,35 +19,35 @@ def test_the_lock_has_broker_and_connector_with_checksums_and_no_address() -> No
     assert "://" not in text
 
 
-def test_ivy_is_asked_for_each_jar_and_nothing_transitive() -> None:
+def test_ivy_resolves_each_jar_and_nothing_transitive() -> None:
     jars = locked(LOCK.read_text())
-    asked = ET.fromstring(module(jars)).findall("dependencies/dependency")  # noqa: S314  written by ourselves
-    assert len(asked) == len(jars)
-    assert all(each.get("transitive") == "false" for each in asked)
+    dependencies = ET.fromstring(module(jars)).findall("dependencies/dependency")  # noqa: S314 - our own text
+    assert len(dependencies) == len(jars)
+    assert all(dependency.get("transitive") == "false" for dependency in dependencies)
 
 
-def test_missing_and_different_jars_are_told_apart_and_good_ones_borrowed(where: Layout) -> None:
+def test_missing_and_different_jars_are_named_and_good_ones_borrowed(layout: Layout) -> None:
     good, other = (
         Jar("broker", "o", "good", "1", hashlib.sha256(b"good").hexdigest()),
         Jar("broker", "o", "other", "1", "0" * 64),
     )
-    lender = where.home / "lender"
+    lender = layout.home / "lender"
     (lender / "jars" / "broker").mkdir(parents=True)
     (lender / "jars" / "broker" / good.file).write_bytes(b"good")
     (lender / "jars" / "broker" / other.file).write_bytes(b"tampered")
-    assert faulty([good, other], where.home) == {good: "is missing", other: "is missing"}
-    borrow([good, other], lender, where.home)
-    assert faulty([good, other], where.home) == {other: "differs from its checksum in jars.lock"}
+    assert faulty([good, other], layout.home) == {good: "is missing", other: "is missing"}
+    borrow([good, other], lender, layout.home)
+    assert faulty([good, other], layout.home) == {other: "differs from its checksum in jars.lock"}
 
 
-def test_the_jars_of_an_older_lock_go_and_nothing_else_does(where: Layout) -> None:
+def test_only_jars_of_an_older_lock_are_removed(layout: Layout) -> None:
     jar = Jar("connector", "o", "kept", "2", "0" * 64)
     files = [
-        where.home / "jars" / name
+        layout.home / "jars" / name
         for name in ("connector/kept-2.jar", "connector/kept-1.jar", "connector/note", "s3/other-1.jar")
     ]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    remove_others([jar], where.home)
+    remove_others([jar], layout.home)
     assert [file.exists() for file in files] == [True, False, True, True]

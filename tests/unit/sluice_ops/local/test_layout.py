@@ -1,4 +1,4 @@
-"""Where an installation is: folders, ports, secrets, and what is written down for others."""
+"""Layout of an installation: folders, ports, secrets, and the endpoints file."""
 
 import os
 import stat
@@ -18,24 +18,24 @@ def test_two_bases_ten_apart_share_no_port() -> None:
     assert not set(Ports.above(27000).named().values()) & set(Ports.above(27010).named().values())
 
 
-def test_a_homes_port_base_is_kept_until_another_is_asked_for(
-    where: Layout, monkeypatch: pytest.MonkeyPatch
+def test_a_homes_port_base_stays_until_another_is_set(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SLUICE_HOME", str(where.home))
+    monkeypatch.setenv("SLUICE_HOME", str(layout.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
-    endpoints_file.write(where, "hits", users=True, roles=True)
-    assert current_layout().ports == where.ports
+    endpoints_file.write(layout, "hits", users=True, roles=True)
+    assert current_layout().ports == layout.ports
     monkeypatch.setenv("SLUICE_PORT_BASE", "41000")
     assert current_layout().ports == Ports.above(41000)
 
 
-def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(
-    where: Layout, monkeypatch: pytest.MonkeyPatch
+def test_a_damaged_port_base_is_refused_with_the_next_step(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SLUICE_HOME", str(where.home))
+    monkeypatch.setenv("SLUICE_HOME", str(layout.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
-    where.home.mkdir(parents=True, exist_ok=True)
-    (where.home / "port-base").write_text("")
+    layout.home.mkdir(parents=True, exist_ok=True)
+    (layout.home / "port-base").write_text("")
     with pytest.raises(
         PlatformError, match="port-base does not contain a number: write the last SLUICE_PORT_BASE"
     ):
@@ -43,67 +43,65 @@ def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("base", ["80", "65530", "many", "-5", ""])
-def test_a_base_that_cannot_be_used_is_refused_with_the_range(
-    base: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_port_base_is_refused_with_the_range(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_PORT_BASE", base)
     with pytest.raises(PlatformError, match=r"SLUICE_PORT_BASE=.*from 1024 to"):
         current_layout()
 
 
-def test_the_socket_of_supervisord_is_short_enough_wherever_the_home_is(where: Layout) -> None:
-    deep = replace(where, home=Path("/", *["a-rather-long-folder-name"] * 6))
-    for place in (where, deep):
-        assert len(os.fsencode(place.socket)) + len(".12345678") <= LONGEST_SOCKET_PATH or place is where
+def test_the_socket_path_of_supervisord_is_short_for_every_home(layout: Layout) -> None:
+    deep = replace(layout, home=Path("/", *["a-rather-long-folder-name"] * 6))
+    for place in (layout, deep):
+        assert len(os.fsencode(place.socket)) + len(".12345678") <= LONGEST_SOCKET_PATH or place is layout
     assert deep.socket == replace(deep).socket
     assert deep.socket != replace(deep, home=deep.home / "other").socket
 
 
-def test_damaged_secrets_are_named_and_not_made_anew(where: Layout) -> None:
-    where.home.mkdir(parents=True, exist_ok=True)
-    (where.home / "secrets.json").write_bytes(b'{"postgres": \xff')
+def test_damaged_secrets_are_reported_and_not_replaced(layout: Layout) -> None:
+    layout.home.mkdir(parents=True, exist_ok=True)
+    (layout.home / "secrets.json").write_bytes(b'{"postgres": \xff')
     with pytest.raises(PlatformError, match=r"secrets\.json is damaged: restore it from a backup"):
-        where.secrets()
+        layout.secrets()
 
 
-def test_secrets_are_made_once_are_long_and_only_their_owner_reads_them(where: Layout) -> None:
-    first = where.secrets()
-    assert where.secrets() == first
+def test_secrets_are_created_once_long_and_private(layout: Layout) -> None:
+    first = layout.secrets()
+    assert layout.secrets() == first
     assert len({first.postgres, first.airflow, first.airflow_jwt, first.spark}) == 4
     assert all(len(word) >= 20 for word in (first.postgres, first.airflow, first.airflow_jwt, first.spark))
-    assert stat.S_IMODE((where.home / "secrets.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE((layout.home / "secrets.json").stat().st_mode) == 0o600
 
 
-def test_a_secret_new_in_this_version_is_added_to_older_ones_once(where: Layout) -> None:
-    before = where.secrets()
-    (where.home / "secrets.json").write_text(before.model_dump_json(exclude={"spark"}))
-    after = where.secrets()
+def test_a_secret_new_in_this_version_is_added_to_older_ones_once(layout: Layout) -> None:
+    before = layout.secrets()
+    (layout.home / "secrets.json").write_text(before.model_dump_json(exclude={"spark"}))
+    after = layout.secrets()
     assert after.postgres == before.postgres
-    assert where.secrets() == after
+    assert layout.secrets() == after
 
 
-def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoints_file.write(where, "hits", users=True, roles=True)
-    monkeypatch.setenv("SLUICE_ENDPOINTS", str(where.endpoints))
-    found = endpoints.load()
-    assert found.zookeeper == f"127.0.0.1:{where.ports.zookeeper}/sluice/hits"
-    keys, written = where.secrets(), where.endpoints.read_text()
+def test_endpoints_are_read_as_they_were_written(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoints_file.write(layout, "hits", users=True, roles=True)
+    monkeypatch.setenv("SLUICE_ENDPOINTS", str(layout.endpoints))
+    loaded = endpoints.load()
+    assert loaded.zookeeper == f"127.0.0.1:{layout.ports.zookeeper}/sluice/hits"
+    keys, written = layout.secrets(), layout.endpoints.read_text()
     assert not [
         name for name in ("postgres", "airflow", "airflow_operator") if getattr(keys, name) in written
     ]
-    assert found.home == where.home
-    assert stat.S_IMODE(where.endpoints.stat().st_mode) == 0o600
-    assert {path.name for path in where.credentials.iterdir()} == set(KEPT)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in where.credentials.iterdir()} == {0o600}
-    credentials = [found.required_credential(role) for role in KEPT]
+    assert loaded.home == layout.home
+    assert stat.S_IMODE(layout.endpoints.stat().st_mode) == 0o600
+    assert {path.name for path in layout.credentials.iterdir()} == set(KEPT)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in layout.credentials.iterdir()} == {0o600}
+    credentials = [loaded.required_credential(role) for role in KEPT]
     assert len({credential.password for credential in credentials if credential}) == len(KEPT)
-    assert endpoints_file.write(where, "hits", users=True, roles=True) == found, (
+    assert endpoints_file.write(layout, "hits", users=True, roles=True) == loaded, (
         "a second start changes nothing"
     )
 
 
-def test_a_home_that_cannot_be_written_is_named_with_the_way_out(where: Layout) -> None:
-    blocked = where.home / "file"
+def test_a_home_that_cannot_be_written_is_refused_with_the_setting(layout: Layout) -> None:
+    blocked = layout.home / "file"
     blocked.write_text("not a folder")
     with pytest.raises(PlatformError, match="SLUICE_HOME"):
-        replace(where, home=blocked / "home").make_folders()
+        replace(layout, home=blocked / "home").make_folders()

@@ -1,4 +1,4 @@
-"""The groups of what runs under supervisord, in folders that stand in for the kernel's."""
+"""Control groups of the processes under supervisord; folders stand in for the kernel's."""
 
 import os
 import subprocess
@@ -23,45 +23,47 @@ def mounts(tmp_path: Path) -> Path:
     return path
 
 
-def group(mounts: Path, where: Layout, name: str) -> Path:
-    return mounts.parent / "cpu" / f"{installation_group(where.home)}.{name}"
+def group(mounts: Path, layout: Layout, name: str) -> Path:
+    return mounts.parent / "cpu" / f"{installation_group(layout.home)}.{name}"
 
 
-def test_services_weigh_what_all_units_do_and_the_background_a_quarter(where: Layout, mounts: Path) -> None:
-    prepare(where, mounts)
-    prepare(where, mounts)
-    assert int((group(mounts, where, SERVICES) / "cpu.shares").read_text()) == 1024 * CORES
-    assert int((group(mounts, where, BACKGROUND) / "cpu.shares").read_text()) == 256 * CORES
+def test_services_weigh_as_all_units_and_the_background_a_quarter(layout: Layout, mounts: Path) -> None:
+    prepare(layout, mounts)
+    prepare(layout, mounts)
+    assert int((group(mounts, layout, SERVICES) / "cpu.shares").read_text()) == 1024 * CORES
+    assert int((group(mounts, layout, BACKGROUND) / "cpu.shares").read_text()) == 256 * CORES
 
 
-def test_a_command_joins_its_group_and_is_itself_after_that(where: Layout, mounts: Path) -> None:
-    prepare(where, mounts)
-    joined = group(mounts, where, SERVICES) / "cgroup.procs"
+def test_a_command_joins_its_group_and_runs_unchanged(layout: Layout, mounts: Path) -> None:
+    prepare(layout, mounts)
+    joined = group(mounts, layout, SERVICES) / "cgroup.procs"
     joined.touch()
-    said = subprocess.run(
-        in_group(where, SERVICES, ("echo", "a  b", "$$"), mounts), capture_output=True, text=True, check=True
+    output = subprocess.run(
+        in_group(layout, SERVICES, ("echo", "a  b", "$$"), mounts), capture_output=True, text=True, check=True
     ).stdout
-    assert said == "a  b $$\n"
+    assert output == "a  b $$\n"
     assert joined.read_text().strip().isdigit()
 
 
-def test_a_group_that_cannot_be_joined_is_no_reason_not_to_start(where: Layout, mounts: Path) -> None:
-    prepare(where, mounts)
-    assert in_group(where, SERVICES, ("true",), mounts) == ("true",)
+def test_a_command_without_a_group_still_starts(layout: Layout, mounts: Path) -> None:
+    prepare(layout, mounts)
+    assert in_group(layout, SERVICES, ("true",), mounts) == ("true",)
     nowhere = mounts.with_name("none")
     nowhere.write_text("tmpfs /run tmpfs rw 0 0\n")
-    prepare(where, nowhere)
-    assert in_group(where, SERVICES, ("true",), nowhere) == ("true",)
+    prepare(layout, nowhere)
+    assert in_group(layout, SERVICES, ("true",), nowhere) == ("true",)
 
 
-def test_what_gives_way_is_niced_too(where: Layout) -> None:
-    assert niced(where, ("true",), 5)[-4:] == ("nice", "-n", "5", "true")
-    assert niced(where, ("true",), 0) == ("true",)
+def test_a_command_of_low_priority_is_niced_too(layout: Layout) -> None:
+    assert niced(layout, ("true",), 5)[-4:] == ("nice", "-n", "5", "true")
+    assert niced(layout, ("true",), 0) == ("true",)
 
 
-def test_empty_groups_go_away(where: Layout, mounts: Path) -> None:
-    prepare(where, mounts)
-    (group(mounts, where, SERVICES) / "cpu.shares").unlink()  # the kernel's files do not keep a folder
-    remove(where, mounts)
-    assert not group(mounts, where, SERVICES).exists()
-    assert group(mounts, where, BACKGROUND).exists()
+def test_only_empty_groups_are_removed(layout: Layout, mounts: Path) -> None:
+    prepare(layout, mounts)
+    (
+        group(mounts, layout, SERVICES) / "cpu.shares"
+    ).unlink()  # the kernel's files do not keep a group from its removal
+    remove(layout, mounts)
+    assert not group(mounts, layout, SERVICES).exists()
+    assert group(mounts, layout, BACKGROUND).exists()

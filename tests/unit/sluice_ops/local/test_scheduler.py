@@ -1,4 +1,4 @@
-"""What a killed scheduler left behind is ended before the next one starts, and nothing else is."""
+"""A start of the scheduler ends the processes of a killed one, and no other process."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import psutil
 
 from sluice_ops.local.airflow_scheduler import WORKER
 
-LEFT = """
+ORPHAN = """
 import os, subprocess, sys, time
 from setproctitle import setproctitle
 child = subprocess.Popen(["sleep", "60"])
@@ -19,23 +19,26 @@ time.sleep(60)
 """
 
 
-def left(home: Path, title: str) -> tuple[subprocess.Popen[str], int]:
+def start_orphan(home: Path, title: str) -> tuple[subprocess.Popen[str], int]:
     home.mkdir(exist_ok=True)
     process = subprocess.Popen(
-        [sys.executable, "-c", LEFT, title], cwd=home, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", ORPHAN, title], cwd=home, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    with process.stdout as told:
-        return process, int(told.readline())
+    with process.stdout as output:
+        return process, int(output.readline())
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_workers_of_this_home_are_ended_with_what_they_started(tmp_path: Path) -> None:
-    mine, task = left(tmp_path / "mine", f"{WORKER}: <idle>")
-    others = [left(tmp_path / "other", f"{WORKER}: <idle>"), left(tmp_path / "mine", "airflow api-server")]
+def test_workers_of_this_home_are_ended_with_their_children(tmp_path: Path) -> None:
+    mine, task = start_orphan(tmp_path / "mine", f"{WORKER}: <idle>")
+    others = [
+        start_orphan(tmp_path / "other", f"{WORKER}: <idle>"),
+        start_orphan(tmp_path / "mine", "airflow api-server"),
+    ]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "sluice_ops.local.airflow_scheduler", "/bin/echo", "scheduling"],
@@ -47,8 +50,8 @@ def test_workers_of_this_home_are_ended_with_what_they_started(tmp_path: Path) -
         assert done.stdout == "scheduling\n"
         assert "killed 2 processes of an earlier scheduler" in done.stderr
         assert mine.wait(5) == -9
-        assert gone(task)
-        assert all(process.poll() is None and not gone(child) for process, child in others)
+        assert has_ended(task)
+        assert all(process.poll() is None and not has_ended(child) for process, child in others)
     finally:
         for process, child in others:
             process.kill()

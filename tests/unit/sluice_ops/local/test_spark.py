@@ -1,4 +1,4 @@
-"""Master, workers and drivers prove who they are to each other, and nothing between them is said in the clear."""
+"""Master, workers and drivers authenticate each other, and their connections are encrypted."""
 
 import stat
 
@@ -18,35 +18,35 @@ ON = {
 
 
 @pytest.fixture
-def secret(where: Layout) -> str:
-    return where.secrets().spark
+def secret(layout: Layout) -> str:
+    return layout.secrets().spark
 
 
-def test_a_master_does(where: Layout, secret: str) -> None:
-    service = master.service(where)
+def test_the_master_authenticates_and_encrypts(layout: Layout, secret: str) -> None:
+    service = master.service(layout)
     service.prepare()
-    file = where.conf / "spark-master.conf"
+    file = layout.conf / "spark-master.conf"
     assert str(file) in service.program.command
-    told = dict(line.split(" ", 1) for line in file.read_text().splitlines())
-    assert told.items() >= (ON | {"spark.authenticate.secret": secret}).items()
+    properties = dict(line.split(" ", 1) for line in file.read_text().splitlines())
+    assert properties.items() >= (ON | {"spark.authenticate.secret": secret}).items()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert secret not in " ".join(service.program.command)
 
 
-def test_a_worker_does(secret: str) -> None:
+def test_a_worker_authenticates_and_encrypts(secret: str) -> None:
     command = spark.worker(secret=secret)
     assert {f"-D{key}={value}" for key, value in ON.items()} <= set(command)
-    assert secret not in " ".join(command), "it is in its environment"
+    assert secret not in " ".join(command), "the secret is in the environment"
 
 
-def test_a_driver_does(where: Layout, secret: str) -> None:
+def test_a_driver_authenticates_and_encrypts(layout: Layout, secret: str) -> None:
     known = Endpoints(
         kafka="127.0.0.1:1",
         zookeeper="127.0.0.1:1/x",
         postgres="postgresql://x@127.0.0.1:1/x",
         airflow=AirflowEndpoint(url="http://127.0.0.1:1", user="x", password="x"),
         spark="spark://127.0.0.1:1",
-        home=where.home,
+        home=layout.home,
         spark_secret=secret,
     )
     assert known.spark_settings.items() >= (ON | {"spark.authenticate.secret": secret}).items()

@@ -1,4 +1,4 @@
-"""Steps run side by side, in an order that their needs allow, and end together when one fails."""
+"""Steps run in parallel, in the order of their needs, and all end when one fails."""
 
 import os
 import signal
@@ -28,14 +28,14 @@ def graphs(draw: st.DrawFn) -> list[Step]:
 
 @settings(max_examples=40)
 @given(graphs())
-def test_every_step_runs_once_and_only_after_what_it_needs(steps: list[Step]) -> None:
+def test_every_step_runs_once_and_only_after_its_needs(steps: list[Step]) -> None:
     timings = {timing.name: timing for timing in run(steps, lambda _timing: None)}
     assert timings.keys() == {step.name for step in steps}
     for step in steps:
         assert all(timings[need].ended <= timings[step.name].began for need in step.needs)
 
 
-def test_steps_that_do_not_need_each_other_run_at_the_same_time() -> None:
+def test_independent_steps_run_at_the_same_time() -> None:
     both = threading.Barrier(2, timeout=5)
 
     def meet(_halt: threading.Event) -> str:
@@ -80,8 +80,8 @@ def test_steps_that_can_never_start_are_refused_by_name(steps: list[Step]) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_steps_but_no_line_of_the_run_itself(number: signal.Signals) -> None:
-    told: list[str] = []
+def test_an_interrupt_ends_the_steps_and_restores_the_handlers(number: signal.Signals) -> None:
+    reported: list[str] = []
     stopped = threading.Event()
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
 
@@ -90,18 +90,18 @@ def test_an_interrupt_ends_the_steps_but_no_line_of_the_run_itself(number: signa
         stopped.set()
         return "gave up"
 
-    def tell(timing: Timing) -> None:
+    def report(timing: Timing) -> None:
         os.kill(os.getpid(), number)
-        told.append(timing.name)
+        reported.append(timing.name)
 
     with pytest.raises(KeyboardInterrupt):
-        run([Step("quick", lambda _halt: "done"), Step("patient", patient)], tell)
-    assert told == ["quick"]
+        run([Step("quick", lambda _halt: "done"), Step("patient", patient)], report)
+    assert reported == ["quick"]
     assert stopped.is_set()
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
 
 
-def test_each_step_is_told_as_it_ends() -> None:
-    told: list[Timing] = []
-    run([Step("a", lambda _halt: "x"), Step("b", lambda _halt: "y", ("a",))], told.append)
-    assert [(timing.name, timing.said) for timing in told] == [("a", "x"), ("b", "y")]
+def test_each_step_is_reported_when_it_ends() -> None:
+    reported: list[Timing] = []
+    run([Step("a", lambda _halt: "x"), Step("b", lambda _halt: "y", ("a",))], reported.append)
+    assert [(timing.name, timing.said) for timing in reported] == [("a", "x"), ("b", "y")]

@@ -1,4 +1,4 @@
-"""A JVM of the platform trusts whom the machine trusts."""
+"""The platform's JVMs trust the same certificates as the machine."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ from sluice_ops.local.trust import truststore_options
 from sluice_ops.site.java import JAVA
 
 
-def test_it_trusts_whom_the_machine_trusts(tmp_path: Path) -> None:
+def test_the_truststore_holds_the_machines_certificates(tmp_path: Path) -> None:
     options = truststore_options(tmp_path / "trusted.p12")
     password = options[1].partition("=")[2]
     words = [
