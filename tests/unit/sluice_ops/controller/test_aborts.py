@@ -1,4 +1,6 @@
-"""An abort waits for the tiers that its change was about, and for no other: what ails those is no failure of the abort."""
+"""An abort waits for the tiers that its change was about, and for no other: what ails those is no
+failure of the abort.
+"""
 
 import pytest
 from simulation.world import World

@@ -55,7 +55,9 @@ def pressure(stream, since=1.0, records=200_000):
 
 @st.composite
 def pipelines(draw):
-    """Tiers in a row of levels, each reading some streams of earlier ones, or from outside; some lead back."""
+    """Tiers in a row of levels, each reading some streams of earlier ones, or from outside; some
+    lead back.
+    """
     names = [f"t{number}" for number in range(draw(st.integers(1, 6)))]
     specs = {}
     for number, name in enumerate(names):
@@ -148,8 +150,8 @@ def test_entry_is_held_while_a_later_tier_lags_and_then_released(world):
     world.controller_pass()
     assert held(world) == {"entry": "counts"}
     assert (
-        "entry is throttled: counts is 200000 records, 150 s behind in enriched; 800/s came in and 400/s were done"
-        in world.sentences[-1]
+        "entry is throttled: counts is 200000 records, 150 s behind in enriched; "
+        "800/s came in and 400/s were done" in world.sentences[-1]
     )
     say(world, "counts", None)
     world.controller_pass()

@@ -1,4 +1,6 @@
-"""The brake: many hosts lost at once keep what is on them, until they are back or a person writes them off."""
+"""The brake: many hosts lost at once keep what is on them, until they are back or a person writes
+them off.
+"""
 
 from dataclasses import replace
 
@@ -58,8 +60,8 @@ def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
     lose(world, *lost)
     assert placements(world) == before
     assert (
-        f"BRAKE: many hosts were lost at once; nothing is moved away from {', '.join(sorted(lost))} until their agents are back"
-        in world.sentences[-1]
+        f"BRAKE: many hosts were lost at once; nothing is moved away from {', '.join(sorted(lost))} until "
+        "their agents are back" in world.sentences[-1]
     )
     assert "sluice write-off" in world.sentences[-1]
     for name in lost:

@@ -1,4 +1,6 @@
-"""Whatever dies, and whenever: the pipeline comes back, the runbook ends truthfully, nothing is left over."""
+"""Whatever dies, and whenever: the pipeline comes back, the runbook ends truthfully, nothing is
+left over.
+"""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -239,7 +241,9 @@ class Operators(RuleBasedStateMachine):
 
 
 class ShortOfRoom(Operators):
-    """The same, where not everything fits at all times: no host ever holds more than it has, and every runbook ends."""
+    """The same, where not everything fits at all times: no host ever holds more than it has, and
+    every runbook ends.
+    """
 
     cpu = 4.5
 

@@ -1,4 +1,6 @@
-"""The controller is killed at every write of every kind of operation, and within it; the next one knows nothing but the channel."""
+"""The controller is killed at every write of every kind of operation, and within it; the next one
+knows nothing but the channel.
+"""
 
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
@@ -61,7 +63,9 @@ class Forking(MemoryChannel):
 
 
 class Mortal(World):
-    """A world whose controller writes as the real one does: under its epoch, in portions as small as can be, its status last."""
+    """A world whose controller writes as the real one does: under its epoch, in portions as small
+    as can be, its status last.
+    """
 
     def __init__(self, **more):
         super().__init__(channel=Forking(), **more)
@@ -117,7 +121,9 @@ class Mortal(World):
         return bool(decision.writes)
 
     def dies(self, unwritten, away):
-        """Another controller takes office, at once or when the session has ended; what the dead one still sends is refused."""
+        """Another controller takes office, at once or when the session has ended; what the dead one
+        still sends is refused.
+        """
         for _ in range(away):
             self.now += 1
             for each in (*self.agents.values(), *self.runbooks):
@@ -299,7 +305,9 @@ def full():
 
 @cache
 def generous(mode=Mode.BATCH):
-    """Two hosts that are full: on one is a tier that has more than its minimum, on the other one that has just that."""
+    """Two hosts that are full: on one is a tier that has more than its minimum, on the other one
+    that has just that.
+    """
     shares = {"near": Share(minimum=1, target=4, maximum=4), "far": Share(minimum=1, target=1, maximum=3)}
     world = Mortal(
         hosts=(host("h1", cpu=4.5), host("h2", cpu=2)),
@@ -480,7 +488,8 @@ def reaches(world, right, where):
         world.tick(LATER_SECONDS)
     found = end(world)
     assert found == right, (
-        f"{where}: {[(key, value, right[key]) for key, value in found.items() if value != right[key]]}; {world.sentences[-3:]}"
+        f"{where}: {[(key, value, right[key]) for key, value in found.items() if value != right[key]]}; "
+        f"{world.sentences[-3:]}"
     )
 
 

@@ -1,4 +1,6 @@
-"""The gap that a hand-over leaves is told some seconds after it: the receipts are cut when it has been, or never will be."""
+"""The gap that a hand-over leaves is told some seconds after it: the receipts are cut when it has
+been, or never will be.
+"""
 
 import pytest
 from simulation.world import World
@@ -18,7 +20,9 @@ def world():
 
 
 def moved(world, gap_after, deadline=300.0):
-    """Move a tier whose new driver tells its gap so long after it took over; return the runbook and what was recorded."""
+    """Move a tier whose new driver tells its gap so long after it took over; return the runbook and
+    what was recorded.
+    """
     world.logs["enrich"].gap_after = gap_after
     runbook = world.begin("m1", deadline, kind="migrate", tier="enrich", to="h3")
     world.settle()

@@ -1,4 +1,6 @@
-"""Changes whose records cannot be read: they are as if aborted, and no other change takes their ids."""
+"""Changes whose records cannot be read: they are as if aborted, and no other change takes their
+ids.
+"""
 
 from copy import deepcopy
 from functools import cache
@@ -17,7 +19,9 @@ OF_NEWER = '{"state": "of the next version"}'
 
 @cache
 def taking_back():
-    """A tier of two workers that had three for an hour, and the controller has begun to take that back."""
+    """A tier of two workers that had three for an hour, and the controller has begun to take that
+    back.
+    """
     world = deepcopy(scaled())
     world.now += HOUR
     world.until(lambda: world.next_driver("enrich") is not None)

@@ -1,4 +1,6 @@
-"""A tier that was given up is in nobody's way: what has to move it is refused at once and says what to do, all else leaves it out."""
+"""A tier that was given up is in nobody's way: what has to move it is refused at once and says what
+to do, all else leaves it out.
+"""
 
 from copy import deepcopy
 from dataclasses import replace

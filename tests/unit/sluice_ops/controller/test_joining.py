@@ -1,4 +1,6 @@
-"""The controller answers the claim of a token once, by ZooKeeper's clock, over the channel in memory."""
+"""The controller answers the claim of a token once, by ZooKeeper's clock, over the channel in
+memory.
+"""
 
 import pytest
 from simulation.memory import MemoryChannel

@@ -1,4 +1,6 @@
-"""Wall clocks jump by an hour, of the controller, agents and drivers: what is decided, and when, is the same as without."""
+"""Wall clocks jump by an hour, of the controller, agents and drivers: what is decided, and when, is
+the same as without.
+"""
 
 from copy import deepcopy
 from functools import cache

@@ -116,8 +116,8 @@ def test_a_new_leader_places_nothing_on_a_host_with_an_unreadable_record(
     new = Leader(world)
     new.go_on()
     assert (
-        f"the facts of h2 cannot be read: running units continue, and nothing new is placed there; {paths.host('h2')}: "
-        in new.status.sentence
+        "the facts of h2 cannot be read: running units continue, and nothing new is placed there; "
+        f"{paths.host('h2')}: " in new.status.sentence
     )
     assert world.assigned("h2") == there
     world.channel.mend(paths.host("h2"))
@@ -218,8 +218,8 @@ def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elect
     elected.run()
     assert len(passes) == 2
     assert (
-        f"controller does not lead: {paths.EPOCH} is missing or cannot be read; the next leader writes it again"
-        in said
+        f"controller does not lead: {paths.EPOCH} is missing or cannot be read; "
+        "the next leader writes it again" in said
     )
     assert world.channel.read(paths.EPOCH, EpochRecord).value == EpochRecord(epoch=1, leader="c1"), (
         "it had not told of its first term"

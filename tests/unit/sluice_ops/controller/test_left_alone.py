@@ -1,4 +1,6 @@
-"""A change that nobody goes on with: its runbook was killed between two steps, or a step failed with nobody there."""
+"""A change that nobody goes on with: its runbook was killed between two steps, or a step failed
+with nobody there.
+"""
 
 import pytest
 from simulation.world import settled
@@ -51,8 +53,8 @@ def test_it_is_aborted_soon_after_its_deadline(world):
     runbook = left_alone(world, 120.0)
     assert 150.0 < lasts(world) < 155.0
     assert any(
-        "change d1 is aborted and its maintenance lock released: its deadline passed more than 30 s ago, and no step is posted"
-        in said
+        "change d1 is aborted and its maintenance lock released: "
+        "its deadline passed more than 30 s ago, and no step is posted" in said
         for said in world.sentences
     )
     freed(world, runbook)

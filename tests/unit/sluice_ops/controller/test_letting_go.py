@@ -1,4 +1,6 @@
-"""A tier lets its last workers go where it runs: nothing is started, and whatever happens meanwhile, nobody stands still for it."""
+"""A tier lets its last workers go where it runs: nothing is started, and whatever happens
+meanwhile, nobody stands still for it.
+"""
 
 from dataclasses import replace
 
@@ -18,7 +20,9 @@ from sluice_ops.planning.placement.pace import widest_gap
 
 
 def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
-    """Have tiers run on hosts; a tier's share is its minimum and its target, and by night it has two workers."""
+    """Have tiers run on hosts; a tier's share is its minimum and its target, and by night it has
+    two workers.
+    """
     wanted = {name: Share(minimum=low, target=aim, maximum=8) for name, (low, aim) in shares.items()}
     night = {name: Numbers(target=2) for name in shares}
     made = replace(
@@ -159,7 +163,9 @@ def test_a_driver_that_fails_during_a_shrink_ends_the_change():
 def test_an_older_controller_wakes_the_shrinking_workers_and_the_tier_runs(
     mode, is_through, left, monkeypatch
 ):
-    """It knows nothing of workers that go: it wakes those that nobody has paused, and hands over what is to have fewer."""
+    """It knows nothing of workers that go: it wakes those that nobody has paused, and hands over
+    what is to have fewer.
+    """
     world = pipeline(host("h1", cpu=4.5), mode=mode, counts=(1, 4))
     scale = lowered(world)
     world.until(lambda: scale.ended if is_through else world.owner("counts").paused_workers)
@@ -250,7 +256,8 @@ def test_a_realtime_tier_with_too_few_threads_left_does_not_shrink(monkeypatch):
     scale = lowered(world)
     world.settle()
     assert sentences(scale)[Step.CUT].startswith(
-        "counts/1 cannot go on with 2 workers: it reads 12 partitions, but 2 workers of 4 threads have 8 threads"
+        "counts/1 cannot go on with 2 workers: it reads 12 partitions, but 2 workers of 4 threads have 8 "
+        "threads"
     )
     assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (
         4,

@@ -1,4 +1,6 @@
-"""Nothing that was lost with a host works again without a plan: a host that comes back ends what is not assigned to it any more."""
+"""Nothing that was lost with a host works again without a plan: a host that comes back ends what is
+not assigned to it any more.
+"""
 
 from collections import Counter
 from copy import deepcopy

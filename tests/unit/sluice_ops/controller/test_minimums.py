@@ -1,4 +1,6 @@
-"""Minimums come before what others have beyond theirs: who runs gives up workers for one that is down, and has them again later."""
+"""Minimums come before what others have beyond theirs: who runs gives up workers for one that is
+down, and has them again later.
+"""
 
 from dataclasses import replace
 
@@ -82,7 +84,9 @@ def lost(*hosts, gone="h2", **more):
 
 
 def full(**more):
-    """Have a tier with four workers fill one host, and another one die with the other host; a third host is too small for either."""
+    """Have a tier with four workers fill one host, and another one die with the other host; a third
+    host is too small for either.
+    """
     return lost(
         host("h1", cpu=4.5),
         host("h2", cpu=2, rack="r3"),
@@ -302,7 +306,9 @@ def test_a_realtime_tier_gives_up_workers_only_where_no_other_can(slow, given):
 
 @st.composite
 def sites(draw):
-    """Draw hosts, tiers that want more than these have, some of which can let workers go where they run, and the host that is lost."""
+    """Draw hosts, tiers that want more than these have, some of which can let workers go where they
+    run, and the host that is lost.
+    """
     names = [f"h{number}" for number in range(1, draw(st.integers(2, 3)) + 1)]
     hosts = [
         host(name, cpu=draw(st.sampled_from([2.5, 3.0, 4.5])), rack=draw(st.sampled_from(["r1", "r2"])))
@@ -325,7 +331,9 @@ def sites(draw):
 
 
 def wronged(world):
-    """Name the tiers that lack some of their minimum, and had room for it if each that can let workers go where it runs had its own."""
+    """Name the tiers that lack some of their minimum, and had room for it if each that can let
+    workers go where it runs had its own.
+    """
     view = look(world.channel)
     draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)

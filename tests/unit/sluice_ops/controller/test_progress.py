@@ -1,4 +1,6 @@
-"""How far a change has come, and whether it is slow or stuck, seen on a pipeline that is drained."""
+"""How far a change has come, and whether it is slow or stuck, seen on a pipeline that is
+drained.
+"""
 
 import pytest
 from simulation.world import World

@@ -1,4 +1,6 @@
-"""A host that fails is taken out of use, says why, and comes back after its time or by a person's word."""
+"""A host that fails is taken out of use, says why, and comes back after its time or by a person's
+word.
+"""
 
 import pytest
 from simulation.world import RULES, World, host, tier

@@ -1,4 +1,6 @@
-"""What verify makes of receipts, also of an owner that hung and stopped long after another had gone on."""
+"""What verify makes of receipts, also of an owner that hung and stopped long after another had gone
+on.
+"""
 
 import pytest
 from hypothesis import given

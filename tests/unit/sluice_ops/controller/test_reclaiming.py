@@ -1,4 +1,6 @@
-"""Who needs room waits for the tasks of others for as long as the site file says; then these are ended. The real agent decides."""
+"""Who needs room waits for the tasks of others for as long as the site file says; then these are
+ended. The real agent decides.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""A tier comes to new code by an upgrade that is tried first, runs it from then on, and goes back to the old code by itself otherwise."""
+"""A tier comes to new code by an upgrade that is tried first, runs it from then on, and goes back
+to the old code by itself otherwise.
+"""
 
 from copy import deepcopy
 from functools import cache

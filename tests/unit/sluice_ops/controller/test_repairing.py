@@ -1,4 +1,6 @@
-"""Drift that the controller repairs by itself: not at once, one tier at a time, and never beside what somebody else changes."""
+"""Drift that the controller repairs by itself: not at once, one tier at a time, and never beside
+what somebody else changes.
+"""
 
 from dataclasses import replace
 

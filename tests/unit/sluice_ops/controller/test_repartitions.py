@@ -1,4 +1,6 @@
-"""A state is spread anew in a hand-over: with all its keys, and from then on; or else the tier has it as before."""
+"""A state is spread anew in a hand-over: with all its keys, and from then on; or else the tier has
+it as before.
+"""
 
 import pytest
 from simulation.world import TIERS, World, settled

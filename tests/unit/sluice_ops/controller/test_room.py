@@ -1,4 +1,6 @@
-"""When room is short: batch gives way, minimums come first, and what was given up comes back by itself."""
+"""When room is short: batch gives way, minimums come first, and what was given up comes back by
+itself.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +30,9 @@ def lent(world):
 
 
 def pipeline(*hosts, batch=(0, 2), state=False, **shares):
-    """Have tiers run on hosts, and batch lent its share; a tier's share is its minimum and its target."""
+    """Have tiers run on hosts, and batch lent its share; a tier's share is its minimum and its
+    target.
+    """
     rules = replace(
         RULES,
         shares={

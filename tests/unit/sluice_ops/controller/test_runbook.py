@@ -1,4 +1,6 @@
-"""How the CLI and the DAGs speak to the controller, over the channel in memory and a simulated pipeline."""
+"""How the CLI and the DAGs speak to the controller, over the channel in memory and a simulated
+pipeline.
+"""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,6 @@
-"""Numbers that hold for a time: whoever leads takes them back, once, and the tiers follow; whatever dies meanwhile."""
+"""Numbers that hold for a time: whoever leads takes them back, once, and the tiers follow; whatever
+dies meanwhile.
+"""
 
 from copy import deepcopy
 from functools import cache

@@ -1,4 +1,6 @@
-"""The site file is followed: what it says holds at once, and what cannot be used changes nothing."""
+"""The site file is followed: what it says holds at once, and what cannot be used changes
+nothing.
+"""
 
 import os
 from dataclasses import replace

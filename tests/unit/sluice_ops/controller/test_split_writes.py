@@ -1,4 +1,6 @@
-"""A pass that is too large for one request: its portions keep together what belongs together, and may end after any of them."""
+"""A pass that is too large for one request: its portions keep together what belongs together, and
+may end after any of them.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -51,7 +53,9 @@ def test_a_pass_of_usual_size_is_one_request():
 
 
 class Dying(World):
-    """A world whose controller dies after each first portion of a pass: each pass is another controller's."""
+    """A world whose controller dies after each first portion of a pass: each pass is another
+    controller's.
+    """
 
     most = 300
 

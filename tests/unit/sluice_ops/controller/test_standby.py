@@ -1,4 +1,6 @@
-"""A standby: there when it is declared, elsewhere than the owner, and the owner as soon as the owner is dead."""
+"""A standby: there when it is declared, elsewhere than the owner, and the owner as soon as the
+owner is dead.
+"""
 
 import pytest
 from simulation.world import TIERS, World, host

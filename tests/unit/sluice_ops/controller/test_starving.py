@@ -1,4 +1,6 @@
-"""A tier that is starved of processor time is moved: not at once, not again soon, not where others are starved, and never unasked."""
+"""A tier that is starved of processor time is moved: not at once, not again soon, not where others
+are starved, and never unasked.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +20,9 @@ from sluice_ops.model.tier import Mode
 from tests.unit.sluice_ops.controller.test_repairing import StatusWorld, pass_time
 
 LOOK_SECONDS = 10.01
-"""Not 10: a quarantine would end, on the simulated clock, at the very stamp of something else, and stamps tell ages apart."""
+"""Not 10: a quarantine would end, on the simulated clock, at the very stamp of something else, and
+stamps tell ages apart.
+"""
 REPAIR = 1800.0
 """Of the site file: longer than what is starved has to wait."""
 

@@ -1,4 +1,6 @@
-"""The trail of a simulated pipeline: each change leaves who asked for it and what became of it, once."""
+"""The trail of a simulated pipeline: each change leaves who asked for it and what became of it,
+once.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""Beside a newer version: what it has added is kept, what cannot be read is left as it is, and what is asked for in its words refused."""
+"""Beside a newer version: what it has added is kept, what cannot be read is left as it is, and what
+is asked for in its words refused.
+"""
 
 import json
 from dataclasses import replace
@@ -315,8 +317,8 @@ def test_beside_an_unreadable_host_the_rest_goes_on_and_its_agent_mends_it(world
         world.tick()
     assert world.assigned("h2") == there
     assert (
-        f"the facts of h2 cannot be read: running units continue, and nothing new is placed there; {paths.host('h2')}"
-        in world.sentences[-1]
+        "the facts of h2 cannot be read: running units continue, and nothing new is placed there; "
+        f"{paths.host('h2')}" in world.sentences[-1]
     )
     world.channel.delete(paths.live("h2"))
     world.agents["h2"].register()

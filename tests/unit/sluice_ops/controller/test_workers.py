@@ -1,4 +1,6 @@
-"""Single workers are paused and woken: one at a time, nearest the pipeline's end first, each with a receipt."""
+"""Single workers are paused and woken: one at a time, nearest the pipeline's end first, each with a
+receipt.
+"""
 
 from dataclasses import replace
 
@@ -106,7 +108,10 @@ def test_an_abort_wakes_what_it_has_paused(world):
         (
             ("slot-counts-9-0",),
             {},
-            'there is no worker "slot-counts-9-0"; `sluice slots` lists the workers: slot-counts-1-0, slot-counts-1-1',
+            (
+                'there is no worker "slot-counts-9-0"; `sluice slots` lists the workers: '
+                "slot-counts-1-0, slot-counts-1-1"
+            ),
         ),
         (
             ("slot-entry-1-0",),
