@@ -99,6 +99,13 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
         help="the file with this host's join token, made by `sluice token`; "
         "the agent deletes the file after the host is registered",
     )
+    parser.add_argument(
+        "--cpu-share",
+        type=float,
+        default=1.0,
+        help="the part of its quantum that a unit is promised, on a machine that several hosts share "
+        "(embedded platform only); a unit that gets less counts as starved",
+    )
     parser.add_argument("--stop-all", action="store_true", help="end every unit of the host, then exit")
     return parser.parse_args(words)
 
@@ -125,8 +132,14 @@ def lock_host(folder: HostFolder, host: str) -> IO[str]:
     return file
 
 
-def serve(
-    facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None, token_file: Path | None
+def serve(  # noqa: PLR0913 - one parameter for each option
+    facts: HostFacts,
+    site_file: Path,
+    site: Site,
+    zookeeper: str | None,
+    token_file: Path | None,
+    *,
+    cpu_share: float = 1.0,
 ) -> None:
     """Run the agent until SIGTERM or SIGINT."""
     services = endpoints.load()
@@ -142,7 +155,7 @@ def serve(
         )
         process_control = ProcessControl(folder, containers, installation)
         neighbours, disks, heartbeats = (
-            Neighbours(process_control),
+            Neighbours(process_control, cpu_share),
             Disks(process_control),
             Heartbeats(process_control),
         )
@@ -238,7 +251,7 @@ def main(words: list[str] | None = None) -> int:
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
         zookeeper = arguments.zookeeper and endpoints.check_zookeeper(arguments.zookeeper)
-        serve(facts, site_file, site, zookeeper, arguments.token_file)
+        serve(facts, site_file, site, zookeeper, arguments.token_file, cpu_share=arguments.cpu_share)
     except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE

@@ -38,8 +38,11 @@ def up(as_json: AsJson = False) -> None:
     """
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import up as bring_up  # noqa: PLC0415
+    from sluice_ops.local.machines import cpu_share  # noqa: PLC0415
+    from sluice_ops.local.memory import processors  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
     from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
+    from sluice_ops.site.site_file import load as load_site  # noqa: PLC0415
 
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -71,6 +74,12 @@ def up(as_json: AsJson = False) -> None:
     keys = layout.secrets()
     typer.echo(f"\nAirflow   http://127.0.0.1:{layout.ports.airflow}   user admin   password {keys.airflow}")
     typer.echo("`sluice endpoints` also prints the passwords of the users `operator` and `viewer`.")
+    site = load_site(layout.site)
+    if cpu_share(site, processors()) < 1:
+        typer.echo(
+            f"The {len(site.hosts)} hosts of this platform share this machine's {processors()} processors, so each "
+            "worker gets less than its quantum."
+        )
     typer.echo("Watch the pipeline with `sluice status`; stop everything with `make down`.")
 
 

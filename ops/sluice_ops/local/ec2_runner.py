@@ -21,12 +21,13 @@ from sluice_ops.agent.host.processes import Process, live_process
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.cloud import ec2
-from sluice_ops.local.machines import Machine, Machines
+from sluice_ops.local.machines import Machine, Machines, cpu_share
+from sluice_ops.local.memory import processors
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.site import endpoints
-from sluice_ops.site.site_file import Ec2Config, SiteError
+from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
 
 log = structlog.get_logger()
@@ -42,10 +43,11 @@ RESTART_SECONDS = 2.0
 class Runner:
     """Starts and ends agents so that they match EC2's instances."""
 
-    def __init__(self, home: Path, config: Ec2Config) -> None:
-        """Simulate instances of this kind in `home`."""
+    def __init__(self, home: Path, site: Site) -> None:
+        """Simulate instances of the site's kind in `home`."""
         self._home = home
-        self._config = config
+        self._capacity = site.ec2.capacity
+        self._cpu_share = cpu_share(site, processors())
         self._file = home / "ec2" / "machines.json"
         self._machines = Machines.read(self._file)
         self._leaving: dict[str, Machine] = {}
@@ -87,9 +89,9 @@ class Runner:
         if time.monotonic() - self._started.get(machine.host, -RESTART_SECONDS) < RESTART_SECONDS:
             return
         self._started[machine.host] = time.monotonic()
-        capacity = self._config.capacity
         words = ["--host", machine.host, "--address", machine.address, "--zone", BURST_ZONE]
-        words += ["--cpu", f"{capacity.cpu:g}", "--memory", f"{capacity.memory}m"]
+        words += ["--cpu", f"{self._capacity.cpu:g}", "--memory", f"{self._capacity.memory}m"]
+        words += ["--cpu-share", f"{self._cpu_share:g}"]
         logs = self._home / "logs"
         logs.mkdir(exist_ok=True)
         with (logs / f"agent-{machine.host}.log").open("ab") as output:
@@ -174,7 +176,7 @@ def main() -> int:
     except SiteError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    runner = Runner(endpoints.home(), site.ec2)
+    runner = Runner(endpoints.home(), site)
     while not ending.is_set():
         runner.step()
         ending.wait(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""The burst hosts that this machine simulates: one for each EC2 instance, with a fixed address.
+"""The hosts that share this machine, and the burst hosts among them: one for each EC2 instance.
 
 Pure, except for the file that stores them.
 """
@@ -10,9 +10,15 @@ from sluice_ops.cloud.ec2 import host_of
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Frozen
 from sluice_ops.site.files import write_private
+from sluice_ops.site.site_file import Site
 
 NETWORK = "127.0.2"
 LAST = 254
+
+
+def cpu_share(site: Site, processors: int) -> float:
+    """Return which part of each core the site's hosts can give, if they share these processors."""
+    return min(1.0, processors / sum(host.capacity.cpu for host in site.hosts))
 
 
 class Machine(Frozen):

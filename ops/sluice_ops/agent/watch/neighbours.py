@@ -31,8 +31,10 @@ class _Counters:
 class Neighbours:
     """The processor time of each unit since the last measurement, and the starved units."""
 
-    def __init__(self, process_control: ProcessControl) -> None:
+    def __init__(self, process_control: ProcessControl, cpu_share: float = 1.0) -> None:
+        """Watch the units of `process_control`, which are promised `cpu_share` of their quantum."""
         self._process_control = process_control
+        self._cpu_share = cpu_share
         self._last: _Counters | None = None
         self._verdicts: dict[UnitId, Verdict] = {}
         self.waited: dict[UnitId, float] = {}
@@ -75,7 +77,8 @@ class Neighbours:
                 continue
             idle = _idle(last.idle, counters.idle, allowed_processors(pids[unit]))
             before = self._verdicts.get(unit, Verdict())
-            starved = is_starved(cpu_time, seconds, alive[unit].quantum.cpu, idle)
+            promised = alive[unit].quantum.cpu * self._cpu_share
+            starved = is_starved(cpu_time, seconds, promised, idle)
             verdicts[unit] = next_verdict(before, starved=starved, begun=last.at, now=now, wall=time.time())
             _log_change(unit, before, verdicts[unit], cpu_time, seconds)
         self._verdicts = verdicts

@@ -39,7 +39,7 @@ class Verdict:
 def is_starved(spent: CpuTime, seconds: float, cpu: float, idle: float) -> bool:
     """Tell whether a unit was starved in a window of `seconds`.
 
-    `cpu` is the quantum in cores. `idle` is the part of the window in which the unit's processors
+    `cpu` is what the unit is promised, in cores. `idle` is the part of the window in which the unit's processors
     were idle.
     """
     runnable = spent.ran + spent.waited

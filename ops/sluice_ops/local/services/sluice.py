@@ -10,6 +10,8 @@ from functools import partial
 
 from sluice_ops.channel.client import Channel
 from sluice_ops.local.layout import ADDRESS, Layout
+from sluice_ops.local.machines import cpu_share
+from sluice_ops.local.memory import processors
 from sluice_ops.local.start.command import run_to_end
 from sluice_ops.local.start.service import NotReadyError, Program, Service
 from sluice_ops.local.start.steps import Step
@@ -87,6 +89,7 @@ def require_node(layout: Layout, path: str, error: str) -> None:
 def services(layout: Layout, site: Site) -> list[Service]:
     """Return all of them."""
     variables = environment(layout)
+    share = cpu_share(site, processors())
 
     def program(*words: str, nice: int = 0, stop_seconds: int = 15) -> Program:
         return Program((str(layout.python), "-m", *words), variables, nice=nice, stop_seconds=stop_seconds)
@@ -95,9 +98,8 @@ def services(layout: Layout, site: Site) -> list[Service]:
         def ready() -> None:
             require_node(layout, paths.live(name), f"host {name} has not registered")
 
-        return Service(
-            f"agent-{name}", program("sluice_ops.agent", "--host", name), ready, needs=("zookeeper",)
-        )
+        words = ("sluice_ops.agent", "--host", name, "--cpu-share", f"{share:g}")
+        return Service(f"agent-{name}", program(*words), ready, needs=("zookeeper",))
 
     def leads() -> None:
         require_node(layout, paths.LEADER, "no controller leads")

@@ -20,7 +20,7 @@ from tests.unit.sluice_ops.agent.test_reconcile import slot
 class Machine:
     """A kernel with a simulated clock: core 0 is never idle, and core 1 is always idle."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *units: Unit) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *units: Unit, cpu_share: float = 1.0) -> None:
         self.now = 100.0
         self.units = list(units)
         self.threads: dict[int, CpuTime] = {}
@@ -33,7 +33,8 @@ class Machine:
         self.usable = {0}
         monkeypatch.setattr(neighbours, "idle_times", lambda: {0: (0.0, self.now), 1: (self.now, self.now)})
         monkeypatch.setattr(neighbours, "allowed_processors", lambda _pids: frozenset(self.usable))
-        self.neighbours_view = Neighbours(cast("Any", SimpleNamespace(processes=self.pid_of)))
+        process_control = cast("Any", SimpleNamespace(processes=self.pid_of))
+        self.neighbours_view = Neighbours(process_control, cpu_share)
 
     def pid_of(self, unit_id: UnitId) -> set[int]:
         return {number for number, unit in enumerate(self.units) if unit.id == unit_id}
@@ -54,6 +55,16 @@ class Machine:
         self.neighbours_view.look(
             [FoundUnit(unit, alive=True, others=0, started_at=1.0) for unit in self.units]
         )
+
+
+def test_on_a_shared_machine_a_unit_is_promised_a_part_of_its_quantum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch, slot(), cpu_share=0.25)
+    machine.pass_time(120, ran=0.24, waited=0.6)
+    assert machine.neighbours_view.starved == {}
+    machine.pass_time(120, ran=0.2, waited=0.6)
+    assert list(machine.neighbours_view.starved) == [slot().id]
 
 
 def test_a_unit_is_starved_after_a_minute_and_no_more_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
