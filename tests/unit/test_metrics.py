@@ -22,7 +22,7 @@ from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import State
 from sluice_ops.process import metrics_server
 from tests.simulation.memory import MemoryChannel
-from tests.unit.exported import agent_metrics, controller_metrics, driver_metrics, scraped
+from tests.unit.example_metrics import agent_metrics, controller_metrics, driver_metrics, scraped
 from tests.unit.sluice_ops.agent.test_reconcile import driver
 
 DRIVER = Exporter(

@@ -14,7 +14,13 @@ import yaml
 
 from sluice_ops.model.access import PROCESSES
 from sluice_ops.model.exporter import Exporter
-from tests.unit.exported import agent_metrics, audit_metrics, controller_metrics, driver_metrics, families
+from tests.unit.example_metrics import (
+    agent_metrics,
+    audit_metrics,
+    controller_metrics,
+    driver_metrics,
+    families,
+)
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs"
 ADDED = {"job", "instance", *Exporter.model_fields} - {"address"}

@@ -18,7 +18,7 @@ from sluice.driver.state import checkpoint_disk
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
 from sluice.driver.state.checkpoint_store import Depot, Folder
 from sluice.failures import DiskFullError, is_disk_full
-from tests.unit.sluice.test_sink_queries import query
+from tests.unit.sluice.test_sink_engine import query
 
 SPARKS_ERROR = (
     "Query by-window terminated with exception: Job aborted due to stage failure: "

@@ -19,9 +19,9 @@ from sluice.kafka.reader import Bounds, NoStreamError, StreamError
 from sluice.kafka.stream_identity import SameStreams, Watch
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind, Mode
-from tests.unit.sluice.answers import Answers
-from tests.unit.sluice.controlled import FakeControl
-from tests.unit.sluice.few import ONE, FakeWorkers
+from tests.unit.sluice.fake_control import FakeControl
+from tests.unit.sluice.fake_identities import Answers
+from tests.unit.sluice.fake_workers import ONE, FakeWorkers
 
 BATCH = 100
 RAW = "raw/0"

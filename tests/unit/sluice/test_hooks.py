@@ -16,7 +16,7 @@ from sluice.driver.process.life import Life
 from sluice.driver.spark.workers import Workers
 from sluice.driver.state.hook_state import KEPT, InternalStateError, InternalStates
 from sluice_ops.model.incarnation import Directive, Internal, Receipt
-from tests.unit.sluice.living import Query, ScriptedFollower
+from tests.unit.sluice.fake_life import Query, ScriptedFollower
 
 
 class LoggingHooks(Hooks):

@@ -25,10 +25,10 @@ from sluice.kafka.truncation import ReadAgainError, is_same
 from sluice.sinks.batches import Batch, LastBatch
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind
-from tests.unit.sluice.answers import Answers
-from tests.unit.sluice.controlled import FakeControl
-from tests.unit.sluice.few import FakeWorkers
-from tests.unit.sluice.test_sink_queries import FakeSinkEngine, engine_config, stored
+from tests.unit.sluice.fake_control import FakeControl
+from tests.unit.sluice.fake_identities import Answers
+from tests.unit.sluice.fake_workers import FakeWorkers
+from tests.unit.sluice.test_sink_engine import FakeSinkEngine, engine_config, stored
 
 RAW = "raw/0"
 NO_LOSS = 0

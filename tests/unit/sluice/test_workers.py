@@ -6,7 +6,7 @@ import pytest
 
 from sluice.driver.spark import workers as module
 from sluice.driver.spark.workers import ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
-from tests.unit.sluice.few import BOTH, ONE, OTHER, FakeWorkers
+from tests.unit.sluice.fake_workers import BOTH, ONE, OTHER, FakeWorkers
 
 SOON = ON_ITS_WAY_SECONDS * 2
 

@@ -25,8 +25,8 @@ from sluice.sinks.batches import Batch, LastBatch
 from sluice.sinks.ledger import Counts
 from sluice.sinks.table import Totals
 from sluice_ops.model.tier import Kind
-from tests.unit.sluice.answers import Answers
-from tests.unit.sluice.controlled import FakeControl
+from tests.unit.sluice.fake_control import FakeControl
+from tests.unit.sluice.fake_identities import Answers
 
 SUMS = Totals("sums", {"who": "text", "n": "bigint"}, key=("who",))
 LAST = LastBatch(7, {"hits/0": 15}, 0.0, 0.0)

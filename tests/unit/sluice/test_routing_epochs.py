@@ -22,8 +22,8 @@ from sluice.kafka.reader import Bounds, Seen, StreamError
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.routing_epochs import Way, Ways, begun, newest
 from sluice_ops.model.tier import Kind, Mode
-from tests.unit.sluice.controlled import FakeControl
-from tests.unit.sluice.few import FakeWorkers
+from tests.unit.sluice.fake_control import FakeControl
+from tests.unit.sluice.fake_workers import FakeWorkers
 
 RAW = "raw/0"
 TIER = Tier(

@@ -14,7 +14,7 @@ from sluice.driver.process.life import Life
 from sluice.driver.spark.workers import Workers
 from sluice.driver.state.hook_state import InternalStates
 from sluice_ops.model.incarnation import TRIAL_SECONDS, Directive
-from tests.unit.sluice.living import Query, ScriptedFollower
+from tests.unit.sluice.fake_life import Query, ScriptedFollower
 
 
 class FlowFollower(ScriptedFollower):

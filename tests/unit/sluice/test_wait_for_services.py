@@ -16,7 +16,7 @@ from sluice.driver.spark.workers import Workers
 from sluice.driver.state.hook_state import InternalStates
 from sluice.kafka.reader import NoStreamError, StreamError
 from sluice_ops.model.incarnation import Directive, Receipt, State
-from tests.unit.sluice.living import Query, ScriptedFollower
+from tests.unit.sluice.fake_life import Query, ScriptedFollower
 
 
 class FailingQuery(Query):
