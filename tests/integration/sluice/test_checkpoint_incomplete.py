@@ -113,7 +113,7 @@ def test_missing_parts_are_reported_and_no_record_is_counted_twice(
     lab.start_owner(TIER, number + 1, "h1")
     error = lab.wait_for(TIER, number + 1, State.FAILED).error or ""
     assert "has no checkpoint of any of the last" in error
-    assert "bring it back" in error
+    assert "restore the checkpoints" in error
     assert (commits(lab, number), commits(lab, number + 1)) == (batches, 0)
     assert (ends(lab, TIER), table(lab, "windows", 2)) == before, "the earlier output is unchanged"
     lab.stop(TIER, number + 1)

@@ -180,8 +180,9 @@ def test_expired_records_stop_the_tier_with_the_next_step() -> None:
 def test_a_recreated_stream_stops_the_tier_with_the_next_step() -> None:
     with pytest.raises(RecordsGoneError, match="hits/0 ends at 9") as raised:
         query(0, 9).run()
-    assert "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then start it again" in str(
-        raised.value
+    assert (
+        "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then run `sluice start counts`"
+        in str(raised.value)
     )
     with pytest.raises(RecordsGoneError, match="empty sums and the tier's rows in marks: new records"):
         query(0, 9, Stream("hits")).run()

@@ -184,7 +184,7 @@ class BatchEngine(Engine):
         start = self._job.begin(last, bounds)
         self._checkpoint = start.checkpoint
         if last is not None:
-            way_out = f"when its records may be taken for new, {self._job.begin_anew(last)}"
+            way_out = f"if its records may count as new, {self._job.begin_anew(last)}"
             refuse_shorter(last.ends, bounds.ends, way_out)
         self._writer.begin(start.begins)
         config.flow.away = None

@@ -95,7 +95,9 @@ def start_query(  # noqa: PLR0913, PLR0917 - the parts of one run
 
 
 def batch_length(hops_to_end: int) -> str:
-    """Return the length of a realtime tier's batches, `hops_to_end` hops from the pipeline's end."""
+    """Return the length of a realtime tier's batches, `hops_to_end` hops from the
+    pipeline's end.
+    """
     return f"{BATCH_MINUTES + APART_MINUTES * hops_to_end} minutes"
 
 

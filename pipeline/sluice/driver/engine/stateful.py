@@ -80,7 +80,7 @@ def older(endings: Sequence[LastBatch], damaged: Sequence[int]) -> Sequence[Last
 def values(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column.
 
-    A value that Python cannot represent becomes `Unfit`, so the tier goes on.
+    A value that Python cannot represent becomes `Unfit`, so the tier continues.
     """
     try:
         return list(column.to_pylist())
@@ -224,13 +224,12 @@ class StateJob:
         try:
             self._level = start(bounds.oldest, bounds.ends, known, [])
         except RecordsGoneError as gone:
-            whole = "whole " if self._damaged else ""
+            complete = "undamaged " if self._damaged else ""
             message = (
-                f"{self.checkpoints.depot} has no {whole}checkpoint of any of the last {LEDGER_BATCHES} "
-                "batches in the ledger that the tier could go on from, and the records of which the state "
-                "could be made again are no longer there; bring it back; "
-                "or, to count anew from the oldest that are, delete the tier's rows in ledger and in its "
-                "table, and start it again"
+                f"{self.checkpoints.depot} has no {complete}checkpoint of any of the last {LEDGER_BATCHES} "
+                "batches in the ledger, and the records from which the state could be built again are gone "
+                "from Kafka; restore the checkpoints; or, to count again from the oldest records, "
+                f"{self._delete_and_start()}"
             )
             raise StateGoneError(message) from gone
         return RunStart(self._level, checkpoint, repartitioned)
@@ -271,11 +270,15 @@ class StateJob:
     def begin_anew(self, last: LastBatch) -> str:
         """Return what a person must do to start the tier with the oldest records."""
         del last
-        return f"delete the tier's rows in ledger and in {self._sink.name}, and start it again"
+        return self._delete_and_start()
 
     def continue_in_new_stream(self, last: LastBatch) -> str:
         """Return the same as `begin_anew`: the state counts records of the old stream."""
         return self.begin_anew(last)
+
+    def _delete_and_start(self) -> str:
+        tier, table = self._config.tier.name, self._sink.name
+        return f"delete the tier's rows in ledger and in {table}, and run `sluice start {tier}`"
 
     # -- the table of results (`BatchTarget`)
 

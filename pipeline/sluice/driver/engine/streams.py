@@ -119,7 +119,10 @@ class StreamsEngine(Engine):
         """
         self._confirmed = Confirmed()
         self._by = ""
-        """The run's name in its records: `tier/incarnation`, and `.run` after a restart in place."""
+        """The run's name in its records:
+
+        `tier/incarnation`, and `.run` after a restart in place.
+        """
         self._ways: Ways | None = None
         """The routing epochs from the order to run until the hold.
 
