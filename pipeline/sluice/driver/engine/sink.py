@@ -83,9 +83,7 @@ class RecordJob:
             else ""
         )
         where = f"where tier = '{tier.name}' and batch = {last.number}"
-        return (
-            f"update ledger set ends = '{{}}' {where}{names}; then start it again: `sluice start {tier.name}`"  # noqa: S608
-        )
+        return f"update ledger set ends = '{{}}' {where}{names}; then run `sluice start {tier.name}`"  # noqa: S608
 
     def continue_in_new_stream(self, last: LastBatch) -> str:
         """Return what a person must do to continue with the oldest records of a stream that was
