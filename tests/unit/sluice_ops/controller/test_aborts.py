@@ -1,5 +1,6 @@
-"""An abort waits for the tiers that its change was about, and for no other: what ails those is no
-failure of the abort.
+"""An abort waits only for the tiers of its change.
+
+Trouble of another tier is no failure of the abort.
 """
 
 import pytest
@@ -14,27 +15,27 @@ SECONDS = 40
 
 @pytest.fixture
 def world():
-    made = World()
-    made.want()
-    made.settle()
-    return made
+    running = World()
+    running.want()
+    running.settle()
+    return running
 
 
-def hangs(world, name):
-    """Have the tier's driver die, and the next one never come further than starting."""
+def make_hang(world, name):
+    """Kill the tier's driver, and let the next driver never get past starting."""
     world.logs[name].hangs = True
     world.kill_driver(name)
     for _ in range(3):
         world.tick()
 
 
-def aborted(world, runbook):
-    """Have the change aborted; return what became of that within a while."""
+def abort_result(world, runbook):
+    """Abort the change; return the result of the abort, or None if there is none in time."""
     runbook.abort()
     for _ in range(SECONDS):
         world.tick()
-    found = world.channel.read(paths.result(operation_id(runbook.change, Step.ABORT)), Result)
-    return None if found is None else found.value
+    result = world.channel.read(paths.result(operation_id(runbook.change, Step.ABORT)), Result)
+    return None if result is None else result.value
 
 
 @pytest.mark.parametrize(
@@ -51,14 +52,16 @@ def aborted(world, runbook):
         ),
     ],
 )
-def test_a_tier_that_the_change_was_not_about_is_not_waited_for(world, spec, under_way):
+def test_an_abort_does_not_wait_for_a_tier_outside_its_change(world, spec, under_way):
     for name in ("counts", "enrich"):
-        world.driver(name).stuck = spec["kind"] == "pause"  # so that it does not come to its end before
+        world.driver(name).stuck = (
+            spec["kind"] == "pause"
+        )  # stuck, so that the pause does not end before the abort
     runbook = world.begin("c1", **spec)
     world.until(lambda: under_way(world))
-    hangs(world, "entry")
-    result = aborted(world, runbook)
-    assert result is not None, "it waits for entry"
+    make_hang(world, "entry")
+    result = abort_result(world, runbook)
+    assert result is not None, "the abort waits for entry"
     assert (result.ok, "entry" in result.sentence) == (True, False)
 
 
@@ -72,9 +75,9 @@ def test_a_tier_that_the_change_was_not_about_is_not_waited_for(world, spec, und
         ({"kind": "pause"}, lambda world: world.owner("counts").paused),
     ],
 )
-def test_one_that_it_was_about_is(world, spec, under_way):
+def test_an_abort_waits_for_the_tiers_of_its_change(world, spec, under_way):
     world.logs["enrich"].hangs = True
     runbook = world.begin("c1", **spec)
     world.until(lambda: under_way(world))
-    hangs(world, "enrich")
-    assert aborted(world, runbook) is None
+    make_hang(world, "enrich")
+    assert abort_result(world, runbook) is None

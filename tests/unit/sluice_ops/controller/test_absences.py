@@ -47,16 +47,16 @@ def test_after_a_braked_host_returns_others_may_follow_for_a_moment():
     absences.lost(view)
     now = 12.0
     absences.lost(replace(view, hosts=back))
-    assert not absences.braked_return(), "the brake did not hold it"
+    assert not absences.braked_return(), "the brake did not hold this host"
     now = 13.0
     absences.lost(replace(view, status=status))
-    assert not absences.braked_return(), "none is back"
+    assert not absences.braked_return(), "no host is back"
     now = 20.0
     absences.lost(replace(view, hosts=back, status=status))
     assert absences.braked_return()
     assert absences.due() == pytest.approx(12.0)
     now = 32.5
-    assert absences.due() == 0.0, "the last pass was told that others are coming"
+    assert absences.due() == 0.0, "the last pass expects other hosts to return"
     absences.lost(replace(view, hosts=back))
     assert not absences.braked_return()
     assert absences.due() == inf
@@ -70,7 +70,7 @@ def test_the_leader_is_due_at_once_for_a_host_that_expired_during_the_pass():
     now = 11.9
     assert absences.lost(view) == frozenset()
     now = 12.1
-    assert absences.due() == 0.0, "it used to be left to whatever woke the leader next"
+    assert absences.due() == 0.0, "due at once, and not only when another event wakes the leader"
     assert absences.lost(view) == away
     assert absences.due() == inf
 
@@ -80,7 +80,7 @@ def test_a_start_waits_for_many_hosts_and_not_for_a_few():
     decided = decide(view, moment)
     assert {status.state for status in decided.tiers.values()} == {TierState.STARTING}
     assert not {write.path.rsplit("/", 1)[1] for write in decided.writes} & away, (
-        "what is away is given nothing"
+        "a host that is away gets no units"
     )
     view, moment, _ = with_away(5)
     assert {status.state for status in decide(view, moment).tiers.values()} == {TierState.WAITING}

@@ -1,4 +1,4 @@
-"""Who is held back for whom: by the declarations alone, and over simulated drivers."""
+"""Which tier is throttled for which culprit: from declarations, and with simulated drivers."""
 
 from copy import deepcopy
 from functools import cache
@@ -55,8 +55,8 @@ def pressure(stream, since=1.0, records=200_000):
 
 @st.composite
 def pipelines(draw):
-    """Tiers in a row of levels, each reading some streams of earlier ones, or from outside; some
-    lead back.
+    """Draw tiers in order, each reading streams of other tiers or from outside; some streams lead
+    back.
     """
     names = [f"t{number}" for number in range(draw(st.integers(1, 6)))]
     specs = {}
@@ -74,20 +74,20 @@ def pipelines(draw):
 
 
 @given(pipelines())
-def test_only_gates_upstream_of_a_culprit_hold_and_none_that_must_catch_up(
-    made,
+def test_only_gates_upstream_of_a_culprit_hold_unless_they_lag_themselves(
+    drawn,
 ):
-    specs, pressing = made
+    specs, pressing = drawn
     written = {stream for spec in specs.values() for stream in spec.outputs}
     held = culprits_of(specs, pressing)
     for name, culprit in held.items():
         assert culprit in pressing
         assert name != culprit
         assert name in upstream(specs, culprit)
-        assert set(specs[name].inputs) - written, "it lets records in"
-    for culprit, said in pressing.items():
-        if said.stream in written:
-            assert culprit not in held, "nobody waits for a tier that waits"
+        assert set(specs[name].inputs) - written, "a gate reads a stream from outside"
+    for culprit, tier_pressure in pressing.items():
+        if tier_pressure.stream in written:
+            assert culprit not in held, "no tier waits for a tier that is throttled itself"
     free = {name for name in specs if set(specs[name].inputs) - written} - {
         name for name in pressing if pressing[name].stream in written
     }
@@ -96,7 +96,7 @@ def test_only_gates_upstream_of_a_culprit_hold_and_none_that_must_catch_up(
     }
 
 
-def test_the_culprit_is_the_one_that_is_nearest_to_the_end():
+def test_the_culprit_is_the_lagging_tier_nearest_the_end():
     pressing = {"enrich": pressure("hits"), "outbound": pressure("enriched"), "entry": pressure("raw")}
     assert culprits_of(HITS, pressing) == {"entry": "outbound"}
     del pressing["outbound"]
@@ -105,12 +105,12 @@ def test_the_culprit_is_the_one_that_is_nearest_to_the_end():
     assert culprits_of(HITS, pressing) == {}
 
 
-def test_two_that_feed_each_other_do_not_wait_for_each_other():
+def test_two_tiers_that_feed_each_other_do_not_wait_for_each_other():
     assert culprits_of(LOOP, {"first": pressure("back"), "second": pressure("forth")}) == {}
     assert culprits_of(LOOP, {"second": pressure("forth")}) == {"first": "second"}
 
 
-# -- over simulated drivers
+# -- with simulated drivers
 
 
 @cache
@@ -126,11 +126,11 @@ def world():
     return deepcopy(settled())
 
 
-def say(world, tier, said, **more):
-    """Have a tier's driver report how far it is behind."""
+def report_pressure(world, tier, tier_pressure, **more):
+    """Let a tier's driver report its lag."""
     path = paths.report(tier, world.owner(tier).owner)
     report = world.channel.read(path, IncarnationReport).value
-    world.channel.put(path, report.model_copy(update={"measured": True, "pressure": said, **more}))
+    world.channel.put(path, report.model_copy(update={"measured": True, "pressure": tier_pressure, **more}))
 
 
 def held(world):
@@ -138,7 +138,7 @@ def held(world):
 
 
 def status(world):
-    """Write the status as a leader does, for the next pass to find."""
+    """Write the status as a leader does, for the next pass to read."""
     world.channel.put(
         paths.CONTROLLER_STATUS,
         ControllerStatus(leader="c1", epoch=1, at=world.now, sentence="", tiers=world.statuses),
@@ -146,14 +146,14 @@ def status(world):
 
 
 def test_entry_is_held_while_a_later_tier_lags_and_then_released(world):
-    say(world, "counts", pressure("enriched"))
+    report_pressure(world, "counts", pressure("enriched"))
     world.controller_pass()
     assert held(world) == {"entry": "counts"}
     assert (
         "entry is throttled: counts is 200000 records, 150 s behind in enriched; "
         "800/s came in and 400/s were done" in world.sentences[-1]
     )
-    say(world, "counts", None)
+    report_pressure(world, "counts", None)
     world.controller_pass()
     assert held(world) == {}
     (hold,) = world.channel.read(paths.HOLDS, Holds).value.last
@@ -161,14 +161,14 @@ def test_entry_is_held_while_a_later_tier_lags_and_then_released(world):
 
 
 def test_an_entry_that_is_too_slow_is_named_and_nothing_is_held(world):
-    say(world, "entry", pressure("raw"))
+    report_pressure(world, "entry", pressure("raw"))
     world.controller_pass()
     assert world.statuses["entry"].pressure.stream == "raw"
     assert held(world) == {}
 
 
-def test_a_dead_culprit_stays_one_until_its_next_incarnation_reports(world):
-    say(world, "counts", pressure("enriched"))
+def test_a_dead_culprit_stays_a_culprit_until_its_next_incarnation_reports(world):
+    report_pressure(world, "counts", pressure("enriched"))
     world.controller_pass()
     status(world)
     owner = world.owner("counts").owner
@@ -178,8 +178,8 @@ def test_a_dead_culprit_stays_one_until_its_next_incarnation_reports(world):
         status(world)
         assert held(world) == {"entry": "counts"}
     world.controller_pass()
-    assert held(world) == {"entry": "counts"}, "it has not looked yet"
-    say(world, "counts", None)
+    assert held(world) == {"entry": "counts"}, "the next incarnation has not measured its lag yet"
+    report_pressure(world, "counts", None)
     world.controller_pass()
     assert held(world) == {}
 
@@ -201,8 +201,8 @@ def test_a_tier_down_for_longer_than_its_high_watermark_is_a_culprit(world):
     assert world.statuses["counts"].state in {TierState.STOPPING, TierState.STOPPED}
 
 
-def test_a_tier_that_is_paused_on_purpose_holds_nobody(world):
-    say(world, "counts", pressure("enriched"))
+def test_a_paused_tier_throttles_no_other_tier(world):
+    report_pressure(world, "counts", pressure("enriched"))
     world.controller_pass()
     assert held(world)
     world.begin("p1", kind="pause")

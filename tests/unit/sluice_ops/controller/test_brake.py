@@ -1,5 +1,6 @@
-"""The brake: many hosts lost at once keep what is on them, until they are back or a person writes
-them off.
+"""The brake: if many hosts are lost at once, units stay assigned to them.
+
+The brake ends when the hosts are back or an operator writes them off.
 """
 
 from dataclasses import replace
@@ -19,13 +20,13 @@ WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enric
 
 
 def spread_world(hosts=MANY, kind=StatusWorld):
-    """All tiers on all hosts."""
-    made = kind(
+    """Return a world with all tiers on all hosts."""
+    running = kind(
         hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8)
     )
-    made.want()
-    made.settle()
-    return made
+    running.want()
+    running.settle()
+    return running
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_few_lost_hosts_are_replaced(world):
     assert not {*used(world)} & {*lost}
 
 
-def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
+def test_many_lost_hosts_keep_their_units_and_continue_on_return(world):
     before, lost = placements(world), used(world)[:5]
     lose(world, *lost)
     assert placements(world) == before
@@ -68,11 +69,11 @@ def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
         world.agents[name].register()
     world.settle()
     assert {name: placement.slots for name, placement in placements(world).items()} == {
-        name: each.slots for name, each in before.items()
+        name: placement.slots for name, placement in before.items()
     }
 
 
-def test_the_brake_is_off_a_moment_after_few_are_left(world):
+def test_the_brake_ends_soon_after_few_hosts_are_left(world):
     before, lost = placements(world), used(world)[:5]
     lose(world, *lost)
     for name in lost[:3]:
@@ -86,20 +87,20 @@ def test_the_brake_is_off_a_moment_after_few_are_left(world):
     world.settle()
     assert not {*used(world)} & {*lost[3:]}
     assert any(
-        f"the brake is off: few hosts are lost now, and the units on {left} are started elsewhere" in said
-        for said in world.sentences
+        f"the brake is off: few hosts are lost now, and the units on {left} are started elsewhere" in sentence
+        for sentence in world.sentences
     )
 
 
 @pytest.mark.parametrize("later", [0, 3])
-def test_a_new_leader_waits_for_those_that_come_back_too(world, later):
+def test_a_new_leader_waits_for_returning_hosts_too(world, later):
     before, lost = placements(world), used(world)[:5]
     lose(world, *lost)
     world.absences.forget()
     for _ in range(later):
         world.tick()
         assert set(world.braked) == set(lost)
-    assert not any("the brake is off" in said for said in world.sentences)
+    assert not any("the brake is off" in sentence for sentence in world.sentences)
     for name in lost:
         world.agents[name].register()
         for _ in range(5):
@@ -109,7 +110,7 @@ def test_a_new_leader_waits_for_those_that_come_back_too(world, later):
 
 
 @pytest.mark.parametrize("seconds", [1, 5])
-def test_what_comes_back_one_after_the_other_is_waited_for(world, seconds):
+def test_hosts_that_return_one_after_the_other_are_waited_for(world, seconds):
     before, lost = placements(world), used(world)[:5]
     lose(world, *lost)
     for name in lost:
@@ -119,7 +120,7 @@ def test_what_comes_back_one_after_the_other_is_waited_for(world, seconds):
             assert placements(world) == before
     world.settle()
     assert {name: placement.slots for name, placement in placements(world).items()} == {
-        name: each.slots for name, each in before.items()
+        name: placement.slots for name, placement in before.items()
     }
 
 
@@ -133,7 +134,7 @@ def test_a_flapping_host_does_not_delay_others_unless_the_brake_held(world):
     assert alone not in used(world)
 
 
-def test_those_that_go_one_after_the_other_are_counted_together(world):
+def test_hosts_lost_one_after_the_other_are_counted_together(world):
     before, lost = placements(world), used(world)[:5]
     for name in lost:
         world.agents[name].die()
@@ -143,7 +144,7 @@ def test_those_that_go_one_after_the_other_are_counted_together(world):
     assert placements(world) == before
 
 
-def test_a_person_writes_all_of_them_off(world):
+def test_an_operator_writes_all_lost_hosts_off(world):
     lost = used(world)[:5]
     lose(world, *lost)
     runbook = world.begin("w1", kind="write-off")
@@ -156,11 +157,11 @@ def test_a_person_writes_all_of_them_off(world):
         world.agents[name].register()
     world.settle()
     lose(world, *used(world)[:5])
-    assert "BRAKE" in world.sentences[-1], "what came back is not written off any more"
+    assert "BRAKE" in world.sentences[-1], "a written-off host that came back is no longer written off"
 
 
 def test_a_new_leader_carries_out_a_persons_write_off():
-    world = spread_world(kind=World)  # nothing tells what was held
+    world = spread_world(kind=World)  # no status tells the next leader which hosts were held
     lost = used(world)[:5]
     lose(world, *lost)
     runbook = world.begin("w1", kind="write-off")
@@ -175,23 +176,23 @@ def test_a_new_leader_carries_out_a_persons_write_off():
     assert not {*used(world)} & {*lost}
 
 
-def test_a_new_leader_does_not_report_that_the_brake_is_off():
+def test_a_new_leader_reports_the_end_of_the_brake_only_when_it_ends():
     world = World(hosts=MANY)
     view = replace(
         look(world.channel),
         status=ControllerStatus(leader="c1", epoch=1, at=0.0, sentence="", braked=("h1", "h2")),
     )
-    away = {name: replace(each, live=name not in {"h1", "h2"}) for name, each in view.hosts.items()}
-    for hosts, told in (
+    away = {name: replace(host_view, live=name not in {"h1", "h2"}) for name, host_view in view.hosts.items()}
+    for hosts, events in (
         (away, []),
         (view.hosts, ["the brake is off: h1, h2 are back, or were written off"]),
     ):
         draft = Draft(replace(view, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=RULES))
         brake.hosts_to_brake(draft).apply(draft)
-        assert draft.events == told
+        assert draft.events == events
 
 
-def test_writing_off_makes_sense_for_lost_hosts_only(world):
+def test_only_lost_hosts_can_be_written_off(world):
     runbook = world.begin("w1", kind="write-off", host="h1")
     world.until(lambda: runbook.ended)
     assert "not lost: its agent answers" in runbook.results[Step.PREFLIGHT].sentence
@@ -202,7 +203,7 @@ def test_writing_off_makes_sense_for_lost_hosts_only(world):
     world.check_settled()
 
 
-def test_hosts_that_hold_nothing_do_not_count():
+def test_hosts_without_units_do_not_count():
     world = spread_world(hosts=(*HOSTS, *(host(f"e{number}", zone="ec2") for number in range(20))))
     lose(world, *(f"e{number}" for number in range(20)))
     assert "BRAKE" not in world.sentences[-1]

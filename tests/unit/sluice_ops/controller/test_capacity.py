@@ -1,4 +1,6 @@
-"""What the hosts hold is counted once in a pass, and then kept true by what the pass decides."""
+"""The capacity used on hosts is counted once in a pass, and then kept up to date with the pass's
+decisions.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,10 +15,10 @@ from sluice_ops.model.ids import Incarnation
 
 SIZE = Size(12, 40)
 SMALL = Size(4, 4)
-"""On so few hosts there is not plenty for what others lack: it is placed beside each tier."""
+"""On so few hosts, room that other tiers lack is computed for each tier."""
 
 
-def begun(size=SIZE):
+def placed_draft(size=SIZE):
     """Return a draft in which every tier has been placed."""
     draft = Draft(*unplanned(size))
     for tier in draft.end_first():
@@ -25,8 +27,8 @@ def begun(size=SIZE):
     return draft
 
 
-def anew(draft):
-    """Return the incarnations as another pass would see them, before it has decided anything."""
+def next_draft(draft):
+    """Return a draft of the same incarnations, as another pass sees them first."""
     seen = {
         name: replace(tier, incarnations=draft.incarnations[name], owner=draft.owners[name])
         for name, tier in draft.view.tiers.items()
@@ -34,8 +36,8 @@ def anew(draft):
     return Draft(replace(draft.view, tiers=seen), Moment(now=0.0, lost=frozenset(), rules=draft.rules))
 
 
-def agree(draft):
-    counted = _count(anew(draft))
+def check_counts(draft):
+    counted = _count(next_draft(draft))
     assert draft.room.keys() == counted.keys()
     for name, host in draft.room.items():
         assert (host.used_cpu, host.used_memory) == (
@@ -46,26 +48,26 @@ def agree(draft):
 
 
 @pytest.mark.parametrize("size", [SIZE, SMALL], ids=str)
-def test_what_was_begun_is_held_and_nothing_that_was_kept_for_others(size):
-    agree(begun(size))
+def test_placed_incarnations_are_counted_and_reserved_room_is_not(size):
+    check_counts(placed_draft(size))
 
 
-def test_slots_that_go_elsewhere_are_held_there_and_nowhere_else():
-    draft = anew(begun())
+def test_moved_slots_are_counted_only_on_their_new_hosts():
+    draft = next_draft(placed_draft())
     cluster(draft)
     name = next(iter(draft.incarnations))
     placement = draft.incarnations[name][Incarnation(1)].placement
     away, to = placement.slots[0], min(draft.view.hosts.keys() - {placement.slots[0]})
     slots = tuple(to if slot == away else slot for slot in placement.slots)
     draft.move_slots(name, Incarnation(1), slots)
-    assert draft.room[away].used_cpu < _count(anew(begun()))[away].used_cpu
-    agree(draft)
+    assert draft.room[away].used_cpu < _count(next_draft(placed_draft()))[away].used_cpu
+    check_counts(draft)
 
 
-def test_what_is_retired_is_held_no_more():
-    draft = anew(begun())
+def test_retired_incarnations_are_no_longer_counted():
+    draft = next_draft(placed_draft())
     cluster(draft)
     for name in draft.incarnations:
         draft.retire(name, Incarnation(1))
-    agree(draft)
+    check_counts(draft)
     assert not any(host.tiers for host in draft.room.values())

@@ -1,4 +1,4 @@
-"""Changes, from the form to the result, over simulated agents and drivers."""
+"""Changes from the request to the result, with simulated agents and drivers."""
 
 import pytest
 from simulation.world import World, host, settled, tier
@@ -30,7 +30,7 @@ def test_wanted_tiers_are_started_and_run(world):
     world.check_settled()
 
 
-def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
+def test_a_drained_host_is_empty_and_its_tiers_run_elsewhere(world):
     drained = world.placement("entry").driver
     runbook = world.begin("d1", kind="drain", host=drained)
     world.settle()
@@ -44,7 +44,7 @@ def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
     assert world.host_state(drained) is HostState.UP
 
 
-def test_an_old_driver_that_hangs_is_killed_and_the_drain_goes_on(world):
+def test_a_hung_old_driver_is_killed_and_the_drain_continues(world):
     drained = world.placement("entry").driver
     runbook = world.begin("d1", kind="drain", host=drained)
     world.until(lambda: world.owner("entry").phase is Phase.CUT)
@@ -57,8 +57,8 @@ def test_an_old_driver_that_hangs_is_killed_and_the_drain_goes_on(world):
     )
     assert any(
         "entry: incarnation 1 has not ended after its handover and is taken away; incarnation 2 goes on"
-        in said
-        for said in world.sentences
+        in sentence
+        for sentence in world.sentences
     )
     world.settle()
     assert not world.agents[drained].units
@@ -71,7 +71,7 @@ def test_a_reboot_drains_reboots_and_gives_the_host_back(world):
     assert runbook.ok, sentences(runbook)
     assert world.agents["h2"].rebooted == "b1.reboot"
     assert world.channel.read(paths.assignment("h2"), Assignment).value.reboot is None, (
-        "nobody does it a second time"
+        "the request is gone, so no agent reboots a second time"
     )
     assert world.host_state("h2") is HostState.UP
     world.check_settled()
@@ -85,7 +85,7 @@ def test_a_tier_is_scaled_up_and_down(world, k):
     assert len(world.placement("enrich").slots) == k
     world.kill_driver("enrich")
     world.settle()
-    assert len(world.placement("enrich").slots) == k, "a restart keeps what a person has set"
+    assert len(world.placement("enrich").slots) == k, "a restart keeps the operator's number"
 
 
 def test_a_percentage_share_is_unchanged_by_hosts_that_are_away(world):
@@ -133,8 +133,8 @@ def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
 def test_a_leave_moves_a_tier_off_a_burst_host_it_was_migrated_to(world):
     world.add_host(host("e1", zone="ec2"))
     world.tick()
-    for number, what in enumerate(({"kind": "migrate", "tier": "enrich", "to": "e1"}, {"kind": "leave"})):
-        runbook = world.begin(f"r{number}", **what)
+    for number, fields in enumerate(({"kind": "migrate", "tier": "enrich", "to": "e1"}, {"kind": "leave"})):
+        runbook = world.begin(f"r{number}", **fields)
         world.settle()
         assert runbook.ok, sentences(runbook)
     assert "e1" not in world.placement("enrich").hosts
@@ -164,8 +164,8 @@ def test_pause_and_resume_go_one_tier_at_a_time_from_the_pipelines_end(world):
         world.tick()
         paused = [name for name in world.specs if world.state(name) is State.PAUSED]
         order += [name for name in paused if name not in order]
-        told = [name for name in world.specs if world.owner(name).paused]
-        assert len(told) <= len(paused) + 1, "one at a time"
+        ordered = [name for name in world.specs if world.owner(name).paused]
+        assert len(ordered) <= len(paused) + 1, "one at a time"
     assert runbook.ok, sentences(runbook)
     assert order == ["counts", "outbound", "enrich", "entry"]
     resume = world.begin("p2", kind="resume")
@@ -178,9 +178,9 @@ def test_one_tier_is_paused_and_resumed_alone(world):
     world.settle()
     assert pause.ok, sentences(pause)
     assert [name for name in world.specs if world.state(name) is State.PAUSED] == ["outbound"]
-    wrong = world.begin("p2", kind="pause", tier="outbond")
+    misspelt = world.begin("p2", kind="pause", tier="outbond")
     world.settle()
-    assert 'there is no tier "outbond"' in sentences(wrong)[Step.PREFLIGHT]
+    assert 'there is no tier "outbond"' in sentences(misspelt)[Step.PREFLIGHT]
     resume = world.begin("p3", kind="resume", tier="outbound")
     world.settle()
     assert resume.ok, sentences(resume)
@@ -196,7 +196,7 @@ def test_a_paused_pipeline_can_be_drained_and_stays_paused(world):
     assert {world.state(name) for name in world.specs} == {State.PAUSED}
 
 
-def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
+def test_a_second_change_is_refused_with_the_holder_of_the_lock(world):
     world.begin("d1", kind="drain", host="h1")
     world.tick()
     world.tick()
@@ -232,7 +232,7 @@ def test_an_incarnation_that_fails_to_prepare_fails_the_step(world):
     world.check_settled()
 
 
-def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
+def test_a_step_past_its_deadline_fails_and_names_the_missing_event(world):
     name = "counts"
     runbook = world.begin("d1", deadline=20.0, kind="drain", host=world.placement(name).driver)
     world.until(lambda: world.next_driver(name) is not None)
@@ -258,7 +258,7 @@ def test_a_lost_host_takes_its_slots_elsewhere_under_the_same_incarnation(world)
     assert len(world.placement("enrich").slots) == 2
 
 
-def test_tiers_that_are_not_wanted_any_more_stop_nearest_the_end_first(world):
+def test_unwanted_tiers_stop_nearest_the_end_first(world):
     world.want(running=False)
     order = []
     for _ in range(40):
@@ -330,11 +330,11 @@ def test_a_dry_run_changes_nothing(world):
     assert result.details["plan"]["moves"]
     changed = {path for path, node in world.channel.nodes.items() if before.get(path, (None,))[0] != node[0]}
     assert {path.split("/")[1] for path in changed if not path.endswith("/report")} == {"operations"}, (
-        "drivers tell of themselves"
+        "only drivers write, with their reports"
     )
 
 
-def test_a_slot_that_dies_on_a_cordoned_host_goes_on_elsewhere(world):
+def test_a_slot_that_dies_on_a_cordoned_host_is_replaced_elsewhere(world):
     host_name = world.placement("enrich").slots[0]
     runbook = world.begin("d1", kind="drain", host=host_name)
     runbook.left = [Step.PREFLIGHT, Step.CORDON]
@@ -361,7 +361,7 @@ def test_after_a_full_stop_tiers_wait_for_their_hosts_and_return_to_them(world):
     assert {name: world.placement(name) for name in world.specs} == before
 
 
-def test_a_host_that_is_taken_off_the_channel_is_as_good_as_lost(world):
+def test_a_host_removed_from_the_channel_counts_as_lost(world):
     gone = world.placement("counts").driver
     world.agents.pop(gone).die()
     for root in ("hosts", "assignments", "observed"):
@@ -370,17 +370,17 @@ def test_a_host_that_is_taken_off_the_channel_is_as_good_as_lost(world):
     assert not any(gone in world.placement(name).hosts for name in world.specs)
 
 
-def take_off_the_channel(world, name):
+def remove_from_channel(world, name):
     world.agents.pop(name).die()
     for root in ("hosts", "assignments", "observed"):
         world.channel.delete(f"/{root}/{name}")
 
 
-def test_a_drain_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
+def test_a_drain_ends_when_its_host_is_removed_from_the_channel(world):
     gone = world.placement("counts").driver
     runbook = world.begin("d1", kind="drain", host=gone)
     world.until(lambda: Step.VERIFY in runbook.results)
-    take_off_the_channel(world, gone)
+    remove_from_channel(world, gone)
     world.settle()
     assert runbook.ok, sentences(runbook)
     world.check_settled()
@@ -391,12 +391,12 @@ def test_a_write_off_ends_when_its_host_is_removed_from_the_channel(world):
     world.settle()
     runbook = world.begin("w1", kind="write-off", host="h3")
     world.until(lambda: Step.PREFLIGHT in runbook.results)
-    take_off_the_channel(world, "h3")
+    remove_from_channel(world, "h3")
     world.settle()
     assert runbook.ok, sentences(runbook)
 
 
-def test_a_reboot_that_was_undone_is_not_done_when_the_agent_comes_back(world):
+def test_an_undone_reboot_does_not_run_when_the_agent_returns(world):
     runbook = world.begin("b1", kind="reboot", host="h2")
     world.until(lambda: Step.RELEASE in runbook.results)
     world.agents["h2"].die()
@@ -425,7 +425,7 @@ def test_a_drained_host_that_does_not_return_does_not_count_as_rebooting(
     assert world.host_state("h2") is HostState.CORDONED
 
 
-def test_a_pause_that_is_undone_leaves_paused_what_was_paused_before_it(world):
+def test_an_undone_pause_keeps_tiers_paused_that_were_paused_before(world):
     world.begin("p1", kind="pause", tier="outbound")
     world.settle()
     second = world.begin("p2", kind="pause")
@@ -434,14 +434,14 @@ def test_a_pause_that_is_undone_leaves_paused_what_was_paused_before_it(world):
     assert [name for name in world.specs if world.state(name) is State.PAUSED] == ["outbound"]
 
 
-def test_a_tier_that_stops_late_has_the_same_time_to_end_by_itself(world):
+def test_a_tier_that_stops_late_has_the_same_grace(world):
     world.driver("counts").stuck = True
     world.want(running=False)
     world.until(lambda: world.owner("entry").stopped)
-    said = {
+    states = {
         name: world.channel.read(paths.report(name, 1), IncarnationReport).value.state for name in world.specs
     }
-    assert said == {
+    assert states == {
         "counts": State.RUNNING,
         "outbound": State.STOPPED,
         "enrich": State.STOPPED,
@@ -452,31 +452,31 @@ def test_a_tier_that_stops_late_has_the_same_time_to_end_by_itself(world):
 def test_waiting_for_room_does_not_reset_a_tiers_failures(world):
     name = "counts"
 
-    def told():
-        said = ControllerStatus(leader="c1", epoch=1, at=world.now, sentence="", tiers=world.statuses)
-        world.channel.put(paths.CONTROLLER_STATUS, said)
+    def tick_with_status():
+        status = ControllerStatus(leader="c1", epoch=1, at=world.now, sentence="", tiers=world.statuses)
+        world.channel.put(paths.CONTROLLER_STATUS, status)
         world.tick()
 
     def fail():
         driver = world.driver(name)
         if driver is not None:
             driver.broken = {State.RUNNING}
-        told()
+        tick_with_status()
         return world.statuses[name].failures == 3
 
     world.tick()
     for _ in range(100):
         if fail():
             break
-    for each in world.agents:
-        world.channel.put(paths.host_record(each), HostRecord(state=HostState.CORDONED, by="test"))
+    for host_name in world.agents:
+        world.channel.put(paths.host_record(host_name), HostRecord(state=HostState.CORDONED, by="test"))
     for _ in range(30):
-        told()
+        tick_with_status()
     assert world.statuses[name].state == "waiting"
     assert "cannot start" in world.statuses[name].sentence
     assert (world.statuses[name].failures, world.statuses[name].error) == (3, "failed: boom")
-    for each in world.agents:
-        world.channel.put(paths.host_record(each), HostRecord())
+    for host_name in world.agents:
+        world.channel.put(paths.host_record(host_name), HostRecord())
     for _ in range(3):
-        told()
+        tick_with_status()
     assert world.incarnation(name, world.owner(name).owner).failures == 3

@@ -1,4 +1,4 @@
-"""Whatever dies, and whenever: the pipeline comes back, the runbook ends truthfully, nothing is
+"""Deaths at any moment: the pipeline recovers, the runbook ends with a true result, and no unit is
 left over.
 """
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @cache
 def settled_world(cpu=8.0):
-    """One tier of four has a hot standby, and one a warm one."""
+    """Return a world of four tiers: one with a hot standby, and one with a warm standby."""
     entry, *others, last = TIERS
     ready = last.model_copy(update={"standby": Standby.WARM})
     world = World(
@@ -43,7 +43,7 @@ def drained_world():
     return world, world.begin("d1", kind="drain", host=world.placement("enrich").driver)
 
 
-def ends_truthfully(world, runbook):
+def check_end(world, runbook):
     world.settle()
     world.check_settled()
     target = runbook.spec.host
@@ -57,7 +57,7 @@ def ends_truthfully(world, runbook):
 
 @pytest.mark.parametrize("tier", ["enrich", "counts"])
 @pytest.mark.parametrize("who", ["owner", "next"])
-def test_a_driver_killed_at_any_moment_of_a_drain(tier, who):
+def test_the_pipeline_recovers_from_a_driver_killed_during_a_drain(tier, role):
     for moment in range(1, 25, 2):
         world, runbook = drained_world()
         for _ in range(moment):
@@ -65,14 +65,14 @@ def test_a_driver_killed_at_any_moment_of_a_drain(tier, who):
         if runbook.ended:
             break
         record = world.owner(tier)
-        number = record.owner if who == "owner" else record.next
+        number = record.owner if role == "owner" else record.next
         if number is not None:
             world.kill_driver(tier, number)
-        ends_truthfully(world, runbook)
+        check_end(world, runbook)
 
 
 @pytest.mark.parametrize("which", ["h1", "h2", "h3"])
-def test_a_host_lost_at_any_moment_of_a_drain(which):
+def test_the_pipeline_recovers_from_a_host_lost_during_a_drain(which):
     for moment in range(1, 25, 3):
         world, runbook = drained_world()
         for _ in range(moment):
@@ -97,12 +97,12 @@ def test_an_abort_at_any_moment_of_a_drain_restores_a_running_pipeline():
 
 
 def layers(world):
-    found = world.channel.read(paths.LAYERS, Layers)
-    return Layers() if found is None else found.value
+    stored = world.channel.read(paths.LAYERS, Layers)
+    return Layers() if stored is None else stored.value
 
 
 class Operators(RuleBasedStateMachine):
-    """People, faults and time, in any order."""
+    """Operators, faults and time, in any order."""
 
     cpu = 8.0
 
@@ -224,7 +224,7 @@ class Operators(RuleBasedStateMachine):
         for name in ("h1", "h2", "h3"):
             while (
                 world.host_state(name) is not HostState.UP
-            ):  # the controller's own changes may have the lock
+            ):  # the controller's own changes may hold the lock
                 self.begin(kind="return", host=name)
                 world.until(lambda: world.runbooks[-1].ended)
         for name in world.specs:
@@ -241,8 +241,8 @@ class Operators(RuleBasedStateMachine):
 
 
 class ShortOfRoom(Operators):
-    """The same, where not everything fits at all times: no host ever holds more than it has, and
-    every runbook ends.
+    """The same operators on hosts with too little room: no host ever holds more than its capacity,
+    and every runbook ends.
     """
 
     cpu = 4.5

@@ -1,4 +1,4 @@
-"""Kept apart, drift and its repair, and budgets, carried out by the controller."""
+"""Rules that keep tiers apart, drift and its repair, and budgets, carried out by the controller."""
 
 from dataclasses import replace
 
@@ -13,16 +13,20 @@ from sluice_ops.model.tier import Mode
 
 
 def pipeline(*hosts, shares, **rules):
-    """Have tiers run on hosts under these rules; a tier's share is its minimum and its target."""
-    made = {name: Share(minimum=low, target=wanted, maximum=8) for name, (low, wanted) in shares.items()}
+    """Return a pipeline on the hosts under these rules; a tier's share is its minimum and its
+    target.
+    """
+    tier_shares = {
+        name: Share(minimum=minimum, target=wanted, maximum=8) for name, (minimum, wanted) in shares.items()
+    }
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(shares)]
-    world = World(hosts=hosts, tiers=tiers, rules=replace(RULES, shares=made, partitions=8, **rules))
+    world = World(hosts=hosts, tiers=tiers, rules=replace(RULES, shares=tier_shares, partitions=8, **rules))
     world.want()
     world.settle()
     return world
 
 
-def said(runbook):
+def sentences_of(runbook):
     return {step: result.sentence for step, result in runbook.results.items()}
 
 
@@ -30,7 +34,7 @@ def slots(world, name):
     return sorted(world.placement(name).slots)
 
 
-def test_workers_spread_over_racks_and_a_lost_one_waits_for_its_place():
+def test_workers_spread_over_racks_and_a_lost_worker_waits_for_its_rack():
     racks = [host(f"h{number}", rack=f"r{number % 2}") for number in range(4)]
     world = pipeline(*racks, shares={"counts": (1, 2)}, spread={"counts": Spread(rack=1)})
     assert len({name in {"h0", "h2"} for name in slots(world, "counts")}) == 2
@@ -47,7 +51,7 @@ def test_workers_spread_over_racks_and_a_lost_one_waits_for_its_place():
     assert "with at most 1 in a rack (spread.counts)" in world.statuses["counts"].sentence
 
 
-def test_tiers_that_have_to_be_separate_share_no_host_through_a_drain():
+def test_separate_tiers_share_no_host_during_a_drain():
     world = pipeline(
         *HOSTS,
         host("h4"),
@@ -59,11 +63,11 @@ def test_tiers_that_have_to_be_separate_share_no_host_through_a_drain():
         for name in world.agents:
             assert len({unit.tenant for unit in world.assigned(name)}) <= 1
         world.tick()
-    assert drain.ok, said(drain)
+    assert drain.ok, sentences_of(drain)
     world.check_settled()
 
 
-def test_a_host_that_joins_is_drift_and_the_repair_brings_one_worker_there():
+def test_a_new_host_is_drift_and_the_repair_moves_one_worker_there():
     world = pipeline(host("h1"), host("h2"), shares={"counts": (1, 3), "enrich": (1, 1)})
     world.add_host(host("h3"))
     world.tick()
@@ -72,14 +76,14 @@ def test_a_host_that_joins_is_drift_and_the_repair_brings_one_worker_there():
     world.until(lambda: looked.ended)
     (move,) = looked.results[Step.PREFLIGHT].details["plan"]["moves"]
     assert "there is room to have at most 1 on each host" in move["why"]
-    assert slots(world, "counts").count("h3") == 0, "to look moves nothing"
+    assert slots(world, "counts").count("h3") == 0, "looking for drift moves nothing"
     repair = world.begin("r1", kind="repair")
     world.settle()
-    assert repair.ok, said(repair)
+    assert repair.ok, sentences_of(repair)
     assert slots(world, "counts") == ["h1", "h2", "h3"]
     again = world.begin("r2", kind="repair")
     world.settle()
-    assert "nothing has drifted" in said(again)[Step.PREFLIGHT]
+    assert "nothing has drifted" in sentences_of(again)[Step.PREFLIGHT]
     world.check_settled()
 
 
@@ -94,12 +98,12 @@ def test_a_changed_locality_is_drift_until_it_is_repaired():
     world.rules = replace(world.rules, locality={"counts": "label:fast"})
     repair = world.begin("r1", kind="repair")
     world.settle()
-    assert repair.ok, said(repair)
+    assert repair.ok, sentences_of(repair)
     assert world.placement("counts").hosts == {"h1"}
 
 
-@pytest.mark.parametrize("how", ["its driver dies", "it gets other code", "it is started again"])
-def test_a_changed_locality_moves_nothing_and_guides_the_next_placement(how):
+@pytest.mark.parametrize("event", ["its driver dies", "it gets other code", "it is started again"])
+def test_a_changed_locality_moves_nothing_and_guides_the_next_placement(event):
     world = pipeline(
         host("h1", labels=("fast",)),
         host("h2"),
@@ -113,9 +117,9 @@ def test_a_changed_locality_moves_nothing_and_guides_the_next_placement(how):
     for _ in range(600):
         world.tick()
     assert world.placement("counts") == before
-    if how == "its driver dies":
+    if event == "its driver dies":
         world.kill_driver("counts")
-    elif how == "it gets other code":
+    elif event == "it gets other code":
         world.publish("r2-bbbbbbbb")
         world.begin("u1", kind="upgrade", tier="counts")
     else:
@@ -127,13 +131,13 @@ def test_a_changed_locality_moves_nothing_and_guides_the_next_placement(how):
     world.check_settled()
 
 
-def test_a_rule_for_a_tier_that_is_not_published_is_said_with_its_key():
+def test_a_rule_for_an_unpublished_tier_is_reported_with_its_key():
     world = pipeline(*HOSTS, shares={"counts": (1, 1)}, spread={"countz": Spread(host=1)})
     world.tick()
     assert 'spread in the site file names "countz", which is no tier' in world.sentences[-1]
 
 
-def test_dedicated_hosts_are_left_to_those_they_are_for():
+def test_dedicated_hosts_take_only_their_tenants():
     world = pipeline(
         *HOSTS, shares={"counts": (1, 4), "enrich": (1, 4)}, dedicated={"h3": frozenset({"counts"})}
     )
@@ -141,7 +145,7 @@ def test_dedicated_hosts_are_left_to_those_they_are_for():
     assert "h3" not in world.placement("enrich").hosts
     drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
-    assert drain.ok, said(drain)
+    assert drain.ok, sentences_of(drain)
     assert world.placement("enrich").hosts == {"h1"}
 
 
@@ -155,7 +159,7 @@ def test_a_drain_against_a_disruption_budget_is_refused_naming_the_budget():
     drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     assert not drain.ok
-    assert "as budget.counts allows 0 of its 3 to be missing" in said(drain)[Step.PREFLIGHT]
+    assert "as budget.counts allows 0 of its 3 to be missing" in sentences_of(drain)[Step.PREFLIGHT]
     assert world.host_state("h2") is HostState.UP
 
 
@@ -184,4 +188,4 @@ def test_a_handover_waits_while_more_slots_are_lost_than_the_budget_allows(allow
     assert any("1 of 3 would be away, budget.counts allows 0" in sentence for sentence in world.sentences)
     world.agents[lost].register()
     world.settle()
-    assert drain.ok, said(drain)
+    assert drain.ok, sentences_of(drain)

@@ -1,5 +1,6 @@
-"""The controller is killed at every write of every kind of operation, and within it; the next one
-knows nothing but the channel.
+"""The controller dies at every write of every kind of operation, and between its portions.
+
+The next controller knows only the channel.
 """
 
 from copy import copy, deepcopy
@@ -42,17 +43,17 @@ from sluice_ops.snapshot.view import look
 pytestmark = pytest.mark.timeout(240)
 
 SESSION_SECONDS = 6
-"""How long nobody leads when a controller dies without a word."""
+"""Seconds without a leader after a controller dies without closing its session."""
 LOST_SECONDS = 8.0
 LATER_SECONDS = 40.0
-"""A stride in which a thing that was forgotten would be done."""
+"""A step of time in which a forgotten task would be done. Unit: seconds."""
 QUIET_TICKS = 45
 MOST_WRITES = 200
 OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
 
 
 class Forking(MemoryChannel):
-    """Its values are immutable, so a copy shares them."""
+    """A channel that is cheap to copy: values are immutable, so a copy shares them."""
 
     def __deepcopy__(self, memo):
         twin = copy(self)
@@ -63,14 +64,14 @@ class Forking(MemoryChannel):
 
 
 class Mortal(World):
-    """A world whose controller writes as the real one does: under its epoch, in portions as small
-    as can be, its status last.
+    """A world whose controller writes as the real one does: under its epoch, in the smallest
+    portions, its status last.
     """
 
     def __init__(self, **more):
         super().__init__(channel=Forking(), **more)
         self.written = None
-        """Of each pass that wrote: the world before it, and its portions."""
+        """For each pass that wrote: the world before the pass, and its portions."""
         self.cursed = False
         """Whether every controller dies after the first portion that it writes."""
         self.epoch = 0
@@ -90,9 +91,9 @@ class Mortal(World):
 
     def twin(self):
         written, self.written, self.settled = self.written, None, None
-        made = deepcopy(self)
+        copied = deepcopy(self)
         self.written = written
-        return made
+        return copied
 
     def controller_pass(self):
         view, decision = self.decide()
@@ -109,10 +110,10 @@ class Mortal(World):
         writes = list(decision.writes)
         if view.status is None or view.status.model_copy(update={"at": status.at}) != status:
             writes.append(Write(paths.CONTROLLER_STATUS, status, view.versions.get(paths.CONTROLLER_STATUS)))
-        found = split_writes(writes, view, 1)
+        portions = split_writes(writes, view, 1)
         if self.written is not None and decision.writes:
-            self.written.append((self.twin(), found))
-        for portion in found:
+            self.written.append((self.twin(), portions))
+        for portion in portions:
             self.guarded(portion)
             if self.cursed and decision.writes:
                 self.take_office()
@@ -120,14 +121,15 @@ class Mortal(World):
         self.check()
         return bool(decision.writes)
 
-    def dies(self, unwritten, away):
-        """Another controller takes office, at once or when the session has ended; what the dead one
-        still sends is refused.
+    def replace_controller(self, unwritten, away):
+        """Let another controller take office, at once or after the session has ended.
+
+        Later writes of the dead controller are refused.
         """
         for _ in range(away):
             self.now += 1
-            for each in (*self.agents.values(), *self.runbooks):
-                each.step()
+            for actor in (*self.agents.values(), *self.runbooks):
+                actor.step()
             self.check()
         before = self.epoch
         self.take_office()
@@ -136,61 +138,61 @@ class Mortal(World):
                 self.guarded(portion, before)
 
 
-# -- what is compared
+# -- compared values
 
 
 def operations(world):
-    """Return every step that was ever posted, and its result."""
-    found = []
+    """Return every posted step with its result."""
+    steps = []
     for name in world.channel.children("/operations"):
         operation = world.channel.read(paths.operation(name), Operation)
         result = world.channel.read(paths.result(name), Result)
         if operation is not None:
             assert operation.version == 0, f"{name} was posted twice"
             assert result is None or result.version == 0, f"{name} was given its result twice"
-            found.append((name, None if result is None else result.value.ok))
-    return sorted(found)
+            steps.append((name, None if result is None else result.value.ok))
+    return sorted(steps)
 
 
 def changes(world):
-    found = (
+    stored = (
         world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes")
     )
-    return [found.value for found in found if found is not None]
+    return [change.value for change in stored if change is not None]
 
 
 def timed(world, name):
-    """Return which of its incarnations' starts and stops were asked for, and are through."""
+    """Return which requested starts and stops of its incarnations are complete."""
     specs = (world.incarnation(name, number) for number in world.channel.children(paths.incarnations(name)))
     return sorted(
         (
             spec.incarnation,
-            *(told is not None and told.seconds is not None for told in (spec.start, spec.stop)),
+            *(request is not None and request.seconds is not None for request in (spec.start, spec.stop)),
         )
         for spec in specs
     )
 
 
-def end(world):
-    """Return all that is in the end, but for times and sentences."""
+def end_state(world):
+    """Return the end state, without times and sentences."""
     layers = world.channel.read(paths.LAYERS, Layers)
     wanted = {name: world.wanted(name) for name in world.specs}
     owners = {name: world.owner(name) for name in world.specs}
     return {
         "operations": operations(world),
         "changes": sorted(
-            (each.id, each.state, each.incarnations, sorted(each.receipts), sorted(each.took))
-            for each in changes(world)
+            (record.id, record.state, record.incarnations, sorted(record.receipts), sorted(record.took))
+            for record in changes(world)
         ),
         "trail": sorted(
-            (found.entry.change, found.entry.outcome) for found in trail_queue.queued(world.channel)
+            (queued.entry.change, queued.entry.outcome) for queued in trail_queue.queued(world.channel)
         ),
         "tiers": {
             name: (world.state(name), owners[name].model_dump(exclude={"epoch"})) for name in world.specs
         },
         "wanted": {
-            name: (each.running, each.paused, each.paused_workers, each.release, each.partitions)
-            for name, each in wanted.items()
+            name: (record.running, record.paused, record.paused_workers, record.release, record.partitions)
+            for name, record in wanted.items()
         },
         "timed": {name: timed(world, name) for name in world.specs},
         "placements": {name: world.placement(name) for name in world.specs if owners[name].owner is not None},
@@ -210,32 +212,32 @@ def is_over(world):
 
 
 def is_legal(world):
-    """Have the independent checker look at where everything is, as at a plan that puts it there."""
+    """Let the independent checker judge the current placement, as if a plan had made it."""
     world.check_settled()
     draft = Draft(look(world.channel), Moment(now=world.wall(), lost=frozenset(), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
     now = cluster(draft)
     stay = {
-        name: replace(each, state=HostState.UP)
-        for name, each in now.hosts.items()
-        if each.state is HostState.CORDONED
+        name: replace(item, state=HostState.UP)
+        for name, item in now.hosts.items()
+        if item.state is HostState.CORDONED
     }
     now = replace(now, hosts={**now.hosts, **stay})
-    for name, there in now.tiers.items():
-        if there.placement is not None:
+    for name, tier_now in now.tiers.items():
+        if tier_now.placement is not None:
             gave = [
-                each.spec.k
-                for each in changes(world)
-                if each.spec.k and each.id.startswith(f"settle-{name}-for-")
+                item.spec.k
+                for item in changes(world)
+                if item.spec.k and item.id.startswith(f"settle-{name}-for-")
             ]
             short = target(name, now.rules).slots - gave[0] if gave else 0
-            moves = (Move(tier=name, before=there.placement, after=there.placement, short=short),)
-            without = replace(now, hosts=holding(now.hosts, there.spec, there.placement, -1))
+            moves = (Move(tier=name, before=tier_now.placement, after=tier_now.placement, short=short),)
+            without = replace(now, hosts=holding(now.hosts, tier_now.spec, tier_now.placement, -1))
             plan = Plan(moves=moves, batch_slots=now.batch, batch_kept=now.batch)
             again = ChangeSpec(kind="upgrade", tier=name, release="another")
             assert not violations(plan, again, without), (name, violations(plan, again, without))
         else:
-            assert not there.wanted, f"{name} is without an owner"
+            assert not tier_now.wanted, f"{name} has no owner"
     return True
 
 
@@ -244,7 +246,9 @@ def is_legal(world):
 
 @cache
 def running():
-    """All tiers run an old release, and a new one is published; one has a warm standby."""
+    """Return a world where all tiers run an old release and a new one is published; one tier has a
+    warm standby.
+    """
     *others, last = TIERS
     world = Mortal(
         hosts=(*HOSTS, host("e1", zone="ec2")),
@@ -267,7 +271,7 @@ def empty():
 
 @cache
 def after(**spec):
-    """What another change has left."""
+    """Return the world after another change."""
     world = running().twin()
     world.begin("before", **spec)
     world.settle()
@@ -277,7 +281,7 @@ def after(**spec):
 
 @cache
 def spread():
-    """Tiers that are on many hosts."""
+    """Return a world with tiers on many hosts."""
     wide = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}
     world = Mortal(
         hosts=[host(f"h{number}") for number in range(1, 11)],
@@ -290,7 +294,7 @@ def spread():
 
 @cache
 def full():
-    """A host that is full, where one tier is lowered by a shift and another one raised."""
+    """Return a world with a full host, where a shift lowers one tier and raises another."""
     shares = {"near": Share(minimum=1, target=3, maximum=3), "far": Share(minimum=1, target=1, maximum=3)}
     shifts = {"night": {"near": Numbers(target=1), "far": Numbers(target=2)}}
     world = Mortal(
@@ -305,8 +309,8 @@ def full():
 
 @cache
 def generous(mode=Mode.BATCH):
-    """Two hosts that are full: on one is a tier that has more than its minimum, on the other one
-    that has just that.
+    """Return a world with two full hosts: one with a tier above its minimum, one with a tier at its
+    minimum.
     """
     shares = {"near": Share(minimum=1, target=4, maximum=4), "far": Share(minimum=1, target=1, maximum=3)}
     world = Mortal(
@@ -322,7 +326,7 @@ def generous(mode=Mode.BATCH):
 @cache
 def braked():
     world = spread().twin()
-    for name in sorted({name for each in world.specs for name in world.placement(each).hosts})[:5]:
+    for name in sorted({name for tier_name in world.specs for name in world.placement(tier_name).hosts})[:5]:
         world.agents[name].die()
     for _ in range(20):
         world.tick()
@@ -332,7 +336,7 @@ def braked():
 
 @cache
 def drifted(wait=None):
-    """A third host has joined two on which everything is."""
+    """Return a world with a new third host beside two that hold everything."""
     rules = replace(
         RULES, shares={"counts": Share(minimum=1, target=3, maximum=4)}, partitions=8, repair_seconds=wait
     )
@@ -345,7 +349,7 @@ def drifted(wait=None):
 
 @dataclass(frozen=True)
 class Case:
-    """A world, and what somebody does in it."""
+    """A world, and an event in it."""
 
     world: object
     act: object
@@ -353,7 +357,7 @@ class Case:
 
 
 def change(kind, world=running, **spec):
-    """A change that people ask for."""
+    """Return a case of a requested change."""
     return Case(world, lambda world: world.begin("c1", kind=kind, **spec), kind)
 
 
@@ -366,7 +370,7 @@ def on_host(kind):
 
 
 def aborted(kind, at, world=running, **spec):
-    """A change that is aborted in the middle of one of its steps."""
+    """Return a case of a change that is aborted during one of its steps."""
 
     def act(world):
         spec_of = spec or {"host": driver_host(world)}
@@ -434,7 +438,7 @@ CASES = {
 
 @cache
 def undisturbed(name):
-    """Let it happen; return how it ends, and each write on the way there."""
+    """Run a case without a death; return the world at the end, and each write on the way."""
     case = CASES[name]
     world = case.world().twin()
     case.act(world)
@@ -454,43 +458,43 @@ def undisturbed(name):
 def test_a_new_controller_reaches_the_same_end_after_a_death_at_any_step(name):
     case = CASES[name]
     world, written = undisturbed(name)
-    right = end(world)
+    expected = end_state(world)
     assert is_over(world)
     assert is_legal(world)
     assert written
-    assert case.kind is None or case.kind in {each.spec.kind for each in changes(world)}
-    for number, (before, found) in enumerate(written):
-        for count in range(len(found) + 1):
+    assert case.kind is None or case.kind in {record.spec.kind for record in changes(world)}
+    for number, (before, portions) in enumerate(written):
+        for count in range(len(portions) + 1):
             fork = before.twin()
             fork.checks_baseline = False
-            for portion in found[:count]:
+            for portion in portions[:count]:
                 fork.guarded(portion)
-            fork.dies(found[count:], SESSION_SECONDS * ((number + count) % 2))
-            where = f"{name}: died at write {number} of {len(written)}, after portion {count} of {len(found)}"
-            reaches(fork, right, where)
+            fork.replace_controller(portions[count:], SESSION_SECONDS * ((number + count) % 2))
+            where = (
+                f"{name}: died at write {number} of {len(written)}, after portion {count} of {len(portions)}"
+            )
+            check_end_state(fork, expected, where)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_controllers_that_each_write_one_portion_bring_it_to_the_same_end(name):
+def test_controllers_that_write_one_portion_each_reach_the_same_end(name):
     world, _ = undisturbed(name)
     cursed = CASES[name].world().twin()
     CASES[name].act(cursed)
     cursed.cursed = True
-    reaches(cursed, end(world), name)
+    check_end_state(cursed, end_state(world), name)
 
 
-def reaches(world, right, where):
+def check_end_state(world, expected, where):
     for _ in range(150):
         world.tick()
-        if is_over(world) and end(world) == right:
+        if is_over(world) and end_state(world) == expected:
             break
     for _ in range(2):
         world.tick(LATER_SECONDS)
-    found = end(world)
-    assert found == right, (
-        f"{where}: {[(key, value, right[key]) for key, value in found.items() if value != right[key]]}; "
-        f"{world.sentences[-3:]}"
-    )
+    reached = end_state(world)
+    different = [(key, value, expected[key]) for key, value in reached.items() if value != expected[key]]
+    assert reached == expected, f"{where}: {different}; {world.sentences[-3:]}"
 
 
 def test_there_is_a_case_for_every_kind_of_change():

@@ -1,6 +1,4 @@
-"""Changes whose records cannot be read: they are as if aborted, and no other change takes their
-ids.
-"""
+"""Changes with unreadable records: they count as aborted, and no other change takes their ids."""
 
 from copy import deepcopy
 from functools import cache
@@ -18,9 +16,9 @@ OF_NEWER = '{"state": "of the next version"}'
 
 
 @cache
-def taking_back():
-    """A tier of two workers that had three for an hour, and the controller has begun to take that
-    back.
+def expiring():
+    """Return a world where a tier's third worker for an hour has expired, and the controller has
+    begun to remove the number.
     """
     world = deepcopy(scaled())
     world.now += HOUR
@@ -30,7 +28,7 @@ def taking_back():
 
 @pytest.fixture
 def world():
-    return deepcopy(taking_back())
+    return deepcopy(expiring())
 
 
 def garble(world, change):
@@ -38,29 +36,29 @@ def garble(world, change):
     world.channel.nodes[paths.change(change)] = (OF_NEWER, version + 1, None)
 
 
-def own(world):
-    """Return the controller's own changes that can be read."""
-    found = {
+def own_changes(world):
+    """Return the states of the controller's own readable changes."""
+    records = {
         name: world.channel.read(paths.change(name), ChangeRecord)
         for name in world.channel.children("/changes")
     }
     return {
         name: change.value.state
-        for name, change in found.items()
+        for name, change in records.items()
         if name.startswith("settle-") and change is not None
     }
 
 
 def attempts(world):
-    (first,) = own(world)
+    (first,) = own_changes(world)
     return first, f"{first.removesuffix('-1')}-2"
 
 
-def test_the_next_attempt_has_another_id_than_one_that_cannot_be_read(world):
+def test_the_next_attempt_has_another_id_than_an_unreadable_one(world):
     first, second = attempts(world)
     garble(world, first)
     world.settle()
-    assert own(world) == {second: ChangeState.DONE}
+    assert own_changes(world) == {second: ChangeState.DONE}
     assert world.channel.nodes[paths.change(first)][0] == OF_NEWER
     assert world.channel.read(paths.LAYERS, Layers).value == Layers()
     assert len(world.placement("enrich").slots) == 2
@@ -71,23 +69,23 @@ def test_the_next_attempt_differs_from_one_with_only_steps_left(world):
     first, second = attempts(world)
     world.next_driver("enrich").broken = {State.WARMING, State.READY}
     world.settle()
-    assert own(world) == {first: ChangeState.ABORTED}
+    assert own_changes(world) == {first: ChangeState.ABORTED}
     world.channel.delete(paths.change(first))
     world.settle()
-    assert own(world) == {second: ChangeState.DONE}
+    assert own_changes(world) == {second: ChangeState.DONE}
 
 
-def test_whoever_looks_at_the_same_gives_an_attempt_the_same_id(world):
+def test_two_passes_over_the_same_state_give_an_attempt_the_same_id(world):
     first, _ = attempts(world)
     garble(world, first)
-    world.until(lambda: not [name for name in own(world) if name == first])
+    world.until(lambda: not [name for name in own_changes(world) if name == first])
     _, one = world.decide()
     _, other = world.decide()
     assert [write.path for write in one.writes] == [write.path for write in other.writes]
 
 
 @pytest.mark.parametrize("step", [Step.ABORT, Step.PREFLIGHT])
-def test_a_step_of_a_change_that_cannot_be_read_is_answered(world, step):
+def test_a_step_of_an_unreadable_change_is_answered(world, step):
     world.settle()
     cordon = world.begin("d1", kind="cordon", host="h1")
     world.settle()

@@ -1,5 +1,7 @@
-"""A tier that was given up is in nobody's way: what has to move it is refused at once and says what
-to do, all else leaves it out.
+"""A given-up tier blocks no other tier.
+
+A change that has to move the tier is refused at once with the next step; other changes leave it
+out.
 """
 
 from copy import deepcopy
@@ -25,7 +27,7 @@ def given_up():
     return world
 
 
-def mend(world):
+def restart(world):
     world.want("counts", attempt=1)
     world.settle()
 
@@ -42,7 +44,7 @@ def test_a_driver_that_keeps_failing_is_given_up_until_it_is_started_again(world
     for _ in range(50):
         world.tick()
     assert world.owner("counts").owner == owner
-    mend(world)
+    restart(world)
     assert world.state("counts") is State.RUNNING
 
 
@@ -52,13 +54,14 @@ def ended(world, runbook):
 
 
 @pytest.mark.parametrize("kind", ["drain", "reboot"])
-def test_a_drain_of_a_given_up_tiers_host_is_refused_with_what_to_do(world, kind):
+def test_a_drain_of_a_given_up_tiers_host_is_refused_with_the_next_step(world, kind):
     carries = world.placement("counts").driver
     runbook = ended(world, world.begin("d1", kind=kind, host=carries))
     assert list(runbook.results) == [Step.PREFLIGHT]
     assert runbook.results[Step.PREFLIGHT].sentence == (
-        'tier "counts" was given up (failed: boom), and cannot be handed over while it does not run. Fix the fault and run '
-        f"`sluice start counts`, or remove the tier's units with `sluice stop counts`; then repeat the {kind}"
+        'tier "counts" was given up (failed: boom), and cannot be handed over while it does not run. '
+        "Fix the fault and run `sluice start counts`, or remove the tier's units with `sluice stop counts`; "
+        f"then repeat the {kind}"
     )
     world.want("counts", running=False)
     world.tick()
@@ -67,21 +70,21 @@ def test_a_drain_of_a_given_up_tiers_host_is_refused_with_what_to_do(world, kind
     world.check_settled()
 
 
-def test_once_it_runs_again_its_host_is_drained(world):
-    mend(world)
+def test_a_restarted_tiers_host_can_be_drained(world):
+    restart(world)
     assert ended(world, world.begin("d1", kind="drain", host=world.placement("counts").driver)).ok
 
 
-def test_a_host_that_does_not_carry_it_is_drained(world):
+def test_a_host_without_the_given_up_tier_can_be_drained(world):
     other = next(name for name in world.agents if name not in world.placement("counts").hosts)
     runbook = ended(world, world.begin("d1", kind="drain", host=other))
     assert runbook.ok, runbook.results
     assert not world.agents[other].units
 
 
-def test_burst_hosts_are_left_unless_it_is_on_them():
+def test_a_leave_is_refused_only_if_the_given_up_tier_is_on_burst_hosts():
     world = deepcopy(given_up())
-    mend(world)
+    restart(world)
     world.add_host(host("e1", zone="ec2"))
     world.tick()
     assert ended(world, world.begin("u1", kind="burst", tier="counts", k=1)).ok
@@ -104,14 +107,14 @@ def test_a_shift_skips_a_given_up_tier_and_its_next_start_has_the_number(world):
     )
     assert len(world.placement("enrich").slots) == 1
     assert world.owner("counts").owner == before
-    mend(world)
+    restart(world)
     assert len(world.placement("counts").slots) == 2
 
 
-def test_a_number_that_it_is_given_meanwhile_holds_from_its_next_start_on(world):
+def test_a_new_number_of_a_given_up_tier_applies_at_its_next_start(world):
     runbook = ended(world, world.begin("s1", kind="scale", tier="counts", k=3))
     assert runbook.ok, runbook.results
-    mend(world)
+    restart(world)
     assert len(world.placement("counts").slots) == 3
 
 
@@ -119,7 +122,7 @@ def test_a_number_that_it_is_given_meanwhile_holds_from_its_next_start_on(world)
 @pytest.mark.parametrize("kind", ["drain", "shift"])
 def test_a_tier_given_up_during_a_change_does_not_block_it(when, kind):
     world = deepcopy(given_up())
-    mend(world)
+    restart(world)
     both = next(
         name
         for name in world.agents
@@ -137,15 +140,17 @@ def test_a_tier_given_up_during_a_change_does_not_block_it(when, kind):
     if kind == "shift":
         assert len(world.placement("counts").slots) == 2
     else:
-        assert both not in world.placement("enrich").hosts, "it was started elsewhere before it was given up"
+        assert both not in world.placement("enrich").hosts, (
+            "the tier was started elsewhere before it was given up"
+        )
 
 
 def test_a_tier_given_up_on_a_draining_host_ends_the_drain():
     world = deepcopy(given_up())
-    mend(world)
+    restart(world)
     world.logs["enrich"].broken[None] = {State.STARTING}
     world.kill_driver("enrich")
-    world.until(lambda: (said := world.statuses["enrich"]).failures == 4 and said.state == "waiting")
+    world.until(lambda: (status := world.statuses["enrich"]).failures == 4 and status.state == "waiting")
     world.logs["enrich"].broken.clear()
     world.logs["enrich"].away = "Kafka"
     world.until(lambda: world.driver("enrich") is not None)
@@ -157,7 +162,7 @@ def test_a_tier_given_up_on_a_draining_host_ends_the_drain():
     assert Step.ABORT in runbook.results
 
 
-def test_all_others_are_paused_and_resumed_without_it(world):
+def test_a_pause_and_a_resume_leave_the_given_up_tier_out(world):
     paused = ended(world, world.begin("p1", kind="pause"))
     assert paused.ok, paused.results
     assert (
@@ -171,7 +176,7 @@ def test_all_others_are_paused_and_resumed_without_it(world):
     assert world.state("counts") is State.RUNNING
 
 
-def test_by_its_name_it_cannot_be_paused(world):
+def test_a_pause_of_the_given_up_tier_by_name_is_refused(world):
     paused = ended(world, world.begin("p1", kind="pause", tier="counts"))
     assert (
         "counts cannot be paused: the tier is given up after 5 failures in a row"

@@ -1,4 +1,4 @@
-"""The controller answers the claim of a token once, by ZooKeeper's clock, over the channel in
+"""The controller answers the claim of a token once, by ZooKeeper's clock; with the channel in
 memory.
 """
 
@@ -21,7 +21,7 @@ EPOCH = Guard(paths.EPOCH, 0)
 
 
 class Site:
-    """A channel in which a controller leads, and a host has a token."""
+    """A channel with a leading controller, and a token for a host."""
 
     def __init__(self, password="c" * 32):
         self.channel = MemoryChannel()
@@ -46,38 +46,40 @@ class Site:
         self.channel.create(paths.claim("h4"), Claim(public=public_key(private), machine="m"))
 
     def answer(self):
-        self.joining._mirror.invalidate(None)  # in place of watches
+        self.joining._mirror.invalidate(None)  # instead of watches
         self.joining.serve(EPOCH)
-        found = self.channel.read(paths.answer("h4"), Answer)
-        return None if found is None else found.value
+        stored = self.channel.read(paths.answer("h4"), Answer)
+        return None if stored is None else stored.value
 
     def trail(self):
-        return [(each.entry.what, each.entry.outcome) for each in queued(self.channel)]
+        return [
+            (queued_entry.entry.what, queued_entry.entry.outcome) for queued_entry in queued(self.channel)
+        ]
 
 
-def opened(answer, private):
+def open_answer(answer, private):
     return unlock(unseal(answer.data, private, "answer to h4"), TOKEN, "bundle")
 
 
-def test_only_the_first_claim_in_time_gets_and_opens_the_credential():
+def test_only_the_first_claim_in_time_gets_the_credential():
     site = Site()
     site.token()
-    assert site.answer() is None, "nobody has claimed it"
+    assert site.answer() is None, "the token is not claimed"
     site.claim(FIRST, after=60.0)
     answer = site.answer()
-    assert opened(answer, FIRST) == "the bundle"
+    assert open_answer(answer, FIRST) == "the bundle"
     with pytest.raises(SealError):
-        opened(answer, SECOND)
+        open_answer(answer, SECOND)
     with pytest.raises(SealError):
         unlock(unseal(answer.data, FIRST, "answer to h4"), "another token", "bundle")
     assert site.trail() == [("join h4 with its token, from machine m", Outcome.DONE)]
     writes = site.channel.writes
     assert site.answer() == answer
-    assert site.channel.writes == writes, "it is answered once"
+    assert site.channel.writes == writes, "the claim is answered once"
 
 
 @pytest.mark.parametrize("after", [60.001, 3600.0])
-def test_a_late_claim_by_zookeepers_clock_gets_nothing_and_the_expiry(after):
+def test_a_late_claim_by_zookeepers_clock_is_refused_with_the_expiry(after):
     site = Site()
     site.token(seconds=60.0)
     site.claim(FIRST, after=after)
@@ -90,20 +92,20 @@ def test_a_late_claim_by_zookeepers_clock_gets_nothing_and_the_expiry(after):
     assert [outcome for _, outcome in site.trail()] == [Outcome.REFUSED]
 
 
-def test_a_claim_in_time_is_answered_however_late_the_controller_comes():
+def test_a_claim_in_time_is_answered_even_by_a_late_controller():
     site = Site()
     site.token(seconds=60.0)
     site.claim(FIRST, after=59.0)
     site.channel.clock += 3600.0
-    assert opened(site.answer(), FIRST) == "the bundle"
+    assert open_answer(site.answer(), FIRST) == "the bundle"
 
 
-def test_a_controller_with_another_credential_says_why_it_cannot_join():
+def test_a_controller_with_another_credential_gives_the_reason():
     site = Site()
     site.token()
     site.claim(FIRST)
     site.joining = site.controller("c" * 32)
-    assert opened(site.answer(), FIRST) == "the bundle"
+    assert open_answer(site.answer(), FIRST) == "the bundle"
     changed = Site()
     changed.token()
     changed.claim(FIRST)
@@ -111,7 +113,7 @@ def test_a_controller_with_another_credential_says_why_it_cannot_join():
     assert "credential was changed after the token was made" in changed.answer().refused
 
 
-def test_what_waits_for_one_host_is_not_opened_for_another():
+def test_a_token_of_one_host_is_not_opened_for_another():
     site = Site()
     site.token(host="h3")
     site.channel.put(paths.joining("h4"), site.channel.read(paths.joining("h3"), Sealed).value)
@@ -119,7 +121,7 @@ def test_what_waits_for_one_host_is_not_opened_for_another():
     assert site.answer().data is None
 
 
-def test_who_does_not_lead_any_more_answers_nothing():
+def test_a_deposed_leader_answers_no_claim():
     site = Site()
     site.token()
     site.claim(FIRST)

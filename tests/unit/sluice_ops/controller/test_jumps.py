@@ -1,5 +1,6 @@
-"""Wall clocks jump by an hour, of the controller, agents and drivers: what is decided, and when, is
-the same as without.
+"""Jumps of wall clocks by an hour change neither decisions nor their times.
+
+The clocks of the controller, the agents and the drivers jump.
 """
 
 from copy import deepcopy
@@ -22,13 +23,15 @@ pytestmark = pytest.mark.timeout(240)
 
 HOUR = 3600.0
 JUMP = 3600.123
-"""No whole number, as time passes by whole seconds here: no two stamps are the same."""
+"""No whole number, because time passes in whole seconds here: so all timestamps differ."""
 WIDE = {name: Share(minimum=1, target=3, maximum=4) for name in ("counts", "enrich")}
 
 
 @cache
 def settled():
-    """Four hosts, a tier with a warm standby, and two that have a worker on nearly every host."""
+    """Return a world of four hosts: a tier with a warm standby, and two tiers with workers on
+    nearly every host.
+    """
     shares = {**WIDE, "entry": Share(minimum=1, target=1, maximum=2)}
     tiers = [tier(name, Mode.BATCH, 0) for name in WIDE] + [
         tier("entry", Mode.BATCH, 1, standby=Standby.WARM)
@@ -45,8 +48,8 @@ def fresh():
     return deepcopy(settled())
 
 
-def shown(world):
-    """What there is, without any time in it."""
+def state_without_times(world):
+    """Return the state without times."""
     return (
         {name: (status.state, status.failures) for name, status in world.statuses.items()},
         {name: (world.owner(name).model_dump(), world.state(name)) for name in world.specs},
@@ -70,7 +73,7 @@ def kill(world, number):
 
 
 def fail(world, number):
-    """The driver fails by itself, in whatever state it is."""
+    """Let the driver fail by itself, in any state."""
     driver = world.driver(sorted(world.specs)[number % 3])
     if driver is not None:
         driver.broken = set(State)
@@ -82,16 +85,16 @@ def hang(world, number):
         driver.stuck = True
 
 
-def hurt(world, number):
-    """Slots of a host die and are started again."""
+def kill_slots(world, number):
+    """Let slots of a host die and restart."""
     agent = world.agents[f"h{1 + number % 4}"]
     for unit in [*agent.units]:
         if unit.startswith(UnitKind.SLOT):
             agent.restart_slot(unit)
 
 
-def forget(world, number):
-    """Somebody begins a change, and never goes on with it."""
+def abandon(world, number):
+    """Begin a change and abandon it."""
     world.begin(f"f{number}", kind="drain", host=f"h{1 + number % 4}").left = [Step.PREFLIGHT]
 
 
@@ -99,7 +102,7 @@ def stop(world, number):
     world.want(sorted(world.specs)[number % 3], running=False)
 
 
-EVENTS = (drain, kill, fail, hang, hurt, forget, stop)
+EVENTS = (drain, kill, fail, hang, kill_slots, abandon, stop)
 moments = st.lists(
     st.tuples(
         st.sampled_from(EVENTS),
@@ -121,18 +124,18 @@ def run(script, *, jumps):
             if jumps and tick == min(1, ticks - 1):
                 world.ahead += jump
             world.tick(seconds if tick == ticks // 2 else 1.0)
-            seen.append(shown(world))
+            seen.append(state_without_times(world))
     return seen
 
 
 @settings(max_examples=25, deadline=None)
 @given(moments)
-def test_whatever_happens_a_jump_of_all_clocks_changes_nothing(script):
+def test_a_jump_of_all_clocks_changes_nothing(script):
     assert run(script, jumps=True) == run(script, jumps=False)
 
 
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])
-def test_a_step_has_its_whole_deadline_and_not_more(jump):
+def test_a_step_has_exactly_its_deadline(jump):
     world = fresh()
     runbook = world.begin("d1", deadline=60.0, kind="drain", host=world.placement("counts").driver)
     world.until(lambda: world.next_driver("counts") is not None)
@@ -147,7 +150,7 @@ def test_a_step_has_its_whole_deadline_and_not_more(jump):
 
 
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])
-def test_a_start_has_its_whole_time_and_is_given_up_after_it_each_time(jump):
+def test_a_start_has_its_full_time_and_then_is_given_up(jump):
     world = fresh()
     number = world.owner("counts").owner
     world.logs["counts"].hangs = True
@@ -193,7 +196,7 @@ def test_a_quarantine_lasts_an_hour(jump):
         if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)}
     )
     for number in range(3):
-        hurt(world, int(name[1:]) - 1)
+        kill_slots(world, int(name[1:]) - 1)
         world.ahead += jump * (number == 1)
         world.tick()
         world.tick()
@@ -205,7 +208,7 @@ def test_a_quarantine_lasts_an_hour(jump):
     assert world.host_state(name) is HostState.UP
 
 
-def test_what_an_end_that_people_set_says_goes_by_the_wall_clock():
+def test_the_end_of_an_operators_number_follows_the_wall_clock():
     world = fresh()
     runbook = world.begin("s1", kind="scale", tier="entry", k=2, until=world.wall() + HOUR)
     world.settle()
@@ -216,7 +219,7 @@ def test_what_an_end_that_people_set_says_goes_by_the_wall_clock():
     assert len(world.placement("entry").slots) == 1
 
 
-def test_a_tier_whose_host_is_lost_after_failures_does_not_wait_for_ever():
+def test_a_tier_with_failures_restarts_after_its_host_is_lost():
     world = fresh()
     for _ in range(3):
         world.until(lambda: world.state("counts") is State.RUNNING)
@@ -228,7 +231,7 @@ def test_a_tier_whose_host_is_lost_after_failures_does_not_wait_for_ever():
 
 
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])
-def test_an_abort_undoes_a_pause_though_the_clock_jumped_meanwhile(jump):
+def test_an_abort_undoes_a_pause_despite_a_jump_of_the_clock(jump):
     for moment in range(30):
         world = fresh()
         runbook = world.begin("p1", kind="pause")

@@ -1,4 +1,4 @@
-"""What a leader makes of nodes that cannot be read, over the channel in memory."""
+"""A leader's decisions when nodes cannot be read; with the channel in memory."""
 
 import json
 import threading
@@ -19,14 +19,14 @@ from sluice_ops.model.status import ControllerStatus
 
 
 class Open(DamagedChannel):
-    """As a leader sees the channel."""
+    """The channel as a leader sees it."""
 
     session = 1
     connected = True
     kazoo = SimpleNamespace(Lock=lambda *_: None)
 
     def on_wake(self, _waker):
-        """Nobody is woken."""
+        """Do nothing: no thread waits."""
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ class Leader:
         self.controller = Controller(world.channel, "c1", lambda: RULES)
         self.term = self.controller._become_leader(1)
 
-    def go_on(self, passes=20):
-        """Make passes as a leader does, and have the agents take a step after each."""
+    def run_passes(self, passes=20):
+        """Make passes as a leader does; after each pass, let the agents take a step."""
         for _ in range(passes):
             self.world.now += 1
             try:
@@ -73,7 +73,7 @@ def test_a_new_leader_names_an_unreadable_node_and_decides_nothing_by_it(world, 
     world.channel.damage(path)
     before = {name: world.assigned(name) for name in world.agents}
     leader = Leader(world)
-    leader.go_on()
+    leader.run_passes()
     assert leader.status.sentence.startswith(f"decides nothing: {path} cannot be read; if a newer version")
     assert {name: world.assigned(name) for name in world.agents} == before
     assert not world.owner("counts").stopped
@@ -88,7 +88,7 @@ def test_a_new_leader_leaves_an_unreadable_tier_and_serves_the_others(world, pat
     before, number = units(world, "counts"), world.owner("enrich").owner
     world.kill_driver("enrich")
     leader = Leader(world)
-    leader.go_on()
+    leader.run_passes()
     assert world.owner("enrich").owner > number
     assert world.state("enrich") is State.RUNNING
     assert units(world, "counts") == before
@@ -98,7 +98,7 @@ def test_a_new_leader_leaves_an_unreadable_tier_and_serves_the_others(world, pat
     )
     world.channel.mend(path)
     world.kill_driver("counts")
-    leader.go_on()
+    leader.run_passes()
     assert world.owner("counts").owner > 1
     assert "cannot be read" not in leader.status.sentence
 
@@ -107,50 +107,54 @@ def test_a_new_leader_places_nothing_on_a_host_with_an_unreadable_record(
     world,
 ):
     old = Leader(world)
-    old.go_on(1)
+    old.run_passes(1)
     world.channel.damage(paths.host("h2"))
-    old.go_on()
+    old.run_passes()
     assert "cannot be read" not in old.status.sentence
-    there = world.assigned("h2")
-    assert there
+    assigned_before = world.assigned("h2")
+    assert assigned_before
     new = Leader(world)
-    new.go_on()
+    new.run_passes()
     assert (
         "the facts of h2 cannot be read: running units continue, and nothing new is placed there; "
         f"{paths.host('h2')}: " in new.status.sentence
     )
-    assert world.assigned("h2") == there
+    assert world.assigned("h2") == assigned_before
     world.channel.mend(paths.host("h2"))
-    new.go_on()
+    new.run_passes()
     assert "cannot be read" not in new.status.sentence
 
 
-@pytest.mark.parametrize("of", ["its fence", "its host"])
-def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of):
-    path = paths.owner("counts") if of == "its fence" else paths.assignment(world.placement("counts").driver)
+@pytest.mark.parametrize("variant", ["its fence", "its host"])
+def test_the_last_good_value_is_used_until_it_must_be_overwritten(world, variant):
+    path = (
+        paths.owner("counts")
+        if variant == "its fence"
+        else paths.assignment(world.placement("counts").driver)
+    )
     leader = Leader(world)
-    leader.go_on(1)
+    leader.run_passes(1)
     world.channel.damage(path)
     before = units(world, "counts")
-    leader.go_on()
+    leader.run_passes()
     assert "cannot be read" not in leader.status.sentence
     world.kill_driver("counts")
-    leader.go_on()
+    leader.run_passes()
     assert (
-        "counts cannot be read" if of == "its fence" else f"decides nothing: {path} cannot be read"
+        "counts cannot be read" if variant == "its fence" else f"decides nothing: {path} cannot be read"
     ) in leader.status.sentence
     assert units(world, "counts") == before
     number = world.owner("enrich").owner
     world.channel.mend(path)
     for name in ("counts", "enrich"):
         world.kill_driver(name)
-    leader.go_on()
+    leader.run_passes()
     assert "cannot be read" not in leader.status.sentence
     assert world.owner("enrich").owner > number
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "capacity",
     [
         {"cpu": 0},
         {"cpu": -5},
@@ -161,22 +165,22 @@ def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of)
         {"memory": 10**30},
     ],
 )
-def test_host_capacities_that_no_machine_has_are_not_read(world, wrong):
+def test_impossible_host_capacities_are_not_read(world, capacity):
     path = paths.host("h2")
     data, version, _ = world.channel.nodes[path]
-    said = ", ".join(
+    fields = ", ".join(
         f'"{key}": {value}'
-        for key, value in {**json.loads(data), **wrong}.items()
+        for key, value in {**json.loads(data), **capacity}.items()
         if key in {"cpu", "memory"}
     )
     world.channel.nodes[path] = (
-        f'{{"name": "h2", "address": "127.0.0.1", "zone": "onprem", {said}}}',
+        f'{{"name": "h2", "address": "127.0.0.1", "zone": "onprem", {fields}}}',
         version + 1,
         None,
     )
     world.kill_driver("enrich")
     leader = Leader(world)
-    leader.go_on()
+    leader.run_passes()
     assert (
         f"the facts of h2 cannot be read: running units continue, and nothing new is placed there; {path}: "
         in leader.status.sentence
@@ -184,45 +188,45 @@ def test_host_capacities_that_no_machine_has_are_not_read(world, wrong):
     assert world.state("enrich") is State.RUNNING
 
 
-@pytest.mark.parametrize("of", ["damaged", "emptied", "deleted"])
-def test_a_lost_epoch_is_written_above_the_last_known_one(world, of):
+@pytest.mark.parametrize("variant", ["damaged", "emptied", "deleted"])
+def test_a_lost_epoch_is_written_above_the_last_known_one(world, variant):
     for _ in range(3):
-        Leader(world).go_on(1)
+        Leader(world).run_passes(1)
     _, version, _ = world.channel.nodes[paths.EPOCH]
-    if of == "deleted":
+    if variant == "deleted":
         world.channel.delete(paths.EPOCH)
     else:
-        world.channel.nodes[paths.EPOCH] = ("{broken" if of == "damaged" else "", version + 1, None)
+        world.channel.nodes[paths.EPOCH] = ("{broken" if variant == "damaged" else "", version + 1, None)
     new = Leader(world)
-    found = world.channel.read(paths.EPOCH, EpochRecord)
-    assert found.value == EpochRecord(epoch=4, leader="c1")
-    assert found.version == (0 if of == "deleted" else version + 2)
+    stored = world.channel.read(paths.EPOCH, EpochRecord)
+    assert stored.value == EpochRecord(epoch=4, leader="c1")
+    assert stored.version == (0 if variant == "deleted" else version + 2)
     world.kill_driver("enrich")
-    new.go_on()
+    new.run_passes()
     assert world.state("enrich") is State.RUNNING
 
 
-def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elected, monkeypatch):
-    decided, passes, said = process.decide, [], []
+def test_a_leader_that_lost_its_epoch_reports_it_and_takes_office_again(world, elected, monkeypatch):
+    decided, passes, logged = process.decide, [], []
 
-    def decide(*what):
-        passes.append(what)
-        if len(passes) == 1:  # before it has written anything
+    def decide(*arguments):
+        passes.append(arguments)
+        if len(passes) == 1:  # before the leader has written anything
             world.channel.nodes[paths.EPOCH] = ("{broken", 1, None)
         else:
             elected.stop()
-        return decided(*what)
+        return decided(*arguments)
 
     monkeypatch.setattr(process, "decide", decide)
-    monkeypatch.setattr(elected, "_say", said.append)
+    monkeypatch.setattr(elected, "_say", logged.append)
     elected.run()
     assert len(passes) == 2
     assert (
         f"controller does not lead: {paths.EPOCH} is missing or cannot be read; "
-        "the next leader writes it again" in said
+        "the next leader writes it again" in logged
     )
     assert world.channel.read(paths.EPOCH, EpochRecord).value == EpochRecord(epoch=1, leader="c1"), (
-        "it had not told of its first term"
+        "the first term's epoch was never published"
     )
     assert world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.leader == "c1"
 
@@ -230,14 +234,14 @@ def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elect
 def test_an_assignment_after_a_deletion_is_never_older_to_its_agent(world):
     name = world.placement("counts").driver
     leader = Leader(world)
-    leader.go_on(2)
+    leader.run_passes(2)
     before, number = world.agents[name].assigned, world.owner("counts").owner
     world.channel.delete(paths.assignment(name))
-    leader.go_on(2)
+    leader.run_passes(2)
     assert world.agents[name].assigned.epoch > before.epoch
     assert world.agents[name].assigned.units == before.units
     world.kill_driver("counts")
-    leader.go_on()
+    leader.run_passes()
     assert world.owner("counts").owner > number
     assert world.state("counts") is State.RUNNING
 
@@ -245,16 +249,16 @@ def test_an_assignment_after_a_deletion_is_never_older_to_its_agent(world):
 def test_the_sink_admits_the_owner_after_its_record_was_deleted(world):
     before = world.owner("counts")
     leader = Leader(world)
-    leader.go_on(2)
+    leader.run_passes(2)
     world.channel.delete(paths.owner("counts"))
-    leader.go_on()
+    leader.run_passes()
     assert world.owner("counts").owner > before.owner
     assert world.owner("counts").epoch > before.epoch
     assert world.state("counts") is State.RUNNING
 
 
 class Stopping(threading.Event):
-    """An order to stop that nobody waits for, but how long they would is noted."""
+    """A stop event that never waits; it records each timeout."""
 
     def __init__(self):
         super().__init__()
@@ -267,7 +271,7 @@ class Stopping(threading.Event):
 
 @pytest.fixture
 def elected(world, monkeypatch):
-    """A controller that is always elected, and how long it waits between its terms."""
+    """A controller that is always elected; its stop event records the waits between its terms."""
     lock = SimpleNamespace(acquire=lambda **_: True, release=lambda: None)
     monkeypatch.setattr(world.channel, "kazoo", SimpleNamespace(Lock=lambda *_: lock))
     controller = Controller(world.channel, "c1", lambda: RULES)
@@ -276,29 +280,31 @@ def elected(world, monkeypatch):
 
 
 def test_an_unforeseen_error_is_reported_and_the_controller_retries(world, elected, monkeypatch, capsys):
-    said = []
+    statuses = []
 
     def decide(*_):
-        if len(said) == 2:
+        if len(statuses) == 2:
             elected.stop()
-        said.append(None if not said else world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value)
+        statuses.append(
+            None if not statuses else world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
+        )
         message = "no\nsuch word"
         raise LookupError(message)
 
     monkeypatch.setattr(process, "decide", decide)
     elected.run()
-    assert len(said) == 3
+    assert len(statuses) == 3
     assert elected._stopping.waits == [process.FAILED_SECONDS] * 3
     where = "for the full error: sluice logs controller"
     assert (
-        said[1].sentence
+        statuses[1].sentence
         == f"decides nothing: controller c1 failed and retries; {where}; error: LookupError: no such word"
     )
-    assert (said[1].epoch, said[2].epoch) == (1, 2)
+    assert (statuses[1].epoch, statuses[2].epoch) == (1, 2)
     assert "in decide" in capsys.readouterr().out
 
 
-def test_one_that_has_failed_does_not_say_so_over_what_another_leader_says(world, elected, monkeypatch):
+def test_a_failed_leader_does_not_overwrite_another_leaders_status(world, elected, monkeypatch):
     def decide(*_):
         elected.stop()
         world.channel.put(paths.EPOCH, EpochRecord(epoch=7, leader="c2"))
@@ -309,50 +315,50 @@ def test_one_that_has_failed_does_not_say_so_over_what_another_leader_says(world
     assert not world.channel.exists(paths.CONTROLLER_STATUS)
 
 
-def test_a_tier_whose_good_value_must_be_rewritten_holds_up_no_other(world):
+def test_a_tier_with_an_unwritable_value_delays_no_other_tier(world):
     leader = Leader(world)
-    leader.go_on(1)
+    leader.run_passes(1)
     world.channel.damage(paths.owner("counts"))
     number = world.owner("enrich").owner
     for name in ("counts", "enrich"):
         world.kill_driver(name)
-    leader.go_on()
+    leader.run_passes()
     assert world.owner("enrich").owner > number
     assert world.state("enrich") is State.RUNNING
 
 
-def test_what_a_process_says_of_itself_and_history_hold_nobody_up(world):
+def test_unreadable_reports_and_history_stop_no_decision(world):
     world.channel.damage(paths.report("counts", 1))
     world.channel.damage(paths.observed("h1"))
     world.channel.damage(paths.change("of-a-kind-that-a-newer-version-knows"))
     leader = Leader(world)
-    leader.go_on(2)
+    leader.run_passes(2)
     assert "cannot be read" not in leader.status.sentence
 
 
 @pytest.mark.parametrize("read_before", [True, False])
-def test_what_a_leader_has_said_is_said_anew_where_it_cannot_be_read(world, read_before):
+def test_an_unreadable_status_is_written_again(world, read_before):
     leader = Leader(world)
-    leader.go_on(2 if read_before else 0)
+    leader.run_passes(2 if read_before else 0)
     world.channel.damage(paths.CONTROLLER_STATUS)
     world.kill_driver("enrich")
-    leader.go_on()
+    leader.run_passes()
     assert world.state("enrich") is State.RUNNING
     assert paths.CONTROLLER_STATUS not in world.channel.damaged
     assert (leader.status.epoch, set(leader.status.tiers)) == (leader.term.epoch, set(world.specs))
 
 
-def test_an_old_leader_does_not_say_anew_what_another_one_has_said(world, monkeypatch):
-    Leader(world).go_on(2)
+def test_a_deposed_leader_does_not_rewrite_an_unreadable_status(world, monkeypatch):
+    Leader(world).run_passes(2)
     world.channel.damage(paths.CONTROLLER_STATUS)
     leader = Leader(world)
     leader.controller._look()
     read = world.channel.read
 
     def read_just_before_another_takes_office(path, model):
-        found = read(path, model)
+        value = read(path, model)
         world.channel.put(paths.EPOCH, EpochRecord(epoch=leader.term.epoch + 1, leader="c2"))
-        return found
+        return value
 
     monkeypatch.setattr(world.channel, "read", read_just_before_another_takes_office)
     with pytest.raises(ConflictError):

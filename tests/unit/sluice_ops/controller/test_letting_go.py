@@ -1,6 +1,4 @@
-"""A tier lets its last workers go where it runs: nothing is started, and whatever happens
-meanwhile, nobody stands still for it.
-"""
+"""A tier releases its last workers in place: no unit is started, and no tier stands still."""
 
 from dataclasses import replace
 
@@ -20,12 +18,12 @@ from sluice_ops.planning.placement.pace import widest_gap
 
 
 def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
-    """Have tiers run on hosts; a tier's share is its minimum and its target, and by night it has
-    two workers.
+    """Return a pipeline on the hosts; a tier's share is its minimum and its target, and its night
+    shift has two workers.
     """
     wanted = {name: Share(minimum=low, target=aim, maximum=8) for name, (low, aim) in shares.items()}
     night = {name: Numbers(target=2) for name in shares}
-    made = replace(
+    all_rules = replace(
         RULES,
         shares={**wanted, BATCH: Share(minimum=0, target=0, maximum=8)},
         shifts={"night": night},
@@ -34,7 +32,7 @@ def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
     world = World(
         hosts=hosts,
         tiers=[tier(name, mode, number) for number, name in enumerate(shares)],
-        rules=made if rules is None else replace(made, **rules),
+        rules=all_rules if rules is None else replace(all_rules, **rules),
     )
     world.want()
     world.settle()
@@ -49,7 +47,7 @@ def slots(world, name):
     return len(world.placement(name).slots)
 
 
-def lowered(world, k=2, name="s1"):
+def scale_down(world, k=2, name="s1"):
     return world.begin(name, kind="scale", tier="counts", k=k)
 
 
@@ -58,9 +56,9 @@ def ticks(world, seconds):
         world.tick()
 
 
-def test_workers_are_let_go_where_the_tier_runs_on_a_host_that_is_full():
+def test_a_tier_on_a_full_host_releases_workers_in_place():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
-    scale = lowered(world)
+    scale = scale_down(world)
     world.settle()
     assert scale.ok, sentences(scale)
     assert (slots(world, "counts"), world.owner("counts").owner) == (2, 1)
@@ -85,14 +83,14 @@ def record(world, change):
 
 
 @pytest.mark.parametrize(("mode", "predicted", "left"), [(Mode.BATCH, 0.0, 0.0), (Mode.REALTIME, 2.0, None)])
-def test_the_gap_that_it_left_stands_beside_the_one_that_was_predicted(mode, predicted, left):
+def test_the_gap_is_recorded_beside_the_predicted_gap(mode, predicted, left):
     world = pipeline(host("h1", cpu=4.5), mode=mode, counts=(1, 4))
-    scale = lowered(world)
+    scale = scale_down(world)
     world.settle()
     assert scale.ok, sentences(scale)
     done = record(world, "s1")
     assert (done.plan.predicted_gap_seconds, widest_gap(done)) == (predicted, left), (
-        "nobody measures what a realtime tier leaves here"
+        "no gap is measured for a realtime tier here"
     )
 
 
@@ -113,9 +111,9 @@ def test_after_a_shrink_workers_pause_and_wake_and_more_come_by_handover():
     assert world.owner("counts").paused_workers == ()
 
 
-def test_an_abort_wakes_who_was_to_go():
+def test_an_abort_wakes_the_workers_that_were_to_be_released():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
-    scale = lowered(world)
+    scale = scale_down(world)
     world.until(lambda: world.owner("counts").paused_workers)
     scale.abort()
     world.settle()
@@ -126,9 +124,9 @@ def test_an_abort_wakes_who_was_to_go():
     )
 
 
-def test_who_takes_over_meanwhile_lets_the_workers_go():
+def test_an_incarnation_that_takes_over_meanwhile_releases_the_workers():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
-    scale = lowered(world)
+    scale = scale_down(world)
     world.until(lambda: scale.current is Step.CUT)
     world.kill_driver("counts")
     world.settle()
@@ -141,7 +139,7 @@ def test_a_driver_that_fails_during_a_shrink_ends_the_change():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
     driver = world.driver("counts")
     driver.stuck = True
-    scale = lowered(world)
+    scale = scale_down(world)
     world.until(lambda: world.owner("counts").paused_workers)
     driver.error = "boom"
     driver._go(State.FAILED)
@@ -163,11 +161,13 @@ def test_a_driver_that_fails_during_a_shrink_ends_the_change():
 def test_an_older_controller_wakes_the_shrinking_workers_and_the_tier_runs(
     mode, is_through, left, monkeypatch
 ):
-    """It knows nothing of workers that go: it wakes those that nobody has paused, and hands over
-    what is to have fewer.
+    """Run the two functions as an older version would.
+
+    That version wakes workers that no operator paused, and hands over a tier that is to have fewer
+    workers.
     """
     world = pipeline(host("h1", cpu=4.5), mode=mode, counts=(1, 4))
-    scale = lowered(world)
+    scale = scale_down(world)
     world.until(lambda: scale.ended if is_through else world.owner("counts").paused_workers)
     with monkeypatch.context() as older:
         older.setattr(
@@ -187,21 +187,21 @@ def test_an_older_controller_wakes_the_shrinking_workers_and_the_tier_runs(
     world.check_settled()
 
 
-def test_they_are_told_together():
+def test_all_workers_to_release_are_paused_together():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
-    lowered(world)
+    scale_down(world)
     world.until(lambda: world.owner("counts").paused_workers)
     assert world.owner("counts").paused_workers == ("slot-counts-1-2", "slot-counts-1-3")
     assert "2 of its 4 workers leaving" in world.statuses["counts"].sentence
 
 
-def test_who_is_lost_is_not_waited_for():
+def test_lost_workers_are_not_waited_for():
     world = pipeline(host("h1", cpu=2.5), host("h2", cpu=2), counts=(1, 4))
     away = next(name for name in ("h1", "h2") if name != world.placement("counts").driver)
     world.agents[away].die()
     world.until(lambda: "runs without its slots" in world.statuses["counts"].sentence)
     assert world.placement("counts").slots[:2] == (world.placement("counts").driver,) * 2
-    scale = lowered(world)
+    scale = scale_down(world)
     world.settle()
     assert scale.ok, sentences(scale)
     assert (slots(world, "counts"), world.owner("counts").owner) == (2, 1)
@@ -209,21 +209,21 @@ def test_who_is_lost_is_not_waited_for():
     world.until(lambda: world.state("counts") is State.PAUSED)
 
 
-def test_those_that_are_kept_have_to_be_there_before_others_go():
+def test_staying_workers_must_be_alive_before_others_are_released():
     world = pipeline(host("h1", cpu=2.5), host("h2", cpu=4.5), host("h3", cpu=2.5), counts=(1, 4))
-    scale = lowered(world)
-    kept = world.placement("counts").slots[:2]
-    lost = next(name for name in kept if name != world.placement("counts").driver)
+    scale = scale_down(world)
+    staying = world.placement("counts").slots[:2]
+    lost = next(name for name in staying if name != world.placement("counts").driver)
     world.agents[lost].die()
     while not scale.ended:
         world.tick()
         living = [name for name in world.placement("counts").slots if world.agents[name].alive]
         resting = len(world.owner("counts").paused_workers)
-        assert len(living) - resting >= 1, "somebody works"
+        assert len(living) - resting >= 1, "at least one worker works"
     assert slots(world, "counts") == 2 or not scale.ok
 
 
-def test_a_tier_that_was_given_up_before_holds_up_no_other():
+def test_a_tier_given_up_before_the_shrink_delays_no_other():
     world = pipeline(host("h1", cpu=16), near=(1, 3), far=(1, 3))
     night = world.begin("n1", kind="shift", shift="night")
     world.until(lambda: night.current is Step.PREPARE)
@@ -238,9 +238,9 @@ def test_a_tier_that_was_given_up_before_holds_up_no_other():
     assert slots(world, "near") == 2
 
 
-def test_a_stop_meanwhile_is_said():
+def test_a_tier_stopped_during_a_shrink_stays_stopped():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
-    scale = lowered(world)
+    scale = scale_down(world)
     world.until(lambda: world.owner("counts").paused_workers)
     world.want("counts", running=False)
     world.settle()
@@ -253,7 +253,7 @@ def test_a_realtime_tier_with_too_few_threads_left_does_not_shrink(monkeypatch):
     many = Receipt(positions={f"in/{number}": 0 for number in range(12)}, at=0.0)
     monkeypatch.setattr(world.driver("counts"), "started_from", many)
     world.driver("counts")._report()
-    scale = lowered(world)
+    scale = scale_down(world)
     world.settle()
     assert sentences(scale)[Step.CUT].startswith(
         "counts/1 cannot go on with 2 workers: it reads 12 partitions, but 2 workers of 4 threads have 8 "

@@ -1,5 +1,5 @@
-"""Nothing that was lost with a host works again without a plan: a host that comes back ends what is
-not assigned to it any more.
+"""Units lost with a host never work again without a plan: a returned host ends units that are no
+longer assigned to it.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from sluice_ops.model.incarnation import State
 
 NAMES = ["h1", "h2", "h3"]
 LOST = 8
-"""Seconds after which who is away is lost."""
+"""Seconds until a host that is away counts as lost."""
 
 
 @cache
@@ -26,25 +26,25 @@ def running():
     return world
 
 
-def works(world, name):
-    """Name what is at work on a host."""
+def working_units(world, name):
+    """Return the units at work on a host."""
     return {
         unit for unit, item in world.agents[name].found.items() if item.alive and item.stopping_at is None
     }
 
 
-def assigned(world, name):
+def assigned_units(world, name):
     return {unit.id for unit in world.assigned(name)}
 
 
 def ticks(world, count):
     for _ in range(count):
         world.tick()
-        twice = Counter(unit for name in NAMES for unit in assigned(world, name))
+        twice = Counter(unit for name in NAMES for unit in assigned_units(world, name))
         assert max(twice.values()) == 1, f"assigned to two hosts: {twice}"
         for name, agent in world.agents.items():
-            assert not agent.alive or works(world, name) <= assigned(world, name), (
-                "none works but what is assigned"
+            assert not agent.alive or working_units(world, name) <= assigned_units(world, name), (
+                "only assigned units work"
             )
 
 
@@ -53,24 +53,26 @@ away = st.tuples(st.sampled_from(NAMES), st.booleans(), st.integers(1, 40), st.i
 
 @settings(max_examples=40, suppress_health_check=[*HealthCheck])
 @given(st.lists(away, min_size=1, max_size=4))
-def test_units_on_a_returned_host_work_on_only_where_still_assigned(history):
+def test_units_of_a_returned_host_work_only_where_still_assigned(history):
     world = deepcopy(running())
     for name, dies, seconds, later in history:
-        ran = works(world, name)
+        ran = working_units(world, name)
         if dies:
             world.agents[name].die()
         else:
             world.agents[name].cut_off()
-            assert works(world, name) == ran, "it runs on"
+            assert working_units(world, name) == ran, "the units continue to run"
         ticks(world, seconds)
-        kept = assigned(world, name)
-        assert not ran or seconds < LOST + 2 or kept == set(), "who is lost is planned anew, elsewhere"
-        event(f"{len(ran - kept)} lost")
+        still_assigned = assigned_units(world, name)
+        assert not ran or seconds < LOST + 2 or still_assigned == set(), (
+            "units of a lost host are planned elsewhere"
+        )
+        event(f"{len(ran - still_assigned)} lost")
         world.agents[name].register()
         ticks(world, 1)
-        assert works(world, name) & ran <= assigned(world, name)
-        assert not works(world, name) & {
-            unit for other in NAMES if other != name for unit in works(world, other)
+        assert working_units(world, name) & ran <= assigned_units(world, name)
+        assert not working_units(world, name) & {
+            unit for other in NAMES if other != name for unit in working_units(world, other)
         }
         ticks(world, later)
     world.settle()

@@ -1,5 +1,5 @@
-"""Minimums come before what others have beyond theirs: who runs gives up workers for one that is
-down, and has them again later.
+"""Minimums come before surplus: a running tier gives up workers for a tier that is down, and gets
+them back later.
 """
 
 from dataclasses import replace
@@ -29,9 +29,11 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def site(*hosts, kinds=None, rules=None, start=True, **shares):
-    """Have tiers run on hosts; a tier's share is its minimum, its target, and perhaps its place."""
+    """Return a world with tiers on the hosts; a tier's share is its minimum, its target, and
+    perhaps its place.
+    """
     kinds = kinds or {}
-    made = replace(
+    all_rules = replace(
         RULES,
         shares={name: Share(minimum=low, target=aim, maximum=8) for name, (low, aim, *_) in shares.items()},
         locality={name: place for name, (_, _, *places) in shares.items() for place in places},
@@ -43,7 +45,7 @@ def site(*hosts, kinds=None, rules=None, start=True, **shares):
         tier(name, **{"mode": Mode.BATCH, "distance": number, **kinds.get(name, {})})
         for number, name in enumerate(names)
     ]
-    world = World(hosts=hosts, tiers=specs, rules=made)
+    world = World(hosts=hosts, tiers=specs, rules=all_rules)
     if start:
         world.want()
         world.settle()
@@ -56,14 +58,16 @@ def ticks(world, seconds):
 
 
 def slots(world):
-    """Return how many workers each tier has on hosts that live; None for one that is down."""
-    found = {}
+    """Return the number of each tier's workers on live hosts; None for a tier that is down."""
+    workers = {}
     for name in world.specs:
         record = world.owner(name)
         spec = None if record.owner is None else world.incarnation(name, record.owner)
         down = spec is None or spec.retired
-        found[name] = None if down else sum(world.agents[each].alive for each in spec.placement.slots)
-    return found
+        workers[name] = (
+            None if down else sum(world.agents[host_name].alive for host_name in spec.placement.slots)
+        )
+    return workers
 
 
 def own_changes(world):
@@ -71,12 +75,12 @@ def own_changes(world):
     read = (
         world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes")
     )
-    found = (change.value for change in read if change is not None and change.value.by == CONTROLLER)
-    return sorted(found, key=lambda change: change.started_at)
+    own = (change.value for change in read if change is not None and change.value.by == CONTROLLER)
+    return sorted(own, key=lambda change: change.started_at)
 
 
 def lost(*hosts, gone="h2", **more):
-    """Have a host die, on which a tier was that finds no room on the others."""
+    """Kill a host with a tier that has no room on the other hosts."""
     world = site(*hosts, **more)
     world.agents[gone].die()
     ticks(world, 45)
@@ -84,8 +88,8 @@ def lost(*hosts, gone="h2", **more):
 
 
 def full(**more):
-    """Have a tier with four workers fill one host, and another one die with the other host; a third
-    host is too small for either.
+    """Return a world in which a tier with four workers fills one host, and another tier died with
+    its host. A third host is too small for both.
     """
     return lost(
         host("h1", cpu=4.5),
@@ -104,10 +108,10 @@ def test_a_running_tier_gives_up_the_fewest_workers_for_anothers_minimum():
         ChangeState.DONE,
         "settle",
     )
-    assert world.owner("counts").owner == 1, "where it runs"
+    assert world.owner("counts").owner == 1, "the workers are released in place"
     assert any(
-        "enrich lacks some of its minimum; it gets room when counts goes on with 2 workers" in said
-        for said in world.sentences
+        "enrich lacks some of its minimum; it gets room when counts goes on with 2 workers" in sentence
+        for sentence in world.sentences
     )
     world.check_settled()
 
@@ -129,7 +133,7 @@ def test_no_tier_gives_up_workers_while_room_or_batch_surplus_exists(cpu, batch)
     assert not own_changes(world)
 
 
-def test_what_batch_gives_back_and_what_a_tier_gives_up_are_had_together():
+def test_a_tier_uses_slots_of_batch_and_of_another_tier_together():
     world = lost(host("h1", cpu=5.5), host("h2", cpu=2), counts=(1, 4, "h1"), enrich=(1, 1), batch=(0, 1))
     assert slots(world) == {"counts": 3, "enrich": 1}
 
@@ -150,7 +154,7 @@ def test_a_giving_tier_leaves_the_room_to_the_other_tier_while_it_waits():
     assert slots(world) == {"counts": 1, "last": 1, "enrich": 4}
 
 
-def test_a_tier_above_its_share_comes_down_to_it_and_makes_enough_room():
+def test_a_tier_above_its_share_is_lowered_and_makes_enough_room():
     world = site(
         host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1)
     )
@@ -158,7 +162,7 @@ def test_a_tier_above_its_share_comes_down_to_it_and_makes_enough_room():
         world.rules, shares={**world.rules.shares, "counts": Share(minimum=1, target=1, maximum=8)}
     )
     ticks(world, 5)
-    assert slots(world)["counts"] == 4, "a number moves nobody by itself"
+    assert slots(world)["counts"] == 4, "a new share alone moves no tier"
     world.agents["h2"].die()
     ticks(world, 45)
     assert slots(world) == {"counts": 1, "enrich": 1}
@@ -179,7 +183,7 @@ def test_given_up_room_stays_free_while_the_other_waits_for_batch():
     assert slots(world) == {"counts": 1, "enrich": 3, "other": None}
 
 
-def test_a_gift_of_long_ago_keeps_nobody_from_what_it_lacks():
+def test_workers_given_up_long_ago_do_not_block_a_tier_now():
     world = full()
     world.rules = replace(world.rules, locality={})
     world.add_host(host("h3"))
@@ -188,10 +192,10 @@ def test_a_gift_of_long_ago_keeps_nobody_from_what_it_lacks():
     view = look(world.channel)
     draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     draft.shortage.needy.append("enrich")
-    assert not settling._has_given(draft, "counts"), "it has had it back"
+    assert not settling._has_given(draft, "counts"), "the tier got its workers back"
 
 
-def test_a_tier_whose_name_begins_with_anothers_is_another_one():
+def test_a_tier_whose_name_begins_with_anothers_is_told_apart():
     assert settling._number("settle-a-for-b-2-1", settling._gift_prefix("a", "b")) is None
     assert settling._number("settle-a-for-b-2-1", settling._gift_prefix("a", "b-2")) == 1
 
@@ -210,7 +214,7 @@ def test_several_tiers_give_up_workers_where_one_is_not_enough():
     assert len(own_changes(world)) == 2
 
 
-KEPT = {
+OBSTACLES = {
     "its minimum": {"counts": (4, 4, "h1")},
     "its budget": {"rules": {"budget": {"counts": 0}}},
     "its standby": {"kinds": {"counts": {"standby": Standby.WARM}}},
@@ -220,9 +224,9 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("why", KEPT)
-def test_who_cannot_give_up_workers_or_not_for_that_one_keeps_them(why):
-    world = full(**KEPT[why])
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_a_tier_that_cannot_give_up_useful_workers_keeps_them(obstacle):
+    world = full(**OBSTACLES[obstacle])
     assert slots(world) == {"counts": 4, "enrich": None}
     assert not own_changes(world)
     assert "cannot start: " in world.statuses["enrich"].sentence
@@ -248,7 +252,7 @@ def test_giving_up_waits_for_running_changes_and_paused_pipelines():
     assert slots(world) == {"counts": 2, "enrich": 1}
 
 
-def test_not_while_the_brake_is_on():
+def test_no_worker_is_given_up_while_the_brake_holds():
     world = site(
         host("h1", cpu=4.5),
         *(host(f"h{number}", cpu=1.5) for number in (2, 3)),
@@ -275,7 +279,7 @@ def test_lost_slots_below_a_minimum_come_back_in_the_room_of_another_tier():
     assert world.owner("enrich").owner == 1
 
 
-def test_lost_slots_below_a_minimum_come_back_from_batch_as_far_as_it_has():
+def test_lost_slots_below_a_minimum_come_back_from_batchs_surplus():
     world = site(
         host("h1", cpu=2.5),
         host("h2", cpu=3),
@@ -295,19 +299,20 @@ def test_lost_slots_below_a_minimum_come_back_from_batch_as_far_as_it_has():
 
 
 @pytest.mark.parametrize(
-    ("slow", "given"), [({}, {"slow": 2, "fast": 2}), ({"state": True}, {"slow": 3, "fast": 1})]
+    ("slow", "given_up"), [({}, {"slow": 2, "fast": 2}), ({"state": True}, {"slow": 3, "fast": 1})]
 )
-def test_a_realtime_tier_gives_up_workers_only_where_no_other_can(slow, given):
+def test_a_realtime_tier_gives_up_workers_only_where_no_other_can(slow, given_up):
     kinds = {"fast": {"mode": Mode.REALTIME, "partitions": 4}, "slow": slow}
     shares = {"slow": (1, 3, "h1"), "fast": (1, 2, "h1"), "enrich": (1, 1)}
     world = lost(host("h1", cpu=6.5), host("h2", cpu=1.5), kinds=kinds, **shares)
-    assert slots(world) == {**given, "enrich": 1}
+    assert slots(world) == {**given_up, "enrich": 1}
 
 
 @st.composite
 def sites(draw):
-    """Draw hosts, tiers that want more than these have, some of which can let workers go where they
-    run, and the host that is lost.
+    """Draw hosts, tiers that want more than the hosts have, and the host to lose.
+
+    Some tiers can release workers in place.
     """
     names = [f"h{number}" for number in range(1, draw(st.integers(2, 3)) + 1)]
     hosts = [
@@ -330,33 +335,33 @@ def sites(draw):
     return hosts, kinds, shares, draw(st.sampled_from(names))
 
 
-def wronged(world):
-    """Name the tiers that lack some of their minimum, and had room for it if each that can let
-    workers go where it runs had its own.
+def needlessly_short(world):
+    """Return the tiers below their minimum that could have it if every tier that can release
+    workers in place kept only its minimum.
     """
     view = look(world.channel)
     draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
     now = cluster(draft)
-    found = []
+    wronged_tiers = []
     for name in world.specs:
-        asks = [ask for ask in lacking(now) if ask.tenant == name]
+        requests = [request for request in lacking(now) if request.tenant == name]
         hosts = now.hosts
-        for other, there in now.tiers.items():
+        for other, tier_now in now.tiers.items():
             if (
                 other == name
-                or there.placement is None
+                or tier_now.placement is None
                 or world.statuses[other].state is not TierState.RUNNING
             ):
                 continue
-            few = there.placement.model_copy(
-                update={"slots": there.placement.slots[: least(there.spec, now.rules)]}
+            few = tier_now.placement.model_copy(
+                update={"slots": tier_now.placement.slots[: least(tier_now.spec, now.rules)]}
             )
-            if why_handed_over(there, target(other, now.rules), few, now) is None:
-                hosts = moved(hosts, there.spec, there.placement, few)
-        if asks and why_not(asks, hosts) is None:
-            found.append(name)
-    return found
+            if why_handed_over(tier_now, target(other, now.rules), few, now) is None:
+                hosts = moved(hosts, tier_now.spec, tier_now.placement, few)
+        if requests and why_not(requests, hosts) is None:
+            wronged_tiers.append(name)
+    return wronged_tiers
 
 
 @settings(max_examples=25, suppress_health_check=[*HealthCheck])
@@ -374,10 +379,10 @@ def test_at_rest_no_tier_lacks_a_minimum_that_anothers_surplus_could_fill(drawn)
         world.now += AGAIN_SECONDS
     ticks(world, 15)
     assert not world.channel.exists(paths.LOCK)
-    assert wronged(world) == []
+    assert needlessly_short(world) == []
     gave, changes = sum("-for-" in change.id for change in own_changes(world)), len(own_changes(world))
     event(f"{gave} gave up workers")
     for _ in range(3):
         world.now += AGAIN_SECONDS
         ticks(world, 5)
-    assert len(own_changes(world)) == changes, "it does not go to and fro"
+    assert len(own_changes(world)) == changes, "workers do not move back and forth"

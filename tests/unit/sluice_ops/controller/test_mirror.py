@@ -1,4 +1,6 @@
-"""The mirror over a channel in memory: what it keeps, and what it forgets."""
+"""The mirror of the channel, with the channel in memory: which values it keeps, and which it
+forgets.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,19 +32,19 @@ def test_an_unparsable_node_keeps_its_last_good_value_or_is_named():
     assert mirror.unreadable() == []
 
 
-def test_what_a_watch_has_missed_is_read_anew_when_it_is_healed():
+def test_a_change_that_a_watch_missed_is_read_again_later():
     channel = MemoryChannel()
     channel.on_change = lambda _: None
     mirror = Mirror(channel)
     channel.put(wanted(1), TierWanted())
     assert not mirror.read(wanted(1), TierWanted).value.running
     channel.put(wanted(1), TierWanted(running=True))
-    assert not mirror.read(wanted(1), TierWanted).value.running, "nobody has told it"
+    assert not mirror.read(wanted(1), TierWanted).value.running, "no watch has reported the change"
     mirror.invalidate_oldest(10)
     assert mirror.read(wanted(1), TierWanted).value.running
 
 
-def test_what_was_deleted_is_forgotten_and_what_is_there_is_not():
+def test_deleted_nodes_are_forgotten_and_existing_ones_are_not():
     channel = DamagedChannel()
     mirror = Mirror(channel)
     for number in range(20):
@@ -83,7 +85,7 @@ CHANGES = st.lists(
 
 
 @given(st.lists(CHANGES, max_size=6))
-def test_a_look_that_keeps_hosts_is_like_one_that_reads_all_of_them(looks):
+def test_a_look_with_kept_hosts_equals_a_look_that_reads_all(looks):
     channel = MemoryChannel()
     channel.on_change = lambda _: None
     mirror = Mirror(channel)
@@ -93,8 +95,8 @@ def test_a_look_that_keeps_hosts_is_like_one_that_reads_all_of_them(looks):
                 channel.delete(path(host))
             elif path in {paths.host, paths.assignment, paths.observed} or channel.exists(paths.host(host)):
                 channel.put(path(host), NODES[path](host, number))
-            for told in (path(host), path(host).rsplit("/", 1)[0]):
-                mirror.invalidate(told)
+            for changed_path in (path(host), path(host).rsplit("/", 1)[0]):
+                mirror.invalidate(changed_path)
         mirror.invalidate_oldest(2)
         assert look(mirror, mirror) == look(channel)
 

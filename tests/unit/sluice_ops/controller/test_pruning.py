@@ -1,4 +1,4 @@
-"""What is deleted, and what never is."""
+"""Pruning: which old records are deleted, and which never are."""
 
 import pytest
 from simulation.world import World
@@ -12,13 +12,13 @@ from sluice_ops.model.routing_epochs import begun
 from sluice_ops.snapshot.view import look
 
 
-def leads(world: World, epoch: int = 1) -> Guard:
-    """Have a controller lead; return what guards its writes."""
+def lead(world: World, epoch: int = 1) -> Guard:
+    """Let a controller lead; return the guard of its writes."""
     world.channel.put(paths.EPOCH, EpochRecord(epoch=epoch, leader=f"c{epoch}"))
     return Guard(paths.EPOCH, world.channel.version(paths.EPOCH))
 
 
-def test_who_leads_no_more_deletes_nothing():
+def test_a_deposed_leader_deletes_nothing():
     world = World()
     world.want()
     world.settle()
@@ -26,16 +26,16 @@ def test_who_leads_no_more_deletes_nothing():
         world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
     before, view = dict(world.channel.nodes), look(world.channel)
-    deposed = leads(world)
-    leads(world, epoch=2)
+    deposed = lead(world)
+    lead(world, epoch=2)
     with pytest.raises(ConflictError):
         prune(world.channel, view, deposed)
     assert {path for path in world.channel.nodes if path != paths.EPOCH} == before.keys() - {paths.EPOCH}
-    prune(world.channel, view, leads(world, epoch=3))
+    prune(world.channel, view, lead(world, epoch=3))
     assert len(world.channel.children("/changes")) == KEEP_CHANGES
 
 
-def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
+def test_the_last_incarnations_stay_and_numbers_are_never_used_again():
     world = World()
     world.want()
     world.settle()
@@ -44,9 +44,9 @@ def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
         world.until(lambda: world.runbooks[-1].ended)
     newest = world.owner("counts").owner
     assert len(world.channel.children("/operations")) > KEEP_OPERATIONS
-    prune(world.channel, look(world.channel), leads(world))
-    kept = sorted(int(name) for name in world.channel.children(paths.incarnations("counts")))
-    assert kept == list(range(newest - KEEP_INCARNATIONS + 1, newest + 1))
+    prune(world.channel, look(world.channel), lead(world))
+    remaining = sorted(int(name) for name in world.channel.children(paths.incarnations("counts")))
+    assert remaining == list(range(newest - KEEP_INCARNATIONS + 1, newest + 1))
     assert len(world.channel.children("/operations")) == KEEP_OPERATIONS
     world.kill_driver("counts")
     world.settle()
@@ -54,7 +54,7 @@ def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
     world.check_settled()
 
 
-def test_results_of_an_active_change_are_kept_however_many_follow():
+def test_results_of_an_active_change_stay():
     world = World()
     world.want()
     world.settle()
@@ -64,13 +64,13 @@ def test_results_of_an_active_change_are_kept_however_many_follow():
     for number in range(KEEP_OPERATIONS + 5):
         operation = f"later{number}.preflight"
         world.channel.put(paths.result(operation), result)
-    prune(world.channel, look(world.channel), leads(world))
+    prune(world.channel, look(world.channel), lead(world))
     left = world.channel.children("/operations")
     assert {"d1.preflight", "d1.cordon"} <= set(left)
     assert len([name for name in left if name.startswith("later")]) == KEEP_OPERATIONS
 
 
-def test_what_ended_last_is_kept_though_the_clock_was_set_back():
+def test_the_last_changes_stay_although_the_clock_was_set_back():
     world = World()
     world.want()
     world.settle()
@@ -79,7 +79,7 @@ def test_what_ended_last_is_kept_though_the_clock_was_set_back():
         world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
     last = world.runbooks[-1].change
-    prune(world.channel, look(world.channel), leads(world))
+    prune(world.channel, look(world.channel), lead(world))
     assert world.channel.children("/changes") == [f"c{number:02}" for number in range(4, KEEP_CHANGES + 4)]
     posted = world.channel.children("/operations")
     assert len(posted) == KEEP_OPERATIONS
@@ -90,7 +90,7 @@ def test_what_ended_last_is_kept_though_the_clock_was_set_back():
     ]
 
 
-def test_who_said_last_how_a_tiers_records_are_spread_is_kept():
+def test_the_incarnation_with_the_newest_routing_epochs_stays():
     world = World()
     world.want()
     world.settle()
@@ -101,7 +101,7 @@ def test_who_said_last_how_a_tiers_records_are_spread_is_kept():
         world.begin(f"m{number}", kind="migrate", tier="entry", to=("h1", "h2")[number % 2])
         world.until(lambda: world.runbooks[-1].ended)
     world.channel.put(paths.report("entry", early), report.model_copy(update={"ways": ways}))
-    prune(world.channel, look(world.channel), leads(world))
-    kept = {int(name) for name in world.channel.children(paths.incarnations("entry"))}
-    assert len(kept) == KEEP_INCARNATIONS + 1
-    assert early in kept
+    prune(world.channel, look(world.channel), lead(world))
+    remaining = {int(name) for name in world.channel.children(paths.incarnations("entry"))}
+    assert len(remaining) == KEEP_INCARNATIONS + 1
+    assert early in remaining

@@ -1,5 +1,5 @@
-"""A host that fails is taken out of use, says why, and comes back after its time or by a person's
-word.
+"""A failing host is quarantined with a reason, and returns after its time or when an operator
+returns it.
 """
 
 import pytest
@@ -23,13 +23,13 @@ def world():
 
 
 def spread(count=3, cpu=8, shares=WIDE):
-    """Two tiers, each with a worker on every host."""
+    """Return a world of two tiers, each with a worker on every host."""
     rules = RULES.__class__(shares=shares, partitions=8)
     hosts = [host(f"h{number}", cpu=cpu) for number in range(1, count + 1)]
-    made = World(hosts=hosts, tiers=[tier(name, Mode.BATCH, 0) for name in shares], rules=rules)
-    made.want()
-    made.settle()
-    return made
+    running = World(hosts=hosts, tiers=[tier(name, Mode.BATCH, 0) for name in shares], rules=rules)
+    running.want()
+    running.settle()
+    return running
 
 
 def record(world, name):
@@ -37,7 +37,7 @@ def record(world, name):
 
 
 def fail(world, name, times=3, tenants=("counts", "enrich")):
-    """Have a slot of each tenant die so many times, and be started again each time."""
+    """Let a slot of each tenant die the given number of times, and restart it each time."""
     agent = world.agents[name]
     for _ in range(times):
         for unit in world.assigned(name):
@@ -50,19 +50,20 @@ def fail(world, name, times=3, tenants=("counts", "enrich")):
 def test_a_host_where_two_tenants_keep_dying_is_quarantined_with_a_reason(world):
     fail(world, "h2")
     assert world.host_state("h2") is HostState.CORDONED
-    found = record(world, "h2")
-    assert found.reason == "units of counts, enrich died there 6 times within 30 min"
-    assert found.until == pytest.approx(world.now + QUARANTINE_SECONDS, abs=10)
+    quarantine = record(world, "h2")
+    assert quarantine.reason == "units of counts, enrich died there 6 times within 30 min"
+    assert quarantine.until == pytest.approx(world.now + QUARANTINE_SECONDS, abs=10)
     assert any(
-        "h2 is in quarantine until" in said and "`sluice return h2` ends it" in said
-        for said in world.sentences
+        "h2 is in quarantine until" in sentence and "`sluice return h2` ends it" in sentence
+        for sentence in world.sentences
     )
-    assert "h2" in world.placement("counts").hosts, "what runs there is not moved"
+    assert "h2" in world.placement("counts").hosts, "running units are not moved"
 
 
 def entries(world):
     return [
-        found.entry for found in sorted(trail_queue.queued(world.channel), key=lambda each: each.entry.at)
+        queued.entry
+        for queued in sorted(trail_queue.queued(world.channel), key=lambda queued: queued.entry.at)
     ]
 
 
@@ -73,26 +74,26 @@ def test_quarantine_and_its_end_are_in_the_trail_as_the_controllers_own(world):
     assert (began.outcome, began.sentence) == (Outcome.DONE, record(world, "h2").reason)
     world.tick(QUARANTINE_SECONDS)
     world.settle()
-    assert [(each.by, each.what, each.sentence) for each in entries(world)[1:]] == [
+    assert [(entry.by, entry.what, entry.sentence) for entry in entries(world)[1:]] == [
         (CONTROLLER, "return h2", "the quarantine is over")
     ]
 
 
-def test_what_dies_there_later_goes_elsewhere(world):
+def test_a_unit_that_dies_in_quarantine_restarts_elsewhere(world):
     fail(world, "h2")
     unit = next(unit.id for unit in world.assigned("h2") if unit.kind is UnitKind.SLOT)
     world.agents["h2"].kill_slot(unit)
     world.settle()
-    assert unit not in {each.id for each in world.assigned("h2")}
+    assert unit not in {assigned_unit.id for assigned_unit in world.assigned("h2")}
 
 
-def test_a_few_deaths_and_those_of_one_tenant_alone_are_no_reason(world):
+def test_few_deaths_or_deaths_of_one_tenant_cause_no_quarantine(world):
     fail(world, "h2", times=2)
     fail(world, "h3", times=9, tenants=("counts",))
     assert {world.host_state(name) for name in world.agents} == {HostState.UP}
 
 
-def test_it_is_used_again_when_its_time_is_over_and_begins_anew(world):
+def test_a_quarantine_ends_after_its_time_and_old_deaths_do_not_count(world):
     fail(world, "h2")
     world.tick(QUARANTINE_SECONDS - 60)
     assert world.host_state("h2") is HostState.CORDONED
@@ -106,7 +107,7 @@ def test_it_is_used_again_when_its_time_is_over_and_begins_anew(world):
     assert world.host_state("h2") is HostState.CORDONED
 
 
-def test_a_person_ends_it(world):
+def test_an_operator_ends_a_quarantine(world):
     fail(world, "h2")
     back = world.begin("r1", kind="return", host="h2")
     world.settle()
@@ -115,7 +116,7 @@ def test_a_person_ends_it(world):
     assert world.host_state("h2") is HostState.UP
 
 
-def test_a_second_one_stays_in_use_and_that_is_said(world):
+def test_a_second_failing_host_stays_in_use_with_a_message(world):
     fail(world, "h2")
     fail(world, "h3")
     assert world.host_state("h3") is HostState.UP
@@ -131,7 +132,7 @@ def test_a_host_that_the_minimums_need_stays_in_use():
     assert "find no room" in world.sentences[-1]
 
 
-def test_many_hosts_that_fail_together_are_left_alone():
+def test_many_hosts_that_fail_together_are_not_quarantined():
     world = spread(count=3)
     for name in world.agents:
         fail(world, name, times=2)
@@ -145,7 +146,7 @@ def test_many_hosts_that_fail_together_are_left_alone():
     assert {world.host_state(name) for name in world.agents} == {HostState.UP}
 
 
-def test_a_host_that_was_down_once_is_not_suspect(world):
+def test_a_host_that_was_down_once_is_not_quarantined(world):
     for unit in [unit.id for unit in world.assigned("h2")]:
         world.agents["h2"].restart_slot(unit)
     world.tick()
@@ -163,7 +164,7 @@ def test_an_aborted_drain_leaves_the_quarantine_as_it_was(world):
     assert (record(world, "h2").state, record(world, "h2").until) == (HostState.CORDONED, before.until)
 
 
-def test_a_person_cordons_a_host_and_a_drain_that_is_aborted_leaves_it_so(world):
+def test_an_aborted_drain_keeps_an_operators_cordon(world):
     cordon = world.begin("c1", kind="cordon", host="h2")
     world.settle()
     assert cordon.ok
@@ -178,7 +179,7 @@ def test_a_person_cordons_a_host_and_a_drain_that_is_aborted_leaves_it_so(world)
     world.check_settled()
 
 
-def test_a_cordoned_host_that_was_in_quarantine_waits_for_a_person(world):
+def test_a_cordoned_host_after_quarantine_waits_for_an_operator(world):
     fail(world, "h2")
     cordon = world.begin("c1", kind="cordon", host="h2")
     world.settle()

@@ -1,5 +1,5 @@
-"""What verify makes of receipts, also of an owner that hung and stopped long after another had gone
-on.
+"""How the step verify judges receipts, also those of an owner that hung and stopped long after its
+successor took over.
 """
 
 import pytest
@@ -19,10 +19,10 @@ HUNG = (
 
 @pytest.fixture
 def world():
-    made = World()
-    made.want()
-    made.settle()
-    return made
+    running = World()
+    running.want()
+    running.settle()
+    return running
 
 
 def receipt(at, batch):
@@ -30,36 +30,38 @@ def receipt(at, batch):
 
 
 @given(st.integers(0, 9), st.integers(0, 9))
-def test_an_old_receipt_that_the_ledger_has_passed_proves_nothing(before, after):
+def test_a_receipt_that_the_ledger_has_passed_is_ignored(before, after):
     assert ledger_went_on(receipt(before, before), receipt(after, after)) is (after > before)
-    assert ledger_went_on(receipt(before, None), receipt(after, after)), "it never wrote"
+    assert ledger_went_on(receipt(before, None), receipt(after, after)), (
+        "the old incarnation never wrote a batch"
+    )
     assert not ledger_went_on(receipt(before, None), receipt(after, None)), (
         "a tier that writes streams, or an empty ledger"
     )
 
 
-def handed_over(world):
-    """Hand a tier over; return the runbook at the moment when both run."""
+def begin_handover(world):
+    """Hand a tier over; return the runbook at the moment when both incarnations run."""
     runbook = world.begin("m1", kind="migrate", tier="counts", to="h3")
     world.until(lambda: world.owner("counts").phase is Phase.CUT)
     return runbook
 
 
-def test_an_owner_that_hung_and_stopped_late_fails_no_verification(world):
-    runbook = handed_over(world)
+def test_an_owner_that_hung_and_stopped_late_does_not_fail_verify(world):
+    runbook = begin_handover(world)
     old = world.driver("counts", 1)
-    old._receipt = lambda: receipt(1, 3)  # what it knew as it was stopped
+    old._receipt = lambda: receipt(1, 3)  # the state at the moment of its stop
     new = world.driver("counts", 2)
     new.started_from = receipt(50, 7)
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
-    said = runbook.results[Step.VERIFY].sentence
-    assert "1 stopped without the ledger's last batches (its last: batch 3)" in said
-    assert "2 went on from the ledger's end, batch 7, so nothing is missing" in said
+    sentence = runbook.results[Step.VERIFY].sentence
+    assert "1 stopped without the ledger's last batches (its last: batch 3)" in sentence
+    assert "2 went on from the ledger's end, batch 7, so nothing is missing" in sentence
 
 
-def test_verify_says_since_when_an_ended_owner_had_hung(world):
-    runbook = handed_over(world)
+def test_verify_reports_since_when_an_owner_hung(world):
+    runbook = begin_handover(world)
     host = world.placement("counts").driver
     world.driver("counts", 1).stuck = True
     world.agents[host].kill_driver("driver-counts-1", HUNG)

@@ -1,5 +1,7 @@
-"""Who needs room waits for the tasks of others for as long as the site file says; then these are
-ended. The real agent decides.
+"""A tier that needs room waits for tasks of batch up to the site file's limit; then the tasks are
+ended.
+
+The tests use the real agent's decisions.
 """
 
 from dataclasses import replace
@@ -15,7 +17,7 @@ from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
 
 LATE = 3.0
-"""Ticks of a second until all have noticed."""
+"""Ticks of a second until every process has noticed."""
 
 
 def units(world, tenant):
@@ -46,11 +48,11 @@ def test_raised_tiers_wait_for_batch_tasks_up_to_the_site_files_limit(lengths, s
     world.until(lambda: len(agent.asked_since) == 3)
     world.until(lambda: units(world, "counts") - before)
     assert not [name for name in agent.asked_since if name in agent.units], (
-        "nothing is started into room that is not free"
+        "no unit is started into room that is not free"
     )
     longest = min(max(lengths), seconds)
     assert longest <= world.now - min(agent.asked_since.values()) <= longest + LATE
     assert set(agent.interrupted) == {name for name, length in agent.tasks.items() if length > seconds}, (
-        "who is done in time is left to be"
+        "tasks that end in time are not interrupted"
     )
     event(f"{len(agent.interrupted)} ended")

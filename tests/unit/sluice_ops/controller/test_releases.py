@@ -1,5 +1,5 @@
-"""A tier comes to new code by an upgrade that is tried first, runs it from then on, and goes back
-to the old code by itself otherwise.
+"""An upgrade moves a tier to new code after a trial, and rolls back to the old code if the trial
+fails.
 """
 
 from copy import deepcopy
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @cache
 def settled_world():
-    """All tiers run the old release; the new one is published."""
+    """Return a world where all tiers run the old release, and the new one is published."""
     world = World()
     world.publish(OLD)
     world.want()
@@ -37,7 +37,7 @@ def world():
     return deepcopy(settled_world())
 
 
-def runs(world, tier="enrich"):
+def release_of(world, tier="enrich"):
     return world.incarnation(tier, world.owner(tier).owner).release
 
 
@@ -52,30 +52,30 @@ def ended(world, runbook):
     return runbook
 
 
-def test_publishing_changes_nothing_that_runs_nor_what_is_started_again(world):
-    assert {runs(world, name) for name in world.specs} == {OLD}
+def test_publishing_changes_no_running_and_no_restarted_tier(world):
+    assert {release_of(world, name) for name in world.specs} == {OLD}
     world.kill_driver("enrich")
     world.settle()
-    assert runs(world) == OLD
+    assert release_of(world) == OLD
     world.want("enrich", running=False)
     world.settle()
     world.want("enrich")
     world.settle()
-    assert runs(world) == OLD
+    assert release_of(world) == OLD
 
 
-def test_a_tier_from_before_there_were_releases_starts_with_the_newest_one():
+def test_a_tier_without_a_release_starts_with_the_newest_one():
     world = World()
     world.want()
     world.settle()
-    assert runs(world) is None
+    assert release_of(world) is None
     world.publish(OLD)
     world.publish(NEW)
     world.settle()
-    assert runs(world) is None
+    assert release_of(world) is None
     world.kill_driver("enrich")
     world.settle()
-    assert runs(world) == NEW
+    assert release_of(world) == NEW
     assert world.wanted("enrich").release == NEW
 
 
@@ -85,36 +85,36 @@ def test_an_upgrade_hands_over_and_later_incarnations_run_the_new_code(world):
     assert runbook.ok, runbook.results
     assert "did well for 20 s" in runbook.results[Step.TRIAL].sentence
     assert f"starts from release {NEW} from now on" in runbook.results[Step.RELEASE].sentence
-    assert runs(world) == NEW
+    assert release_of(world) == NEW
     assert world.owner("enrich").owner > before
-    assert runs(world, "entry") == OLD
+    assert release_of(world, "entry") == OLD
     world.kill_driver("enrich")
     world.settle()
-    assert runs(world) == NEW
+    assert release_of(world) == NEW
 
 
-def test_what_runs_already_is_not_moved(world):
+def test_an_upgrade_to_the_running_release_moves_nothing(world):
     runbook = ended(world, upgrade(world, release=OLD))
     assert runbook.ok
     assert f"enrich already runs {OLD}" in runbook.results[Step.PREFLIGHT].sentence
 
 
-def test_an_earlier_release_may_be_gone_back_to(world):
+def test_an_upgrade_may_go_back_to_an_earlier_release(world):
     assert ended(world, upgrade(world)).ok
     assert ended(world, world.begin("u2", kind="upgrade", tier="enrich", release=OLD)).ok
-    assert runs(world) == OLD
+    assert release_of(world) == OLD
 
 
-def test_what_is_published_meanwhile_is_not_what_the_upgrade_is_about(world):
+def test_a_release_published_meanwhile_does_not_change_an_upgrade(world):
     runbook = upgrade(world)
     world.until(lambda: Step.PREFLIGHT in runbook.results)
     world.publish("r3-cccccccc")
     assert ended(world, runbook).ok
-    assert runs(world) == NEW
+    assert release_of(world) == NEW
 
 
 @pytest.mark.parametrize("state", [State.STARTING, State.WARMING])
-def test_code_that_does_not_get_ready_leaves_the_owner_alone(world, state):
+def test_code_that_never_gets_ready_leaves_the_owner_running(world, state):
     world.logs["enrich"].broken[NEW] = {state}
     before = world.owner("enrich").owner
     runbook = ended(world, upgrade(world))
@@ -124,37 +124,37 @@ def test_code_that_does_not_get_ready_leaves_the_owner_alone(world, state):
     assert world.state("enrich") is State.RUNNING
 
 
-def test_code_that_sets_aside_more_than_before_is_left_again(world):
+def test_code_that_quarantines_more_than_before_is_rolled_back(world):
     world.logs["enrich"].sets_aside[NEW] = 40
     runbook = ended(world, upgrade(world))
-    said = runbook.results[Step.TRIAL].sentence
-    assert "800 of 2000 records went to quarantine (40%); before, 0%" in said
-    assert f"it rolls back to {OLD} by itself" in said
-    assert "`sluice replay enrich --quarantine`" in said
+    sentence = runbook.results[Step.TRIAL].sentence
+    assert "800 of 2000 records went to quarantine (40%); before, 0%" in sentence
+    assert f"it rolls back to {OLD} by itself" in sentence
+    assert "`sluice replay enrich --quarantine`" in sentence
     assert f"enrich runs release {OLD}" in runbook.results[Step.ABORT].sentence
-    assert runs(world) == OLD
+    assert release_of(world) == OLD
 
 
-def test_code_that_fails_after_the_cut_is_followed_by_the_old_code(world):
+def test_code_that_fails_after_the_cut_is_rolled_back(world):
     runbook = upgrade(world)
     world.until(lambda: Step.VERIFY in runbook.results)
     number = world.owner("enrich").owner
     world.driver("enrich", number).broken = {State.RUNNING}
     ended(world, runbook)
     assert f"incarnation {number} boom" in runbook.results[Step.TRIAL].sentence
-    assert runs(world) == OLD
+    assert release_of(world) == OLD
 
 
-def test_a_tier_goes_back_though_nobody_goes_on_with_the_upgrade(world):
+def test_an_abandoned_upgrade_with_bad_code_is_rolled_back(world):
     runbook = upgrade(world)
     world.until(lambda: Step.CUT in runbook.results)
     world.runbooks.remove(runbook)
     world.tick()
-    assert runs(world) == NEW
+    assert release_of(world) == NEW
     world.tick(3700.0)
     world.settle()
     world.check_settled()
-    assert runs(world) == OLD
+    assert release_of(world) == OLD
 
 
 def test_a_paused_tier_is_tried_when_it_runs_again(world):
@@ -168,7 +168,7 @@ def test_a_paused_tier_is_tried_when_it_runs_again(world):
     assert ended(world, runbook).ok
 
 
-def test_what_others_rely_on_is_refused_before_anything_starts(world):
+def test_incompatible_code_is_refused_before_anything_starts(world):
     world.publish("r3-cccccccc", enrich=SHAPE.model_copy(update={"inputs": ()}))
     before = world.owner("enrich")
     runbook = ended(world, upgrade(world))
@@ -181,7 +181,7 @@ def test_what_others_rely_on_is_refused_before_anything_starts(world):
     )
 
 
-def test_it_is_said_what_another_value_of_a_grouping_does(world):
+def test_a_changed_grouping_gets_a_note_with_its_effect(world):
     grouped = SHAPE.model_copy(
         update={
             "outputs": (
@@ -205,7 +205,7 @@ def test_a_tier_that_does_not_run_is_warned_and_starts_with_the_new_code(world):
     assert "enrich does not run" in runbook.results[Step.PREFLIGHT].sentence
     world.want("enrich")
     world.settle()
-    assert runs(world) == "r3-cccccccc"
+    assert release_of(world) == "r3-cccccccc"
 
 
 def test_a_tier_that_has_failed_is_started_with_the_new_code(world):
@@ -220,12 +220,12 @@ def test_a_tier_that_has_failed_is_started_with_the_new_code(world):
         in runbook.results[Step.PREFLIGHT].sentence
     )
     world.settle()
-    assert runs(world) == NEW
+    assert release_of(world) == NEW
 
 
 @pytest.mark.parametrize("bad", [0, 40])
 @pytest.mark.parametrize("who", ["owner", "next"])
-def test_a_driver_killed_at_any_moment_of_an_upgrade(who, bad):
+def test_an_upgrade_survives_a_driver_killed_at_any_moment(role, bad):
     for moment in range(1, 60, 3):
         world = deepcopy(settled_world())
         world.logs["enrich"].sets_aside[NEW] = bad
@@ -233,26 +233,26 @@ def test_a_driver_killed_at_any_moment_of_an_upgrade(who, bad):
         for _ in range(moment):
             world.tick()
         record = world.owner("enrich")
-        number = record.owner if who == "owner" else record.next
+        number = record.owner if role == "owner" else record.next
         if number is not None:
             world.kill_driver("enrich", number)
         ended(world, runbook)
-        assert runs(world) == (NEW if runbook.ok else OLD), moment
+        assert release_of(world) == (NEW if runbook.ok else OLD), moment
         assert not (bad and runbook.ok)
         assert world.state("enrich") is State.RUNNING
 
 
-def test_an_abort_at_any_moment_of_an_upgrade_leads_back_to_the_old_code():
+def test_an_abort_of_an_upgrade_leads_back_to_the_old_code():
     for moment in range(1, 60, 2):
         world = deepcopy(settled_world())
         runbook = upgrade(world)
         if not runbook.abort_after(moment):
             break
-        assert runs(world) == (OLD if world.wanted("enrich").release == OLD else NEW)
+        assert release_of(world) == (OLD if world.wanted("enrich").release == OLD else NEW)
         assert world.state("enrich") is State.RUNNING
 
 
-def test_a_host_lost_at_any_moment_of_an_upgrade_with_bad_code():
+def test_bad_code_is_rolled_back_despite_a_lost_host():
     for moment in range(1, 60, 5):
         world = deepcopy(settled_world())
         world.logs["enrich"].sets_aside[NEW] = 40
@@ -266,10 +266,10 @@ def test_a_host_lost_at_any_moment_of_an_upgrade_with_bad_code():
                 agent.register()
         world.settle()
         world.check_settled()
-        assert runs(world) == OLD
+        assert release_of(world) == OLD
 
 
-def test_a_standby_is_of_the_code_that_was_accepted():
+def test_a_standby_runs_the_accepted_code():
     world = World(tiers=(TIERS[0].model_copy(update={"standby": Standby.WARM}), *TIERS[1:]))
     world.publish(OLD)
     world.want()
@@ -301,27 +301,27 @@ def flows(draw, restarts=0):
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(before=flows(), after=flows())
-def test_what_does_no_worse_than_before_passes_its_trial(before, after):
-    found = fault(before, after)
+def test_code_that_does_no_worse_than_before_passes_its_trial(before, after):
+    problem = fault(before, after)
     if (
         after.records_in
         and before.records_in
         and after.quarantined * before.records_in <= before.quarantined * after.records_in
     ):
         assert (
-            found is None
-            or "no output from" in found
+            problem is None
+            or "no output from" in problem
             or after.records_in < before.records_in / 2 < after.waiting
         )
     if not after.records_in:
-        assert (found is None) is (not after.waiting or before.records_in < MIN_RECORDS)
-    if found is None and after.records_in >= MIN_RECORDS:
+        assert (problem is None) is (not after.waiting or before.records_in < MIN_RECORDS)
+    if problem is None and after.records_in >= MIN_RECORDS:
         usual = before.quarantined / before.records_in if before.records_in else 0.0
         assert after.quarantined / after.records_in <= usual + QUARANTINE_MARGIN
     assert (fault(None, after) is None) is not (after.records_in == 0 and after.waiting >= MIN_RECORDS)
 
 
-def test_what_does_much_less_than_before_while_records_wait_does_not_pass():
+def test_code_that_is_much_slower_while_records_wait_fails_its_trial():
     before = Flowed(
         seconds=600.0, records_in=60_000, records_out=60_000, quarantined=0, waiting=40, restarts=0
     )
@@ -329,10 +329,10 @@ def test_what_does_much_less_than_before_while_records_wait_does_not_pass():
         seconds=TRIAL_SECONDS, records_in=300, records_out=300, quarantined=0, waiting=1700, restarts=0
     )
     assert fault(before, slow) == "300 records were processed in 20 s, before 2000 in that time; 1700 wait"
-    assert fault(before, slow.model_copy(update={"waiting": 40})) is None, "less came in"
-    assert fault(before, slow.model_copy(update={"records_in": 1900})) is None, "more came in"
+    assert fault(before, slow.model_copy(update={"waiting": 40})) is None, "fewer records came in"
+    assert fault(before, slow.model_copy(update={"records_in": 1900})) is None, "more records came in"
 
 
 @given(flows(restarts=3))
-def test_a_query_that_failed_does_not_pass(after):
+def test_code_whose_query_failed_fails_its_trial(after):
     assert "its query failed" in str(fault(None, after))

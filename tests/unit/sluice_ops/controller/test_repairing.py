@@ -1,6 +1,4 @@
-"""Drift that the controller repairs by itself: not at once, one tier at a time, and never beside
-what somebody else changes.
-"""
+"""Automatic repair of drift: after a wait, one tier at a time, and never during another change."""
 
 from dataclasses import replace
 
@@ -20,7 +18,7 @@ WAIT = 300.0
 
 
 def joined(*names, wait=WAIT, cpu=8):
-    """Have tiers of three workers on two hosts; then a third host joins."""
+    """Return a world with tiers of three workers on two hosts, and a third host that has joined."""
     shares = {name: Share(minimum=1, target=3, maximum=4) for name in names}
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(names)]
     rules = replace(RULES, shares=shares, partitions=8, repair_seconds=wait)
@@ -33,7 +31,7 @@ def joined(*names, wait=WAIT, cpu=8):
 
 
 def pass_time(world, seconds, step=10.0):
-    """Let time pass in strides that a controller looks up in."""
+    """Let time pass in steps with a pass of the controller after each."""
     for _ in range(int(seconds / step)):
         world.tick(step)
 
@@ -41,12 +39,12 @@ def pass_time(world, seconds, step=10.0):
 def repairs(world):
     """Return the controller's repairs, in the order in which they began."""
     names = [name for name in world.channel.children("/changes") if name.startswith("repair-")]
-    found = [world.channel.read(paths.change(name), ChangeRecord).value for name in names]
-    return sorted(found, key=lambda change: change.started_at)
+    records = [world.channel.read(paths.change(name), ChangeRecord).value for name in names]
+    return sorted(records, key=lambda change: change.started_at)
 
 
 def ended(world):
-    """Have the repairs end that are under way; return how."""
+    """Let the active repairs end; return their final states."""
     world.until(
         lambda: repairs(world) and all(change.state is not ChangeState.ACTIVE for change in repairs(world))
     )
@@ -72,16 +70,18 @@ def test_long_drift_is_repaired_by_an_ordinary_change():
     assert any(
         "counts has drifted for 300 s: the tier has 2 workers on" in sentence for sentence in world.sentences
     )
-    entries = [found.entry for found in trail_queue.queued(world.channel) if found.entry.change == change.id]
+    entries = [
+        queued.entry for queued in trail_queue.queued(world.channel) if queued.entry.change == change.id
+    ]
     assert {(entry.outcome, entry.layer, entry.by) for entry in entries} == {
         (Outcome.BEGUN, None, CONTROLLER),
         (Outcome.DONE, None, CONTROLLER),
     }
     pass_time(world, 2 * WAIT)
-    assert len(repairs(world)) == 1, "what is where it belongs stays there"
+    assert len(repairs(world)) == 1, "a tier in its place is not moved again"
 
 
-def test_without_a_word_of_the_site_it_waits_for_a_person():
+def test_without_a_site_setting_drift_waits_for_an_operator():
     world = joined("counts", wait=None)
     pass_time(world, 10 * WAIT)
     assert not repairs(world)
@@ -98,7 +98,7 @@ def test_a_host_that_comes_and_goes_moves_nothing():
     assert not repairs(world)
 
 
-def test_a_repair_waits_for_anothers_change_and_counts_its_time_anew():
+def test_a_repair_waits_for_another_change_and_restarts_its_wait():
     world = joined("counts", "enrich")
     pass_time(world, WAIT - 60)
     pause = world.begin("p1", kind="pause", tier="enrich")
@@ -138,7 +138,7 @@ def test_nothing_is_repaired_while_the_brake_holds():
 
 
 @pytest.mark.parametrize("moment", [0, 1, 3])
-def test_a_person_may_abort_it_and_it_is_tried_again_only_after_as_long(moment):
+def test_an_aborted_repair_is_tried_again_after_the_full_wait(moment):
     world = joined("counts")
     pass_time(world, WAIT - 20)
     world.until(lambda: repairs(world))
@@ -163,7 +163,7 @@ def test_a_person_may_abort_it_and_it_is_tried_again_only_after_as_long(moment):
     assert ended(world)[0] is ChangeState.ABORTED
 
 
-def test_a_repair_that_fails_is_undone_and_tried_again():
+def test_a_failed_repair_is_undone_and_tried_again():
     world = joined("counts")
     pass_time(world, WAIT - 20)
     world.until(lambda: world.next_driver("counts") is not None)
@@ -175,7 +175,7 @@ def test_a_repair_that_fails_is_undone_and_tried_again():
     assert is_on(world, "h3")
 
 
-def test_what_there_is_no_room_for_is_not_tried():
+def test_a_repair_without_room_is_not_tried():
     world = joined("counts", cpu=2.5)
     pass_time(world, 4 * WAIT)
     assert not repairs(world)

@@ -1,5 +1,6 @@
-"""A state is spread anew in a hand-over: with all its keys, and from then on; or else the tier has
-it as before.
+"""A repartition spreads a state during a handover, with all its keys, and permanently.
+
+If it fails, the tier keeps its old partitions.
 """
 
 import pytest
@@ -29,7 +30,7 @@ def ended(world, runbook):
     return runbook
 
 
-def spread(world, tier="counts"):
+def partitions_of(world, tier="counts"):
     return world.incarnation(tier, world.owner(tier).owner).partitions
 
 
@@ -39,7 +40,7 @@ def refused(world, **spec):
     return runbook.results[Step.PREFLIGHT].sentence
 
 
-def test_a_state_is_spread_anew_with_all_its_keys_and_stays_so(world):
+def test_a_repartition_keeps_all_keys_and_lasts(world):
     before = world.owner("counts").owner
     runbook = ended(world, repartition(world))
     assert runbook.ok, runbook.results
@@ -48,17 +49,17 @@ def test_a_state_is_spread_anew_with_all_its_keys_and_stays_so(world):
         in runbook.results[Step.VERIFY].sentence
     )
     assert "counts has its state in 6 partitions from now on" in runbook.results[Step.RELEASE].sentence
-    assert (spread(world), world.wanted("counts").partitions) == (MORE, MORE)
+    assert (partitions_of(world), world.wanted("counts").partitions) == (MORE, MORE)
     assert world.owner("counts").owner > before
     world.kill_driver("counts")
     world.settle()
-    assert spread(world) == MORE
+    assert partitions_of(world) == MORE
     assert world.driver("counts").started_from.repartitioned is None, (
-        "its checkpoint is in as many partitions"
+        "the checkpoint has the new number of partitions"
     )
 
 
-def test_a_state_whose_keys_are_not_all_there_is_left_as_it_was(world):
+def test_a_repartition_with_missing_keys_is_rolled_back(world):
     world.logs["counts"].keys_lost = 1
     before = world.owner("counts").owner
     runbook = ended(world, repartition(world))
@@ -67,7 +68,7 @@ def test_a_state_whose_keys_are_not_all_there_is_left_as_it_was(world):
         in runbook.results[Step.CUT].sentence
     )
     assert runbook.results[Step.ABORT].ok
-    assert (world.owner("counts").owner, spread(world), world.wanted("counts").partitions) == (
+    assert (world.owner("counts").owner, partitions_of(world), world.wanted("counts").partitions) == (
         before,
         STATE_PARTITIONS,
         STATE_PARTITIONS,
@@ -75,19 +76,19 @@ def test_a_state_whose_keys_are_not_all_there_is_left_as_it_was(world):
     assert world.state("counts") is State.RUNNING
 
 
-def test_a_tier_goes_back_though_nobody_goes_on_with_it(world):
+def test_an_abandoned_repartition_is_rolled_back(world):
     runbook = repartition(world)
     world.until(lambda: Step.CUT in runbook.results)
     world.runbooks.remove(runbook)
     world.tick()
-    assert spread(world) == MORE
+    assert partitions_of(world) == MORE
     world.tick(3700.0)
     world.settle()
     world.check_settled()
-    assert (spread(world), world.logs["counts"].partitions) == (STATE_PARTITIONS, STATE_PARTITIONS)
+    assert (partitions_of(world), world.logs["counts"].partitions) == (STATE_PARTITIONS, STATE_PARTITIONS)
 
 
-def test_what_is_so_already_is_not_moved(world):
+def test_a_repartition_to_the_same_number_moves_nothing(world):
     before = world.owner("counts")
     runbook = ended(world, repartition(world, partitions=STATE_PARTITIONS))
     assert runbook.ok
@@ -95,7 +96,7 @@ def test_what_is_so_already_is_not_moved(world):
     assert world.owner("counts") == before
 
 
-def test_what_makes_no_sense_is_refused_with_what_to_do(world):
+def test_an_impossible_repartition_is_refused_with_the_next_step(world):
     assert 'tier "entry" holds no state in Spark' in refused(world, tier="entry", partitions=4)
     assert (
         "repartition needs partitions"
@@ -106,15 +107,15 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(world):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "how"), [({"paused": True}, "is paused"), ({"running": False}, "does not run")]
+    ("wanted", "state"), [({"paused": True}, "is paused"), ({"running": False}, "does not run")]
 )
-def test_a_tier_that_does_not_run_is_not_spread_anew(world, wanted, how):
+def test_a_tier_that_does_not_run_is_not_repartitioned(world, wanted, state):
     world.want("counts", **wanted)
     world.settle()
-    assert f'tier "counts" {how}' in refused(world, tier="counts", partitions=4)
+    assert f'tier "counts" {state}' in refused(world, tier="counts", partitions=4)
 
 
-def test_fewer_partitions_than_threads_are_said(world):
+def test_fewer_partitions_than_threads_get_a_note(world):
     assert (
         "2 of its 4 threads will hold no state"
         in ended(world, repartition(world, partitions=2)).results[Step.PREFLIGHT].sentence
@@ -126,7 +127,7 @@ def test_fewer_partitions_than_threads_are_said(world):
 
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("who", ["owner", "next"])
-def test_a_driver_killed_at_any_moment(who, lost):
+def test_a_repartition_survives_a_driver_killed_at_any_moment(role, lost):
     for moment in range(1, 40, 2):
         world = settled()
         world.logs["counts"].keys_lost = lost
@@ -134,28 +135,30 @@ def test_a_driver_killed_at_any_moment(who, lost):
         for _ in range(moment):
             world.tick()
         record = world.owner("counts")
-        number = record.owner if who == "owner" else record.next
+        number = record.owner if role == "owner" else record.next
         if number is not None:
             world.kill_driver("counts", number)
         ended(world, runbook)
         assert (
-            spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS)
+            partitions_of(world)
+            == world.wanted("counts").partitions
+            == (MORE if runbook.ok else STATE_PARTITIONS)
         ), moment
         assert not (lost and runbook.ok)
         assert world.state("counts") is State.RUNNING
 
 
-def test_an_abort_at_any_moment_leads_back():
+def test_an_abort_of_a_repartition_restores_the_old_partitions():
     for moment in range(1, 40):
         world = settled()
         runbook = repartition(world)
         if not runbook.abort_after(moment):
             break
-        assert spread(world) == world.wanted("counts").partitions
+        assert partitions_of(world) == world.wanted("counts").partitions
         assert world.state("counts") is State.RUNNING
 
 
-def test_a_host_lost_at_any_moment():
+def test_a_repartition_survives_a_host_lost_at_any_moment():
     for moment in range(1, 40, 4):
         world = settled()
         runbook = repartition(world)
@@ -169,13 +172,15 @@ def test_a_host_lost_at_any_moment():
         world.settle()
         world.check_settled()
         assert (
-            spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS)
+            partitions_of(world)
+            == world.wanted("counts").partitions
+            == (MORE if runbook.ok else STATE_PARTITIONS)
         )
 
 
-def test_a_standby_has_its_state_as_was_accepted():
+def test_a_standby_has_the_accepted_number_of_partitions():
     ready = [
-        each.model_copy(update={"standby": Standby.WARM}) if each.name == "counts" else each for each in TIERS
+        spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "counts" else spec for spec in TIERS
     ]
     world = World(tiers=ready)
     world.want()

@@ -1,5 +1,5 @@
-"""When room is short: batch gives way, minimums come first, and what was given up comes back by
-itself.
+"""Short room: batch gives slots back, minimums come first, and given-up workers return
+automatically.
 """
 
 from dataclasses import replace
@@ -30,8 +30,8 @@ def lent(world):
 
 
 def pipeline(*hosts, batch=(0, 2), state=False, **shares):
-    """Have tiers run on hosts, and batch lent its share; a tier's share is its minimum and its
-    target.
+    """Return a pipeline on the hosts, with batch lent its share; a tier's share is its minimum and
+    its target.
     """
     rules = replace(
         RULES,
@@ -55,7 +55,7 @@ def pass_time(world, seconds):
         world.tick()
 
 
-def test_a_raised_share_takes_free_room_before_it_takes_batchs():
+def test_a_raised_share_takes_free_room_before_batchs_slots():
     world = pipeline(host("h1", cpu=9), counts=(1, 1))
     assert len(lent(world)) == 2
     runbook = world.begin("s1", kind="scale", tier="counts", k=3)
@@ -64,17 +64,18 @@ def test_a_raised_share_takes_free_room_before_it_takes_batchs():
     assert (slots(world, "counts"), len(lent(world))) == (3, 2)
 
 
-def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
+def test_a_raised_share_waits_for_as_few_batch_tasks_as_possible():
     world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
     assert len(lent(world)) == 3
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.until(
         lambda: any(
-            "slot(s) of batch on h1, whose tasks may run for 120 s more" in said for said in world.sentences
+            "slot(s) of batch on h1, whose tasks may run for 120 s more" in sentence
+            for sentence in world.sentences
         )
     )
     began = world.now
-    assert slots(world, "counts") == 1, "what runs goes on"
+    assert slots(world, "counts") == 1, "the running worker continues"
     assert len(lent(world)) == 2
     world.until(lambda: runbook.ended)
     assert runbook.ok, sentences(runbook)
@@ -104,7 +105,7 @@ def test_a_wait_for_batch_tasks_is_not_stuck_within_their_time_limit():
     assert verdicts == {Verdict.ON_TIME}
 
 
-def test_batch_keeps_its_minimum_and_the_refusal_says_what_is_free():
+def test_batch_keeps_its_minimum_and_the_refusal_names_the_free_room():
     world = pipeline(host("h1", cpu=6.5), batch=(3, 3), counts=(1, 1))
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.settle()
@@ -114,7 +115,7 @@ def test_batch_keeps_its_minimum_and_the_refusal_says_what_is_free():
     world.check_settled()
 
 
-def test_a_tier_that_is_started_takes_the_room_of_batch():
+def test_a_started_tier_takes_the_room_of_batch():
     world = pipeline(host("h1", cpu=4), batch=(0, 4), counts=(1, 2))
     world.want("counts", running=False)
     world.settle()
@@ -182,10 +183,10 @@ def test_a_drain_that_breaks_a_minimum_is_refused_with_names_and_numbers():
     world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(3, 3), enrich=(3, 3))
     drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
-    said = sentences(drain)[Step.PREFLIGHT]
-    assert "there is no room for the minimum of each tier that moves (" in said
-    assert "counts 3" in said or "enrich 3" in said
-    assert "find no room" in said
+    reason = sentences(drain)[Step.PREFLIGHT]
+    assert "there is no room for the minimum of each tier that moves (" in reason
+    assert "counts 3" in reason or "enrich 3" in reason
+    assert "find no room" in reason
     assert world.host_state("h2") is HostState.UP
 
 
@@ -206,12 +207,12 @@ def test_batch_returns_at_once_the_slots_that_tiers_lost_with_one_host():
     assert len(elsewhere - {*lent(world)}) == 3
     pass_time(world, TASKS + 5)
     assert not any("h2" in world.placement(name).slots for name in world.specs), (
-        "nobody waits for a second round of tasks"
+        "tiers do not wait for a second round of tasks"
     )
     assert len(elsewhere - {*lent(world)}) == 3
 
 
-def test_batch_keeps_what_a_tier_that_starts_may_not_use():
+def test_batch_keeps_slots_that_a_starting_tier_may_not_use():
     world = pipeline(host("h1", cpu=3), host("h2", cpu=20), batch=(0, 0), counts=(1, 2))
     world.want("counts", running=False)
     world.settle()
@@ -244,7 +245,7 @@ def test_a_shift_lowers_a_tier_on_a_full_host_in_two_handovers():
     world.check_settled()
 
 
-def test_the_ways_to_a_lower_number_that_a_refusal_names_are_ways():
+def test_the_alternatives_that_a_refusal_names_work():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), state=True, counts=(1, 4))
     refused = world.begin("s1", kind="scale", tier="counts", k=3)
     world.settle()
@@ -259,7 +260,7 @@ def test_the_ways_to_a_lower_number_that_a_refusal_names_are_ways():
         assert slots(world, "counts") == k
 
 
-def test_a_lower_number_is_had_on_a_full_host_by_a_stop_and_a_start():
+def test_a_stop_and_a_start_lower_a_number_on_a_full_host():
     world = pipeline(host("h1", cpu=4.5), batch=(0, 0), state=True, counts=(1, 4))
     world.want("counts", running=False)
     world.settle()
@@ -274,7 +275,7 @@ def test_a_lower_number_is_had_on_a_full_host_by_a_stop_and_a_start():
 def test_a_change_leaves_room_for_the_minimum_of_a_stopped_tier():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 1), enrich=(2, 2))
     world.kill_driver("enrich")
-    for _ in range(3):  # it waits longer after each failure
+    for _ in range(3):  # waits longer after each failure
         world.until(lambda: world.state("enrich") is None or world.driver("enrich") is not None)
         world.kill_driver("enrich")
         world.tick()

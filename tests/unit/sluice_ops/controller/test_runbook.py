@@ -1,4 +1,4 @@
-"""How the CLI and the DAGs speak to the controller, over the channel in memory and a simulated
+"""Requests of the CLI and the DAGs to the controller, with the channel in memory and a simulated
 pipeline.
 """
 
@@ -31,32 +31,34 @@ class Away(MemoryChannel):
 
 @pytest.fixture
 def world(monkeypatch):
-    """A pipeline in which time passes whenever a caller of the runbook sleeps."""
+    """A pipeline whose clock runs while a caller of the runbook sleeps."""
     simulated = World()
     simulated.want()
     simulated.settle()
     clock = SimpleNamespace(
         sleep=lambda _seconds: simulated.tick(), time=simulated.clock, monotonic=simulated.clock
     )
-    monkeypatch.setattr(requests, "time", clock)  # not the module's own functions: other threads use them
+    monkeypatch.setattr(
+        requests, "time", clock
+    )  # replaces the module's name only, because other threads use the functions
     return simulated
 
 
-def test_a_change_is_told_the_whole_of_its_deadline(world):
+def test_a_change_records_its_full_deadline(world):
     requests.run(world.channel, "d1", ChangeSpec(kind="cordon", host="h1"), by="cli:anna", deadline=90.0)
     deadline = world.channel.read(paths.change("d1"), ChangeRecord).value.deadline_seconds
     assert 85.0 < deadline <= 90.0
 
 
-def test_a_change_is_carried_out_step_by_step_and_told(world):
-    told = []
+def test_a_change_is_carried_out_and_reported_step_by_step(world):
+    reported = []
     host = world.placement("counts").driver
     done = requests.run(
         world.channel,
         "d1",
         ChangeSpec(kind="drain", host=host),
         by="cli:anna",
-        on_sentence=lambda step, sentence: told.append((step, sentence)),
+        on_sentence=lambda step, sentence: reported.append((step, sentence)),
     )
     assert [step for step, result in done if result.ok] == [
         "preflight",
@@ -66,11 +68,11 @@ def test_a_change_is_carried_out_step_by_step_and_told(world):
         "verify",
         "release",
     ]
-    assert (Step.CORDON, f"{host} is cordoned: nothing new is placed on it") in told
-    assert (Step.CUT, "counts: incarnation 2 owns the tier, incarnation 1 stops") in told
+    assert (Step.CORDON, f"{host} is cordoned: nothing new is placed on it") in reported
+    assert (Step.CUT, "counts: incarnation 2 owns the tier, incarnation 1 stops") in reported
     again = requests.run(world.channel, "d1", ChangeSpec(kind="drain", host=host), by="cli:anna")
     assert [result for _, result in again] == [result for _, result in done], (
-        "posting a change twice is the same as once"
+        "posting a change twice has the effect of once"
     )
 
 
@@ -131,18 +133,18 @@ def test_waiting_outlasts_an_absent_channel_and_ends_with_the_result(monkeypatch
         requests.wait(Away(10_000), "x.cut", 2.0)
 
 
-def test_what_is_wanted_is_changed_field_by_field():
+def test_a_tiers_request_is_changed_field_by_field():
     channel = MemoryChannel()
     requests.want(channel, "counts", by="anna", running=True)
     after = requests.want(channel, "counts", by="ben", paused=True)
     assert (after.running, after.paused, after.by) == (True, True, "ben")
     assert requests.want(channel, "counts", by="cid", running=True).by == "ben", (
-        "saying the same again changes nothing"
+        "the same request again changes nothing"
     )
     assert requests.want(channel, "counts", by="cid", again=True).attempt == 1
 
 
-def test_ids_are_made_of_names_that_may_hold_anything():
+def test_ids_of_changes_accept_names_with_any_characters():
     assert (
         requests.change_id("drain_host", "manual__2026-11-21T10:00:00+00:00/x")
         == "drain_host-manual__2026-11-21T10:00:00+00:00_x"

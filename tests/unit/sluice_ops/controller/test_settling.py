@@ -1,4 +1,4 @@
-"""Numbers that hold for a time: whoever leads takes them back, once, and the tiers follow; whatever
+"""Numbers with an end: the leader removes them once after their end, and the tiers follow, whatever
 dies meanwhile.
 """
 
@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 @cache
 def scaled():
-    """A tier of two workers that has three for an hour."""
+    """Return a world where a tier of two workers has three for an hour."""
     world = World()
     world.want()
     world.settle()
@@ -36,8 +36,8 @@ def world():
 
 
 def layers(world):
-    found = world.channel.read(paths.LAYERS, Layers)
-    return Layers() if found is None else found.value
+    stored = world.channel.read(paths.LAYERS, Layers)
+    return Layers() if stored is None else stored.value
 
 
 def expiries(world):
@@ -63,11 +63,11 @@ def test_a_tier_returns_to_its_usual_number_when_a_layer_expires(world):
     (change,) = expiries(world)
     assert (change.state, change.by) == (ChangeState.DONE, CONTROLLER)
     assert len(world.placement("enrich").slots) == 2
-    assert change.receipts["enrich"], "by the same way as any other change"
+    assert change.receipts["enrich"], "the change ends with a handover, as any other change"
     world.check_settled()
 
 
-def test_a_number_that_moves_nothing_is_taken_back_all_the_same():
+def test_an_expired_number_that_moves_nothing_is_removed_too():
     world = deepcopy(scaled())
     world.want("enrich", running=False)
     world.settle()
@@ -78,7 +78,7 @@ def test_a_number_that_moves_nothing_is_taken_back_all_the_same():
     assert len(world.placement("enrich").slots) == 2
 
 
-def test_batch_is_lent_slots_for_a_time(world):
+def test_batch_gets_slots_for_a_time(world):
     runbook = world.begin("b1", kind="scale", tier="batch", k=2, until=world.now + 60)
     world.settle()
     assert runbook.ok, runbook.results
@@ -88,7 +88,7 @@ def test_batch_is_lent_slots_for_a_time(world):
     assert not [unit for name in world.agents for unit in world.assigned(name) if unit.tenant == "batch"]
 
 
-def test_it_waits_for_a_change_that_is_under_way(world):
+def test_an_expired_number_waits_for_a_change_in_progress(world):
     drain = world.begin("d1", deadline=2 * HOUR, kind="drain", host="h1")
     world.until(lambda: Step.PREPARE in drain.results)
     world.now += HOUR
@@ -105,14 +105,16 @@ def test_it_waits_for_a_change_that_is_under_way(world):
     assert len(world.placement("enrich").slots) == 2
 
 
-def test_a_failed_attempt_is_undone_and_made_again_some_minutes_later(world):
+def test_a_failed_attempt_is_undone_and_repeated_minutes_later(world):
     world.now += HOUR
     world.until(lambda: world.next_driver("enrich") is not None)
     world.next_driver("enrich").broken = {State.WARMING, State.READY}
     world.settle()
     (first,) = expiries(world)
     assert first.state is ChangeState.ABORTED
-    assert [entry.target for entry in layers(world).entries] == [3], "it holds until it could be taken back"
+    assert [entry.target for entry in layers(world).entries] == [3], (
+        "the number applies until it can be removed"
+    )
     assert len(world.placement("enrich").slots) == 3
     world.check_settled()
     pass_time(world, AGAIN_SECONDS)
@@ -121,7 +123,7 @@ def test_a_failed_attempt_is_undone_and_made_again_some_minutes_later(world):
     assert len(world.placement("enrich").slots) == 2
 
 
-def test_a_person_may_abort_it_at_any_moment():
+def test_an_operator_may_abort_the_removal_at_any_moment():
     for moment in range(1, 20, 2):
         world = deepcopy(scaled())
         world.now += HOUR
@@ -132,10 +134,10 @@ def test_a_person_may_abort_it_at_any_moment():
         if change.state is not ChangeState.ACTIVE:
             break
         identity = f"{change.id}.{Step.ABORT}"
-        told = Operation(
+        operation = Operation(
             id=identity, change=change.id, step=Step.ABORT, spec=change.spec, by="anna", posted_at=world.now
         )
-        world.channel.create(paths.operation(identity), told)
+        world.channel.create(paths.operation(identity), operation)
         world.settle()
         world.check_settled()
         assert world.state("enrich") is State.RUNNING
@@ -144,7 +146,7 @@ def test_a_person_may_abort_it_at_any_moment():
         assert len(world.placement("enrich").slots) == 2
 
 
-def test_a_driver_killed_at_any_moment_of_it_changes_nothing_in_the_end():
+def test_a_driver_killed_at_any_moment_does_not_change_the_end():
     for moment in range(1, 20, 2):
         world = deepcopy(scaled())
         world.now += HOUR
@@ -158,7 +160,7 @@ def test_a_driver_killed_at_any_moment_of_it_changes_nothing_in_the_end():
         world.check_settled()
 
 
-def test_a_number_whose_time_is_past_already_is_refused(world):
+def test_a_number_with_an_end_in_the_past_is_refused(world):
     runbook = world.begin("s2", kind="scale", tier="counts", k=2, until=world.now - 1)
     world.settle()
     assert (

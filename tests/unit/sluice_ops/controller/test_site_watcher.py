@@ -1,4 +1,4 @@
-"""The site file is followed: what it says holds at once, and what cannot be used changes
+"""The controller follows the site file: a valid change applies at once, and an invalid file changes
 nothing.
 """
 
@@ -22,27 +22,27 @@ def path(tmp_path):
     return path
 
 
-def looked(book):
-    """Look until the file has been the same for two looks."""
-    return [book.look(), book.look()]
+def look_twice(watcher):
+    """Look twice, so that an unchanged file is accepted."""
+    return [watcher.look(), watcher.look()]
 
 
-def test_a_change_holds_from_the_second_look_on(path):
-    book = SiteWatcher(path)
-    assert looked(book) == [False, False]
+def test_a_change_applies_from_the_second_look_on(path):
+    watcher = SiteWatcher(path)
+    assert look_twice(watcher) == [False, False]
     path.write_text(SITE.format(place="zone:annex"))
-    assert looked(book) == [False, True]
-    assert book.rules.locality == {"counts": "zone:annex"}
-    assert looked(book) == [False, False]
+    assert look_twice(watcher) == [False, True]
+    assert watcher.rules.locality == {"counts": "zone:annex"}
+    assert look_twice(watcher) == [False, False]
 
 
-def test_a_file_that_is_still_being_written_is_waited_for(path):
-    book = SiteWatcher(path)
+def test_a_changing_file_is_read_when_it_no_longer_changes(path):
+    watcher = SiteWatcher(path)
     for number in range(3):
         path.write_text(SITE.format(place=f"h{number}") + "#" * number)
-        assert not book.look()
-    assert book.look()
-    assert book.rules.locality == {"counts": "h2"}
+        assert not watcher.look()
+    assert watcher.look()
+    assert watcher.rules.locality == {"counts": "h2"}
 
 
 SHIFT = "shifts: {night: {schedule: daily}}\n"
@@ -51,31 +51,31 @@ SHIFT = "shifts: {night: {schedule: daily}}\n"
 @pytest.mark.parametrize(
     "text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n", BASE + SHIFT]
 )
-def test_what_cannot_be_used_changes_nothing_and_is_said(path, text):
-    book = SiteWatcher(path)
-    before = book.rules
+def test_an_invalid_file_changes_nothing_and_is_reported(path, text):
+    watcher = SiteWatcher(path)
+    before = watcher.rules
     path.write_text(text)
-    assert looked(book) == [False, True]
-    assert "site.yaml: " in book.rules.refused
-    assert "\n" not in book.rules.refused
+    assert look_twice(watcher) == [False, True]
+    assert "site.yaml: " in watcher.rules.refused
+    assert "\n" not in watcher.rules.refused
     path.unlink()
-    looked(book)
-    assert replace(book.rules, refused="") == before
+    look_twice(watcher)
+    assert replace(watcher.rules, refused="") == before
     path.write_text(text)
     with pytest.raises(SiteError, match=r"site\.yaml: "):
         SiteWatcher(path)
     path.write_text(SITE.format(place="h1"))
-    assert looked(book) == [False, True]
-    assert book.rules == before
+    assert look_twice(watcher) == [False, True]
+    assert watcher.rules == before
 
 
 def test_a_touch_changes_nothing(path):
-    book = SiteWatcher(path)
+    watcher = SiteWatcher(path)
     os.utime(path, (1, 1))
-    assert looked(book) == [False, False]
+    assert look_twice(watcher) == [False, False]
 
 
-def test_what_keeps_tiers_apart_is_read(path):
+def test_rules_that_keep_tiers_apart_are_read(path):
     path.write_text(
         "pipeline: p\nhosts: []\nspread: {counts: {host: 1, rack: 2}}\nseparate: [[counts, enrich]]\n"
         "dedicated: {'label:gpu': [enrich]}\nbudget: {counts: 1}\n"
@@ -88,7 +88,7 @@ def test_what_keeps_tiers_apart_is_read(path):
     assert rules.budget == {"counts": 1}
 
 
-def test_why_the_site_file_cannot_be_used_is_in_the_status():
+def test_the_status_says_why_the_site_file_is_refused():
     world = World(hosts=HOSTS)
     world.want()
     world.settle()

@@ -1,5 +1,5 @@
-"""A pass that is too large for one request: its portions keep together what belongs together, and
-may end after any of them.
+"""A pass that is too large for one request: a portion keeps the writes of a tier together, and the
+pass may end after any portion.
 """
 
 import pytest
@@ -25,25 +25,29 @@ def size_of(portion):
 
 @settings(max_examples=30)
 @given(st.integers(4, 40), st.integers(1, 60_000))
-def test_portions_hold_all_of_it_once_and_are_no_larger_than_they_may_be(hosts, most):
+def test_portions_hold_each_write_once_and_keep_to_the_limit(hosts, most):
     view, moment = unplanned(Size(hosts, hosts * 8))
     writes = decide(view, moment).writes
-    found = split_writes(writes, view, most)
-    assert sorted(write.path for portion in found for write in portion) == sorted(
+    portions = split_writes(writes, view, most)
+    assert sorted(write.path for portion in portions for write in portion) == sorted(
         write.path for write in writes
     )
-    for portion in found:
+    for portion in portions:
         tiers = {paths.tier_of(write.path) for write in portion}
-        assert size_of(portion) <= most or len(tiers) == 1, "only what belongs together is larger"
-    by_tier = [{paths.tier_of(write.path) for write in portion} - {None} for portion in found]
+        assert size_of(portion) <= most or len(tiers) == 1, (
+            "only the writes of a single tier may exceed the limit"
+        )
+    by_tier = [{paths.tier_of(write.path) for write in portion} - {None} for portion in portions]
     for name in view.tiers:
-        assert sum(name in tiers for tiers in by_tier) == 1, "a tier is written whole"
+        assert sum(name in tiers for tiers in by_tier) == 1, "a tier is written in one portion"
     first_assignment = next(
         number
-        for number, portion in enumerate(found)
+        for number, portion in enumerate(portions)
         if any(isinstance(write.value, Assignment) for write in portion)
     )
-    assert not any(by_tier[first_assignment + 1 :]), "the tiers come before what follows from them"
+    assert not any(by_tier[first_assignment + 1 :]), (
+        "tiers are written before the assignments that follow from them"
+    )
 
 
 def test_a_pass_of_usual_size_is_one_request():
@@ -53,8 +57,8 @@ def test_a_pass_of_usual_size_is_one_request():
 
 
 class Dying(World):
-    """A world whose controller dies after each first portion of a pass: each pass is another
-    controller's.
+    """A world whose controller dies after the first portion of each pass, so each pass has a new
+    controller.
     """
 
     most = 300
@@ -70,7 +74,7 @@ class Dying(World):
 
 
 @pytest.mark.parametrize("most", [1, 300, 2000])
-def test_a_controller_that_dies_after_each_portion_still_gets_there(most):
+def test_controllers_that_die_after_each_portion_reach_the_end(most):
     world = Dying()
     world.most = most
     world.want()
@@ -87,7 +91,7 @@ def test_a_controller_that_dies_after_each_portion_still_gets_there(most):
     assert {world.state(name) for name in world.specs} == {State.RUNNING}
 
 
-def test_what_takes_units_away_is_written_before_what_adds_some():
+def test_assignments_that_remove_units_are_written_before_others():
     world = World()
     world.want()
     world.settle()

@@ -1,4 +1,4 @@
-"""A standby: there when it is declared, elsewhere than the owner, and the owner as soon as the
+"""A standby runs if it is declared, on other hosts than the owner, and takes over as soon as the
 owner is dead.
 """
 
@@ -16,11 +16,11 @@ HOT = tuple(
 
 @pytest.fixture
 def world():
-    made = World(tiers=HOT)
-    made.want()
-    made.settle()
-    made.until(lambda: runs_hot(made))
-    return made
+    running = World(tiers=HOT)
+    running.want()
+    running.settle()
+    running.until(lambda: runs_hot(running))
+    return running
 
 
 def runs_hot(world):
@@ -33,7 +33,7 @@ def hosts(world, number):
     return world.incarnation("entry", number).placement.hosts
 
 
-def test_it_runs_beside_the_owner_on_other_hosts(world):
+def test_a_standby_runs_on_other_hosts_than_the_owner(world):
     record = world.owner("entry")
     assert not hosts(world, record.owner) & hosts(world, record.standby)
     assert world.state("entry") is State.RUNNING
@@ -44,7 +44,7 @@ def test_it_runs_beside_the_owner_on_other_hosts(world):
 def test_a_standby_owns_the_tier_in_the_pass_that_finds_the_owner_dead(world):
     before = world.owner("entry")
     world.kill_driver("entry")
-    world.tick()  # its agent sees it
+    world.tick()  # the agent notices the death
     world.tick()
     after = world.owner("entry")
     assert after.owner == before.standby
@@ -54,7 +54,7 @@ def test_a_standby_owns_the_tier_in_the_pass_that_finds_the_owner_dead(world):
     assert not hosts(world, world.owner("entry").owner) & hosts(world, world.owner("entry").standby)
 
 
-def test_one_that_dies_is_followed_by_another_a_while_later(world):
+def test_a_dead_standby_is_replaced_after_some_time(world):
     before = world.owner("entry")
     world.kill_driver("entry", before.standby)
     world.tick()
@@ -67,7 +67,7 @@ def test_one_that_dies_is_followed_by_another_a_while_later(world):
 
 
 @pytest.mark.parametrize("whose", ["owner", "standby"])
-def test_a_host_is_drained_of_both(world, whose):
+def test_a_drain_moves_owner_and_standby(world, whose):
     number = getattr(world.owner("entry"), whose)
     name = world.incarnation("entry", number).placement.driver
     runbook = world.begin("d1", kind="drain", host=name)
@@ -88,7 +88,7 @@ def test_a_lost_owner_host_leaves_the_standby_in_charge(world):
     assert world.state("entry") is State.RUNNING
 
 
-def test_both_are_paused_and_stopped(world):
+def test_owner_and_standby_are_paused_and_stopped(world):
     number = world.owner("entry").standby
     world.want(paused=True)
     world.until(lambda: world.state("entry") is State.PAUSED)
@@ -101,16 +101,16 @@ def test_both_are_paused_and_stopped(world):
     world.until(
         lambda: (
             not any(
-                driver_id("entry", each) in agent.units
+                driver_id("entry", incarnation) in agent.units
                 for agent in world.agents.values()
-                for each in range(1, 9)
+                for incarnation in range(1, 9)
             )
         )
     )
     assert world.owner("entry").standby is None
 
 
-def test_it_goes_when_the_tier_is_declared_without(world):
+def test_a_standby_stops_when_its_tier_is_declared_without(world):
     number = world.owner("entry").standby
     world.declare(world.specs["entry"].model_copy(update={"standby": Standby.NONE}))
     world.tick()
@@ -119,19 +119,19 @@ def test_it_goes_when_the_tier_is_declared_without(world):
     assert world.driver("entry", number) is None
 
 
-def test_where_there_is_no_other_host_the_tier_runs_without_and_says_so():
+def test_without_another_host_a_tier_runs_without_standby_and_reports_it():
     world = World(hosts=(host("h1"),), tiers=HOT[:1])
     world.want()
     world.settle()
     assert world.state("entry") is State.RUNNING
-    said = world.statuses["entry"].sentence
+    sentence = world.statuses["entry"].sentence
     assert (
         'the tier runs without a standby: tier "entry": no host is up (there is none); return or add a host'
-        in said
+        in sentence
     )
 
 
-def test_a_warm_one_waits_until_the_owner_is_dead():
+def test_a_warm_standby_waits_until_the_owner_is_dead():
     warm = tuple(
         spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec
         for spec in TIERS
@@ -152,7 +152,7 @@ def test_a_warm_one_waits_until_the_owner_is_dead():
     assert not placements[0] & placements[1]
     assert f"warm standby {before.standby} is ready on" in world.statuses["outbound"].sentence
     world.kill_driver("outbound")
-    world.tick()  # its agent sees it
+    world.tick()  # the agent notices the death
     world.tick()
     assert world.owner("outbound").owner == before.standby
     world.settle()
@@ -197,7 +197,7 @@ def test_a_standby_of_the_other_kind_is_replaced(world):
     assert world.owner("entry").standby > number
 
 
-def test_a_hot_one_is_away_while_the_owner_has_to_be_alone(world):
+def test_a_hot_standby_stops_while_the_owner_must_run_alone(world):
     before, owner = world.owner("entry"), world.driver("entry")
     owner.narrow = "hits has 5 partitions and 4 of them get records"
     owner._report()

@@ -1,5 +1,5 @@
-"""A tier that is starved of processor time is moved: not at once, not again soon, not where others
-are starved, and never unasked.
+"""A starved tier is moved after a wait, with a cool-down, to hosts that starve no tier, and only if
+the site file says so.
 """
 
 from dataclasses import replace
@@ -20,15 +20,15 @@ from sluice_ops.model.tier import Mode
 from tests.unit.sluice_ops.controller.test_repairing import StatusWorld, pass_time
 
 LOOK_SECONDS = 10.01
-"""Not 10: a quarantine would end, on the simulated clock, at the very stamp of something else, and
-stamps tell ages apart.
+"""Not 10: on the simulated clock, a quarantine would end at the same timestamp as another event,
+and timestamps tell ages apart.
 """
 REPAIR = 1800.0
-"""Of the site file: longer than what is starved has to wait."""
+"""The site file's wait for repairs; longer than the wait for a starved tier."""
 
 
 def site(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
-    """Have tiers that run on some of the hosts."""
+    """Return a world whose tiers run on some of the hosts."""
     shares = {name: Share(minimum=1, target=slots, maximum=4) for name in tenants}
     rules = replace(RULES, shares=shares, partitions=8, repair_seconds=repair)
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(tenants)]
@@ -41,7 +41,7 @@ def site(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
 
 
 def starve(world, *names, tenant="counts"):
-    """Have these hosts starve the units that they hold of a tenant, and no others."""
+    """Let exactly these hosts starve their units of a tenant."""
     for name, agent in world.agents.items():
         mine = {unit for unit in agent.units if f"-{tenant}-" in unit} if name in names else set()
         others = {unit: at for unit, at in agent.starved.items() if f"-{tenant}-" not in unit}
@@ -50,16 +50,16 @@ def starve(world, *names, tenant="counts"):
 
 def moves(world):
     names = [name for name in world.channel.children("/changes") if "-starved-" in name]
-    found = [world.channel.read(paths.change(name), ChangeRecord).value for name in names]
-    return sorted(found, key=lambda change: change.started_at)
+    records = [world.channel.read(paths.change(name), ChangeRecord).value for name in names]
+    return sorted(records, key=lambda change: change.started_at)
 
 
 def record(world, name):
-    found = world.channel.read(paths.host_record(name), HostRecord)
-    return HostRecord() if found is None else found.value
+    stored = world.channel.read(paths.host_record(name), HostRecord)
+    return HostRecord() if stored is None else stored.value
 
 
-def said(world, tenant="counts"):
+def starvation_sentence(world, tenant="counts"):
     starved = world.statuses[tenant].starved
     return None if starved is None else starved.sentence
 
@@ -70,7 +70,7 @@ def test_a_tier_starved_for_long_is_moved_and_its_host_takes_nothing_new():
     starve(world, bad)
     pass_time(world, STARVED_SECONDS - 30)
     assert not moves(world)
-    assert said(world).startswith(
+    assert starvation_sentence(world).startswith(
         f"is starved of processor time on {bad}: the tier is moved after 300 s of starvation"
     )
     assert (
@@ -95,30 +95,30 @@ def test_a_tier_starved_for_long_is_moved_and_its_host_takes_nothing_new():
     )
     starve(world)
     pass_time(world, 20)
-    assert said(world) is None
+    assert starvation_sentence(world) is None
     assert any(
         f"counts is no longer starved of processor time on {bad}" in sentence for sentence in world.sentences
     )
     world.check_settled()
     pass_time(world, QUARANTINE_SECONDS)
-    assert record(world, bad).state is HostState.UP, "it is used again"
+    assert record(world, bad).state is HostState.UP, "the host is used again"
     assert len(moves(world)) == 1
 
 
-def test_without_a_site_rule_a_starved_tier_waits_for_a_person():
+def test_without_a_site_setting_a_starved_tier_waits_for_an_operator():
     world = site(repair=None)
     bad = world.placement("counts").slots[0]
     starve(world, bad)
     pass_time(world, 10 * STARVED_SECONDS)
     assert not moves(world)
-    assert "to move the tier: `sluice drift --repair`" in said(world)
+    assert "to move the tier: `sluice drift --repair`" in starvation_sentence(world)
     repair = world.begin("r1", kind="repair")
     world.settle()
     assert repair.ok
     assert bad not in world.placement("counts").hosts
 
 
-def test_a_peak_moves_nothing():
+def test_a_short_starvation_moves_nothing():
     world = site()
     bad = world.placement("counts").slots[0]
     for _ in range(6):
@@ -129,37 +129,39 @@ def test_a_peak_moves_nothing():
     assert not moves(world)
 
 
-def test_where_all_are_starved_nothing_is_moved_and_that_is_said():
+def test_if_all_hosts_starve_units_nothing_moves_and_the_status_says_so():
     world = site(tenants=("counts", "enrich"), slots=4)
     for name in ("counts", "enrich"):
         starve(world, *world.agents, tenant=name)
     pass_time(world, 10 * STARVED_SECONDS)
     assert not moves(world)
-    assert "no other host has room now (`sluice drift` says why)" in said(world)
+    assert "no other host has room now (`sluice drift` says why)" in starvation_sentence(world)
     assert all(record(world, name).state is HostState.UP for name in world.agents)
 
 
-def test_where_there_is_no_room_nothing_is_moved_and_that_is_said():
+def test_without_room_nothing_moves_and_the_status_says_so():
     world = site(count=2, slots=2, cpu=1.5)
     starve(world, world.placement("counts").slots[0])
     pass_time(world, 10 * STARVED_SECONDS)
     assert not moves(world)
-    assert "no other host has room now" in said(world)
+    assert "no other host has room now" in starvation_sentence(world)
 
 
-def test_no_more_hosts_are_left_than_may_be_in_quarantine_at_once():
+def test_moves_quarantine_no_more_hosts_than_allowed():
     world = site(count=6, tenants=("counts", "enrich"))
     for name in ("counts", "enrich"):
-        there = [
-            each for each in world.agents if any(f"slot-{name}-" in unit for unit in world.agents[each].units)
+        hosts_of_tier = [
+            host_name
+            for host_name in world.agents
+            if any(f"slot-{name}-" in unit for unit in world.agents[host_name].units)
         ]
-        starve(world, there[0], tenant=name)
+        starve(world, hosts_of_tier[0], tenant=name)
     pass_time(world, 3 * STARVED_SECONDS)
     world.settle()
     assert sum(bool(record(world, name).reason) for name in world.agents) == 1
 
 
-def test_nothing_is_moved_beside_a_change_of_somebody_else():
+def test_a_change_of_an_operator_restarts_the_wait():
     world = site()
     bad = world.placement("counts").slots[0]
     starve(world, bad)
@@ -171,15 +173,17 @@ def test_nothing_is_moved_beside_a_change_of_somebody_else():
     )
     world.until(lambda: cordon.ended)
     pass_time(world, STARVED_SECONDS - 60)
-    assert not moves(world), "the count began anew"
+    assert not moves(world), "the wait began again"
     pass_time(world, 120)
     assert len(moves(world)) == 1
 
 
 def starving(world):
-    """Name the hosts of which the controller knows it: agents tell at the end of a tick."""
-    told = {name: world.channel.read(paths.observed(name), Observed) for name in world.agents}
-    return {name for name, found in told.items() if found is not None and found.value.starved}
+    """Return the hosts that the controller knows to starve units; agents report at the end of a
+    tick.
+    """
+    observed = {name: world.channel.read(paths.observed(name), Observed) for name in world.agents}
+    return {name for name, node in observed.items() if node is not None and node.value.starved}
 
 
 @pytest.mark.timeout(240)

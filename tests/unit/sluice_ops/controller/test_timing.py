@@ -1,4 +1,4 @@
-"""Starts, stops and aborts are timed, each beside what it was predicted to take."""
+"""Times of starts, stops and aborts are recorded, each beside its predicted time."""
 
 import pytest
 from simulation.world import settled
@@ -18,9 +18,11 @@ def stop(world, name="counts"):
     world.settle()
 
 
-def test_a_start_is_timed_and_the_next_one_is_predicted_by_it(world):
+def test_a_start_is_timed_and_predicts_the_next_start(world):
     first = world.incarnation("counts", 1).start
-    assert (first.by, first.predicted_seconds) == ("test", None), "before there was any, nothing was known"
+    assert (first.by, first.predicted_seconds) == ("test", None), (
+        "without an earlier start, no time is predicted"
+    )
     assert first.seconds > 0
     stop(world)
     world.want("counts", by="cli:anna")
@@ -30,7 +32,7 @@ def test_a_start_is_timed_and_the_next_one_is_predicted_by_it(world):
     assert second.seconds > 0
 
 
-def test_a_stop_is_timed_and_the_next_one_is_predicted_by_it(world):
+def test_a_stop_is_timed_and_predicts_the_next_stop(world):
     stop(world)
     first = world.incarnation("counts", 1).stop
     assert first.predicted_seconds is None
@@ -39,14 +41,14 @@ def test_a_stop_is_timed_and_the_next_one_is_predicted_by_it(world):
     assert world.incarnation("outbound", 1).stop.predicted_seconds == first.seconds
 
 
-def test_what_the_platform_starts_by_itself_is_no_start_that_was_asked_for(world):
+def test_an_automatic_start_is_not_timed(world):
     world.kill_driver("counts")
     world.settle()
     assert world.owner("counts").owner == 2
     assert world.incarnation("counts", 2).start is None
 
 
-def test_a_start_goes_on_in_the_incarnation_after_the_first_one_died(world):
+def test_a_start_continues_in_the_next_incarnation_after_a_death(world):
     stop(world)
     world.logs["counts"].hangs = True
     world.want("counts", by="cli:anna")
@@ -61,7 +63,7 @@ def test_a_start_goes_on_in_the_incarnation_after_the_first_one_died(world):
     assert start.seconds > world.incarnation("counts", 1).start.seconds
 
 
-def test_the_stop_of_what_is_dead_is_not_timed(world):
+def test_the_stop_of_a_dead_tier_is_not_timed(world):
     world.give_up("counts")
     stop(world)
     assert all(
@@ -70,7 +72,7 @@ def test_the_stop_of_what_is_dead_is_not_timed(world):
     )
 
 
-def test_one_that_was_given_up_is_started_by_who_asks_for_it_again(world):
+def test_a_new_request_starts_a_given_up_tier_and_is_timed(world):
     world.give_up("counts")
     assert all(
         world.incarnation("counts", number).start is None
@@ -88,7 +90,7 @@ def test_a_start_of_a_running_tier_does_not_count_as_its_next_start(world):
     assert world.incarnation("counts", 2).start is None
 
 
-def test_a_stop_that_is_taken_back_is_not_through(world):
+def test_a_withdrawn_stop_is_not_complete(world):
     world.driver("counts").stuck = True
     world.want("counts", running=False)
     world.until(lambda: world.owner("counts").stopped)
@@ -98,7 +100,7 @@ def test_a_stop_that_is_taken_back_is_not_through(world):
     assert world.incarnation("counts", 2).start.seconds > 0
 
 
-def test_an_abort_is_timed_and_the_next_one_is_predicted_by_it(world):
+def test_an_abort_is_timed_and_predicts_the_next_abort(world):
     for change in ("d1", "d2"):
         runbook = world.begin(change, kind="drain", host=world.placement("counts").driver)
         world.until(lambda: world.next_driver("counts") is not None)
@@ -110,7 +112,7 @@ def test_an_abort_is_timed_and_the_next_one_is_predicted_by_it(world):
 
 
 @pytest.mark.parametrize("kind", ["start", "stop"])
-def test_neither_is_begun_by_a_step(world, kind):
+def test_a_step_begins_neither_a_start_nor_a_stop(world, kind):
     runbook = world.begin("s1", kind=kind, tier="counts")
     world.until(lambda: runbook.ended)
     assert runbook.results[Step.PREFLIGHT].sentence == (
@@ -119,10 +121,10 @@ def test_neither_is_begun_by_a_step(world, kind):
     assert not world.channel.exists(paths.LOCK)
 
 
-def test_a_dry_run_of_a_burst_plans_with_what_it_would_launch(world):
+def test_a_dry_run_of_a_burst_plans_with_the_instances_to_launch(world):
     spec = ChangeSpec(kind="burst", tier="enrich", k=2)
     identity = operation_id("b1", Step.PREFLIGHT)
-    asked = Operation(
+    operation = Operation(
         id=identity,
         change="b1",
         step=Step.PREFLIGHT,
@@ -131,7 +133,7 @@ def test_a_dry_run_of_a_burst_plans_with_what_it_would_launch(world):
         posted_at=world.wall(),
         dry_run=True,
     )
-    world.channel.create(paths.operation(identity), asked)
+    world.channel.create(paths.operation(identity), operation)
     really = world.begin("b2", **spec.model_dump(exclude_none=True))
     world.until(lambda: really.ended)
     result = read_result(world.channel, identity)
@@ -142,5 +144,5 @@ def test_a_dry_run_of_a_burst_plans_with_what_it_would_launch(world):
         == "the time until the agents of the new instances have registered"
     )
     assert "no host at zone:ec2 is up" in really.results[Step.PREFLIGHT].sentence, (
-        "what is not there yet is only planned with"
+        "instances that do not run yet count only in the dry run"
     )

@@ -1,6 +1,4 @@
-"""The trail of a simulated pipeline: each change leaves who asked for it and what became of it,
-once.
-"""
+"""The trail of a simulated pipeline: each change leaves its author and its result, once."""
 
 from dataclasses import replace
 
@@ -24,25 +22,25 @@ def settled(channel=None):
 
 
 def entries(world, **wanted):
-    found = sorted(trail_queue.queued(world.channel), key=lambda each: each.entry.at)
+    queued = sorted(trail_queue.queued(world.channel), key=lambda item: item.entry.at)
     return [
-        each.entry
-        for each in found
-        if all(getattr(each.entry, key) == value for key, value in wanted.items())
+        item.entry
+        for item in queued
+        if all(getattr(item.entry, key) == value for key, value in wanted.items())
     ]
 
 
 def post(world, change, step, spec, **more):
     identity = requests.operation_id(change, step)
-    asked = Operation(
+    operation = Operation(
         id=identity, change=change, step=step, spec=spec, by="cli:otto", posted_at=world.now, **more
     )
-    world.channel.create(paths.operation(identity), asked)
+    world.channel.create(paths.operation(identity), operation)
 
 
 def test_a_change_is_in_the_trail_at_begin_and_end_with_author_and_layer():
     world = settled()
-    assert entries(world) == [], "starting and mending by itself is no change that anybody asked for"
+    assert entries(world) == [], "automatic starts and repairs are no requested changes"
     world.begin("s1", kind="scale", tier="enrich", k=3)
     world.settle()
     assert [entry.outcome for entry in entries(world, change="s1")] == [Outcome.BEGUN, Outcome.DONE]
@@ -59,7 +57,7 @@ def test_a_change_is_in_the_trail_at_begin_and_end_with_author_and_layer():
     ]
 
 
-def test_what_was_refused_is_there_with_the_reason_and_a_dry_run_is_not():
+def test_a_refused_change_is_in_the_trail_and_a_dry_run_is_not():
     world = settled()
     refused = world.begin("s1", kind="scale", tier="nobody", k=3)
     world.settle()
@@ -70,7 +68,7 @@ def test_what_was_refused_is_there_with_the_reason_and_a_dry_run_is_not():
     assert entries(world) == [entry]
 
 
-def test_who_aborted_is_told_from_who_began():
+def test_the_trail_tells_the_author_of_an_abort_from_that_of_the_change():
     world = settled()
     begun = world.begin("m1", kind="migrate", tier="enrich", to="h2")
     for _ in range(3):
@@ -104,7 +102,7 @@ def test_a_site_file_change_is_in_the_trail_once_whoever_leads():
     )
     world.rules = replace(world.rules, locality={})
     world.settle()
-    assert [each.what for each in entries(world)][1:] == ["locality.counts: zone:onprem → nothing"]
+    assert [entry.what for entry in entries(world)][1:] == ["locality.counts: zone:onprem → nothing"]
 
 
 def test_an_unreadable_note_of_the_site_file_is_written_again():
@@ -122,11 +120,11 @@ def test_starts_and_pauses_of_tiers_are_in_the_trail_once():
     for _ in range(2):
         requests.want(world.channel, "enrich", by="cli:anna", running=False)
     requests.want(world.channel, "enrich", by="cli:otto", paused=True)
-    found = sorted((entry.by, entry.what, entry.layer) for entry in entries(world))
-    assert found == [("cli:anna", "stop enrich", "person"), ("cli:otto", "pause enrich", "person")]
+    trail = sorted((entry.by, entry.what, entry.layer) for entry in entries(world))
+    assert trail == [("cli:anna", "stop enrich", "person"), ("cli:otto", "pause enrich", "person")]
 
 
-def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
+def test_every_kind_of_change_except_the_controllers_has_a_layer():
     for kind in KINDS.values():
         assert layer_of(kind.layer, "cli:anna") is not None
         assert layer_of(kind.layer, CONTROLLER) is None
@@ -134,7 +132,7 @@ def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "text"),
     [
         (
             ChangeSpec(kind="pause", workers=("slot-counts-1-0", "slot-counts-1-1")),
@@ -147,5 +145,5 @@ def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
         (ChangeSpec(kind="drain", host="h1"), "drain h1"),
     ],
 )
-def test_an_entry_says_all_that_was_asked_for(spec, said):
-    assert what_of(spec) == said
+def test_an_entry_describes_the_whole_request(spec, text):
+    assert what_of(spec) == text

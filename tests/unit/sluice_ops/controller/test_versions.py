@@ -1,5 +1,5 @@
-"""Beside a newer version: what it has added is kept, what cannot be read is left as it is, and what
-is asked for in its words refused.
+"""Beside a newer version: unknown fields are kept, unreadable nodes stay unchanged, and unknown
+operations are refused.
 """
 
 import json
@@ -23,21 +23,23 @@ def world():
 
 
 def rewrite(world, path, change):
-    """Change what is in a node, as JSON."""
+    """Change the content of a node, as JSON."""
     data, version, _ = world.channel.nodes[path]
     world.channel.nodes[path] = (json.dumps(change(json.loads(data))), version + 1, None)
 
 
-def added(data):
-    """Add a field to a record, and to each that it holds."""
+def with_added_field(data):
+    """Return the data with an added field in each record."""
     if isinstance(data, list):
-        return [added(each) for each in data]
+        return [with_added_field(item) for item in data]
     return (
-        {**{name: added(each) for name, each in data.items()}, ADDED: 1} if isinstance(data, dict) else data
+        {**{name: with_added_field(item) for name, item in data.items()}, ADDED: 1}
+        if isinstance(data, dict)
+        else data
     )
 
 
-def test_what_a_newer_version_has_added_is_written_again(world):
+def test_fields_of_a_newer_version_are_kept(world):
     host = world.placement("entry").driver
     runbook = world.begin("d1", kind="drain", host=host)
     world.until(lambda: world.next_driver("counts") is not None or world.next_driver("entry") is not None)
@@ -46,18 +48,20 @@ def test_what_a_newer_version_has_added_is_written_again(world):
         for path in world.channel.nodes
         if path.startswith(("/tiers/", "/assignments/", "/config/wanted/", "/changes/d1"))
     ]
-    kept = [path for path in records if not path.endswith("/report")]
-    versions = {path: world.channel.nodes[path][1] + 1 for path in kept}
-    for path in kept:
+    checked_paths = [path for path in records if not path.endswith("/report")]
+    versions = {path: world.channel.nodes[path][1] + 1 for path in checked_paths}
+    for path in checked_paths:
         rewrite(world, path, lambda data: {**data, ADDED: 1})
     for name in world.agents:
-        rewrite(world, paths.assignment(name), lambda data: {**data, "units": added(data["units"])})
+        rewrite(
+            world, paths.assignment(name), lambda data: {**data, "units": with_added_field(data["units"])}
+        )
     before = {unit.id for name in world.agents for unit in world.assigned(name)}
     world.settle()
     assert runbook.ok, runbook.results
-    changed = [path for path in kept if world.channel.nodes[path][1] > versions[path]]
+    changed = [path for path in checked_paths if world.channel.nodes[path][1] > versions[path]]
     assert {path.split("/")[1] for path in changed} == {"tiers", "assignments", "changes"}
-    assert all(json.loads(world.channel.nodes[path][0]).get(ADDED) == 1 for path in kept)
+    assert all(json.loads(world.channel.nodes[path][0]).get(ADDED) == 1 for path in checked_paths)
     for name in world.agents:
         for unit in json.loads(world.channel.nodes[paths.assignment(name)][0])["units"]:
             assert (unit.get(ADDED), unit["quantum"].get(ADDED)) == (
@@ -69,7 +73,7 @@ def test_what_a_newer_version_has_added_is_written_again(world):
     "path",
     [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)],
 )
-def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
+def test_an_unreadable_tier_continues_unchanged(world, path):
     driver = world.driver("counts")
     good, version, _ = world.channel.nodes[path]
     world.channel.nodes[path] = (
@@ -103,7 +107,7 @@ def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
     world.check_settled()
 
 
-def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
+def test_a_tier_that_becomes_unreadable_ends_its_change(world):
     runbook = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.until(lambda: world.next_driver("counts") is not None)
     good, version, _ = world.channel.nodes[paths.owner("counts")]
@@ -115,7 +119,7 @@ def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
     world.check_settled()
 
 
-def test_a_repartition_of_a_tier_that_cannot_be_read_any_more_is_aborted(world):
+def test_a_repartition_of_a_tier_that_becomes_unreadable_is_aborted(world):
     runbook = world.begin("s1", kind="repartition", tier="counts", partitions=6)
     world.until(lambda: world.next_driver("counts") is not None)
     good, version, _ = world.channel.nodes[paths.owner("counts")]
@@ -127,7 +131,7 @@ def test_a_repartition_of_a_tier_that_cannot_be_read_any_more_is_aborted(world):
     world.check_settled()
 
 
-def test_a_pause_of_all_tiers_does_not_pass_over_one_that_cannot_be_read(world):
+def test_a_pause_of_all_tiers_does_not_skip_an_unreadable_one(world):
     pause = world.begin("p1", kind="pause")
     world.until(lambda: Step.PREFLIGHT in pause.results)
     good, version, _ = world.channel.nodes[paths.owner("counts")]
@@ -201,12 +205,12 @@ def garble(world, path):
     "path",
     [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)],
 )
-def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
+def test_changes_that_do_not_touch_an_unreadable_tier_succeed(world, path):
     garble(world, path)
     units = {
         name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
     }
-    for number, (kind, what) in enumerate(
+    for number, (kind, fields) in enumerate(
         [
             ("cordon", {"host": "h1"}),
             ("return", {"host": "h1"}),
@@ -214,7 +218,7 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
             ("resume", {"tier": "enrich"}),
         ]
     ):
-        runbook = world.begin(f"c{number}", kind=kind, **what)
+        runbook = world.begin(f"c{number}", kind=kind, **fields)
         world.until(lambda runbook=runbook: runbook.ended)
         assert runbook.ok, runbook.results
     assert (world.host_state("h1"), world.state("enrich")) == (HostState.UP, State.RUNNING)
@@ -224,7 +228,7 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "what", "why"),
+    ("kind", "fields", "reason"),
     [
         ("pause", {"tier": "counts"}, "this pause concerns counts: "),
         ("resume", {}, "this resume concerns counts: "),
@@ -236,19 +240,19 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
         ),
     ],
 )
-def test_what_touches_a_tier_that_cannot_be_read_is_refused_by_its_name(world, kind, what, why):
+def test_changes_that_touch_an_unreadable_tier_are_refused_by_its_name(world, kind, fields, reason):
     garble(world, paths.owner("counts"))
-    runbook = world.begin("c1", kind=kind, **what)
+    runbook = world.begin("c1", kind=kind, **fields)
     world.until(lambda: runbook.ended)
     sentence = runbook.results[Step.PREFLIGHT].sentence
-    assert sentence.startswith(f"{why}counts cannot be read: running units continue")
+    assert sentence.startswith(f"{reason}counts cannot be read: running units continue")
     assert paths.owner("counts") in sentence
 
 
 def test_a_lost_host_with_an_unreadable_tier_is_written_off_for_the_others(world):
     host = world.placement("counts").slots[0]
     garble(world, paths.owner("counts"))
-    there = [unit for unit in world.assigned(host) if unit.tenant == "counts"]
+    units_before = [unit for unit in world.assigned(host) if unit.tenant == "counts"]
     world.agents[host].die()
     for _ in range(20):
         world.tick()
@@ -261,12 +265,12 @@ def test_a_lost_host_with_an_unreadable_tier_is_written_off_for_the_others(world
     )
     for _ in range(40):
         world.tick()
-    assert [unit for unit in world.assigned(host) if unit.tenant == "counts"] == there
+    assert [unit for unit in world.assigned(host) if unit.tenant == "counts"] == units_before
     assert {unit.tenant for unit in world.assigned(host)} == {"counts"}
 
 
-def unread(world, host="h2"):
-    """Have the channel hold of a host what nobody can read; return what was there."""
+def make_unreadable(world, host="h2"):
+    """Make a node of a host unreadable; return its former content."""
     good = world.channel.nodes[paths.host(host)]
     world.channel.nodes[paths.host(host)] = ('{"cpu": "of the next version"}', good[1] + 1, None)
     return good
@@ -277,7 +281,7 @@ def everything(world):
 
 
 @pytest.mark.parametrize(
-    ("kind", "what", "why"),
+    ("kind", "fields", "reason"),
     [
         ("drain", {"host": "h2"}, "the facts of h2 cannot be read: running units continue"),
         ("cordon", {"host": "h2"}, "the facts of h2 cannot be read: running units continue"),
@@ -294,28 +298,28 @@ def everything(world):
         ),
     ],
 )
-def test_a_change_that_needs_an_unreadable_host_or_room_is_refused(world, kind, what, why):
-    unread(world)
+def test_a_change_that_needs_an_unreadable_host_or_room_is_refused(world, kind, fields, reason):
+    make_unreadable(world)
     before = everything(world)
-    runbook = world.begin("c1", kind=kind, **what)
+    runbook = world.begin("c1", kind=kind, **fields)
     world.until(lambda: runbook.ended)
     sentence = runbook.results[Step.PREFLIGHT].sentence
-    assert sentence.startswith(why)
+    assert sentence.startswith(reason)
     assert f"{paths.host('h2')}: restart the host's agent, which writes the node again" in sentence
     assert everything(world) == before
 
 
-def test_beside_an_unreadable_host_the_rest_goes_on_and_its_agent_mends_it(world):
-    unread(world)
-    there = world.assigned("h2")
-    assert there
-    for number, (kind, what) in enumerate([("cordon", {"host": "h1"}), ("return", {"host": "h1"})]):
-        runbook = world.begin(f"c{number}", kind=kind, **what)
+def test_beside_an_unreadable_host_others_continue_and_its_agent_mends_it(world):
+    make_unreadable(world)
+    assigned_before = world.assigned("h2")
+    assert assigned_before
+    for number, (kind, fields) in enumerate([("cordon", {"host": "h1"}), ("return", {"host": "h1"})]):
+        runbook = world.begin(f"c{number}", kind=kind, **fields)
         world.until(lambda runbook=runbook: runbook.ended)
         assert runbook.ok, runbook.results
     for _ in range(30):
         world.tick()
-    assert world.assigned("h2") == there
+    assert world.assigned("h2") == assigned_before
     assert (
         "the facts of h2 cannot be read: running units continue, and nothing new is placed there; "
         f"{paths.host('h2')}" in world.sentences[-1]
@@ -332,7 +336,7 @@ def test_beside_an_unreadable_host_the_rest_goes_on_and_its_agent_mends_it(world
 def test_a_host_that_becomes_unreadable_during_its_change_ends_it(world):
     drain = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.until(lambda: world.next_driver("counts") is not None)
-    good = unread(world, drain.spec.host)
+    good = make_unreadable(world, drain.spec.host)
     world.until(lambda: drain.ended)
     assert f"the facts of {drain.spec.host} cannot be read" in " ".join(
         result.sentence for result in drain.results.values()
@@ -342,7 +346,7 @@ def test_a_host_that_becomes_unreadable_during_its_change_ends_it(world):
     world.check_settled()
 
 
-def test_nothing_converges_while_percentages_refer_to_an_unknown_whole(world):
+def test_no_tier_is_moved_while_the_whole_of_a_percentage_is_unknown(world):
     shares = {
         **world.rules.shares,
         "batch": Share(minimum=0, target="17%", maximum="100%"),
@@ -355,7 +359,7 @@ def test_nothing_converges_while_percentages_refer_to_an_unknown_whole(world):
         world.placement("enrich").slots,
     )
     assert (lent, len(slots)) == (4, 2)
-    good = unread(world)
+    good = make_unreadable(world)
     for _ in range(25):
         world.tick()
     assert world.channel.children("/operations") == []
@@ -370,7 +374,7 @@ def test_with_an_unreadable_host_the_controller_begins_no_change_itself(world):
     scaled = world.begin("s1", kind="scale", tier="enrich", k=3, until=world.wall() + 300)
     world.settle()
     assert scaled.ok, scaled.results
-    good, posted = unread(world), world.channel.children("/operations")
+    good, posted = make_unreadable(world), world.channel.children("/operations")
     world.now += 400
     for _ in range(10):
         world.tick()
@@ -380,7 +384,7 @@ def test_with_an_unreadable_host_the_controller_begins_no_change_itself(world):
 
 
 @pytest.mark.parametrize(("garbled", "asked"), [("r2-b", "r2-b"), ("r1-a", "r2-b")])
-def test_a_release_that_cannot_be_read_is_not_said_to_be_none(world, garbled, asked):
+def test_an_unreadable_release_is_not_reported_as_missing(world, garbled, release):
     world.publish("r1-a")
     up = world.begin("u0", kind="upgrade", tier="enrich", release="r1-a")
     world.settle()
@@ -388,7 +392,7 @@ def test_a_release_that_cannot_be_read_is_not_said_to_be_none(world, garbled, as
     world.publish("r2-b")
     _, version, _ = world.channel.nodes[paths.release(garbled)]
     world.channel.nodes[paths.release(garbled)] = ('{"tiers": "of the next version"}', version + 1, None)
-    runbook = world.begin("u1", kind="upgrade", tier="enrich", release=asked)
+    runbook = world.begin("u1", kind="upgrade", tier="enrich", release=release)
     world.settle()
     assert runbook.results[Step.PREFLIGHT].sentence.startswith(
         f"release {garbled} cannot be read; /releases/{garbled}: if a newer version"

@@ -1,4 +1,4 @@
-"""Single workers are paused and woken: one at a time, nearest the pipeline's end first, each with a
+"""Single workers are paused and woken one at a time, nearest the pipeline's end first, each with a
 receipt.
 """
 
@@ -25,17 +25,17 @@ WIDE = replace(
 
 @pytest.fixture
 def world():
-    without_state = (tier("counts", Mode.BATCH, 0) if each.name == "counts" else each for each in TIERS)
-    made = World(tiers=(*without_state, tier("middle", Mode.BATCH, 1)), rules=WIDE)
-    made.want()
-    made.settle()
-    return made
+    without_state = (tier("counts", Mode.BATCH, 0) if spec.name == "counts" else spec for spec in TIERS)
+    running = World(tiers=(*without_state, tier("middle", Mode.BATCH, 1)), rules=WIDE)
+    running.want()
+    running.settle()
+    return running
 
 
 def idle(world, name):
-    """Return the workers that the tier's driver says are paused."""
-    found = world.channel.read(paths.report(name, world.owner(name).owner), IncarnationReport)
-    return found.value.paused_workers
+    """Return the workers that the tier's driver reports as paused."""
+    report = world.channel.read(paths.report(name, world.owner(name).owner), IncarnationReport)
+    return report.value.paused_workers
 
 
 def sentence(runbook, step):
@@ -49,30 +49,30 @@ def pause(world, *workers, name="p1", **spec):
 
 
 def test_a_set_is_paused_one_at_a_time_nearest_the_end_first(world):
-    asked = ("slot-middle-1-0", "slot-counts-1-2", "slot-counts-1-0")
-    runbook = world.begin("p1", kind="pause", workers=asked, tier="outbound")
+    workers = ("slot-middle-1-0", "slot-counts-1-2", "slot-counts-1-0")
+    runbook = world.begin("p1", kind="pause", workers=workers, tier="outbound")
     order = []
     while not runbook.ended:
         world.tick()
-        told = [each for name in ("counts", "middle") for each in world.owner(name).paused_workers]
-        told += ["outbound"] if world.owner("outbound").paused else []
+        ordered = [worker for name in ("counts", "middle") for worker in world.owner(name).paused_workers]
+        ordered += ["outbound"] if world.owner("outbound").paused else []
         done = [
             *idle(world, "counts"),
             *idle(world, "middle"),
             *(["outbound"] if world.state("outbound") is State.PAUSED else []),
         ]
-        order += [each for each in done if each not in order]
-        assert len(told) <= len(done) + 1, "one at a time"
+        order += [worker for worker in done if worker not in order]
+        assert len(ordered) <= len(done) + 1, "one at a time"
     assert runbook.ok, runbook.results
     assert set(order[:2]) == {"slot-counts-1-2", "slot-counts-1-0"}
     assert order[2:] == ["outbound", "slot-middle-1-0"]
     assert "slot-counts-1-2 (drained in 1.0 s, 7 tasks done)" in sentence(runbook, Step.PAUSE)
-    assert runbook.results[Step.PAUSE].details["receipts"].keys() == set(asked)
+    assert runbook.results[Step.PAUSE].details["receipts"].keys() == set(workers)
     assert world.state("counts") is State.RUNNING
     assert "2 of its 3 workers paused" in world.statuses["counts"].sentence
 
 
-def test_a_resume_wakes_them(world):
+def test_a_resume_wakes_paused_workers(world):
     pause(world, "slot-counts-1-0", "slot-counts-1-1")
     resume = world.begin("r1", kind="resume", tier="counts")
     world.settle()
@@ -81,7 +81,7 @@ def test_a_resume_wakes_them(world):
     assert world.owner("counts").paused_workers == ()
 
 
-def test_who_takes_over_has_all_its_workers(world):
+def test_an_incarnation_that_takes_over_has_all_its_workers(world):
     pause(world, "slot-counts-1-0")
     world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.settle()
@@ -92,7 +92,7 @@ def test_who_takes_over_has_all_its_workers(world):
     assert world.owner("counts").paused_workers == ("slot-counts-2-1",)
 
 
-def test_an_abort_wakes_what_it_has_paused(world):
+def test_an_abort_wakes_the_workers_that_its_change_paused(world):
     world.driver("counts").stuck = True
     runbook = world.begin("p1", deadline=5.0, kind="pause", workers=("slot-counts-1-0",))
     world.until(lambda: world.owner("counts").paused_workers)
@@ -126,7 +126,7 @@ def test_an_abort_wakes_what_it_has_paused(world):
         (("slot-counts-1-0",), {"tier": "counts"}, "name one or the other"),
     ],
 )
-def test_what_a_tier_could_not_go_on_without_is_refused(world, workers, spec, message):
+def test_an_impossible_pause_of_workers_is_refused(world, workers, spec, message):
     refused = pause(world, *workers, **spec)
     assert message in sentence(refused, Step.PREFLIGHT)
     assert world.owner("counts").paused_workers == ()
@@ -139,18 +139,18 @@ def test_realtime_workers_pause_when_the_others_have_threads_for_all(world):
     assert world.owner("enrich").paused_workers == ("slot-enrich-1-1",)
 
 
-def test_one_that_could_not_hold_a_thread_for_each_partition_is_refused():
+def test_a_pause_that_leaves_too_few_threads_is_refused():
     narrow = replace(
         WIDE, shares={**WIDE.shares, "enrich": Share(minimum=1, target=2, maximum=4)}, partitions=5
     )
-    made = World(rules=narrow)
-    made.want()
-    made.settle()
-    refused = pause(made, "slot-enrich-1-0")
+    world = World(rules=narrow)
+    world.want()
+    world.settle()
+    refused = pause(world, "slot-enrich-1-0")
     assert "one thread for each of its 5 partitions, but 1 of its 2 workers have 4" in sentence(
         refused, Step.PREFLIGHT
     )
-    assert made.owner("enrich").paused_workers == ()
+    assert world.owner("enrich").paused_workers == ()
 
 
 def test_the_last_worker_is_kept(world):
@@ -166,34 +166,34 @@ def test_a_worker_of_a_tier_that_is_paused_as_a_whole_is_refused(world):
     assert "the whole tier is paused; first: sluice resume counts" in sentence(refused, Step.PAUSE)
 
 
-def sparing(world, **rules):
-    """Have the site file say more of `counts`, which has 3 workers."""
+def with_rules(world, **rules):
+    """Let the site file set more rules for `counts`, which has 3 workers."""
     shares = {**world.rules.shares, "counts": Share(minimum=rules.pop("minimum", 1), target=3, maximum=3)}
     world.rules = replace(world.rules, shares=shares, **rules)
 
 
-def test_no_more_workers_are_paused_than_the_budget_lets_be_away(world):
-    sparing(world, budget={"counts": 1})
+def test_no_more_workers_are_paused_than_the_budget_allows(world):
+    with_rules(world, budget={"counts": 1})
     assert pause(world, "slot-counts-1-0").ok
     refused = pause(world, "slot-counts-1-1", name="p2")
     assert sentence(refused, Step.PREFLIGHT) == (
-        'tier "counts": 1 of its 3 workers would work, but budget.counts allows 1 to be missing; pause the whole tier with '
-        "`sluice pause counts`, or raise budget.counts in the site file"
+        'tier "counts": 1 of its 3 workers would work, but budget.counts allows 1 to be missing; '
+        "pause the whole tier with `sluice pause counts`, or raise budget.counts in the site file"
     )
     assert world.owner("counts").paused_workers == ("slot-counts-1-0",)
 
 
-def test_a_paused_worker_may_be_named_though_the_budget_was_lowered(world):
+def test_a_paused_worker_may_be_named_again_after_a_lower_budget(world):
     assert pause(world, "slot-counts-1-0").ok
-    sparing(world, budget={"counts": 0})
+    with_rules(world, budget={"counts": 0})
     assert pause(world, "slot-counts-1-0", name="p2").ok
     assert "budget.counts allows 0 to be missing" in sentence(
         pause(world, "slot-counts-1-1", name="p3"), Step.PREFLIGHT
     )
 
 
-def test_below_its_minimum_a_tier_is_paused_as_a_whole_only(world):
-    sparing(world, minimum=2)
+def test_below_its_minimum_a_tier_is_paused_only_as_a_whole(world):
+    with_rules(world, minimum=2)
     assert pause(world, "slot-counts-1-0").ok
     refused = pause(world, "slot-counts-1-1", name="p2")
     assert "1 of its workers would work, below its minimum of 2; pause the whole tier" in sentence(
