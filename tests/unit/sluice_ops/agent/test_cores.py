@@ -17,7 +17,7 @@ STARTS_AND_ENDS = st.lists(
 """A running unit ends; any other unit starts."""
 
 
-def held(division: Division, quanta: dict[UnitId, float]) -> dict[UnitId, frozenset[int]]:
+def processors_held(division: Division, quanta: dict[UnitId, float]) -> dict[UnitId, frozenset[int]]:
     """Return the processors that the kernel holds for each unit after a division."""
     return {unit: division.processors_of(unit) for unit in quanta}
 
@@ -35,7 +35,7 @@ class Host:
             self.quanta[unit] = cpu
         self.has.pop(unit, None)
         division = divide(self.processors, self.has, self.quanta)
-        self.has = held(division, self.quanta)
+        self.has = processors_held(division, self.quanta)
         return division
 
     @property
@@ -93,7 +93,7 @@ def test_the_next_agent_reads_the_division_from_the_kernel(
     for unit, cpu in steps:
         before = host.step(unit, cpu)
         again = divide(processors, host.has, host.quanta)
-        assert held(again, host.quanta) == host.has
+        assert processors_held(again, host.quanta) == host.has
         assert again.crowded == before.crowded
 
 

@@ -53,11 +53,11 @@ def test_starvation_turns_at_most_once_a_minute_after_a_minutes_evidence(
     turned = turns(windows)
     assert [starved for _, starved in turned] == [number % 2 == 0 for number in range(len(turned))]
     ends = [sum(seconds for _, seconds in windows[: number + 1]) for number in range(len(windows))]
-    for at, starved in turned:
+    for turned_at, starved in turned:
         last = [
             window_starved
             for (window_starved, seconds), end in zip(windows, ends, strict=True)
-            if end <= at + 1e-6 and end - seconds >= at - TURN_SECONDS
+            if end <= turned_at + 1e-6 and end - seconds >= turned_at - TURN_SECONDS
         ]
         assert all(window_starved is starved for window_starved in last)
     for (first, _), (second, _) in pairwise(turned):

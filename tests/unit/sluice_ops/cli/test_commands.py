@@ -265,11 +265,11 @@ def test_down_without_a_platform_prints_json(runner: CliRunner) -> None:
 def test_an_invalid_amount_is_refused_with_the_right_syntax(runner: CliRunner, amount: str) -> None:
     done = runner.invoke(app, ["scale", "entry", "--", amount])
     assert done.exit_code == WRONG_USAGE
-    why = (
+    reason = (
         "is neither a number of slots nor a part of the cluster: "
         "write 3, or a per cent from 0% to 100% such as 80%"
     )
-    assert done.stderr == f"scale: k: {amount!r} {why}\n"
+    assert done.stderr == f"scale: k: {amount!r} {reason}\n"
 
 
 def test_a_number_below_0_is_refused_as_such(runner: CliRunner) -> None:
@@ -381,14 +381,14 @@ def test_holds_are_listed_with_the_tier_that_caused_them(
     monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", View)
     assert runner.invoke(app, ["holds"]).stdout.strip() == "No tier was throttled."
     assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == []
-    held = Hold(
+    hold = Hold(
         tier=TierName("entry"),
         culprit=TierName("counts"),
         sentence="is 200000 records, 60 s behind in hits",
         begun=time.time() - 90,
     )
-    monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", lambda: View(holds=Holds(last=(held,))))
-    assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == [held.model_dump(mode="json")]
+    monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", lambda: View(holds=Holds(last=(hold,))))
+    assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == [hold.model_dump(mode="json")]
     output = runner.invoke(app, ["holds"], env={"COLUMNS": "200"}).stdout
     assert "counts is 200000 records, 60 s behind in hits" in output
     assert "entry" in output

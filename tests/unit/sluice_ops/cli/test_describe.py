@@ -272,8 +272,10 @@ def test_a_starved_tier_is_shown_with_the_next_step() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     done = "the tier is moved after 300 s of starvation"
     enrich, counts = (
-        line.model_copy(update={"name": name, "starved": f"is starved of processor time on {where}: {done}"})
-        for name, where in (("enrich", "h1, h2"), ("counts", "h1"))
+        line.model_copy(
+            update={"name": name, "starved": f"is starved of processor time on {host_names}: {done}"}
+        )
+        for name, host_names in (("enrich", "h1, h2"), ("counts", "h1"))
     )
     other = line.model_copy(
         update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves the tier"}

@@ -43,7 +43,7 @@ class World:
         """The lost one. A test loses the tree or the topic: without both, no earlier run is known."""
 
     def latest_value(self):
-        return max((value for _, value in self.topic), key=lambda each: each.order, default=None)
+        return max((value for _, value in self.topic), key=lambda value: value.order, default=None)
 
     def write(self, **changes):
         self.record = self.record.model_copy(update={**changes, "epoch": self.record.epoch + 1})
@@ -99,7 +99,7 @@ class World:
 
     def check_record(self, run):
         """Check that a record may be written now."""
-        over = [at for at, value in self.topic if value.end(run.claim, run.number)]
+        over = [written_at for written_at, value in self.topic if value.end(run.claim, run.number)]
         assert not over or self.now - min(over) < VALID_SECONDS
 
     def reads_zookeeper(self, run):

@@ -96,10 +96,10 @@ def placed(random, spec, rules, hosts):
         placement = Placement(
             driver=random.choice([*hosts]), slots=tuple(random.choices([*hosts], k=random.randint(1, 4)))
         )
-    held = holding(hosts, spec, placement)
+    hosts_with_tier = holding(hosts, spec, placement)
     return (
-        (TierNow(spec, placement), held)
-        if placement.slots and not any(host.overfull for host in held.values())
+        (TierNow(spec, placement), hosts_with_tier)
+        if placement.slots and not any(host.overfull for host in hosts_with_tier.values())
         else (TierNow(spec, None), hosts)
     )
 
@@ -111,9 +111,9 @@ def site(random):
     hosts = {}
     for name in random.sample(["h1", "h2", "h3", "h4", "e1", "e2"], random.randint(2, 5)):
         size = {"cpu": random.choice([3.0, 5.0, 8.0, 16.0]), "memory": random.choice([4096, 8192, 16384])}
-        where = {"rack": random.choice(["", "r1", "r2"]), "labels": random.choice([(), ("fast",)])}
+        place = {"rack": random.choice(["", "r1", "r2"]), "labels": random.choice([(), ("fast",)])}
         hosts[name] = host_of(
-            name, zone="ec2" if name[0] == "e" else random.choice(["onprem", "annex"]), **size, **where
+            name, zone="ec2" if name[0] == "e" else random.choice(["onprem", "annex"]), **size, **place
         )
     names = [f"t{number}" for number in range(random.randint(1, 3))]
     rules = rules_of(random, names)

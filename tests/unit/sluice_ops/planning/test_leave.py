@@ -18,8 +18,8 @@ LEAVE = ChangeSpec(kind="leave")
 T = spec_of("t")
 
 
-def entry(**what):
-    return LayerEntry(tenant="t", layer=Layer.PERSON, owner="anna", at=0.0, **what)
+def entry(**fields):
+    return LayerEntry(tenant="t", layer=Layer.PERSON, owner="anna", at=0.0, **fields)
 
 
 def cluster_of(*slots, entries=(), locality=None):

@@ -34,8 +34,8 @@ def died(tenant, times, unit="slot-{}-1-0", at=NOW - 60):
     return tuple(Death(unit=name, tenant=tenant, count=count + 1, at=at) for count in range(times))
 
 
-def quarantined(seen, where=EVERYWHERE, now=NOW):
-    return failing(seen, lambda tenant: where.get(tenant, ()), lambda at: now - at)
+def quarantined(seen, hosts_of_tenants=EVERYWHERE, now=NOW):
+    return failing(seen, lambda tenant: hosts_of_tenants.get(tenant, ()), lambda at: now - at)
 
 
 deaths = st.builds(
@@ -135,7 +135,7 @@ def test_no_host_that_the_minimums_need_is_quarantined():
     tiers = {spec.name: TierNow(spec) for spec in specs}
     one = Cluster({"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}, tiers, (), rules)
     assert room_without({"h2"}, one) is None
-    held = one.with_hosts({name: host.holding(specs[0].quantum, 5) for name, host in one.hosts.items()})
-    assert room_without({"h2"}, held) is None, "running units are not in the way: only minimums count"
+    loaded = one.with_hosts({name: host.holding(specs[0].quantum, 5) for name, host in one.hosts.items()})
+    assert room_without({"h2"}, loaded) is None, "running units are not in the way: only minimums count"
     three = replace(rules, shares={spec.name: Share(minimum=3, target=4, maximum=4) for spec in specs})
     assert "find no room" in room_without({"h2"}, replace(one, rules=three))

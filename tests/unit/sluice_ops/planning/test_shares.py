@@ -56,10 +56,13 @@ def test_shares_of_100_per_cent_fit_into_the_hosts(hosts, tenants):
             rooms(hosts), {name: quantum for name, (_, quantum) in tenants.items()}
         ),
     )
-    held = [(target(name, rules).slots, quantum) for name, (_, quantum) in tenants.items()]
-    assert sum(k * quantum.memory for k, quantum in held) <= sum(host.memory for host in hosts)
+    shares_held = [(target(name, rules).slots, quantum) for name, (_, quantum) in tenants.items()]
+    assert sum(k * quantum.memory for k, quantum in shares_held) <= sum(host.memory for host in hosts)
     slack = TOLERANCE * sum(count for count in rules.capacity_totals.values())
-    assert sum(k * quantum.cpu for k, quantum in held) <= sum(host.cpu for host in hosts) + slack + TOLERANCE
+    assert (
+        sum(k * quantum.cpu for k, quantum in shares_held)
+        <= sum(host.cpu for host in hosts) + slack + TOLERANCE
+    )
 
 
 @given(capacities, quanta)

@@ -42,13 +42,13 @@ def test_a_repair_moves_starved_tiers_and_never_onto_starved_hosts(cluster, data
         assert bad.isdisjoint(move.after.hosts)
     moved = {move.tier for move in planned.moves}
     for name, tier in cluster.tiers.items():
-        where = sorted(
+        starving_hosts = sorted(
             host for host in bad if name in starved[host] and tier.placement and host in tier.placement.hosts
         )
-        reason = f"is starved of processor time on {', '.join(where)}"
-        if where and name in moved:
+        reason = f"is starved of processor time on {', '.join(starving_hosts)}"
+        if starving_hosts and name in moved:
             assert any(reason in move.why for move in planned.moves)
-        elif where:
+        elif starving_hosts:
             assert any(
                 note.startswith(f"{name} ") and reason in note and "cannot be repaired now" in note
                 for note in planned.notes
