@@ -1,4 +1,7 @@
-"""`python docs/scale/plot.py RESULT.json…`: draw docs/scale/growth.svg from what `sluice simulate --json` has printed."""
+"""Draws docs/scale/growth.svg from the output of `sluice simulate --json`.
+
+Run `python docs/scale/plot.py RESULT.json…`.
+"""
 
 import json
 import math
@@ -37,10 +40,12 @@ def panel(number: int, results: list[dict[str, Any]]) -> str:
         f'<circle r="3" cx="{at.split(",")[0]}" cy="{at.split(",")[1]}"/>' for at in measured.split()
     )
     bottom = TOP + HEIGHT
-    return f"""<g transform="translate({number % 2 * (LEFT + WIDTH + ROOM)},{number // 2 * (TOP + HEIGHT + ROOM)})">
+    x, y = number % 2 * (LEFT + WIDTH + ROOM), number // 2 * (TOP + HEIGHT + ROOM)
+    return f"""<g transform="translate({x},{y})">
 <text x="{LEFT}" y="{TOP - 12}" font-weight="bold">{title}</text>
 <path d="M{LEFT},{TOP}V{bottom}H{LEFT + WIDTH}" fill="none" stroke="#888"/>
-<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end">{highest:g}</text><text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>
+<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end">{highest:g}</text>
+<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>
 <text x="{LEFT + WIDTH}" y="{bottom + 16}" text-anchor="end">{widest:,.0f} hosts</text>
 <polyline points="{target}" fill="none" stroke="#c60" stroke-dasharray="5 4"/>
 <polyline points="{measured}" fill="none" stroke="#06c" stroke-width="2"/><g fill="#06c">{dots}</g></g>
@@ -55,9 +60,10 @@ def main() -> None:
     width, height = 2 * (LEFT + WIDTH + ROOM), 2 * (TOP + HEIGHT + ROOM)
     body = "".join(panel(number, results) for number in range(len(PANELS)))
     Path(__file__).with_name("growth.svg").write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">\n'
-        f'<rect width="100%" height="100%" fill="white"/>\n{body}'
-        f'<text x="{LEFT}" y="{height - 8}"><tspan fill="#06c">measured</tspan>, <tspan fill="#c60">target</tspan></text></svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}'
+        f'<text x="{LEFT}" y="{height - 8}"><tspan fill="#06c">measured</tspan>, '
+        '<tspan fill="#c60">target</tspan></text></svg>\n'
     )
 
 

@@ -1,1 +1,4 @@
-"""The operations side of Sluice: who may hold what, where it runs, how it gets there, and how it survives."""
+"""The control plane of Sluice: decides which hosts run which tiers, and moves tiers without loss.
+
+Start with `controller`, which decides, and `agent`, which starts and stops units on one host.
+"""

@@ -77,8 +77,8 @@ def up(as_json: AsJson = False) -> None:
     site = load_site(layout.site)
     if cpu_share(site, processors()) < 1:
         typer.echo(
-            f"The {len(site.hosts)} hosts of this platform share this machine's {processors()} processors, so each "
-            "worker gets less than its quantum."
+            f"The {len(site.hosts)} hosts of this platform share this machine's {processors()} processors, "
+            "so each worker gets less than its quantum."
         )
     typer.echo("Watch the pipeline with `sluice status`; stop everything with `make down`.")
 

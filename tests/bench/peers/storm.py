@@ -42,7 +42,8 @@ supervisor.slots.ports: {slots}
 supervisor.thrift.port: {thrift}
 """
 DAEMON_LOG = """\
-<Configuration><Appenders><Console name="out"><PatternLayout pattern="%d %c{1} [%p] %msg%n"/></Console></Appenders>
+<Configuration>
+<Appenders><Console name="out"><PatternLayout pattern="%d %c{1} [%p] %msg%n"/></Console></Appenders>
 <Loggers><Root level="info"><AppenderRef ref="out"/></Root></Loggers></Configuration>
 """
 WORKER_LOG = DAEMON_LOG.replace(

@@ -135,7 +135,8 @@ def _drain(lab: Lab) -> float:
     print(verified)
     continued = "); 2 went on from the last commit"
     assert re.search(
-        rf"store: 1 left no receipt \(it ended on h1: .*hung since .* UTC: its driver's JVM .*{re.escape(continued)}",
+        r"store: 1 left no receipt \(it ended on h1: .*hung since .* UTC: its driver's JVM .*"
+        + re.escape(continued),
         verified,
     )
     assert f"enter: 1 left no receipt (it did not end by itself{continued}" in verified

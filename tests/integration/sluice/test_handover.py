@@ -31,7 +31,8 @@ BAD = {
     b'{"id":5,"user":"u","ad":"a","kind":"view","at":1}': "wrong type: id must be text",
     b'{"id":"x","user":"u","ad":"a","kind":"view","at":"soon"}': "wrong type: at must be",
     b'{"id":"x","user":"u","ad":"a","kind":"stare","at":1}': "unknown kind: stare",
-    b'{"id":"x","user":"u","ad":"a","kind":"view","at":99999999999999}': "at is more than 1 hour in the future",
+    b'{"id":"x","user":"u","ad":"a","kind":"view","at":99999999999999}': "at is more than 1 hour in the "
+    "future",
     b'{"id":"' + b"x" * 70_000 + b'","user":"u","ad":"a","kind":"view","at":1}': "oversized",
 }
 

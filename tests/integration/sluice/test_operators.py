@@ -267,7 +267,10 @@ def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
     [
         (
             {"transform": plain},
-            r"joins streams \(INNER\), so .* would not be counted; use `joined` \(from sluice import joined\)",
+            (
+                r"joins streams \(INNER\), so .* would not be counted; "
+                r"use `joined` \(from sluice import joined\)"
+            ),
         ),
         ({"transform": pairs}, 'dropped the column "unmatched" of the join'),
         ({"transform": twice}, "one input is already the result of a join"),

@@ -27,7 +27,8 @@ USED = """
 from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.sql import functions as F
 
-rows = session.range(3).select(vector_to_array(array_to_vector(F.array(F.col("id").cast("double")))).alias("parts"))
+vectors = array_to_vector(F.array(F.col("id").cast("double")))
+rows = session.range(3).select(vector_to_array(vectors).alias("parts"))
 print("sum", rows.select(F.element_at("parts", 1).alias("part")).agg(F.sum("part")).first()[0])
 """
 

@@ -33,7 +33,8 @@ SECRET = "s3cret-of"
 LOGIN = "org.apache.kafka.common.security"
 SETTINGS = f"""sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
-listener.name.sasl_ssl.plain.sasl.jaas.config={LOGIN}.plain.PlainLoginModule required username="admin" password="a" user_admin="a";
+listener.name.sasl_ssl.plain.sasl.jaas.config={LOGIN}.plain.PlainLoginModule required \
+username="admin" password="a" user_admin="a";
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:admin;User:ANONYMOUS

@@ -28,7 +28,8 @@ HITS = Stream("hits", "id string, n bigint")
 
 
 def tier(name, transform, **more):
-    return Tier(name, Kind.PROCESSING, (HITS,), transform, **({"outputs": (Stream(name, "id string"),)} | more))
+    outputs = (Stream(name, "id string"),)
+    return Tier(name, Kind.PROCESSING, (HITS,), transform, **({"outputs": outputs} | more))
 
 
 def checked(raw):

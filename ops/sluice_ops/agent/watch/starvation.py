@@ -39,8 +39,8 @@ class Verdict:
 def is_starved(spent: CpuTime, seconds: float, cpu: float, idle: float) -> bool:
     """Tell whether a unit was starved in a window of `seconds`.
 
-    `cpu` is what the unit is promised, in cores. `idle` is the part of the window in which the unit's processors
-    were idle.
+    `cpu` is the number of cores that the unit is promised. `idle` is the part of the window in
+    which the unit's processors were idle.
     """
     runnable = spent.ran + spent.waited
     promised = cpu * seconds

@@ -39,9 +39,8 @@ def agent_on(site_endpoints, home, host):
     """Connect as the agent of a host, with the credential in the host's folder."""
     folder = HostFolder(home, host)
     folder.make()
-    return Channel(
-        site_endpoints.zookeeper, replace(site_endpoints.required_credential(Role.AGENT), own=folder.credential())
-    )
+    credential = replace(site_endpoints.required_credential(Role.AGENT), own=folder.credential())
+    return Channel(site_endpoints.zookeeper, credential)
 
 
 def facts(home, host):

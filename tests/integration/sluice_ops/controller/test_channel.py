@@ -155,7 +155,8 @@ def test_a_node_too_large_for_zookeeper_is_refused_by_name(channel):
     ):
         with pytest.raises(
             TooLargeError,
-            match=r"^/config/wanted/a would have 1,000,009 bytes(, with other nodes in the same request)?: ZooKeeper accepts 1,000,000",
+            match=r"^/config/wanted/a would have 1,000,009 bytes(, with other nodes in the same request)?: "
+            "ZooKeeper accepts 1,000,000",
         ):
             send()
     assert channel.children("/config/wanted") == []

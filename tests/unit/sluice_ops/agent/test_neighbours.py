@@ -40,7 +40,7 @@ class Machine:
         return {number for number, unit in enumerate(self.units) if unit.id == unit_id}
 
     def pass_time(self, seconds: float, **parts: float) -> None:
-        """Let all units run and wait for the given parts of the time, with one look in each window."""
+        """Let all units run and wait for these parts of the time; look once in each window."""
         for _ in range(round(seconds / WINDOW_SECONDS)):
             self.now += WINDOW_SECONDS
             for pid in range(len(self.units)):

@@ -21,7 +21,7 @@ FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=8
 
 
 class Channel(MemoryChannel):
-    """One session that owns what it creates; `other_agent` is the content of another agent's node."""
+    """One session that owns its nodes; `other_agent` is the content of another agent's node."""
 
     session = 2
     hosts = "z1:2181/sluice/hits"

@@ -52,7 +52,7 @@ def driver(tenant: str = "entry", incarnation: int = 1) -> Unit:
 
 @dataclass
 class Host:
-    """A host in memory: it carries out actions, and its units ignore a stop if `stubborn` is set."""
+    """A host in memory that carries out actions; its units ignore a stop if `stubborn` is set."""
 
     stubborn: bool = False
     now: float = 1000.0

@@ -40,7 +40,7 @@ class World:
     def __init__(self):
         self.now, self.record, self.topic, self.runs = 0.0, OwnerRecord(owner=1, epoch=100), [], [Run(1)]
         self.number, self.tree, self.lost = 1, 0, None
-        """The lost one. A test loses the tree or the topic: without both, no earlier run is known."""
+        """The lost one: tree or topic. Without both, no former run would be known."""
 
     def latest_value(self):
         return max((value for _, value in self.topic), key=lambda value: value.order, default=None)
