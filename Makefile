@@ -6,10 +6,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install up down clean check format test scenarios bench lock
+.PHONY: help install up down clean check format test test-rest scenarios bench lock
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 install: ## create .venv from requirements.lock; does nothing if it is up to date
 	@$(PYTHON) -I ops/sluice_ops/local/install.py
@@ -33,10 +33,12 @@ format: install ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: install ## unit tests, integration tests, short scenarios; LONG_PART=N adds part N of the long tests
-	@timeout --kill-after=1m 20m $(BIN)/python -m pytest --numprocesses 2 tests/unit
-	@timeout --kill-after=2m 70m $(BIN)/python -m pytest tests/integration tests/scenarios \
-		$(if $(LONG_PART),-m "not endurance" --long-part $(LONG_PART))
+test: install ## unit tests, then the runbooks and faults on a whole platform: about 10 minutes on 2 cores
+	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/unit tests/scenarios
+
+test-rest: install ## integration tests of each part; LONG_PART=N adds part N of the long tests
+	@timeout --kill-after=2m 60m $(BIN)/python -m pytest tests/integration \
+		$(if $(LONG_PART),tests/scenarios -m "not endurance and (long or not platform)" --long-part $(LONG_PART))
 
 scenarios: install ## integration tests and all scenarios: each runbook and fault; over an hour on 2 cores
 	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or endurance or not long"

@@ -30,6 +30,12 @@ def write_site_without_shifts() -> Path:
     return path
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the scenarios, and let one process run them all, because they share one platform."""
+    item.add_marker("platform")
+    item.add_marker(pytest.mark.xdist_group("platform"))
+
+
 @pytest.fixture(scope="session")
 def live() -> Iterator[Live]:
     """Start the platform, and stop it at the end in any case."""
