@@ -56,7 +56,7 @@ def check_end(world, runbook):
 
 
 @pytest.mark.parametrize("tier", ["enrich", "counts"])
-@pytest.mark.parametrize("who", ["owner", "next"])
+@pytest.mark.parametrize("role", ["owner", "next"])
 def test_the_pipeline_recovers_from_a_driver_killed_during_a_drain(tier, role):
     for moment in range(1, 25, 2):
         world, runbook = drained_world()

@@ -224,7 +224,7 @@ def test_a_tier_that_has_failed_is_started_with_the_new_code(world):
 
 
 @pytest.mark.parametrize("bad", [0, 40])
-@pytest.mark.parametrize("who", ["owner", "next"])
+@pytest.mark.parametrize("role", ["owner", "next"])
 def test_an_upgrade_survives_a_driver_killed_at_any_moment(role, bad):
     for moment in range(1, 60, 3):
         world = deepcopy(settled_world())

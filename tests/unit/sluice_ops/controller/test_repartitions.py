@@ -126,7 +126,7 @@ def test_fewer_partitions_than_threads_get_a_note(world):
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-@pytest.mark.parametrize("who", ["owner", "next"])
+@pytest.mark.parametrize("role", ["owner", "next"])
 def test_a_repartition_survives_a_driver_killed_at_any_moment(role, lost):
     for moment in range(1, 40, 2):
         world = settled()

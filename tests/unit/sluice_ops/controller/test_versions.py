@@ -383,7 +383,7 @@ def test_with_an_unreadable_host_the_controller_begins_no_change_itself(world):
     world.until(lambda: len(world.placement("enrich").slots) == 2)
 
 
-@pytest.mark.parametrize(("garbled", "asked"), [("r2-b", "r2-b"), ("r1-a", "r2-b")])
+@pytest.mark.parametrize(("garbled", "release"), [("r2-b", "r2-b"), ("r1-a", "r2-b")])
 def test_an_unreadable_release_is_not_reported_as_missing(world, garbled, release):
     world.publish("r1-a")
     up = world.begin("u0", kind="upgrade", tier="enrich", release="r1-a")
