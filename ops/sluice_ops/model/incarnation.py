@@ -12,7 +12,7 @@ from pydantic import Field
 from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.ids import HostName, Incarnation, TierName, UnitId
 from sluice_ops.model.resources import Frozen
-from sluice_ops.model.routing_epochs import Ways
+from sluice_ops.model.routing_epochs import RoutingEpochs
 
 STATE_PARTITIONS = 2
 """The default number of partitions of a tier's state in Spark."""
@@ -291,7 +291,7 @@ class IncarnationReport(Frozen):
     """Since when a task has processed nothing although input waits, and what is done."""
     narrow: str | None = None
     """Why the incarnation does not yet write into partitions that were added to its outputs."""
-    ways: Ways | None = None
+    ways: RoutingEpochs | None = None
     """The routing epochs of a tier that writes streams.
 
     The next incarnation has to use the same (decision record 0040).

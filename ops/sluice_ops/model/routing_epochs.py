@@ -2,7 +2,7 @@
 
 A reader recognises a replay by the path that it came. So each run of a tier has to send a record to
 the same partition as the first run, however many partitions the stream has now (decision record
-0040). Drivers report their routing epochs (`Ways`); replays read them there.
+0040). Drivers report their routing epochs (`RoutingEpochs`); replays read them there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from pydantic import Field
 from sluice_ops.model.resources import Frozen
 
 
-class Way(Frozen):
+class RoutingEpoch(Frozen):
     """One routing epoch: the partitions of each output that are used from some input offsets on."""
 
     since: dict[str, int] = Field(default_factory=dict)
@@ -25,12 +25,12 @@ class Way(Frozen):
     """By output: the number of used partitions."""
 
 
-class Ways(Frozen):
+class RoutingEpochs(Frozen):
     """All routing epochs of a tier. The last one is that of new records."""
 
     turn: int = 0
     """Grows with each change. Of two values, the one with the higher `turn` is valid."""
-    each: tuple[Way, ...]
+    each: tuple[RoutingEpoch, ...]
     """The epochs, the oldest first."""
 
     @property
@@ -50,45 +50,50 @@ class Ways(Frozen):
         """Return the outputs that have more partitions than are used, with their numbers."""
         return {name: count for name, count in counts.items() if count > self.now.get(name, count)}
 
-    def taking_in(self, counts: Mapping[str, int]) -> "Ways":
+    def taking_in(self, counts: Mapping[str, int]) -> "RoutingEpochs":
         """Return the epochs with new outputs, and with smaller numbers for recreated outputs.
 
         An output with fewer partitions than before was deleted and made again.
         """
         each = tuple(
-            way.model_copy(
+            epoch.model_copy(
                 update={
-                    "partitions": way.partitions
-                    | {name: min(count, way.partitions.get(name, count)) for name, count in counts.items()}
+                    "partitions": epoch.partitions
+                    | {name: min(count, epoch.partitions.get(name, count)) for name, count in counts.items()}
                 }
             )
-            for way in self.each
+            for epoch in self.each
         )
-        return self if each == self.each else Ways(turn=self.turn + 1, each=each)
+        return self if each == self.each else RoutingEpochs(turn=self.turn + 1, each=each)
 
-    def widened(self, counts: Mapping[str, int], since: Mapping[str, int]) -> "Ways":
+    def widened(self, counts: Mapping[str, int], since: Mapping[str, int]) -> "RoutingEpochs":
         """Return the epochs with a new one from `since` on.
 
         All earlier records have been written.
         """
-        return Ways(
-            turn=self.turn + 1, each=(*self.each, Way(since=dict(since), partitions=self.now | dict(counts)))
+        return RoutingEpochs(
+            turn=self.turn + 1,
+            each=(*self.each, RoutingEpoch(since=dict(since), partitions=self.now | dict(counts))),
         )
 
-    def stretches(self) -> Iterator[tuple[Way, dict[str, int] | None]]:
+    def stretches(self) -> Iterator[tuple[RoutingEpoch, dict[str, int] | None]]:
         """Yield each epoch with the first offsets of the next one, or with None for the last."""
-        for way, following in zip(self.each, self.each[1:], strict=False):
-            yield way, following.since
+        for epoch, following in zip(self.each, self.each[1:], strict=False):
+            yield epoch, following.since
         yield self.each[-1], None
 
 
-def begun(counts: Mapping[str, int]) -> Ways:
+def begun(counts: Mapping[str, int]) -> RoutingEpochs:
     """Return the first routing epochs of a tier, for outputs with so many partitions."""
-    return Ways(each=(Way(partitions=dict(counts)),))
+    return RoutingEpochs(each=(RoutingEpoch(partitions=dict(counts)),))
 
 
-def newest(reported: Iterable[Ways | None]) -> Ways | None:
+def newest(reported: Iterable[RoutingEpochs | None]) -> RoutingEpochs | None:
     """Return the valid one of the values that a tier's incarnations reported; None: there
     is none.
     """
-    return max((ways for ways in reported if ways is not None), key=lambda ways: ways.turn, default=None)
+    return max(
+        (routing for routing in reported if routing is not None),
+        key=lambda routing: routing.turn,
+        default=None,
+    )

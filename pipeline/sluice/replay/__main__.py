@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from sluice import releases
 from sluice.api import declarations
 from sluice.api.declarations import Pipeline, Tier
-from sluice.driver.control.control_channel import reported_ways
+from sluice.driver.control.control_channel import reported_routing
 from sluice.kafka.reader import StreamError, Streams
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError
 from sluice.replay.request import refuse, span
@@ -31,7 +31,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.release import Release
-from sluice_ops.model.routing_epochs import Ways, newest
+from sluice_ops.model.routing_epochs import RoutingEpochs, newest
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.site import endpoints, site_file
@@ -163,10 +163,10 @@ def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipelin
     return None, declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
 
 
-def _routing_epochs(where: endpoints.Endpoints, tier: str) -> Ways | None:
+def _routing_epochs(where: endpoints.Endpoints, tier: str) -> RoutingEpochs | None:
     """Return the routing epochs of the tier's outputs, or None if no run has reported them."""
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
-        return newest(reported_ways(channel, tier))
+        return newest(reported_routing(channel, tier))
 
 
 def _add_to_trail(where: endpoints.Endpoints, what: str) -> None:

@@ -18,7 +18,7 @@ from sluice.replay.reader import Reader
 from sluice.replay.target import Part, Target, target_of
 from sluice.sinks.ledger import Counts
 from sluice_ops.model.access import Role
-from sluice_ops.model.routing_epochs import Ways
+from sluice_ops.model.routing_epochs import RoutingEpochs
 from sluice_ops.site import endpoints
 
 PART_SECONDS = 2.0
@@ -47,10 +47,10 @@ class Player:
         tier: Tier,
         book: Book,
         replay: Replay,
-        ways: Ways | None,
+        routing: RoutingEpochs | None,
     ) -> None:
         self._where, self._kafka, self._tier, self._book, self.replay = where, kafka, tier, book, replay
-        self._ways = ways
+        self._routing = routing
         self._streams = Streams(kafka)
         self._pace = Pace(replay.rate)
         self._watch = Watch(kafka, where.postgres_as(Role.OPERATOR), pipeline, self._pace)
@@ -66,7 +66,7 @@ class Player:
         """
         self._stop, self._quiet = stop, quiet
         where, kafka, replay = self._where, self._kafka, self.replay
-        reader = Reader(kafka, where.home, self._tier, replay, self._streams, self._ways)
+        reader = Reader(kafka, where.home, self._tier, replay, self._streams, self._routing)
         target = target_of(
             kafka,
             where.postgres_as(Role.OPERATOR),

@@ -20,7 +20,7 @@ from sluice.kafka.reader import Streams
 from sluice.records import lineage
 from sluice.records.routing import between, outgoing
 from sluice.replay.book import Replay
-from sluice_ops.model.routing_epochs import Ways, begun
+from sluice_ops.model.routing_epochs import RoutingEpochs, begun
 from sluice_ops.site import spark
 from sluice_ops.site.brokers import brokers
 
@@ -46,13 +46,25 @@ class Reader:
     """The Spark session of one replay, with one thread."""
 
     def __init__(  # noqa: PLR0913, PLR0917 — the parts of one replay
-        self, kafka: str, shared: Path, tier: Tier, replay: Replay, streams: Streams, ways: Ways | None
+        self,
+        kafka: str,
+        shared: Path,
+        tier: Tier,
+        replay: Replay,
+        streams: Streams,
+        routing: RoutingEpochs | None,
     ) -> None:
         """Start Spark, which takes some seconds; the JVM ends with this process.
 
         Raise FileNotFoundError if the Kafka connector is missing.
         """
-        self._kafka, self._tier, self._replay, self._streams, self._ways = kafka, tier, replay, streams, ways
+        self._kafka, self._tier, self._replay, self._streams, self._routing = (
+            kafka,
+            tier,
+            replay,
+            streams,
+            routing,
+        )
         if not spark.connector(shared):
             message = (
                 f"{shared}/jars/connector contains no jars, so the replay cannot read Kafka; "
@@ -95,9 +107,9 @@ class Reader:
         partitions = {topic: self._streams.partitions(topic) for topic in tier.written}
         # records of these streams name their partition themselves
         direct = {stream.name for stream in tier.outputs if isinstance(stream.grouping, Direct)}
-        for way, ends in (self._ways or begun({})).stretches():
-            counts = {name: count for name, count in way.partitions.items() if name not in direct}
-            rows = between(result, way.since, ends) if way.since or ends is not None else result
+        for epoch, ends in (self._routing or begun({})).stretches():
+            counts = {name: count for name, count in epoch.partitions.items() if name not in direct}
+            rows = between(result, epoch.since, ends) if epoch.since or ends is not None else result
             yield outgoing(rows, tier, by, partitions | counts).toArrow()
 
     def _records(self, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":

@@ -15,15 +15,18 @@ PLACES = ["raw/0:0", "raw/0:6", "raw/0:7", "raw/0:90", "raw/1:3", "a:b/2:2"]
 
 
 def test_each_record_belongs_to_one_routing_epoch(session: SparkSession) -> None:
-    ways = (
+    routing = (
         begun({"hits": 4})
         .widened({"hits": 5}, {"raw/0": 7, "a:b/2": 9})
         .widened({"hits": 6}, {"raw/0": 90, "a:b/2": 9, "raw/1": 3})
     )
     rows = session.createDataFrame([((place,),) for place in PLACES], f"{COLUMN} struct<`from`: string>")
     places_by_epoch = [
-        (way.partitions["hits"], [row[COLUMN]["from"] for row in between(rows, way.since, ends).collect()])
-        for way, ends in ways.stretches()
+        (
+            epoch.partitions["hits"],
+            [row[COLUMN]["from"] for row in between(rows, epoch.since, ends).collect()],
+        )
+        for epoch, ends in routing.stretches()
     ]
     # raw/1 was added after the first change
     assert places_by_epoch == [

@@ -5,7 +5,7 @@ change.
 import pytest
 from simulation.memory import MemoryChannel
 
-from sluice.driver.control.control_channel import ChannelFollower, reported_ways
+from sluice.driver.control.control_channel import ChannelFollower, reported_routing
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import (
@@ -75,40 +75,40 @@ def running(channel, number):
 
 
 def newest_ways(channel):
-    return newest(reported_ways(channel, "entry"))
+    return newest(reported_routing(channel, "entry"))
 
 
 def test_all_runs_read_the_newest_announced_routing(channel, owner):
-    assert owner.agreed_ways() is None
-    owner.announce_ways(FIRST)
-    assert owner.switch_ways(WIDER)
+    assert owner.agreed_routing() is None
+    owner.announce_routing(FIRST)
+    assert owner.switch_routing(WIDER)
     following = running(channel, 3)
-    assert following.agreed_ways() == newest_ways(channel) == WIDER
-    following.announce_ways(WIDER)
+    assert following.agreed_routing() == newest_ways(channel) == WIDER
+    following.announce_routing(WIDER)
     owner.note(gap_seconds=0.1)
     assert channel.read(paths.report("entry", 2), IncarnationReport).value.ways == WIDER
 
 
 def test_routing_is_not_switched_while_another_run_may_write(channel, owner):
-    owner.announce_ways(FIRST)
+    owner.announce_routing(FIRST)
     own(channel, next=3, phase=Phase.CUT)
-    assert not owner.switch_ways(WIDER)
-    assert owner.agreed_ways() == newest_ways(channel) == FIRST
+    assert not owner.switch_routing(WIDER)
+    assert owner.agreed_routing() == newest_ways(channel) == FIRST
     assert owner.other_writer() == "incarnation 3 is about to take over"
 
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_after_a_lost_answer_the_channel_tells_the_valid_routing_epochs(channel, owner, takes):
-    owner.announce_ways(FIRST)
+    owner.announce_routing(FIRST)
     channel.loses, channel.takes = True, takes
     with pytest.raises(ChannelAwayError):
-        owner.switch_ways(WIDER)
+        owner.switch_routing(WIDER)
     with pytest.raises(ChannelAwayError):
-        owner.agreed_ways()
+        owner.agreed_routing()
     owner.note(gap_seconds=0.1)
     channel.loses = False
     owner.note(gap_seconds=0.2)
-    assert owner.agreed_ways() == newest_ways(channel) == (WIDER if takes else FIRST)
+    assert owner.agreed_routing() == newest_ways(channel) == (WIDER if takes else FIRST)
 
 
 def test_another_writer_is_a_run_with_the_right_to_write(channel, owner):

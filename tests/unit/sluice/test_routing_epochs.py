@@ -20,7 +20,7 @@ from sluice.driver.engine.streams import StreamsEngine
 from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Bounds, Seen, StreamError
 from sluice_ops.channel.client import ChannelAwayError
-from sluice_ops.model.routing_epochs import Way, Ways, begun, newest
+from sluice_ops.model.routing_epochs import RoutingEpoch, RoutingEpochs, begun, newest
 from sluice_ops.model.tier import Kind, Mode
 from tests.unit.sluice.fake_control import FakeControl
 from tests.unit.sluice.fake_workers import FakeWorkers
@@ -101,25 +101,25 @@ class AgreeingControl(FakeControl):
     def owns(self):
         return self.world.owner is self.run
 
-    def agreed_ways(self):
+    def agreed_routing(self):
         if self.world.lost and self._asked():
             self.world.lost = False
             message = "ZooKeeper is away"
             raise ChannelAwayError(message)
-        return self.world.agreement.agreed_ways()
+        return self.world.agreement.agreed_routing()
 
     def _asked(self):
         return self.run._metered is not None
 
-    def announce_ways(self, epochs):
-        self.world.agreement.announce_ways(epochs)
+    def announce_routing(self, epochs):
+        self.world.agreement.announce_routing(epochs)
 
-    def switch_ways(self, epochs):
+    def switch_routing(self, epochs):
         assert self.world.beside is None
         if self.world.fails:
             self.world.fails = False
             return False
-        return self.world.agreement.switch_ways(epochs)
+        return self.world.agreement.switch_routing(epochs)
 
     def other_writer(self):
         return None if self.world.owner is self.run and self.world.beside is None else "another run"
@@ -146,14 +146,14 @@ class Run(StreamsEngine):
 
     def _start(self, begins, _folder, *, by, suffix=""):
         self.by, self.at = by, begins[RAW]
-        self.count = self._growth.partitions(self._ways, suffix)["hits"]
+        self.count = self._growth.partitions(self._routing, suffix)["hits"]
         query = SimpleNamespace(isActive=True, exception=lambda: None, runId=None)
         query.stop = lambda: setattr(query, "isActive", False)
         return cast("Any", query)
 
     def _run_job(self, begins, until):
         for offset in range(begins[RAW], until[RAW]):
-            self.world.take(offset, self._by, self._growth.partitions(self._ways, "")["hits"])
+            self.world.take(offset, self._by, self._growth.partitions(self._routing, "")["hits"])
 
     def _is_planned(self):
         return True
@@ -324,7 +324,7 @@ def test_the_next_run_and_a_handover_keep_the_routing_for_a_minute(world, tmp_pa
     play(world, int(ALONE_SECONDS))
     assert world.owner.count == 3
     assert world.owner._config.flow.narrow is None
-    since = world.agreement.agreed_ways().since[RAW]
+    since = world.agreement.agreed_routing().since[RAW]
     assert all(partition == key(offset) % (2 if offset < since else 3) for offset, partition in world.put)
     check_output(world)
 
@@ -334,7 +334,7 @@ def test_the_order_by_key_is_kept_over_the_change(world, tmp_path):
     play(world, 30)
     world.count = 3
     play(world, 200)
-    since = world.agreement.agreed_ways().since[RAW]
+    since = world.agreement.agreed_routing().since[RAW]
     first = next(index for index, (offset, _) in enumerate(world.put) if offset >= since)
     assert {offset for offset, _ in world.put[:first]} == set(range(since)), (
         "all earlier records must be out before the first record of the new routing"
@@ -411,9 +411,9 @@ def test_routing_epochs_name_unused_partitions_and_take_new_ones():
     assert newest([None]) is None
     assert list(wider.stretches()) == [
         (first.each[0], {RAW: 7}),
-        (Way(since={RAW: 7}, partitions={"hits": 3, "bad": 4}), None),
+        (RoutingEpoch(since={RAW: 7}, partitions={"hits": 3, "bad": 4}), None),
     ]
-    assert Ways.model_validate_json(wider.model_dump_json()) == wider
+    assert RoutingEpochs.model_validate_json(wider.model_dump_json()) == wider
 
 
 def test_a_warm_up_is_routed_as_its_run_and_over_existing_partitions(world, tmp_path):
@@ -422,7 +422,7 @@ def test_a_warm_up_is_routed_as_its_run_and_over_existing_partitions(world, tmp_
         "without an agreement, the present partitions count"
     )
     gone = begun({"hits": 2, "gone": 9})
-    world.agreement.announce_ways(gone.widened({"hits": 7}, {RAW: 3}))
+    world.agreement.announce_routing(gone.widened({"hits": 7}, {RAW: 3}))
     world.count = 9
     assert run._growth.partitions(None, "")["hits"] == 7
     assert run._growth.partitions(None, ".warm-up")["hits"] == 1

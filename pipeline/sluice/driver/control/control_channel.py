@@ -36,7 +36,7 @@ from sluice_ops.model.incarnation import (
     directive,
 )
 from sluice_ops.model.release import Release
-from sluice_ops.model.routing_epochs import Ways, newest
+from sluice_ops.model.routing_epochs import RoutingEpochs, newest
 from sluice_ops.model.tier import TierSpec
 
 log = structlog.get_logger()
@@ -278,25 +278,25 @@ class ChannelFollower:
 
     # -- routing epochs (`sluice.driver.control.routing_epochs`)
 
-    def agreed_ways(self) -> Ways | None:
+    def agreed_routing(self) -> RoutingEpochs | None:
         """Return the newest routing epochs that incarnations of the tier reported; ChannelAwayError
         if unreadable.
         """
         self._make_sure()
-        return newest((self.report.ways, *reported_ways(self._channel, self._tier)))
+        return newest((self.report.ways, *reported_routing(self._channel, self._tier)))
 
-    def announce_ways(self, ways: Ways) -> None:
+    def announce_routing(self, routing: RoutingEpochs) -> None:
         """Report the routing epochs with which a run begins."""
-        self.note(ways=ways)
+        self.note(ways=routing)
 
-    def switch_ways(self, ways: Ways) -> bool:
+    def switch_routing(self, routing: RoutingEpochs) -> bool:
         """Report other routing epochs, unless the owner record has changed; return whether they
         were written.
 
         Incarnations that are told to run later read them. ChannelAwayError: it is unknown whether
-        they were written, and `agreed_ways` finds it out.
+        they were written, and `agreed_routing` finds it out.
         """
-        report = self.report.model_copy(update={"ways": ways})
+        report = self.report.model_copy(update={"ways": routing})
         mine = Write(paths.report(self._tier, self.me), report, ANY_VERSION)
         self._switch_unsure = True
         try:
@@ -406,7 +406,7 @@ def _reports(channel: Channel, tier: str) -> Iterator[IncarnationReport]:
             yield report.value
 
 
-def reported_ways(channel: Channel, tier: str) -> Iterator[Ways | None]:
+def reported_routing(channel: Channel, tier: str) -> Iterator[RoutingEpochs | None]:
     """Yield the routing epochs that each incarnation of a tier reported."""
     for number in channel.children(paths.incarnations(tier)):
         report = channel.read(paths.report(tier, int(number)), IncarnationReport)

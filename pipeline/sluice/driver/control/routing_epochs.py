@@ -2,8 +2,9 @@
 (decision record 0040). Pure.
 
 `sluice.driver.control.control_channel` implements the agreement. `SoleWriter` tells when no other
-run writes records any more. A routing epoch (`Way`) is a stretch of the inputs whose records are
-spread over the same number of output partitions; `Ways` holds all routing epochs of a tier.
+run writes records any more. A routing epoch (`RoutingEpoch`) is a stretch of the inputs whose
+records are spread over the same number of output partitions; `RoutingEpochs` holds all routing
+epochs of a tier.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ from typing import Protocol
 
 from sluice.api.declarations import Tier
 from sluice.api.grouping import Global
-from sluice_ops.model.routing_epochs import Ways, newest
+from sluice_ops.model.routing_epochs import RoutingEpochs, newest
 
 ALONE_SECONDS = 60.0
 """For this long no other run's records may have come out. A run that was stopped or killed, and its
@@ -24,15 +25,15 @@ LOOK_SECONDS = 2.0
 class RoutingAgreement(Protocol):
     """What the incarnations of a tier have told each other about their routing epochs."""
 
-    def agreed_ways(self) -> Ways | None:
+    def agreed_routing(self) -> RoutingEpochs | None:
         """Return the valid routing epochs, None if no run has announced any; an error if they
         cannot be read.
         """
 
-    def announce_ways(self, ways: Ways) -> None:
+    def announce_routing(self, routing: RoutingEpochs) -> None:
         """Report the routing epochs with which a run begins."""
 
-    def switch_ways(self, ways: Ways) -> bool:
+    def switch_routing(self, routing: RoutingEpochs) -> bool:
         """Make other routing epochs valid from now on; return False if another incarnation may have
         been told to run.
         """
@@ -48,19 +49,19 @@ class LocalAgreement:
 
     def __init__(self) -> None:
         """Begin without routing epochs."""
-        self._ways: Ways | None = None
+        self._routing: RoutingEpochs | None = None
 
-    def agreed_ways(self) -> Ways | None:
+    def agreed_routing(self) -> RoutingEpochs | None:
         """Return the routing epochs that were announced or switched to last."""
-        return self._ways
+        return self._routing
 
-    def announce_ways(self, ways: Ways) -> None:
+    def announce_routing(self, routing: RoutingEpochs) -> None:
         """Keep them, unless newer ones are known."""
-        self._ways = newest((ways, self._ways))
+        self._routing = newest((routing, self._routing))
 
-    def switch_ways(self, ways: Ways) -> bool:
+    def switch_routing(self, routing: RoutingEpochs) -> bool:
         """Keep them; return True."""
-        self._ways = ways
+        self._routing = routing
         return True
 
     def other_writer(self) -> str | None:

@@ -26,7 +26,7 @@ from sluice.failures import error_text
 from sluice.kafka.output_tail import FEW_RECORDS
 from sluice.kafka.reader import StreamError, topic_and_number
 from sluice_ops.channel.client import ChannelAwayError
-from sluice_ops.model.routing_epochs import Ways, begun
+from sluice_ops.model.routing_epochs import RoutingEpochs, begun
 from sluice_ops.model.tier import Mode
 
 log = structlog.get_logger()
@@ -87,24 +87,24 @@ class PartitionGrowth:
         """Return the number of partitions of the outputs over which records are spread."""
         return {name: self._config.streams.partitions(name) for name in spread_outputs(self._config.tier)}
 
-    def agreed_ways(self) -> Ways:
+    def agreed_routing(self) -> RoutingEpochs:
         """Return the routing epochs that all incarnations reported; if none did, one over all
         partitions.
         """
-        agreed, counts = self._control.agreed_ways(), self.counts()
+        agreed, counts = self._control.agreed_routing(), self.counts()
         return begun(counts) if agreed is None else agreed.taking_in(counts)
 
-    def partitions(self, ways: Ways | None, suffix: str) -> dict[str, int]:
+    def partitions(self, routing: RoutingEpochs | None, suffix: str) -> dict[str, int]:
         """Return over how many partitions the records of each output are spread.
 
         In warm-up streams, whose names end with `suffix`, at most over the partitions that exist.
         """
         config = self._config
         partitions = {topic: config.streams.partitions(topic) for topic in config.outputs}
-        if ways is not None:
-            return partitions | ways.now
+        if routing is not None:
+            return partitions | routing.now
         try:  # Spark reuses the compiled code of a warm-up only if it is the same to the letter
-            expected = self.agreed_ways().now
+            expected = self.agreed_routing().now
         except ChannelAwayError:
             return partitions
         return partitions | {
@@ -112,7 +112,7 @@ class PartitionGrowth:
             for topic in spread_outputs(config.tier)
         }
 
-    def may_be_used(self, ways: Ways, by: str, positions: Callable[[], dict[str, int]]) -> bool:
+    def may_be_used(self, routing: RoutingEpochs, by: str, positions: Callable[[], dict[str, int]]) -> bool:
         """Tell whether the run `by` may write to added partitions now; if not, `flow.narrow` says
         why.
         """
@@ -121,7 +121,7 @@ class PartitionGrowth:
             return False
         self._look_at = now + LOOK_SECONDS
         try:
-            return self._may(now, ways, by, positions)
+            return self._may(now, routing, by, positions)
         except Exception as error:
             if not is_away(error):
                 raise
@@ -135,10 +135,12 @@ class PartitionGrowth:
         self._sole.forget()
         self._look_at = 0.0
 
-    def _may(self, now: float, ways: Ways, by: str, positions: Callable[[], dict[str, int]]) -> bool:
+    def _may(
+        self, now: float, routing: RoutingEpochs, by: str, positions: Callable[[], dict[str, int]]
+    ) -> bool:
         flow = self._config.flow
         self._config.streams.renew()
-        unused = ways.unused(self.counts())
+        unused = routing.unused(self.counts())
         if not unused:
             self._look_at, flow.narrow = now + ADDED_SECONDS, None
             self._sole.forget()
@@ -147,7 +149,7 @@ class PartitionGrowth:
         hindrance = self._hindrance(now, positions)
         if hindrance is None:
             return True
-        sentence = unused_sentence(unused, ways.now, hindrance)
+        sentence = unused_sentence(unused, routing.now, hindrance)
         if flow.narrow is None:
             log.info("partitions were added to the outputs; they get no records yet", unused=sentence)
         flow.narrow = sentence

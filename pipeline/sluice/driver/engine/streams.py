@@ -38,7 +38,7 @@ from sluice.records import lineage
 from sluice.sinks.ledger import FencedError
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.incarnation import Receipt
-from sluice_ops.model.routing_epochs import Ways
+from sluice_ops.model.routing_epochs import RoutingEpochs
 from sluice_ops.model.tier import Mode
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class StreamsEngine(Engine):
 
         `tier/incarnation`, and `.run` after a restart in place.
         """
-        self._ways: Ways | None = None
+        self._routing: RoutingEpochs | None = None
         """The routing epochs from the order to run until the hold.
 
         Other incarnations may switch them later.
@@ -139,7 +139,7 @@ class StreamsEngine(Engine):
                 self._config,
                 read_inputs(self._config, {}, stream=False),
                 "rehearsal",
-                self._growth.partitions(self._ways, ""),
+                self._growth.partitions(self._routing, ""),
             )
         )
 
@@ -170,10 +170,10 @@ class StreamsEngine(Engine):
         config = self._config
         config.writers.claim()
         config.streams.renew()
-        ways = self._ways = self._known_ways()
-        self._control.announce_ways(ways)
+        routing = self._routing = self._known_routing()
+        self._control.announce_routing(routing)
         return StartPlace(config, self._control, self._tail, self._inputs).find(
-            [*self._own_starts, ways.since]
+            [*self._own_starts, routing.since]
         )
 
     def _begin(
@@ -229,10 +229,10 @@ class StreamsEngine(Engine):
                 self._spread(self._query)
             if (
                 self._query is not None
-                and self._ways is not None
-                and self._growth.may_be_used(self._ways, self._by, self.positions)
+                and self._routing is not None
+                and self._growth.may_be_used(self._routing, self._by, self.positions)
             ):
-                self._switch_ways(self._query)
+                self._switch_routing(self._query)
             allowed = self._intake.allowance(
                 time.monotonic(), self._control.seconds_without_controller, held=held_back
             )
@@ -261,7 +261,7 @@ class StreamsEngine(Engine):
         elif to_pause != paused or self._growth.may_be_read(len(self._begins)):
             self._widen(query)
 
-    def _switch_ways(self, query: "StreamingQuery") -> None:
+    def _switch_routing(self, query: "StreamingQuery") -> None:
         """Process all waiting records by the old routing, then agree on a new routing epoch
         (decision record 0040).
 
@@ -281,20 +281,22 @@ class StreamsEngine(Engine):
         if inputs != begins:
             self._run_job(begins, inputs)
         self._metered = inputs
-        ways, self._ways = self._growth.agreed_ways(), None
-        wider = ways.widened(self._growth.counts(), inputs)
-        self._ways = wider if self._control.switch_ways(wider) else ways
-        log.info("the routing of new records is settled", partitions=self._ways.now, since=inputs)
+        routing, self._routing = self._growth.agreed_routing(), None
+        wider = routing.widened(self._growth.counts(), inputs)
+        self._routing = wider if self._control.switch_routing(wider) else routing
+        log.info("the routing of new records is settled", partitions=self._routing.now, since=inputs)
         self._growth.reset()
         self._begin(inputs, inputs, config.streams.bounds(config.outputs).ends, metered=False)
         self._news = inputs
 
-    def _known_ways(self) -> Ways:
+    def _known_routing(self) -> RoutingEpochs:
         """Return this run's routing epochs; two runs that may work at the same time have
         the same.
         """
         return (
-            self._growth.agreed_ways() if self._ways is None else self._ways.taking_in(self._growth.counts())
+            self._growth.agreed_routing()
+            if self._routing is None
+            else self._routing.taking_in(self._growth.counts())
         )
 
     def _stop_query(self, query: "StreamingQuery | None") -> None:
@@ -353,7 +355,7 @@ class StreamsEngine(Engine):
         if (working := len(workers.working())) < workers.awake:
             raise NoExecutorError(missing(working, workers.awake, workers.label))
         records = output_rows(
-            config, read_between(config, begins, until), self._by, self._growth.partitions(self._ways, "")
+            config, read_between(config, begins, until), self._by, self._growth.partitions(self._routing, "")
         )
         records.write.format("kafka").options(**sink_options(config, self._guard)).save()
 
@@ -369,7 +371,7 @@ class StreamsEngine(Engine):
         receipt = Receipt(
             positions=self._stopped_at(), streams=logs.streams, epochs=logs.epochs, at=time.time()
         )
-        self._ways, self._metered, self._config.flow.metered, self._config.flow.away = (
+        self._routing, self._metered, self._config.flow.metered, self._config.flow.away = (
             None,
             None,
             False,
@@ -574,5 +576,11 @@ class StreamsEngine(Engine):
 
     def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
         return start_query(
-            self._config, begins, folder, by, self._growth.partitions(self._ways, suffix), self._guard, suffix
+            self._config,
+            begins,
+            folder,
+            by,
+            self._growth.partitions(self._routing, suffix),
+            self._guard,
+            suffix,
         )

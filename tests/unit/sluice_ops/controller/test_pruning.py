@@ -96,11 +96,11 @@ def test_the_incarnation_with_the_newest_routing_epochs_stays():
     world.settle()
     early = world.owner("entry").owner
     report = world.channel.read(paths.report("entry", early), IncarnationReport).value
-    ways = begun({"hits": 4}).widened({"hits": 5}, {"raw/0": 7})
+    routing = begun({"hits": 4}).widened({"hits": 5}, {"raw/0": 7})
     for number in range(KEEP_INCARNATIONS + 3):
         world.begin(f"m{number}", kind="migrate", tier="entry", to=("h1", "h2")[number % 2])
         world.until(lambda: world.runbooks[-1].ended)
-    world.channel.put(paths.report("entry", early), report.model_copy(update={"ways": ways}))
+    world.channel.put(paths.report("entry", early), report.model_copy(update={"ways": routing}))
     prune(world.channel, look(world.channel), lead(world))
     remaining = {int(name) for name in world.channel.children(paths.incarnations("entry"))}
     assert len(remaining) == KEEP_INCARNATIONS + 1
