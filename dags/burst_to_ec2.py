@@ -6,12 +6,12 @@ placement.
 | task | what happens |
 |---|---|
 | quota | computes how many instances k workers need, and checks the site file's limit |
-| launch | launches the instances, once for the run, however often Airflow tries the task |
+| launch | launches the instances; a retry of the task launches no instance twice |
 | wait_for_host | waits until the agent of each instance has registered its host |
 | preflight … release | as in every runbook: plan, warm, hand over, verify, release |
-| abort, terminate | if a task failed or a person ended the run: undo, terminate the instances |
+| abort, terminate | after a failed task or an ended run: undo, terminate the instances |
 
-The runbook `leave_ec2` takes the workers back.
+The runbook `leave_ec2` hands the tier back to the site's hosts and terminates the instances.
 """
 
 from airflow.sdk import chain

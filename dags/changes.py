@@ -1,7 +1,7 @@
 """A DAG for each kind of change that names a runbook.
 
-The modules of `sluice_ops.planning.changes.kinds` define the kinds: the form, the steps and the
-page of each.
+Each module of `sluice_ops.planning.changes.kinds` defines one kind: the form, the steps and the
+page of its runbook.
 """
 
 from sluice_airflow.runbooks import of_kind

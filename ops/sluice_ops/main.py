@@ -233,10 +233,10 @@ def skip(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a tier continue behind input records that were deleted before the tier read them.
+    """Let a tier continue after input records that were deleted before the tier read them.
 
-    Retention or a person deleted these records. The tier waits until this command. `sluice audit`
-    reports the records as lost, and `sluice trail` shows who skipped them.
+    Retention or a person deleted these records. The tier waits until you run this command.
+    `sluice audit` reports the records as lost, and `sluice trail` shows who skipped them.
     """
     words = [
         sys.executable,

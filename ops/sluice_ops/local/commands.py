@@ -34,7 +34,7 @@ def _failed(error: Exception) -> typer.Exit:
 def up(as_json: AsJson = False) -> None:
     """Start all services in parallel, and return when records flow.
 
-    Example: sluice up.
+    Example: sluice up
     """
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import up as bring_up  # noqa: PLC0415
@@ -97,7 +97,7 @@ def _report(started: "Started") -> None:
 def down(as_json: AsJson = False) -> None:
     """Stop all services, slots and drivers; the data stays.
 
-    Example: sluice down.
+    Example: sluice down
     """
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import down as bring_down  # noqa: PLC0415
@@ -120,7 +120,7 @@ def down(as_json: AsJson = False) -> None:
 def clean(as_json: AsJson = False) -> None:
     """Stop all services and delete all data of the embedded platform.
 
-    Example: sluice clean.
+    Example: sluice clean
     """
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import clean as remove  # noqa: PLC0415
@@ -153,7 +153,7 @@ def doctor(
     With --host, on a real host: check the needs of its agent, and that the host reaches the
     services of the endpoints file. The exit code is 1 if something is bad.
 
-    Example: sluice doctor --json.
+    Example: sluice doctor --json
     """
     from sluice_ops.doctor import host_checks  # noqa: PLC0415
     from sluice_ops.doctor.finding import Verdict  # noqa: PLC0415
@@ -208,7 +208,7 @@ def endpoints(
 ) -> None:
     """Print the address of each service, and Airflow's users; or client properties for Kafka.
 
-    Example: sluice endpoints; sluice endpoints --client-properties outside > client.properties.
+    Example: sluice endpoints; sluice endpoints --client-properties outside > client.properties
     """
     from sluice_ops.model.access import Role  # noqa: PLC0415
     from sluice_ops.site.brokers import brokers  # noqa: PLC0415
@@ -277,7 +277,7 @@ def logs(
 ) -> None:
     """Print the end of a log of the embedded platform.
 
-    Example: sluice logs controller -n 100 -f.
+    Example: sluice logs controller -n 100 -f
     """
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.logbook import find, tail  # noqa: PLC0415

@@ -65,9 +65,10 @@ class Stream:
     grouping: Grouping = field(default_factory=Local)
     """The rule that chooses the partition of each record."""
     rounds: int = 0
-    """How often a record may take this stream, if the stream leads back to an earlier tier.
+    """How often a record may go through this stream, if the stream leads back to an earlier tier.
 
-    A record that would take the stream once more goes to quarantine. 0: the stream leads onwards.
+    A record that would go through the stream once more goes to quarantine. 0: the stream leads to
+    later tiers only.
     """
     watermarks: Watermarks = field(default_factory=Watermarks)
     """The lag at which Sluice holds the entry back, and the lag at which the entry resumes."""
@@ -125,7 +126,8 @@ class Tier:
     standby: Standby = Standby.NONE
     """A second incarnation on other hosts, in case the tier's driver dies.
 
-    `WARM` waits, ready to start. `HOT`, for realtime tiers, runs beside the owner, without a gap.
+    `WARM` waits, ready to start. `HOT`, for realtime tiers, runs beside the owner and takes over
+    with almost no gap.
     """
     hooks: Hooks = field(default_factory=Hooks)
     """The tier's own functions at a pause, a stop and a start."""
@@ -135,10 +137,10 @@ class Tier:
     """How long a task may process nothing, though input waits. Unit: seconds.
 
     Then Sluice ends the task's executor, and the query restarts. The limit doubles with each
-    executor that Sluice ended on the same day. Choose more than the time of one record in realtime.
-    In a batch with slow Python functions, choose more than the time of one task: the progress of
-    Python functions shows only at the end of the task. None: `sluice status` and the alert report
-    the task, and its executor is kept.
+    executor that Sluice ended on the same day. In a realtime tier, choose more than the time of one
+    record. In a batch with slow Python functions, choose more than the time of one task: the
+    progress of Python functions shows only at the end of the task. None: `sluice status` and the
+    alert report the task, and its executor is kept.
     """
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))

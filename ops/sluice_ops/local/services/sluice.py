@@ -87,7 +87,7 @@ def require_node(layout: Layout, path: str, error: str) -> None:
 
 
 def services(layout: Layout, site: Site) -> list[Service]:
-    """Return all of them."""
+    """Return Sluice's own services: the controller, the agents, the audit, the feed and helpers."""
     variables = environment(layout)
     share = cpu_share(site, processors())
 

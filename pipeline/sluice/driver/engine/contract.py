@@ -97,7 +97,7 @@ class Engine(ABC):
     def plan(self) -> None:  # noqa: B027 — not every engine can
         """Plan the query once without data.
 
-        A fresh JVM needs seconds for it, which it has while executors start.
+        A fresh JVM needs seconds for this plan, and executors start meanwhile.
         """
 
     @abstractmethod
@@ -151,15 +151,15 @@ class Engine(ABC):
         return Logs()
 
     def offset_sum(self) -> int | None:
-        """Return the sum of the next offsets that the query will read; None if `positions` is
-        enough.
+        """Return the sum of the next offsets that the query will read; None if the sum of
+        `positions` is exact enough.
         """
         return None
 
     def complete_floor(self) -> dict[str, int]:
         """Return offsets of input partitions before which all output is certainly complete.
 
-        Cheap, and often old.
+        The call is cheap. The offsets are often old.
         """
         return {}
 
