@@ -38,7 +38,7 @@ ABORT_FAILED = SluiceNotifier(
     "(1) No controller answered, and the change still holds the maintenance lock. "
     "(2) The change is undone, but a tier did not run within two minutes after that.",
     do="Check that a controller runs: `sluice status`. If the change is still active, end it: "
-    "`sluice abort`. Otherwise find the reason at the named tier: "
+    "`sluice abort`. Otherwise find out why the tier that the log names does not run: "
     "`sluice tiers` shows its error, and `sluice logs` lists the logs of its driver and workers.",
 )
 REPORT_FAILED = SluiceNotifier(
@@ -85,13 +85,13 @@ _TASKS = {
     Step.VERIFY: "checks the receipts: each new incarnation began where the old one stopped",
     Step.TRIAL: "compares the new code with the old code for a while",
     Step.RELEASE: "frees the slots of the old incarnations",
-    Step.REBOOT: "has the host's agent run the reboot command, and waits for the agent",
+    Step.REBOOT: "tells the host's agent to run the reboot command, and waits until the agent is back",
     Step.HEALTH: "checks that the host's agent answers, with the full capacity",
     Step.RETURN: "opens the host to work again",
     Step.PAUSE: "stops each tier after a commit; the tier keeps its slots",
-    Step.RESUME: "has each tier continue from its last commit",
+    Step.RESUME: "starts each tier again from its last commit",
     Step.WRITE_OFF: "starts the host's units on other hosts",
-    Step.ABORT: "only after a failed step: returns every tier to its running incarnation",
+    Step.ABORT: "only after a failed step: undoes the change; every tier continues with its running incarnation",
 }
 """What each step's task does, for the page of a runbook."""
 

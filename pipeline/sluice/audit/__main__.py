@@ -83,7 +83,7 @@ class Auditor:
             lost += self._cut_partitions()
         except (psycopg.Error, StreamError, KafkaException) as error:
             log.warning(
-                "cannot check whether streams were recreated or cut back; the audit tries again in seconds",
+                "cannot check whether streams were recreated or cut back; the audit retries within seconds",
                 reason=str(error).splitlines()[0],
             )
         for tier in self._tiers:
@@ -317,7 +317,7 @@ class Auditor:
         except (psycopg.Error, ChannelAwayError, ConflictError) as error:
             if not self._is_report_late:
                 log.warning(
-                    "the results cannot be written to the channel; the audit tries again in seconds",
+                    "the results cannot be written to the channel; the audit retries within seconds",
                     reason=str(error).splitlines()[0],
                 )
             self._is_report_late = True
@@ -334,7 +334,7 @@ class Auditor:
         self._audits.pop(tier, None)
         if tier not in self._failing:
             log.warning(
-                "the audit cannot check the tier; the tier continues, and the audit tries again in seconds",
+                "the audit cannot check the tier; the tier continues, and the audit retries within seconds",
                 tier=tier,
                 reason=reason,
             )

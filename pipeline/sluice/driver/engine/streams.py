@@ -390,7 +390,7 @@ class StreamsEngine(Engine):
             if not is_away(away):
                 raise
             log.warning(
-                "the output cannot be read; the next run finds out how far this one came",
+                "the output cannot be read; the next run reads from the output where this run ended",
                 away=error_text(away),
             )
             return self._known()
