@@ -23,7 +23,10 @@ RATE = 200
 COLD_SECONDS = 10.0
 IDLE_SECONDS = 60.0
 IDLE_CORES = 0.04
-PARTS = {"session": r"\] session +.*seconds=([\d.]+)", "executors": r"\] executors +.*seconds=([\d.]+)"}
+PARTS = {
+    "session": r"the Spark session is open +.*seconds=([\d.]+)",
+    "executors": r"all executors have come +.*seconds=([\d.]+)",
+}
 """The driver's log of its start, in seconds since it knew its tier."""
 
 
@@ -52,6 +55,7 @@ def parts(lab: Lab, tier: str, number: int) -> dict[str, float]:
         for name, match in ((name, re.search(form, log)) for name, form in PARTS.items())
         if match
     }
+    assert seconds_by_part.keys() == PARTS.keys(), "the driver's log has other texts"
     running = next(at for state, at in report.history if state == "running")
     return {
         "knows what it is": round(known_after, 2),

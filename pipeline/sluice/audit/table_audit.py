@@ -295,8 +295,8 @@ class TableAudit:
     def _absent(self, origins_read: Iterable[str], table: sql.Identifier) -> set[str]:
         """Return the origins that are not in the table."""
         query = sql.SQL(
-            "SELECT expected FROM unnest(%s::text[]) AS expected"
-            " WHERE NOT EXISTS (SELECT FROM {} WHERE origin = expected)"
+            "SELECT expected.name FROM unnest(%s::text[]) AS expected (name)"
+            " WHERE NOT EXISTS (SELECT FROM {} AS stored WHERE stored.origin = expected.name)"
         ).format(table)
         return {row[0] for row in self._book.open().execute(query, (list(origins_read),)).fetchall()}
 

@@ -127,7 +127,7 @@ public class WriterFence implements ProducerInterceptor {
                 } catch (Exception error) {
                     if (!String.valueOf(error).equals(told)) {
                         told = String.valueOf(error);
-                        System.err.println("the control topic cannot be read; the executor retries: " + told);
+                        System.err.println("the control topic cannot be followed; the executor retries: " + told);
                     }
                     pause();
                 }

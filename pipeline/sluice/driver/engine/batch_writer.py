@@ -156,8 +156,9 @@ class BatchWriter:
         Also RecordsGoneError if a partition was cut back below them. `way_out` tells what a person
         can do then.
         """
-        now = self.logs = self.watch.now(self._config.streams.places(self._config.inputs))
+        now = self.watch.now(self._config.streams.places(self._config.inputs))
         if last is None or not now.streams:
+            self.logs = now
             return
         known = of_positions(last.ends, last.streams)
         refuse_changed(known, now.streams, way_out(last))
@@ -171,6 +172,7 @@ class BatchWriter:
                 streams=new,
             )
             self.ledger.adopt_streams(new)
+        self.logs = now
 
     def put(self, rows: pa.Table, batch: Batch, target: BatchTarget) -> None:
         """Write the part of a batch that the ledger lacks once the turn has come; return when the

@@ -133,7 +133,7 @@ class TaskWatchdog:
         self._config.flow.hung = HungTask(worst.seconds, sentence)
         if number not in self._told:
             self._told[number] = since
-            log.warning("a task hangs", task=sentence, stack=self._stack(worst.work))
+            log.warning("a task hangs", task=sentence, task_stack=self._stack(worst.work))
 
     def _stack(self, work: Work) -> str:
         """Return the top of the task's stack in its executor's JVM, if that answers."""
@@ -155,7 +155,7 @@ class TaskWatchdog:
             "a task hangs; its executor is ended, and the query restarts on other executors",
             executor=place,
             seconds=round(worst.seconds),
-            stack=self._stack(worst.work),
+            task_stack=self._stack(worst.work),
         )
         self._again_at = now + AGAIN_SECONDS
         context = self._config.session.sparkContext._jsc.sc()  # noqa: SLF001 — likewise
