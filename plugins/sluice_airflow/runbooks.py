@@ -39,7 +39,7 @@ ABORT_FAILED = SluiceNotifier(
     "(2) The change is undone, but a tier did not run within two minutes after that.",
     do="Check that a controller runs: `sluice status`. If the change is still active, end it: "
     "`sluice abort`. Otherwise find out why the tier that the log names does not run: "
-    "`sluice tiers` shows its error, and `sluice logs` lists the logs of its driver and workers.",
+    "`sluice status` shows its error, and `sluice logs` lists the logs of its driver and workers.",
 )
 REPORT_FAILED = SluiceNotifier(
     did="Nothing. The tiers are unaffected: batch jobs run only on slots that no tier holds.",
@@ -67,7 +67,7 @@ TIER_FAILED = SluiceNotifier(
     "the controller starts the tier again, with growing delays; "
     "if the controller gives the tier up, this DAG requests a new start. Lost records: "
     "the tier runs on. Lagging tier: the pipeline's entry is throttled, and records wait in Kafka.",
-    do="Failed tier: read the driver's error in this task's log or in `sluice tiers`. "
+    do="Failed tier: read the driver's error in this task's log or in `sluice status`. "
     "Correct the transform, its data or its resources; "
     "new code is published with `python -m sluice.commands.publish` and taken by `sluice upgrade TIER`. "
     "Lost records: `sluice audit` names them. They are still in their stream: "

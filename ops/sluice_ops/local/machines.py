@@ -18,7 +18,8 @@ LAST = 254
 
 def cpu_share(site: Site, processors: int) -> float:
     """Return which part of each core the site's hosts can give, if they share these processors."""
-    return min(1.0, processors / sum(host.capacity.cpu for host in site.hosts))
+    cores = sum(host.capacity.cpu for host in site.hosts)
+    return min(1.0, processors / cores) if cores else 1.0
 
 
 class Machine(Frozen):

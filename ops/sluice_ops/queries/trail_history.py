@@ -11,7 +11,7 @@ from sluice_ops.site.installation import PlatformAwayError
 QUERY = (
     "select role, name, extract(epoch from at)::float8 as at, by, layer, what, change, outcome, sentence"
     " from trail where (%(by)s::text is null or by = %(by)s)"
-    " and (%(change)s::text is null or change = %(change)s) order by at desc, name desc limit %(last)s"
+    " and (%(change)s::text is null or change = %(change)s) order by trail.at desc, name desc limit %(last)s"
 )
 
 
@@ -36,7 +36,6 @@ def trail_history(last: int, by: str | None, change: str | None) -> tuple[list[T
 
     `by` and `change` select entries. Raises PlatformAwayError if PostgreSQL is away.
     """
-    stored = _stored(last, by, change)
     queued: list[TrailLine] = []
     missing: str | None = None
     try:
@@ -47,8 +46,10 @@ def trail_history(last: int, by: str | None, change: str | None) -> tuple[list[T
             ]
     except ChannelAwayError as error:
         missing = f"{error}: requests of the last seconds may be missing here"
+    # the queue is read first: the audit moves entries from the queue to PostgreSQL, so an entry may
+    # be in both, but never in neither
+    stored = _stored(last, by, change)
     selected = [line for line in queued if by in {None, line.by} and change in {None, line.change}]
-    # the audit moves entries from the queue to PostgreSQL: an entry may be in both
     lines = {(line.role, line.name): line for line in (*selected, *stored)}
     return sorted(lines.values(), key=lambda line: line.at)[-last:], missing
 

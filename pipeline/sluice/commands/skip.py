@@ -126,7 +126,7 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
     if tier.state is not None:
         message = (
             f'tier "{name}" keeps state, and the state would lack the deleted records, so nothing is '
-            "skipped; its last error names the next step: `sluice tiers`"
+            "skipped; its last error names the next step: `sluice status`"
         )
         raise SkipError(message)
     kafka = where.kafka_as(User.OPERATOR)
@@ -186,7 +186,7 @@ def _of_outside(streams: Sequence[str]) -> str:
     return (
         f"{', '.join(streams)} comes from outside, and was recreated or cut back: new records have the "
         "origins of old ones and would be dropped as replays, so nothing is skipped; "
-        "the tier's last error names the next step: `sluice tiers`"
+        "the tier's last error names the next step: `sluice status`"
     )
 
 
