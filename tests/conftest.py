@@ -6,9 +6,11 @@ explore. They have no deadline, because an example's time depends on the machine
 
 import os
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.rotation import PARTS, divide, key_of, recorded_seconds
 
@@ -17,6 +19,17 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "elsewhere")
 
 CHOSEN = pytest.StashKey[list[str]]()
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives all scenarios to one process, because they share one platform; other tests to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "scenarios" if nodeid.startswith("tests/scenarios/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

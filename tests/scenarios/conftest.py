@@ -31,9 +31,7 @@ def write_site_without_shifts() -> Path:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the scenarios, and let one process run them all, because they share one platform."""
     item.add_marker("platform")
-    item.add_marker(pytest.mark.xdist_group("platform"))
 
 
 @pytest.fixture(scope="session")
