@@ -22,7 +22,10 @@ CHOSEN = pytest.StashKey[list[str]]()
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives all scenarios to one process, because they share one platform; other tests to any."""
+    """Gives all scenarios to one process, because they share one platform; other tests to any.
+
+    With `--no-loadscope-reorder`, the scenarios come last and have the machine to themselves.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return "scenarios" if nodeid.startswith("tests/scenarios/") else nodeid
