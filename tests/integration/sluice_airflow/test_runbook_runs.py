@@ -56,7 +56,7 @@ def test_a_failed_step_is_aborted_and_alerted_and_the_run_fails(zookeeper, tmp_p
     (alert,) = [json.loads(path.read_text()) for path in (tmp_path / "alerts").iterdir()]
     assert alert["task"] == "cut_over"
     assert "tier counts did not pause within 30 s" in alert["happened"]
-    assert "aborted" in alert["did"]
+    assert "aborting the change" in alert["did"]
 
 
 def test_a_form_that_is_no_change_alerts_once_and_has_nothing_to_undo(zookeeper, tmp_path):

@@ -79,7 +79,7 @@ def test_a_failure_goes_back_to_the_task(zookeeper, channel):
 def test_a_timeout_reports_the_last_journal_entry(channel):
     identity = posted(channel)
     event = fire(OperationTrigger(identity, time.time() + 0.3))
-    assert event.payload == {"result": None, "heard": "its journal is empty"}
+    assert event.payload == {"result": None, "heard": "the journal is empty"}
 
 
 def test_a_cancelled_trigger_keeps_the_operation_for_the_next_trigger(zookeeper, channel):
