@@ -231,8 +231,10 @@ def test_kafka_accepts_each_user_for_its_own_topics_only(platform: endpoints.End
 
 
 def test_a_drivers_credentials_start_no_dag_and_drop_no_table(live: Live) -> None:
-    driver = next(process for process in psutil.process_iter() if "sluice.driver" in process.cmdline())
-    environ = driver.environ()
+    environs = [
+        process.environ() for process in psutil.process_iter() if "sluice.driver" in process.cmdline()
+    ]
+    environ = next(each for each in environs if each["SLUICE_HOME"] == str(live.home))
     text = Path(environ["SLUICE_ENDPOINTS"]).read_text()
     passwords = json.loads((live.home / "secrets.json").read_text())
     assert secrets_in(text + json.dumps(environ), passwords) == {"spark"}, (

@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
 
 import hits
-from sluice import DeclarationError, Fields, Kind, Latest, Mode, Quantum, State, Stream, Tier, joined
+from sluice import DeclarationError, Fields, Kind, Latest, Mode, Quantum, State, Stream, Tier, joined, testing
+from sluice.commands.validation import _use
 from sluice.testing import Record, run, run_batches
 
 HITS = Stream("hits", "id string, user string, at bigint", Fields("user"))
@@ -15,6 +16,16 @@ SIZE = Quantum(cpu=1, memory=950, threads=4)
 MINUTE = 60_000
 
 pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended_session():
+    """End the session and its JVM, so that other tests of this process may start their own."""
+    yield
+    testing.session().stop()
+    testing.session.cache_clear()
+    _use(None)
+    testing._JVMS.pop().end(30.0)
 
 
 def tier(name, inputs, transform, **more):

@@ -303,7 +303,7 @@ def test_without_a_controller_a_token_waits_and_a_later_one_replaces_it(
     monkeypatch.setattr(joining, "ANSWER_SECONDS", 1.0)
     with pytest.raises(
         joining.JoinError,
-        match=r"no controller has answered h1 for 1 s: .* the token still works for this machine",
+        match=r"no controller has answered h1 for 1 s; .* the token still works for this machine",
     ):
         first.join("h1", file)
     replacement = joining.make(site_endpoints, "h1", 60)
