@@ -201,8 +201,11 @@ def endpoints(
         bool,
         typer.Option(
             "--client-properties",
-            help="Print Kafka's client properties for kcat and Kafka's tools; with --json for librdkafka.",
+            help="Print Kafka's client properties for librdkafka, such as confluent-kafka.",
         ),
+    ] = False,
+    java: Annotated[
+        bool, typer.Option("--java", help="With --client-properties: for Kafka's own tools, in Java.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -216,10 +219,10 @@ def endpoints(
 
     services = load()
     if client_properties:
-        _print_client_properties(services, user, as_json=as_json)
+        _print_client_properties(services, user, java=java, as_json=as_json)
         return
-    if user is not None:
-        message = f"{user} is a user of Kafka: add --client-properties"
+    if user is not None or java:
+        message = "a user and --java belong to --client-properties: add this option"
         raise WrongUsageError(message)
     addresses = services.model_dump(mode="json", exclude={"access", "spark_secret"})
     addresses["kafka"] = brokers(services.kafka).servers
@@ -237,7 +240,7 @@ def endpoints(
         typer.echo("Clients of Kafka need a user: sluice endpoints --client-properties outside")
 
 
-def _print_client_properties(services: "Endpoints", user: User | None, *, as_json: bool) -> None:
+def _print_client_properties(services: "Endpoints", user: User | None, *, java: bool, as_json: bool) -> None:
     from sluice_ops.site.brokers import BrokersError, brokers  # noqa: PLC0415
 
     kafka = brokers(services.kafka)
@@ -246,7 +249,7 @@ def _print_client_properties(services: "Endpoints", user: User | None, *, as_jso
         raise WrongUsageError(message)
     try:
         address = kafka if user is None else brokers(services.kafka_as(user))
-        settings = address.client if as_json else address.properties
+        settings = address.java_client if java else address.client
     except BrokersError as error:
         raise WrongUsageError(str(error)) from error
     if as_json:

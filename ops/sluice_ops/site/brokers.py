@@ -86,18 +86,13 @@ class Brokers:
         return {f"kafka.{key}": value for key, value in settings.items()}
 
     @property
-    def properties(self) -> dict[str, str]:
-        """Settings for a properties file of Kafka's own tools and kcat, with the user's password.
-
-        BrokersError if the password is not readable.
-        """
+    def java_client(self) -> dict[str, str]:
+        """Settings for Kafka's own tools; BrokersError if the user's password is not readable."""
         settings = self._java
         file = self.password_file
         if file is not None:
             settings["sasl.jaas.config"] = _jaas(file.stem, _password(file))
-        # kcat does not read the names of Java; Kafka's tools ignore the names of librdkafka
-        librdkafka = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-        return settings | {name: value for name, value in self.client.items() if name in librdkafka}
+        return settings
 
     @property
     def _java(self) -> dict[str, str]:
