@@ -5,7 +5,6 @@ The agent runs until SIGTERM. Its units continue after it, and the next agent ad
 
 import argparse
 import fcntl
-import logging
 import os
 import signal
 import sys
@@ -49,6 +48,7 @@ from sluice_ops.model.resources import Capacity
 from sluice_ops.operations.joining import JoinError, join
 from sluice_ops.process import metrics_server
 from sluice_ops.process.durations import TimestampAges
+from sluice_ops.process.logs import configure_logs
 from sluice_ops.site import endpoints
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
@@ -237,9 +237,7 @@ def stop_all(host: str) -> int:
 def main(words: list[str] | None = None) -> int:
     """Run the command, and return its exit code; an expected error is one line on stderr."""
     arguments = arguments_of(words)
-    # The loop logs a lost ZooKeeper connection itself, once.
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs()
     try:
         if arguments.stop_all:
             return 1 if stop_all(arguments.host) else 0

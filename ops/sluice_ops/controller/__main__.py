@@ -19,6 +19,7 @@ from sluice_ops.controller.site_watcher import SiteWatcher
 from sluice_ops.model.access import Role
 from sluice_ops.model.exporter import Exporter
 from sluice_ops.process import metrics_server
+from sluice_ops.process.logs import configure_logs
 from sluice_ops.site import endpoints, site_file
 
 log = structlog.get_logger()
@@ -67,6 +68,7 @@ def main() -> int:
         help="seconds without an agent's session after which its host counts as lost",
     )
     options = parser.parse_args()
+    configure_logs()
     try:
         site_watcher = SiteWatcher(options.site)
         where = None if options.zookeeper else endpoints.load()

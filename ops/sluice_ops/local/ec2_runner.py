@@ -26,6 +26,7 @@ from sluice_ops.local.memory import processors
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.planning.placement.cluster import BURST_ZONE
+from sluice_ops.process.logs import configure_logs
 from sluice_ops.site import endpoints
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
@@ -167,7 +168,7 @@ class Runner:
 
 def main() -> int:
     """Run until SIGTERM, then end every host."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs()
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     signal.signal(signal.SIGINT, lambda *_: ending.set())

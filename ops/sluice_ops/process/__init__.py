@@ -1,4 +1,5 @@
-"""Parts of every long-running process: a watchdog, a metrics server, and ages of timestamps.
+"""Parts of every long-running process: a log, a watchdog, a metrics server, and ages
+of timestamps.
 
 Start with `watchdog`, which ends a process whose loop hangs.
 """

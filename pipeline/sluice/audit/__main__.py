@@ -39,6 +39,7 @@ from sluice_ops.model.kafka_access import User
 from sluice_ops.model.release import Release
 from sluice_ops.model.status import Loss
 from sluice_ops.process import metrics_server
+from sluice_ops.process.logs import configure_logs
 from sluice_ops.site import endpoints, site_file
 
 log = structlog.get_logger()
@@ -361,6 +362,7 @@ def _release_in_channel(where: endpoints.Endpoints, name: str) -> Release | None
 
 def main() -> int:
     """Check the tiers until a signal; return the exit code."""
+    configure_logs()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

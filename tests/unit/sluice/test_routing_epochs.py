@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sluice.api.declarations import Stream, Tier
@@ -51,6 +51,8 @@ class World:
         self.agreement = LocalAgreement()
         self.owner: Any = None
         self.beside: Any = None
+        self.newest = 0
+        """The number of the newest run."""
         self.fails, self.lost, self.away = False, False, False
 
     # -- methods of the streams
@@ -174,18 +176,29 @@ def patched(monkeypatch):
 
 
 def play(world, seconds, rate=1):
-    """Let `rate` records arrive each second, and the runs write them."""
+    """Let `rate` records arrive each second, and the runs write them.
+
+    A run that failed too often ends, and the next run follows the owner.
+    """
     for _ in range(seconds):
         world.now += 1
         world.end += rate
         for run in (world.owner, world.beside):
-            if run is not None:
-                run.flow(3 * rate)
+            if run is None:
+                continue
+            run.flow(3 * rate)
+            try:
                 run.check()
                 run.tick()
+            except (ChannelAwayError, RuntimeError):
+                if run is world.owner:
+                    world.owner = begin(world, world.newest + 1, run._config.home)
+                else:
+                    world.beside = None
 
 
 def begin(world, number, tmp_path):
+    world.newest = number
     run = Run(world, number, tmp_path)
     run.run()
     return run
@@ -213,13 +226,12 @@ class History:
     """Events in the life of a tier's runs."""
 
     def __init__(self, world, tmp_path):
-        self.world, self.tmp_path, self.number = world, tmp_path, 1
+        self.world, self.tmp_path = world, tmp_path
         world.owner = begin(world, 1, tmp_path)
         play(world, 3)
 
     def next(self):
-        self.number += 1
-        return begin(self.world, self.number, self.tmp_path)
+        return begin(self.world, self.world.newest + 1, self.tmp_path)
 
     def play_event(self, event):
         world = self.world
@@ -260,6 +272,7 @@ class History:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=st.lists(st.sampled_from([*EVENTS, "stand by"]), max_size=12))
+@example(events=["add", *["fail"] * 3, "call off", "refuse", "lose", "lose", "more", "lose"])
 def test_each_record_is_new_once_in_any_history_of_the_runs(tmp_path, make_world, events):
     world = make_world()
     history = History(world, tmp_path)

@@ -1,6 +1,5 @@
 """One incarnation of a tier, from its record in the channel to its end."""
 
-import logging
 import os
 import signal
 import time
@@ -26,6 +25,7 @@ from sluice_ops.model.kafka_access import User
 from sluice_ops.model.release import Release
 from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.process import metrics_server
+from sluice_ops.process.logs import configure_logs
 from sluice_ops.site import endpoints, site_file
 
 if TYPE_CHECKING:
@@ -38,16 +38,7 @@ def run(tier: str, number: int, jvm: Jvm) -> int:
     """Run incarnation `number` of `tier` until the owner record says exit; return the process's
     exit code.
     """
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    # one line for each event, without values of variables, which may be passwords
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-        ]
-    )
+    configure_logs()
     structlog.contextvars.bind_contextvars(tier=tier, incarnation=number)
     leaving: list[int] = []
     where = endpoints.load()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from simulation.damaged_channel import DamagedChannel
 from simulation.world import RULES, World
+from structlog.testing import capture_logs
 
 from sluice_ops.channel import ConflictError
 from sluice_ops.controller import leader as process
@@ -279,7 +280,7 @@ def elected(world, monkeypatch):
     return controller
 
 
-def test_an_unforeseen_error_is_reported_and_the_controller_retries(world, elected, monkeypatch, capsys):
+def test_an_unforeseen_error_is_reported_and_the_controller_retries(world, elected, monkeypatch):
     statuses = []
 
     def decide(*_):
@@ -292,7 +293,8 @@ def test_an_unforeseen_error_is_reported_and_the_controller_retries(world, elect
         raise LookupError(message)
 
     monkeypatch.setattr(process, "decide", decide)
-    elected.run()
+    with capture_logs() as logs:
+        elected.run()
     assert len(statuses) == 3
     assert elected._stopping.waits == [process.FAILED_SECONDS] * 3
     where = "for the full error: sluice logs controller"
@@ -301,7 +303,8 @@ def test_an_unforeseen_error_is_reported_and_the_controller_retries(world, elect
         == f"decides nothing: controller c1 failed and retries; {where}; error: LookupError: no such word"
     )
     assert (statuses[1].epoch, statuses[2].epoch) == (1, 2)
-    assert "in decide" in capsys.readouterr().out
+    failures = [line["event"] for line in logs if line.get("exc_info")]
+    assert failures == ["controller has failed: LookupError: no such word"] * 3
 
 
 def test_a_failed_leader_does_not_overwrite_another_leaders_status(world, elected, monkeypatch):

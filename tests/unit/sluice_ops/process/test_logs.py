@@ -1,0 +1,32 @@
+"""What a long-running process writes to its log."""
+
+import pytest
+import structlog
+
+from sluice_ops.process.logs import configure_logs
+
+
+@pytest.fixture
+def log():
+    yield structlog.get_logger()
+    structlog.reset_defaults()
+
+
+def connect(password):
+    length = len(password)
+    message = f"no answer to {length} characters"
+    raise LookupError(message)
+
+
+def test_a_traceback_names_no_values_of_variables(log, capsys):
+    configure_logs()
+    try:
+        connect("secret" * 3)
+    except LookupError:
+        log.exception("the loop failed", host="h1")
+    output = capsys.readouterr()
+    assert output.out == ""
+    first, *traceback = output.err.splitlines()
+    assert first.endswith("[error    ] the loop failed                host=h1")
+    assert traceback[-1] == "LookupError: no answer to 18 characters"
+    assert "secretsecret" not in "".join(traceback)
