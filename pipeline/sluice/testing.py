@@ -14,7 +14,7 @@ Spark, which takes some seconds; later calls use the same session.
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -26,8 +26,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
 
 from sluice.api.declarations import DeclarationError, Stream, Tier
-from sluice.checks.operators import KAFKA, check_tier
-from sluice.commands.validation import SETTINGS, STATE_STORE
+from sluice.checks.operators import KAFKA
+from sluice.checks.shapes import columns
+from sluice.commands.validation import HEAP, SETTINGS, validate_tier
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
 from sluice.records.lineage import REASON, TO, business, collected, transformed
@@ -57,13 +58,10 @@ Records: TypeAlias = Sequence[Record | Columns | str | bytes]
 Inputs: TypeAlias = Records | Mapping[str, Records]
 """The records of the tier's only input; with several inputs, the records by the stream's name."""
 
-HEAP = 512
-"""The heap of the local session's JVM. Unit: MiB."""
-_DRIVER_SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
+_SQL_SETTINGS = {
+    **{name: value for name, value in SETTINGS.items() if name.startswith("spark.sql.")},
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
 }
 """Settings of a driver's session on which results depend; one shuffle partition is enough here."""
 _CHECKED: list[Tier] = []
@@ -90,7 +88,7 @@ def session() -> SparkSession:
         _JVMS.append(jvm)
         spark = open_session("local[1]", SETTINGS, jvm)
         spark.sparkContext.setLogLevel("ERROR")
-    for name, value in _DRIVER_SETTINGS.items():
+    for name, value in _SQL_SETTINGS.items():
         spark.conf.set(name, value)
     return spark
 
@@ -105,7 +103,12 @@ def run(tier: Tier, records: Inputs) -> Result:
         message = f'tier "{tier.name}" has state: use run_batches, which returns the rows of each batch'
         raise DeclarationError(message)
     _check(tier)
-    result = transformed(_frame(_kafka_records(tier, records, [0] * len(tier.inputs))), tier)
+    kafka_records = [
+        record
+        for stream, own in _by_stream(tier, records)
+        for record in _kafka_records(own, stream, tier, first=0)
+    ]
+    result = transformed(_frame(kafka_records), tier)
     # a sink adds reasons of its own, such as a null in the key of its table
     names = business(result, tier) + ([TO] if len(tier.outputs) > 1 else [])
     rows = collected(result, tier) if tier.sink is not None else result
@@ -132,18 +135,18 @@ def run_batches(tier: Tier, *batches: Inputs) -> list[list[dict[str, Any]]]:
     spark = session()
     written: list[list[dict[str, Any]]] = []
     with tempfile.TemporaryDirectory(prefix="sluice-testing-") as folder:
-        inputs = [Path(folder) / stream.name for stream in tier.inputs]
-        for path in inputs:
+        folders = {stream.name: Path(folder) / stream.name for stream in tier.inputs}
+        for path in folders.values():
             path.mkdir()
-        frames = [spark.readStream.schema(KAFKA).parquet(str(path)) for path in inputs]
+        frames = [spark.readStream.schema(KAFKA).parquet(str(path)) for path in folders.values()]
         result = transformed_with_state(frames, tier)
         mode = output_mode(result)
-        offsets = [0] * len(tier.inputs)
+        next_offsets = dict.fromkeys(folders, 0)
         for batch in batches:
-            records = _kafka_records(tier, batch, offsets)
-            for index, stream in enumerate(tier.inputs):
-                own = [record for record in records if record["topic"] == stream.name]
-                _frame(own).write.mode("append").parquet(str(inputs[index]))
+            for stream, own in _by_stream(tier, batch):
+                records = _kafka_records(own, stream, tier, first=next_offsets[stream.name])
+                next_offsets[stream.name] += len(records)
+                _frame(records).write.mode("append").parquet(str(folders[stream.name]))
             rows: list[dict[str, Any]] = []
 
             def take(frame: "DataFrame", _: int, rows: list[dict[str, Any]] = rows) -> None:
@@ -168,12 +171,12 @@ def _without(row: dict[str, Any], column: str) -> dict[str, Any]:
 def _check(tier: Tier) -> None:
     """Refuse what publishing would refuse; each tier is checked once."""
     if not any(checked is tier for checked in _CHECKED):
-        check_tier(session(), tier)
+        validate_tier(session(), tier)
         _CHECKED.append(tier)
 
 
-def _kafka_records(tier: Tier, inputs: Inputs, offsets: list[int]) -> list[dict[str, Any]]:
-    """Return the records as Kafka would store them. `offsets` are the next ones, by input."""
+def _by_stream(tier: Tier, inputs: Inputs) -> Iterator[tuple[Stream, Records]]:
+    """Yield each input of the tier with its records."""
     names = [stream.name for stream in tier.inputs]
     if not isinstance(inputs, Mapping):
         if len(names) > 1:
@@ -183,38 +186,46 @@ def _kafka_records(tier: Tier, inputs: Inputs, offsets: list[int]) -> list[dict[
     if unknown := sorted(inputs.keys() - set(names)):
         message = f'tier "{tier.name}" does not read {", ".join(unknown)}, but {", ".join(names)}'
         raise DeclarationError(message)
-    records = []
-    for index, stream in enumerate(tier.inputs):
-        for record in inputs.get(stream.name, ()):
-            value, arrived = _value_and_arrival(record, stream, tier)
-            records.append(
-                dict.fromkeys(("key", "headers"))
-                | {"value": value, "topic": stream.name, "partition": 0, "offset": offsets[index]}
-                | {"timestamp": arrived, "timestampType": 1}
-            )
-            offsets[index] += 1
-    return records
+    for stream in tier.inputs:
+        yield stream, inputs.get(stream.name, ())
 
 
-def _value_and_arrival(
-    record: Record | Columns | str | bytes, stream: Stream, tier: Tier
-) -> tuple[bytes, datetime]:
-    value = record.value if isinstance(record, Record) else record
-    arrived = record.arrived if isinstance(record, Record) else datetime.now(UTC)
-    if isinstance(value, Mapping):
-        if stream.columns is not None:
-            known = session().createDataFrame([], stream.columns).columns
-            if unknown := sorted(value.keys() - set(known)):
-                message = f'"{stream.name}" has no column {", ".join(unknown)}; it has {", ".join(known)}'
-                raise DeclarationError(message)
-        time = tier.state.time if tier.state is not None else None
-        if time is not None and not isinstance(record, Record) and isinstance(value.get(time), int):
-            arrived = datetime.fromtimestamp(value[time] / 1000, UTC)
-        value = json.dumps(value, default=_json)
-    elif stream.columns is not None:
+def _kafka_records(records: Records, stream: Stream, tier: Tier, first: int) -> list[dict[str, Any]]:
+    """Return the records as Kafka would store them, from the offset `first` on."""
+    column_names = None if stream.columns is None else list(columns(stream.columns))
+    time = None if tier.state is None else tier.state.time
+    kafka_records = []
+    for offset, record in enumerate(records, first):
+        value = record.value if isinstance(record, Record) else record
+        if column_names is not None:
+            _refuse_columns(value, stream, column_names)
+        kafka_records.append(
+            dict.fromkeys(("key", "headers"))
+            | {"value": _bytes(value), "topic": stream.name, "partition": 0, "offset": offset}
+            | {"timestamp": _arrival(record, time), "timestampType": 1}
+        )
+    return kafka_records
+
+
+def _refuse_columns(value: Columns | str | bytes, stream: Stream, column_names: list[str]) -> None:
+    if not isinstance(value, Mapping):
         message = f'a record of "{stream.name}" is a dict of columns, not {type(value).__name__}'
         raise DeclarationError(message)
-    return (value.encode() if isinstance(value, str) else value), arrived
+    if unknown := sorted(value.keys() - set(column_names)):
+        message = f'"{stream.name}" has no column {", ".join(unknown)}; it has {", ".join(column_names)}'
+        raise DeclarationError(message)
+
+
+def _arrival(record: Record | Columns | str | bytes, time: str | None) -> datetime:
+    if isinstance(record, Record):
+        return record.arrived
+    millis = record.get(time) if time is not None and isinstance(record, Mapping) else None
+    return datetime.fromtimestamp(millis / 1000, UTC) if isinstance(millis, int) else datetime.now(UTC)
+
+
+def _bytes(value: Columns | str | bytes) -> bytes:
+    text = json.dumps(value, default=_json) if isinstance(value, Mapping) else value
+    return text.encode() if isinstance(text, str) else text
 
 
 def _json(value: object) -> str:

@@ -144,8 +144,8 @@ def forget(host: str, *, as_json: bool) -> None:
     """
     with _open(Role.OPERATOR) as channel:
         if not channel.exists(paths.host(host)):
-            known = ", ".join(channel.children("/hosts")) or "none"
-            message = f'no host "{host}" is registered; registered hosts: {known}'
+            registered_hosts = ", ".join(channel.children("/hosts")) or "none"
+            message = f'no host "{host}" is registered; registered hosts: {registered_hosts}'
             raise WrongUsageError(message)
         if channel.exists(paths.live(host)):
             message = f"an agent with the registered credential serves {host} now: stop this agent first"

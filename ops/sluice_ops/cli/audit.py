@@ -17,7 +17,7 @@ from sluice_ops.model.status import Check
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.queries.figures import Audited, Figures, read_figures, settle
-from sluice_ops.queries.formats import ago
+from sluice_ops.queries.formats import ago, moment
 from sluice_ops.site.installation import PlatformAwayError
 
 STALLED_SECONDS = 60.0
@@ -102,7 +102,15 @@ def _print(figures: Figures, stalled: list[str]) -> None:
     print_table(
         ("tier", "verdict", "records", "again", "lost", "complete up to", "checked"),
         (
-            (line.tier, words, line.once, line.again, lost, _moment(line.complete), f"{ago(line.at)} ago")
+            (
+                line.tier,
+                words,
+                line.once,
+                line.again,
+                lost,
+                None if line.complete is None else moment(line.complete),
+                f"{ago(line.at)} ago",
+            )
             for line, lost, words in _lines(figures)
         ),
         "The audit has seen no record yet. Its first check comes a few seconds after `make up`. "
@@ -152,10 +160,6 @@ def _since(line: Audited) -> str:
         f"{partition}:{offset}" for partition, offset in sorted(line.since.items()) if offset is not None
     ]
     return f"it begins at {', '.join(places)}, for " if places else ""
-
-
-def _moment(complete: float | None) -> str | None:
-    return None if complete is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(complete))
 
 
 def verdict(line: Audited, lost: int) -> str:

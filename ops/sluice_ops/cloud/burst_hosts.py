@@ -21,8 +21,8 @@ def instances_needed(channel: Channel, tier: str, k: int, running: int, config: 
     """
     spec = channel.read(paths.tier(tier), TierSpec)
     if spec is None:
-        known = ", ".join(channel.children("/tiers")) or "none is published yet"
-        message = f'there is no tier "{tier}"; known tiers: {known}'
+        published_tiers = ", ".join(channel.children("/tiers")) or "none is published yet"
+        message = f'there is no tier "{tier}"; known tiers: {published_tiers}'
         raise BurstError(message)
     layers = channel.read(paths.LAYERS, Layers)
     refuse_second(spec.value, Layers() if layers is None else layers.value)

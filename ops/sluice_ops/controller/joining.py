@@ -78,8 +78,8 @@ class Joining:
         outcome, sentence = (
             (Outcome.DONE, "") if answer.refused is None else (Outcome.REFUSED, answer.refused)
         )
-        what = f"join {host} with its token, from machine {claim.value.machine}"
-        entry = Entry(at=time.time(), by=CONTROLLER, what=what, outcome=outcome, sentence=sentence)
+        joined = f"join {host} with its token, from machine {claim.value.machine}"
+        entry = Entry(at=time.time(), by=CONTROLLER, what=joined, outcome=outcome, sentence=sentence)
         guards = [epoch, Guard(paths.joining(host), sealed.version), Guard(paths.claim(host), claim.version)]
         trail_path = paths.trail(Role.CONTROLLER, f"join-{host}.{claim.made}")
         try:

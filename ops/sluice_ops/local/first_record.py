@@ -59,21 +59,21 @@ def supervise(services: endpoints.Endpoints, password: str, halt: threading.Even
     """
     with Channel(services.zookeeper) as channel:
         waiting = [f"tier_{name}" for name in expected_tiers(channel)]
-    rest = AirflowRest(services.airflow.url, "operator", password)
+    airflow = AirflowRest(services.airflow.url, "operator", password)
     end = time.monotonic() + DAGS_SECONDS
     triggered, total = 0, len(waiting)
     while waiting:
         for dag in list(waiting):
             try:
-                if rest.knows(dag):
-                    triggered += rest.supervise(dag)
+                if airflow.knows(dag):
+                    triggered += airflow.supervise(dag)
                     waiting.remove(dag)
             except (urllib.error.URLError, TimeoutError):
                 continue
         if waiting and halt.wait(0.5):
             raise HaltedError
         if waiting and time.monotonic() > end:
-            errors = "; ".join(rest.import_errors()) or "no import error; see `sluice logs airflow-dags`"
+            errors = "; ".join(airflow.import_errors()) or "no import error; see `sluice logs airflow-dags`"
             message = f"Airflow did not parse {', '.join(waiting)} within {DAGS_SECONDS:.0f} s: {errors}"
             raise PlatformError(message)
     return f"{total} tiers supervised, {triggered} runs triggered"

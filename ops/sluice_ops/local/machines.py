@@ -49,8 +49,8 @@ class Machines(Frozen):
         ended = tuple(machine for machine in self.machines if machine.instance not in wanted)
         used = {machine.address for machine in self.machines}
         free = (address for number in range(1, LAST + 1) if (address := f"{NETWORK}.{number}") not in used)
-        known = {machine.instance for machine in staying}
-        new = [Machine(instance=instance, address=next(free)) for instance in sorted(wanted - known)]
+        running_before = {machine.instance for machine in staying}
+        new = [Machine(instance=instance, address=next(free)) for instance in sorted(wanted - running_before)]
         return Machines(machines=(*staying, *new)), ended
 
     @classmethod

@@ -79,11 +79,11 @@ def start(layout: Layout, only: Iterable[str], tell: Callable[[steps.Timing], No
     supervisor = Supervisor(layout)
     users = kafka.asks_for_users(layout, supervisor.states(), otherwise=False)
     roles = layout.postgres_users.exists()
-    known = parts(layout, name, users=users, roles=roles)
-    wanted = [service for service in known if service.name in set(only)]
+    all_services = parts(layout, name, users=users, roles=roles)
+    wanted = [service for service in all_services if service.name in set(only)]
     check_ports(layout, supervisor, wanted)
     endpoints_file.write(layout, name, users=users, roles=roles)
-    supervisor.launch(known)
+    supervisor.launch(all_services)
     fetch = [fetch_step(layout)] if any("jars" in service.needs for service in wanted) else []
     steps.run([*fetch, *steps_of(layout, supervisor, wanted)], tell)
 

@@ -142,7 +142,7 @@ def read_figures() -> Figures:
     import psycopg  # noqa: PLC0415
 
     try:
-        with _connect() as connection:
+        with connect() as connection:
             tiers = [TierProgress.model_validate(row) for row in connection.execute(TIERS_QUERY)]
             audit = tuple(Audited.model_validate(row) for row in connection.execute(AUDIT_QUERY))
             looked_at = frozenset(str(row["tier"]) for row in connection.execute(LOOKED_AT_QUERY))
@@ -168,7 +168,7 @@ def settle(number: int, by: str) -> int:
     import psycopg  # noqa: PLC0415
 
     try:
-        with _connect() as connection:
+        with connect() as connection:
             return connection.execute(SETTLE_STATEMENT, (by, number)).rowcount
     except psycopg.Error as error:
         message = f"{away(error)}; no loss is settled"
@@ -180,7 +180,8 @@ def away(error: Exception) -> str:
     return f"PostgreSQL does not answer: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
 
 
-def _connect() -> "psycopg.Connection[dict[str, Any]]":
+def connect() -> "psycopg.Connection[dict[str, Any]]":
+    """Connect to PostgreSQL as the operator; rows are dicts."""
     import psycopg  # noqa: PLC0415
     from psycopg.rows import dict_row  # noqa: PLC0415
 

@@ -1,11 +1,9 @@
 """The newest entries of the trail, from PostgreSQL and from the channel's queue."""
 
 from sluice_ops.channel import ChannelAwayError, trail_queue
-from sluice_ops.model.access import Role
 from sluice_ops.model.resources import Frozen
 from sluice_ops.operations.connect import open_channel
-from sluice_ops.queries.figures import CONNECT_SECONDS, away
-from sluice_ops.site import endpoints
+from sluice_ops.queries.figures import away, connect
 from sluice_ops.site.installation import PlatformAwayError
 
 QUERY = (
@@ -57,11 +55,9 @@ def trail_history(last: int, by: str | None, change: str | None) -> tuple[list[T
 def _stored(last: int, by: str | None, change: str | None) -> list[TrailLine]:
     """Read the entries that the audit has moved to PostgreSQL."""
     import psycopg  # noqa: PLC0415
-    from psycopg.rows import dict_row  # noqa: PLC0415
 
-    url = endpoints.load().postgres_as(Role.OPERATOR)
     try:
-        with psycopg.connect(url, connect_timeout=CONNECT_SECONDS, row_factory=dict_row) as connection:
+        with connect() as connection:
             rows = connection.execute(QUERY, {"last": last, "by": by, "change": change}).fetchall()
     except psycopg.errors.UndefinedTable:
         return []

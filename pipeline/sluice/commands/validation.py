@@ -110,7 +110,7 @@ def validate(pipeline: Pipeline, shared: Path, module: str) -> Validation:
     with _session(shared) as session:
         for tier in pipeline.tiers:
             try:
-                operators[tier.name] = _check(session, tier)
+                operators[tier.name] = validate_tier(session, tier)
             except DeclarationError as error:
                 errors[tier.name] = str(error).removeprefix(f'tier "{tier.name}": ')
     result = Validation(errors, {name: names for name, names in operators.items() if names})
@@ -152,7 +152,7 @@ def _digest(module: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _check(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
+def validate_tier(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     """Return the stateful operators of a tier.
 
     Raise DeclarationError if a driver would refuse the transform, or if the transform fails.

@@ -57,3 +57,10 @@ def test_names_of_tests_are_short_enough_to_read() -> None:
         if len(name) > LONGEST_TEST_NAME
     ]
     assert too_long == []
+
+
+def test_decision_records_have_at_most_400_words() -> None:
+    records = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    words = {record.name: len(record.read_text().split()) for record in records}
+    assert len(words) > 50
+    assert {name: count for name, count in words.items() if count > 400} == {}

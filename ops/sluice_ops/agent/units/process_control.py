@@ -161,11 +161,11 @@ class ProcessControl:
                 update={"ended_at": time.time(), "exit": self._exit_cause(folder, record)}
             )
             self._record_end(folder, record)
-        known = {process.pid for process in (main, session) if process is not None and process.alive}
+        own_pids = {process.pid for process in (main, session) if process is not None and process.alive}
         return FoundUnit(
             unit=record.unit,
             alive=alive,
-            others=len(pids - known),
+            others=len(pids - own_pids),
             started_at=record.started_at,
             restarts=record.restarts,
             failures=record.failures,

@@ -160,12 +160,12 @@ class BatchWriter:
         if last is None or not now.streams:
             self.logs = now
             return
-        known = of_positions(last.ends, last.streams)
-        refuse_changed(known, now.streams, way_out(last))
+        ledger_ids = of_positions(last.ends, last.streams)
+        refuse_changed(ledger_ids, now.streams, way_out(last))
         if cut := self.watch.cut(last.ends, last.epochs, now.epochs):
             raise cut_error(last.ends, cut, way_out(last))
         if new := {
-            name: now.streams[name] for name in of_positions(last.ends, now.streams) if name not in known
+            name: now.streams[name] for name in of_positions(last.ends, now.streams) if name not in ledger_ids
         }:
             log.info(
                 "the ledger had no ids of some inputs; its positions count for the topics of today",
@@ -181,11 +181,11 @@ class BatchWriter:
         while True:
             try:
                 with self._config.flow.phases.labels("turn").time():
-                    rest = target.missing(batch, self._wait_for_turn)
+                    missing = target.missing(batch, self._wait_for_turn)
                 part = (
-                    rest
-                    if rest is None or not self._doubt
-                    else Batch(rest.begins, portion(rest.begins, rest.ends, 1))
+                    missing
+                    if missing is None or not self._doubt
+                    else Batch(missing.begins, portion(missing.begins, missing.ends, 1))
                 )
                 if part is not None:
                     part = self._same_logs(part)
@@ -216,7 +216,7 @@ class BatchWriter:
                 self._config.flow.away = None
                 if self._doubt:
                     self.held.wait(AWAY_SECONDS)
-                if part == rest:
+                if part == missing:
                     return
 
     def wait_for_interval(self) -> None:
@@ -255,15 +255,15 @@ class BatchWriter:
             last = self.ledger.last()
             if last is None:
                 return batch
-            rest = batch.rest(last.ends)
-            if rest is None:
+            missing = batch.rest(last.ends)
+            if missing is None:
                 self.done = dict(last.ends)
                 return None
             if not self.has_turn:
                 self._before = last.at
             self._waits_since = self._waits_since or time.monotonic()
             if self._is_mine() or may_take_over(last.age, time.monotonic() - self._waits_since):
-                return rest
+                return missing
             self.held.wait(LOOK_SECONDS)
 
     def _is_mine(self) -> bool:

@@ -59,7 +59,7 @@ def portion(begins: Mapping[str, int], ends: Mapping[str, int], most: int) -> di
     if total <= most:
         return {partition: begins[partition] + count for partition, count in waits.items()}
     until = {partition: begins[partition] + count * most // total for partition, count in waits.items()}
-    rest = most - sum(until[partition] - begins[partition] for partition in until)
-    for partition, count in sorted(waits.items(), key=lambda item: (-item[1], item[0]))[:rest]:
+    left_over = most - sum(until[partition] - begins[partition] for partition in until)
+    for partition, count in sorted(waits.items(), key=lambda item: (-item[1], item[0]))[:left_over]:
         until[partition] += 1 if until[partition] < begins[partition] + count else 0
     return until

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -198,6 +198,28 @@ class Lab:
                 cwd=code,
                 stdout=file,
                 stderr=file,
+            )
+
+    @contextmanager
+    def running_controller(self, site: str) -> Iterator[None]:
+        """Run a controller with this site file, and print all logs at the end.
+
+        Agents that start from now on read the same file.
+        """
+        file = self.home / "site.yaml"
+        file.write_text(site)
+        self.environment["SLUICE_SITE"] = str(file)
+        words = ("--site", str(file), "--name", "c1", "--zookeeper", self.channel.hosts)
+        controller = self.run(
+            "controller", "sluice_ops.controller", *words, environment=self.environment, code=REPOSITORY
+        )
+        try:
+            yield
+        finally:
+            controller.terminate()
+            controller.wait(20)
+            sys.stdout.writelines(
+                f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in self.home.glob("*.log")
             )
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:

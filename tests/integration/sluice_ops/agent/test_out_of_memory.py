@@ -51,7 +51,7 @@ def test_restarts_are_delayed_more_and_more(lab: Lab) -> None:
 
 
 def test_a_host_is_left_when_several_tenants_run_out_of_memory(lab: Lab, tmp_path: Path) -> None:
-    with failing(lab, tmp_path, tmp_path / "none", quantum=Quantum(cpu=1, memory=SMALL, threads=4)) as site:
+    with failing(lab, tmp_path / "none", quantum=Quantum(cpu=1, memory=SMALL, threads=4)) as site:
         began = time.time()
         seen: dict[str, int] = {}
 

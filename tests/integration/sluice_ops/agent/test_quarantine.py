@@ -4,8 +4,6 @@ Agent, controller and Workers are real; drivers and two more hosts are simulated
 the host, as with a damaged disk. A person repairs it, or only returns it.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, Unit, UnitKind
 from sluice_ops.model.change import CONTROLLER, ChangeRecord
 from sluice_ops.model.tier import Mode
-from tests.integration.sluice_ops.agent.conftest import DEADLINE_SECONDS, REPOSITORY, Lab
+from tests.integration.sluice_ops.agent.conftest import DEADLINE_SECONDS, Lab
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -81,45 +79,23 @@ class Site:
 def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     missing = tmp_path / "jvm.options"
     lab.environment["_JAVA_OPTIONS"] = f"-XX:VMOptionsFile={missing}"
-    with failing(lab, tmp_path, missing) as site:
+    with failing(lab, missing) as site:
         yield site
 
 
 @contextmanager
-def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterator[Site]:
+def failing(lab: Lab, options: Path, **changed: object) -> Iterator[Site]:
     """Place workers of two tiers on h1, where they die; `changed` changes fields of both tiers."""
-    file = folder / "site.yaml"
-    file.write_text(SITE)
-    lab.environment["SLUICE_SITE"] = str(file)
     tiers = [
         tier(name, Mode.BATCH, number).model_copy(update=changed)
         for number, name in enumerate(("counts", "enrich"))
     ]
     site = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), options)
-    with (lab.home / "controller.log").open("wb") as log:
-        words = [
-            sys.executable,
-            "-m",
-            "sluice_ops.controller",
-            "--site",
-            str(file),
-            "--name",
-            "c1",
-            "--zookeeper",
-            lab.channel.hosts,
-        ]
-        controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
-    try:
+    with lab.running_controller(SITE):
         lab.start_agent(BAD)
         site.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), DEADLINE_SECONDS)
         site.world.want()
         yield site
-    finally:
-        controller.terminate()
-        controller.wait(20)
-        sys.stdout.writelines(
-            f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log")
-        )
 
 
 @pytest.mark.long

@@ -99,42 +99,22 @@ class Site:
 
 
 @pytest.fixture
-def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
-    file = tmp_path / "site.yaml"
-    file.write_text(SITE)
-    lab.environment |= {"SLUICE_SITE": str(file)}
+def site(lab: Lab) -> Iterator[Site]:
     site = Site(
         lab,
         LiveWorld(hosts=(host("h2"), host("h3")), tiers=[tier("counts", Mode.BATCH, 0)], channel=lab.channel),
     )
-    with (lab.home / "controller.log").open("wb") as log:
-        words = [
-            sys.executable,
-            "-m",
-            "sluice_ops.controller",
-            "--site",
-            str(file),
-            "--name",
-            "c1",
-            "--zookeeper",
-            lab.channel.hosts,
-        ]
-        controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
-    try:
-        # the units that the agent starts inherit the core
-        os.sched_setaffinity(lab.start_agent(BAD).pid, {CORE})
-        site.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), DEADLINE_SECONDS)
-        site.world.want()
-        site.world.until_true(site.world.all_well, DEADLINE_SECONDS)
-        site.world.until_true(lambda: site.slot() is not None, DEADLINE_SECONDS)
-        yield site
-    finally:
-        site.stop_spinning()
-        controller.terminate()
-        controller.wait(20)
-        sys.stdout.writelines(
-            f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log")
-        )
+    with lab.running_controller(SITE):
+        try:
+            # the units that the agent starts inherit the core
+            os.sched_setaffinity(lab.start_agent(BAD).pid, {CORE})
+            site.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), DEADLINE_SECONDS)
+            site.world.want()
+            site.world.until_true(site.world.all_well, DEADLINE_SECONDS)
+            site.world.until_true(lambda: site.slot() is not None, DEADLINE_SECONDS)
+            yield site
+        finally:
+            site.stop_spinning()
 
 
 def test_a_starved_slot_is_detected_and_its_tier_is_moved(site: Site) -> None:

@@ -122,27 +122,11 @@ class Hosts:
 @contextmanager
 def three_hosts(lab: Lab, folder: Path) -> Iterator[Hosts]:
     """Start an agent on each host and a controller, and wait until all tiers run."""
-    file = folder / "site.yaml"
-    file.write_text(SITE)
-    lab.environment["SLUICE_SITE"] = str(file)
     tiers = [tier("entry", Mode.REALTIME, 1), tier("counts", Mode.BATCH, 0), tier("enrich", Mode.REALTIME, 0)]
     hosts = Hosts(
         lab, RealWorld(hosts=(), tiers=tiers, channel=lab.channel), make_checkout(REPOSITORY, folder / "code")
     )
-    with (lab.home / "controller.log").open("wb") as log:
-        words = [
-            sys.executable,
-            "-m",
-            "sluice_ops.controller",
-            "--site",
-            str(file),
-            "--name",
-            "c1",
-            "--zookeeper",
-            lab.channel.hosts,
-        ]
-        controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
-    try:
+    with lab.running_controller(SITE):
         for name in NAMES:
             hosts.start_agent(name)
         hosts.world.until_true(
@@ -157,9 +141,3 @@ def three_hosts(lab: Lab, folder: Path) -> Iterator[Hosts]:
             name: Placement(driver=host, slots=(host,)) for name, host in PLACES.items()
         }
         yield hosts
-    finally:
-        controller.terminate()
-        controller.wait(20)
-        sys.stdout.writelines(
-            f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log")
-        )

@@ -113,13 +113,19 @@ def test_a_weight_is_kept_for_the_next_agent(
     assert only_unit(new_process_control(folder)).unit == slot()
 
 
-def test_a_unit_that_cannot_start_is_reported_and_others_still_start(
-    process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no unit start, because the disk is full."""
+
     def full(*_: object) -> list[str]:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "command", full)
+
+
+def test_a_unit_that_cannot_start_is_reported_and_others_still_start(
+    process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(monkeypatch)
     process_control.do(Start(slot()))
     assert "No space left on device" in process_control.troubles[slot().id]
     run_command(monkeypatch, *SLEEPER)
@@ -130,10 +136,7 @@ def test_a_unit_that_cannot_start_is_reported_and_others_still_start(
 def test_the_trouble_of_a_unit_outside_the_assignment_is_forgotten(
     process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> list[str]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(module, "command", full)
+    fill_disk(monkeypatch)
     process_control.do(Start(slot()))
     process_control.do(Start(driver()))
     process_control.forget_troubles({slot().id})

@@ -71,8 +71,8 @@ def _tier_of_worker(worker: UnitId, cluster: Cluster) -> TierName:
     for name, tier in cluster.tiers.items():
         if worker in tier.workers:
             return name
-    known = listed(sorted(slot for tier in cluster.tiers.values() for slot in tier.workers)) or "none"
-    message = f'there is no worker "{worker}"; `sluice slots` lists the workers: {known}'
+    workers = listed(sorted(slot for tier in cluster.tiers.values() for slot in tier.workers)) or "none"
+    message = f'there is no worker "{worker}"; `sluice slots` lists the workers: {workers}'
     raise RefusedError(message)
 
 
