@@ -10,7 +10,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/sluice
-COPY requirements.lock pyproject.toml README.md ./
+COPY requirements.lock pyproject.toml README.md LICENSE ./
 COPY ops/sluice_ops/local/install.py ops/sluice_ops/local/install.py
 ARG UV_CACHE_DIR=/tmp/uv
 RUN --mount=type=secret,id=registry \

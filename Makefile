@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install up down clean check format test test-rest scenarios bench lock
+.PHONY: help install up down clean check format test test-rest scenarios bench lock wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -49,3 +49,6 @@ bench: install ## measure handovers, kills, latency; Flink and Storm, too; some 
 
 lock: ## choose the newest versions within pyproject.toml, and write requirements.lock
 	@$(PYTHON) -I ops/sluice_ops/local/install.py lock
+
+wheel: ## build the wheel into dist, to install Sluice without this checkout
+	@$(PYTHON) -I ops/sluice_ops/local/install.py wheel

@@ -5,8 +5,10 @@ lent. It never disturbs the tiers: it runs only on slots that are lent to the te
 """
 
 from sluice_airflow.assets import SLOTS_LENT
-from sluice_airflow.operators.report import ReportOperator
-from sluice_airflow.runbooks import REPORT_FAILED, runbook
+from sluice_airflow.dags.parts import BATCH_FAILED, runbook
+from sluice_airflow.operators.batch import BatchJobOperator
 
 with runbook("nightly_report", doc=__doc__, schedule=[SLOTS_LENT], tags=("batch",)) as dag:
-    ReportOperator(task_id="report", retries=1, on_failure_callback=REPORT_FAILED)
+    BatchJobOperator(
+        task_id="report", module="hits.nightly_report", retries=1, on_failure_callback=BATCH_FAILED
+    )

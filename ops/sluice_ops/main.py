@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sluice_ops.cli import changes, lists, serving
+from sluice_ops.cli import changes, lists, projects, serving
 from sluice_ops.cli.exit_codes import CODES, Commands, WrongUsageError
 from sluice_ops.cli.output import AsJson
 from sluice_ops.local import commands
+from sluice_ops.site import project
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 REPLAY_NICE = 10
 """The nice value of a replay: processes that serve live records come first."""
 
@@ -30,12 +30,10 @@ app = typer.Typer(
 
 
 @app.callback()
-def _settings() -> None:
-    """Set SLUICE_HOME and SLUICE_SITE, if they are not set, to the home and the site file of the
-    checkout.
-    """
-    os.environ.setdefault("SLUICE_HOME", str(CHECKOUT / ".sluice"))
-    os.environ.setdefault("SLUICE_SITE", str(CHECKOUT / "site.yaml"))
+def _settings(context: typer.Context) -> None:
+    """Let every process that a command starts find the same site file and home."""
+    if context.invoked_subcommand != "init":  # makes another project
+        os.environ.update(project.environment())
 
 
 @app.command(epilog="Example: watch -n1 sluice status")
@@ -145,18 +143,26 @@ def token(
 
 @app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")
 def feed(
-    rate: Annotated[float, typer.Option(help="Hits per second.", min=0.1)],
-    count: Annotated[int | None, typer.Option(help="Number of hits. Default: until Ctrl-C.", min=1)] = None,
+    rate: Annotated[float, typer.Option(help="Records per second.", min=0.1)],
+    count: Annotated[int | None, typer.Option(help="How many. Default: until Ctrl-C.", min=1)] = None,
     first: Annotated[
-        int | None, typer.Option(help="Number of the first hit; ids are hit-<n>.", min=0)
+        int | None,
+        typer.Option(help="Number of the first, if the feed numbers its records.", min=0),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Produce hits into the input of the example pipeline."""
+    """Produce records into the pipeline's input, with the module `feed` of the pipeline."""
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
+    from sluice_ops.local.services.sluice import feed_modules  # noqa: PLC0415
     from sluice_ops.local.start.priority import SERVICES, in_group  # noqa: PLC0415
+    from sluice_ops.operations.snapshot import the_site  # noqa: PLC0415
 
-    words = [sys.executable, "-m", "hits.feed", "--rate", f"{rate:g}"]
+    project.use_code()
+    modules = feed_modules(the_site())
+    if not modules:
+        message = f"the pipeline {the_site().pipeline!r} has no module `feed`; send records with a producer"
+        raise WrongUsageError(message)
+    words = [sys.executable, "-m", modules[0], "--rate", f"{rate:g}"]
     words += ["--count", str(count)] if count is not None else []
     words += ["--first", str(first)] if first is not None else []
     words += ["--json"] if as_json else []
@@ -221,6 +227,7 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     words += ["--dry-run"] if dry_run else []
     words += ["--json"] if as_json else []
     words = list(niced(current_layout(), tuple(words), REPLAY_NICE))
+    project.use_code()
     os.execvp(words[0], words)  # noqa: S606 - replaces this process, so signals reach the replay
 
 
@@ -246,6 +253,7 @@ def skip(
         *["--dry-run"] * dry_run,
         *["--json"] * as_json,
     ]
+    project.use_code()
     os.execvp(words[0], words)  # noqa: S606 - replaces this process
 
 
@@ -279,5 +287,5 @@ for command in (
     commands.logs,
 ):
     app.command()(command)
-for part in (lists.app, changes.app, serving.app):
+for part in (projects.app, lists.app, changes.app, serving.app):
     app.add_typer(part)

@@ -33,7 +33,7 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, WRONG_SCHEMA):
         return _short(
             f"PostgreSQL: {text.splitlines()[0]}; tables or rights are not those of this version; "
-            "run `python -m sluice.commands.publish`"
+            "run `sluice publish`"
         )
     is_own = type(error).__module__.startswith(("sluice.", "sluice_ops."))
     return _short(text if is_own else f"{type(error).__name__}: {text}")

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.site import endpoints
+from sluice_ops.site import project
 from sluice_ops.site.files import atomic_file
 
 
 def path() -> Path:
     """Return the path of the file, a JSON list with one specification for each tier."""
-    return endpoints.home() / "tiers.json"
+    return project.home() / "tiers.json"
 
 
 def write(specs: Iterable[TierSpec]) -> None:

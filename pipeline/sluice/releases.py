@@ -170,7 +170,7 @@ def _code_of(release_folder: Path) -> Path:
 
 
 def _changed(code: Path) -> str:
-    return f"{code} was changed while it was published; publish again: `python -m sluice.commands.publish`"
+    return f"{code} was changed while it was published; publish again: `sluice publish`"
 
 
 def state_of(release: Release, tier: str) -> tuple[str, ...] | None:
@@ -200,7 +200,7 @@ def load(home: Path, name: str, release: Release | None) -> Pipeline:
     if release is None or not is_named(name, release.digest):
         message = (
             f"release {name} is not in the channel, so its code cannot be verified; publish the code "
-            "(`python -m sluice.commands.publish`), and `sluice upgrade` the tier to that release"
+            "(`sluice publish`), and `sluice upgrade` the tier to that release"
         )
         raise ChangedError(message)
     try:
@@ -215,7 +215,7 @@ def load(home: Path, name: str, release: Release | None) -> Pipeline:
         message = (
             f"release {name} in {folder(home)} was changed after it was published, and is not run; find "
             "out which user or process changed it; then publish the right code "
-            "(`python -m sluice.commands.publish`), and `sluice upgrade` the tier to that release"
+            "(`sluice publish`), and `sluice upgrade` the tier to that release"
         )
         raise ChangedError(message)
     if former_names.are_used(path.read_text() for path in _files(code) if path.suffix == ".py"):

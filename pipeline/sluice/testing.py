@@ -28,12 +28,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark 
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.checks.operators import KAFKA
 from sluice.checks.shapes import columns
-from sluice.commands.validation import HEAP, SETTINGS, validate_tier
+from sluice.commands.validation import HEAP, SETTINGS, use_gateway, validate_tier
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
 from sluice.records.lineage import REASON, TO, business, collected, transformed
 from sluice.records.state_inputs import UNMATCHED, output_mode, transformed_with_state
-from sluice_ops.site import endpoints
+from sluice_ops.site import project
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,8 +65,11 @@ _SQL_SETTINGS = {
 }
 """Settings of a driver's session on which results depend; one shuffle partition is enough here."""
 _CHECKED: list[Tier] = []
-_JVMS: list[Jvm] = []
-"""The JVM of the local session: kept here, because a JVM ends with its object."""
+_JVMS: list[tuple[Jvm, Any]] = []
+"""The JVM of the local session, and PySpark's gateway to an earlier JVM.
+
+They are kept here, because a JVM ends with its object.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ def session() -> SparkSession:
     """Return the active Spark session, or start a local one that lasts as long as the process."""
     spark = SparkSession.getActiveSession()
     if spark is None:
-        jvm = launch(HEAP, endpoints.home())
-        _JVMS.append(jvm)
+        jvm = launch(HEAP, project.home())
+        _JVMS.append((jvm, use_gateway(None)))
         spark = open_session("local[1]", SETTINGS, jvm)
         spark.sparkContext.setLogLevel("ERROR")
     for name, value in _SQL_SETTINGS.items():

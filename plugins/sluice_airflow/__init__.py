@@ -1,4 +1,4 @@
-"""The Airflow provider: operators, triggers, hook, notifier, and a page in Airflow's UI.
+"""The Airflow provider: DAGs, operators, triggers, hook, notifier, and a page in Airflow's UI.
 
-Start with `runbooks`.
+Start with `dags`.
 """

@@ -5,11 +5,9 @@ values each time: a default that changed between two parses would make a new ver
 """
 
 import json
-import os
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, Param
@@ -17,16 +15,15 @@ from airflow.sdk.definitions._internal.types import NOTSET
 
 from sluice_ops.model.ids import BATCH
 from sluice_ops.planning.changes.kind import Field, Input, Kind
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import project, site_file
 
 DEADLINE_SECONDS = 900
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
 def the_site() -> site_file.Site:
-    """Return the content of the site file: `SLUICE_SITE`, or else `site.yaml` of this checkout."""
-    return site_file.load(Path(os.environ.get("SLUICE_SITE", _ROOT / "site.yaml")))
+    """Return the content of the project's site file."""
+    return site_file.load(project.site_path())
 
 
 def tiers() -> tuple[str, ...]:
@@ -34,7 +31,7 @@ def tiers() -> tuple[str, ...]:
     file.
     """
     try:
-        published = json.loads((endpoints.home() / "tiers.json").read_text())
+        published = json.loads((project.home() / "tiers.json").read_text())
         return tuple(tier["name"] for tier in published)
     except (OSError, ValueError, TypeError, KeyError):
         return tuple(name for name in the_site().shares if name != BATCH)

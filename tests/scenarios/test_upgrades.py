@@ -70,7 +70,7 @@ def upgrade(live: Live, tier: str) -> dict[str, Any]:
 def test_tiers_are_upgraded_without_loss_or_duplicates(live: Live, publish: Callable[..., str]) -> None:
     with Load(live, RATE) as load:
         new = publish(
-            enrich={'select("id", "user"': 'select("id", F.upper("user").alias("user")'},
+            enrich={'\n        "id", "user"': '\n        "id", F.upper("user").alias("user")'},
             outbound={
                 "def deliverable(": "def shouted(kind):\n    return kind.upper()\n\n\ndef deliverable(",
                 '"kind", F.time': 'F.udf(shouted, "string")("kind").alias("kind"), F.time',
@@ -142,14 +142,14 @@ def test_code_that_fails_to_plan_or_breaks_readers_changes_nothing(
     with Load(live, RATE) as load:
         publish(
             refused='tier "enrich": the transform fails',
-            enrich={'joined.select("id", ': 'joined.select("nothing", "id", '},
+            enrich={"joined.select(\n": 'joined.select(\n        "nothing",\n'},
         )
         # This code can be planned where it is published, but not where its driver runs.
         fails = (
             f"    if files(__package__).joinpath({str(gone)!r}).is_file():\n        raise "
             "ValueError(UNKNOWN)\n"
         )
-        publish(enrich={"    booked =": f"{fails}    booked ="})
+        publish(enrich={"    booked_ads =": f"{fails}    booked_ads ="})
         gone.touch()
         try:
             steps = upgrade(live, "enrich")

@@ -82,7 +82,7 @@ def test_a_file_without_json_or_without_access_is_refused(file: Path) -> None:
         file.write_bytes(damage)
         assert refused(file).startswith(": Invalid JSON")
     file.unlink()
-    with pytest.raises(FileNotFoundError, match="make up"):
+    with pytest.raises(FileNotFoundError, match="sluice up"):
         load()
     file.mkdir()
     assert refused(file).endswith(

@@ -22,11 +22,6 @@ def test_the_missing_module_is_tolerated_and_other_arguments_arrive(
     assert program.stat().st_mtime_ns == before, "the launcher is written once"
 
 
-def test_messages_of_a_jvm_about_its_cache_are_recognised() -> None:
-    assert java.is_about_cache("AOTCache creation is complete: kafka.aot 79470592 bytes")
-    assert not java.is_about_cache("java.io.IOException: No space left on device")
-
-
 def test_the_name_of_a_cache_depends_on_its_class_path(tmp_path: Path) -> None:
     folder, single_jar = tmp_path / "jars", tmp_path / "alone.jar"
     folder.mkdir()

@@ -209,4 +209,4 @@ def test_a_file_without_text_or_without_access_is_refused(tmp_path: Path) -> Non
     assert refused(tmp_path).endswith(
         f" cannot read {tmp_path}: Is a directory; make the file readable for this user"
     )
-    assert refused(tmp_path / "none.yaml").startswith(" does not exist: copy site.yaml from the repository")
+    assert refused(tmp_path / "none.yaml").startswith(" does not exist: run this in the folder of a project")

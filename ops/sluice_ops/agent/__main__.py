@@ -24,7 +24,6 @@ from sluice_ops.agent.host.facts import (
     facts_from,
     facts_of,
     link_of,
-    site_path,
 )
 from sluice_ops.agent.host.presence import OtherAgentError, Presence
 from sluice_ops.agent.host.processes import live_process
@@ -49,7 +48,7 @@ from sluice_ops.operations.joining import JoinError, join
 from sluice_ops.process import metrics_server
 from sluice_ops.process.durations import TimestampAges
 from sluice_ops.process.logs import configure_logs
-from sluice_ops.site import endpoints
+from sluice_ops.site import endpoints, project
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
 
@@ -144,7 +143,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     """Run the agent until SIGTERM or SIGINT."""
     services = endpoints.load()
     check_address(facts)
-    home = endpoints.home()
+    home = project.home()
     folder = HostFolder(home, facts.name)
     with lock_host(folder, facts.name):
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
@@ -203,7 +202,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
 
 def stop_all(host: str) -> int:
     """End every unit of a host; return the number of units that still run after 20 s."""
-    home = endpoints.home()
+    home = project.home()
     if host not in (known_hosts := host_names(home)):
         message = (
             f"host {host!r} has no units to end: no agent of this host has run with SLUICE_HOME {home}; "
@@ -242,10 +241,10 @@ def main(words: list[str] | None = None) -> int:
         if arguments.stop_all:
             return 1 if stop_all(arguments.host) else 0
         if arguments.token_file is not None:
-            folder = HostFolder(endpoints.home(), arguments.host)
+            folder = HostFolder(project.home(), arguments.host)
             with lock_host(folder, arguments.host):
                 join(arguments.token_file, folder.credential())
-        site_file = site_path()
+        site_file = project.site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
         zookeeper = arguments.zookeeper and endpoints.check_zookeeper(arguments.zookeeper)

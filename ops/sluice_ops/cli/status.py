@@ -20,7 +20,7 @@ from sluice_ops.queries.history import subject
 from sluice_ops.queries.lines import HostLine, ShareLine, TierLine
 from sluice_ops.queries.progress import progress
 from sluice_ops.queries.remembered_units import remembered_units
-from sluice_ops.site import endpoints, installation
+from sluice_ops.site import installation, project
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.rules import rules_of
 from sluice_ops.snapshot.view import View
@@ -79,7 +79,7 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
     ]
     notes += describe.release_notes(tiers or [])
     notes += [replaying(replay, now) for replay in figures.replays]
-    home = endpoints.home()
+    home = project.home()
     if home.exists() and (free := installation.free(home)) < installation.LOW:
         notes.append(
             f"Disk: {free} MiB are free at {home}. Kafka, ZooKeeper and PostgreSQL stop when the disk is "
@@ -191,14 +191,14 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
     print_table(
         ("host", "zone", "state", "runs"),
         ((host.name, host.zone, host.state, _runs(host, tiers)) for host in hosts),
-        "\nNo host has registered. `make up` starts three hosts on this machine; "
+        "\nNo host has registered. `sluice up` starts hosts on this machine; "
         "on other machines run `sluice agent --host NAME`.",
     )
     print_table(
         ("tier", "mode", "state", "inc.", "driver", "workers", "in/s", "out/s", "lag", "latency", "last gap"),
         (_tier_cells(tier) for tier in tiers),
-        "\nNo tier is published. `make up` publishes the example; "
-        "publish your own pipeline with `python -m sluice.commands.publish`.",
+        "\nNo tier is published. `sluice publish` publishes the pipeline that the site file names, "
+        "and so does `sluice up`.",
     )
     print_table(
         ("share of", "slots", "minimum", "target", "maximum", "set by", "since", "until"),
@@ -313,7 +313,7 @@ def _print_remembered(figures: Figures) -> None:
     """
     rows = (
         (unit.host, unit.unit, "stopped" if unit.pid is None else f"runs, pid {unit.pid}")
-        for unit in remembered_units(endpoints.home())
+        for unit in remembered_units(project.home())
     )
     print_table(
         ("host", "unit", "on this machine"), rows, "No agent of this machine has a stored assignment."

@@ -5,11 +5,9 @@ address of EC2; None means the cloud's own endpoint. A tag marks the instances o
 """
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -18,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 
 from sluice_ops.model.ids import HostName
 from sluice_ops.planning.placement.cluster import BURST_ZONE
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 
 TAG_HOST = "sluice-host"
 """The tag of this installation's instances.
@@ -161,7 +159,7 @@ def _installation() -> str:
 
 
 def _config() -> site_file.Ec2Config:
-    return site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).ec2
+    return site_file.load(project.site_path()).ec2
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.exporter import Exporter
 from sluice_ops.process import metrics_server
 from sluice_ops.process.logs import configure_logs
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 
 log = structlog.get_logger()
 
@@ -42,9 +42,7 @@ def main() -> int:
     Return 2 for wrong settings, 1 if ZooKeeper cannot be used, else 0.
     """
     parser = argparse.ArgumentParser(prog="sluice_ops.controller", description=__doc__)
-    parser.add_argument(
-        "--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file"
-    )
+    parser.add_argument("--site", type=Path, default=project.site_path(), help="the site file")
     parser.add_argument(
         "--name",
         default=f"{socket.gethostname()}-{os.getpid()}",

@@ -31,5 +31,5 @@ def check(python: Path, environment: Mapping[str, str], user: User) -> Iterator[
     sentence = "; ".join(lines[-12:]) or (
         f"`python -m sluice.kafka.durability` ended with exit code {done.returncode} and printed nothing"
     )
-    advice = "do what each line says; until then `python -m sluice.commands.publish` refuses weak streams"
+    advice = "do what each line says; until then `sluice publish` refuses weak streams"
     yield Finding(NAME, Verdict.BAD, sentence, advice)

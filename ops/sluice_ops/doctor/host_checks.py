@@ -34,6 +34,7 @@ from sluice_ops.site import site_file as site
 from sluice_ops.site.brokers import brokers
 from sluice_ops.site.database import users_of
 from sluice_ops.site.endpoints import Endpoints
+from sluice_ops.site.installation import INSTALL_AGENT
 
 NEEDED = ("pyspark", "kazoo", "confluent-kafka", "psycopg", "pyarrow")
 """Packages that every agent, driver and slot imports."""
@@ -139,7 +140,7 @@ def _packages(_host: Host) -> Iterator[Finding]:
             "packages",
             Verdict.BAD,
             f"not installed: {', '.join(missing)}",
-            "run `make install` in Sluice's folder",
+            INSTALL_AGENT,
         )
     else:
         yield Finding("packages", Verdict.OK, ", ".join(installed))

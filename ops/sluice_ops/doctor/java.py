@@ -1,6 +1,7 @@
 """Check that Sluice's Java runs. Both doctors use this check."""
 
 from sluice_ops.doctor.finding import Finding, Verdict
+from sluice_ops.site.installation import INSTALL_AGENT
 from sluice_ops.site.java import JAVA, version
 
 
@@ -12,6 +13,6 @@ def check() -> Finding:
             "java",
             Verdict.BAD,
             f"{JAVA} does not run",
-            "run `make install` in Sluice's folder: Java is one of Sluice's packages",
+            f"{INSTALL_AGENT}: Java is one of the packages",
         )
     return Finding("java", Verdict.OK, f"Java {running}: {JAVA}")

@@ -12,6 +12,7 @@ import typer
 from sluice_ops.cli.exit_codes import INTERRUPTED, WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json, print_table
 from sluice_ops.model.kafka_access import User
+from sluice_ops.site import project
 
 if TYPE_CHECKING:
     from sluice_ops.local.lifecycle import Started
@@ -44,9 +45,11 @@ def up(as_json: AsJson = False) -> None:
     from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
     from sluice_ops.site.site_file import load as load_site  # noqa: PLC0415
 
+    project.use_code()
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         layout = current_layout()
+        site = load_site(layout.site)
         # with --json, progress goes to stderr: stdout has the JSON only
         typer.echo(
             f"Sluice starts in {layout.home}; its ports begin at {layout.ports.zookeeper}.", err=as_json
@@ -74,13 +77,12 @@ def up(as_json: AsJson = False) -> None:
     keys = layout.secrets()
     typer.echo(f"\nAirflow   http://127.0.0.1:{layout.ports.airflow}   user admin   password {keys.airflow}")
     typer.echo("`sluice endpoints` also prints the passwords of the users `operator` and `viewer`.")
-    site = load_site(layout.site)
     if cpu_share(site, processors()) < 1:
         typer.echo(
             f"The {len(site.hosts)} hosts of this platform share this machine's {processors()} processors, "
             "so each worker gets less than its quantum."
         )
-    typer.echo("Watch the pipeline with `sluice status`; stop everything with `make down`.")
+    typer.echo("Watch the pipeline with `sluice status`; stop everything with `sluice down`.")
 
 
 def _report(started: "Started") -> None:
@@ -165,6 +167,7 @@ def doctor(
     if host is not None and memory:
         message = "--memory shows services of the embedded platform only: leave out --host"
         raise WrongUsageError(message)
+    project.use_code()
     try:
         layout = current_layout()
         findings = (

@@ -32,16 +32,16 @@ from sluice_ops.model.database import AIRFLOW, WORKERS
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.spark import SPARK_SECURITY
 from sluice_ops.process import metrics_server
-from sluice_ops.site import credentials, database_roles, jars
+from sluice_ops.site import credentials, database_roles, jars, project
 from sluice_ops.site.brokers import brokers, with_user
-from sluice_ops.site.endpoints import AirflowEndpoint, Endpoints, home, load
+from sluice_ops.site.endpoints import AirflowEndpoint, Endpoints, load
 from sluice_ops.site.files import write_private
-from sluice_ops.site.installation import CHECKOUT, PlatformError
+from sluice_ops.site.installation import PlatformError
 
 KEYS = Path("/keys")
 HERE = Path("/etc/sluice")
 """The mount point of a service's own folder of `KEYS`."""
-SHIPPED = CHECKOUT / "shipped"
+SHIPPED = Path("/opt/sluice/shipped")
 """The home that the image was built with; it contains the jars."""
 PASSWORDS = "airflow-passwords.json"
 KAFKAS_USER = 1000
@@ -75,7 +75,7 @@ HOLDERS = {
 
 def installation(folder: Path) -> Layout:
     """Return the installation with its secrets in `folder`; it uses no ports of this machine."""
-    return Layout(home=folder, ports=Ports.above(0), site=Path(os.environ["SLUICE_SITE"]))
+    return Layout(home=folder, ports=Ports.above(0), site=project.site_path())
 
 
 def endpoints(admin: Layout) -> Endpoints:
@@ -88,7 +88,7 @@ def endpoints(admin: Layout) -> Endpoints:
         postgres=f"postgresql://postgres:5432/sluice?users={HERE / 'postgres-users'}",
         airflow=AirflowEndpoint(url="http://airflow-api:8080"),
         spark="spark://spark-1:7077,spark-2:7077",
-        home=home(),
+        home=project.home(),
         access=made.model_copy(update={"credentials": HERE / "credentials"}),
         spark_secret=keys.spark,
     )
@@ -162,7 +162,7 @@ def prepare_services() -> None:
         # no role of Sluice needs these databases
         link.execute("revoke connect on database postgres, template1 from public")
     database_roles.make(superuser, admin.postgres_users)
-    _install_jars(installation(home()))
+    _install_jars(installation(project.home()))
 
 
 def _install_jars(shared: Layout) -> None:

@@ -111,7 +111,7 @@ def _site(layout: Layout) -> Iterator[Finding]:
     if site.durability != ONE_COPY:
         sentence = (
             f"{layout.site} asks for each record on {site.replication} brokers, but the embedded Kafka is "
-            "one broker, so `make up` publishes nothing"
+            "one broker, so `sluice up` publishes nothing"
         )
         advice = f"write `replication: 1` in {layout.site}; the loss of this disk then loses records"
         yield Finding("site", Verdict.BAD, sentence, advice)
@@ -144,14 +144,14 @@ def _alerts(layout: Layout) -> Iterator[Finding]:
 def _ports(layout: Layout) -> Iterator[Finding]:
     taken = ports.taken(layout.ports.named())
     for sentence in taken:
-        advice = "stop this program, or use other ports: SLUICE_PORT_BASE=28000 make up"
+        advice = "stop this program, or use other ports: SLUICE_PORT_BASE=28000 sluice up"
         yield Finding("ports", Verdict.BAD, sentence, advice)
     if not taken:
         yield Finding("ports", Verdict.OK, f"{layout.ports.zookeeper} to {layout.ports.metrics} are free")
 
 
 def _not_running(_layout: Layout) -> Iterator[Finding]:
-    yield Finding("services", Verdict.NOTE, "the platform is not running", "start it with `make up`")
+    yield Finding("services", Verdict.NOTE, "the platform is not running", "start it with `sluice up`")
 
 
 def _containers(layout: Layout) -> Iterator[Finding]:
@@ -190,7 +190,7 @@ def _users(layout: Layout) -> Iterator[Finding]:
         sentence = (
             "Kafka was started without users: every process on this machine reads and writes all records"
         )
-        advice = "restart it with users: `make down`, then `make up`; the records stay"
+        advice = "restart it with users: `sluice down`, then `sluice up`; the records stay"
         yield Finding("kafka's users", Verdict.NOTE, sentence, advice)
 
 
@@ -213,10 +213,10 @@ def _services(layout: Layout) -> Iterator[Finding]:
         state, error = state_of[service.name], errors.get(service.name)
         log = f"read its log with `sluice logs {service.name}`"
         if service.program.once and state in ("RUNNING", "EXITED"):
-            yield _job(service.name, states[service.name], f"{log}; start it again with `make up`")
+            yield _job(service.name, states[service.name], f"{log}; start it again with `sluice up`")
             continue
         if state != "RUNNING":
-            advice = f"{log}; start it with `make up`"
+            advice = f"{log}; start it with `sluice up`"
             yield Finding(service.name, Verdict.BAD, f"is {state.lower()}", advice)
             continue
         if error is None:
@@ -238,7 +238,7 @@ def _run(check: Callable[[Layout], Iterator[Finding]], layout: Layout) -> list[F
     try:
         return list(check(layout))
     except ChannelAwayError as error:
-        advice = "read its log with `sluice logs zookeeper`; start it with `make up`"
+        advice = "read its log with `sluice logs zookeeper`; start it with `sluice up`"
         return [Finding("channel", Verdict.BAD, str(error), advice)]
     except (site_file.SiteError, PlatformError):
         return []  # another check reports this: the site file or Java is unusable

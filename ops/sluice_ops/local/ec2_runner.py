@@ -5,7 +5,6 @@ runner restarts an agent that dies, and ends the host when the instance is termi
 runner adopts the running agents.
 """
 
-import os
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.process.logs import configure_logs
-from sluice_ops.site import endpoints
+from sluice_ops.site import endpoints, project
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
 
@@ -173,11 +172,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     signal.signal(signal.SIGINT, lambda *_: ending.set())
     try:
-        site = load_site(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
+        site = load_site(project.site_path())
     except SiteError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    runner = Runner(endpoints.home(), site)
+    runner = Runner(project.home(), site)
     while not ending.is_set():
         runner.step()
         ending.wait(POLL_SECONDS)

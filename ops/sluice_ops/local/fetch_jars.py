@@ -14,13 +14,19 @@ from xml.sax.saxutils import quoteattr
 from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.command import run_to_end
 from sluice_ops.local.trust import truststore_options
-from sluice_ops.site.installation import CHECKOUT, PlatformError
+from sluice_ops.site import project
+from sluice_ops.site.installation import PlatformError
 from sluice_ops.site.jars import LOCK, Jar, faulty, locked, needed
 from sluice_ops.site.java import JAVA
 
 FETCH_SECONDS = 600.0
-CACHE = CHECKOUT / ".sluice" / "ivy"
-"""Ivy's cache for all homes of a checkout: tests create many homes, but fetch each jar once."""
+
+
+def cache() -> Path:
+    """Return the folder of Ivy's cache. All homes of a project share it, so that each jar is
+    fetched once.
+    """
+    return project.own_home() / "ivy"
 
 
 def module(jars: list[Jar]) -> str:
@@ -48,8 +54,8 @@ def fetch(layout: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: 
     marker = layout.home / "jars" / f".verified-{digest}"
     if marker.exists() and all((layout.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
         return
-    if faulty(jars, layout.home) and layout.home != CHECKOUT / ".sluice":
-        borrow(jars, CHECKOUT / ".sluice", layout.home)
+    if faulty(jars, layout.home) and layout.home != project.own_home():
+        borrow(jars, project.own_home(), layout.home)
     if faulty(jars, layout.home):
         for folder in {jar.folder for jar in jars}:
             shutil.rmtree(layout.home / "jars" / folder, ignore_errors=True)
@@ -59,7 +65,7 @@ def fetch(layout: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: 
         listed = "; ".join(f"{jar.file} {fault}" for jar, fault in faults.items())
         message = (
             f"the fetched jars are not those of {lock.name}: {listed}. "
-            f"Remove {layout.home / 'jars'} and {CACHE}, then try again; "
+            f"Remove {layout.home / 'jars'} and {cache()}, then try again; "
             "if the error stays, your mirror serves other files"
         )
         raise PlatformError(message)
@@ -100,7 +106,7 @@ def _retrieve(layout: Layout, jars: list[Jar], halt: threading.Event) -> None:
         "-ivy",
         str(description),
         "-cache",
-        str(CACHE),
+        str(cache()),
         "-retrieve",
         pattern,
     ]

@@ -15,12 +15,13 @@ from sluice_ops.model import paths
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
 from sluice_ops.model.release import Release
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import Kind, TierSpec
 from sluice_ops.site import endpoints
 from sluice_ops.site.installation import PlatformError
 
 DAGS_SECONDS = 180.0
 """Limit for Airflow to parse the DAGs of all tiers."""
+TABLE_SINKS = {"Once", "Latest", "Totals"}
 TIERS_SECONDS = 240.0
 """Limit for all drivers to run and for the first record to arrive."""
 
@@ -155,36 +156,44 @@ def running_step(layout: Layout, deadline: Deadline) -> Step:
     return Step("tiers", act, needs=("controller", "pipeline"))
 
 
-def has_writer(channel: Channel, table: str) -> bool:
-    """Return True if a published tier that is wanted writes into the table."""
-    for tier in expected_tiers(channel):
-        spec = channel.read(paths.tier(tier), TierSpec)
-        release = None if spec is None or spec.value.release is None else spec.value.release
-        shapes = None if release is None else channel.read(paths.release(release), Release)
-        shape = None if shapes is None else shapes.value.tiers.get(TierName(tier))
-        if shape is not None and shape.sink is not None and shape.sink.name == table:
-            return True
-    return False
+def delivering_tiers(channel: Channel) -> list[str]:
+    """Return the wanted outbound tiers that write into a table."""
+    return [tier for tier in expected_tiers(channel) if _delivers(channel, tier)]
+
+
+def _delivers(channel: Channel, tier: str) -> bool:
+    spec = channel.read(paths.tier(tier), TierSpec)
+    if spec is None or spec.value.release is None or spec.value.kind is not Kind.OUTBOUND:
+        return False
+    release = channel.read(paths.release(spec.value.release), Release)
+    shape = None if release is None else release.value.tiers.get(TierName(tier))
+    return shape is not None and shape.sink is not None and shape.sink.kind in TABLE_SINKS
+
+
+NEWEST_BATCHES_QUERY = "select tier, max(batch) from ledger where tier = any(%s) group by tier"
+LATER_ROW_QUERY = "select 1 from ledger where tier = %s and batch > %s and rows_out > 0 limit 1"
 
 
 def delivery_step(layout: Layout, deadline: Deadline) -> Step:
-    """Return the step that waits for a record in the table `delivered`, newer than the step."""
+    """Return the step that waits until a table has a record of the feed, written after the step
+    began.
+    """
 
     def act(halt: threading.Event) -> str:
         with Channel(known_endpoints(layout).zookeeper) as channel:
-            if not has_writer(channel, "delivered"):
-                return "no published tier writes into `delivered`; the start waits for no record"
+            tiers = delivering_tiers(channel)
+        if not tiers:
+            return "no outbound tier writes into a table; the start waits for no record"
         with connect(layout, "sluice") as link:
-            # compare batches: they have an index, and the table may be long
-            before = link.execute("select coalesce(max(batch), -1) from delivered").fetchone()
+            before: dict[str, int] = dict(link.execute(NEWEST_BATCHES_QUERY, (tiers,)).fetchall())
             while True:
-                row = link.execute("select id from delivered where batch > %s limit 1", before).fetchone()
-                if row is not None:
-                    return f"{row[0]} is in PostgreSQL"
+                for tier in tiers:
+                    if link.execute(LATER_ROW_QUERY, (tier, before.get(tier, -1))).fetchone():
+                        return f"{tier} has written a record into its table"
                 if deadline.over:
                     message = (
-                        f"no record reached the table `delivered` within {deadline.seconds:.0f} s; "
-                        "`sluice status` shows in which stream records wait"
+                        f"no record reached the table of {' or '.join(tiers)} within "
+                        f"{deadline.seconds:.0f} s; `sluice status` shows in which stream records wait"
                     )
                     raise PlatformError(message)
                 if halt.wait(0.1):

@@ -121,6 +121,7 @@ def relock() -> None:
         "--quiet",
         "--frozen",
         "--all-groups",
+        "--all-extras",
         "--no-emit-project",
         "--no-header",
         "--no-annotate",
@@ -133,6 +134,12 @@ def relock() -> None:
     LOCK.write_text(LOCK_HEADER + done.stdout)
 
 
+def build_wheel(folder: Path) -> None:
+    """Build the wheel of this checkout into a folder."""
+    build = [uv(), "build", "--quiet", "--wheel", "--out-dir", str(folder), str(CHECKOUT)]
+    subprocess.run(build, env=registry_settings(), check=True)
+
+
 def main() -> None:
     """Create or update the environment; do nothing if it matches the lock."""
     if sys.version_info[:2] < OLDEST:
@@ -142,6 +149,9 @@ def main() -> None:
         )
     if sys.argv[1:] == ["lock"]:
         relock()
+        return
+    if sys.argv[1:] == ["wheel"]:
+        build_wheel(CHECKOUT / "dist")
         return
     state = wanted_state()
     if MARKER.exists() and MARKER.read_text() == state and (ENVIRONMENT / "bin" / "python").exists():

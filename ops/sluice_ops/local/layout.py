@@ -16,9 +16,9 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from sluice_ops.model.resources import Frozen
-from sluice_ops.site import spark
+from sluice_ops.site import project, spark
 from sluice_ops.site.files import write_private
-from sluice_ops.site.installation import CHECKOUT, PlatformError
+from sluice_ops.site.installation import PlatformError
 
 ADDRESS = "127.0.0.1"
 DEFAULT_BASE = 27000
@@ -205,7 +205,7 @@ class Layout:
         except ValidationError as error:
             message = (
                 f"{path} is damaged: restore it from a backup; "
-                "without a backup, `make clean` starts over, and deletes all data"
+                "without a backup, `sluice clean` starts over, and deletes all data"
             )
             raise PlatformError(message) from error
         # a newer version of Sluice may have more secrets
@@ -214,15 +214,10 @@ class Layout:
         return secrets
 
 
-def home() -> Path:
-    """Return the home: SLUICE_HOME, or else `.sluice` in the checkout."""
-    return Path(os.environ.get("SLUICE_HOME", CHECKOUT / ".sluice")).resolve()
-
-
 def port_base() -> int:
     """Return the base of the ports: SLUICE_PORT_BASE, or the home's last base, or the default."""
     requested = os.environ.get("SLUICE_PORT_BASE")
-    file = home() / "port-base"
+    file = project.home() / "port-base"
     if requested is None:
         last = file.read_text().strip() if file.exists() else str(DEFAULT_BASE)
         if not last.isdecimal():
@@ -245,5 +240,4 @@ def port_base() -> int:
 
 def current_layout() -> Layout:
     """Return this installation, from SLUICE_HOME, SLUICE_PORT_BASE and SLUICE_SITE or defaults."""
-    site = Path(os.environ.get("SLUICE_SITE", CHECKOUT / "site.yaml")).resolve()
-    return Layout(home=home(), ports=Ports.above(port_base()), site=site)
+    return Layout(home=project.home(), ports=Ports.above(port_base()), site=project.site_path())

@@ -35,7 +35,7 @@ class Started:
 
     @property
     def first_record(self) -> float | None:
-        """Seconds until the first record was delivered."""
+        """Seconds until the first record was delivered; None without a feed."""
         return next((timing.ended for timing in self.timings if timing.name == "first-record"), None)
 
 
@@ -60,8 +60,9 @@ def catalogue(layout: Layout, *, users: bool) -> tuple[list[Service], list[Step]
         sluice.publish_step(layout),
         first_record.supervise_step(layout, (*supervised, "pipeline"), deadline),
         first_record.running_step(layout, deadline),
-        first_record.delivery_step(layout, deadline),
     ]
+    if any(service.name == "feed" for service in services):
+        others.append(first_record.delivery_step(layout, deadline))
     return services, others
 
 
@@ -91,6 +92,12 @@ def up(layout: Layout, tell: Callable[[Timing], None]) -> Started:
         message = (
             f"only {free} MiB are free at {layout.home}, but a start needs {installation.LOW}; "
             "make room, or set SLUICE_HOME to another disk"
+        )
+        raise PlatformError(message)
+    if not any(airflow.dags_folder().glob("*.py")):
+        message = (
+            f"{airflow.dags_folder()} has no DAG file, so Airflow would supervise no tier: "
+            "create one there with `from sluice_airflow.dags import runbooks` and `runbooks()`"
         )
         raise PlatformError(message)
     with locked(layout):

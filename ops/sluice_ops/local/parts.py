@@ -66,7 +66,7 @@ def check_ports(layout: Layout, supervisor: Supervisor, services: Iterable[Servi
     problems = ports.taken({names[port]: port for service in idle for port in service.ports})
     if problems:
         message = (
-            "; ".join(problems) + ". Stop this program, or use other ports: SLUICE_PORT_BASE=28000 make up "
+            "; ".join(problems) + ". Stop this program, or use other ports: SLUICE_PORT_BASE=28000 sluice up "
             f"(the base is {layout.ports.zookeeper - 1} now; the platform uses the ports just above it)"
         )
         raise PlatformError(message)

@@ -10,12 +10,12 @@ import sys
 from sluice_ops.agent.host.processes import kill_all
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.limits.control_groups import find_containers
-from sluice_ops.site import endpoints
+from sluice_ops.site import project
 
 
 def reboot(host: str) -> int:
     """Kill all processes of the host; return 1 if it has no agent."""
-    home = endpoints.home()
+    home = project.home()
     folder = HostFolder(home, host)
     agent = folder.agent()
     if agent is None or not agent.alive:

@@ -1,9 +1,7 @@
 """One snapshot of the channel for a command, and the site file."""
 
-import os
-from pathlib import Path
-
 from sluice_ops.operations.connect import open_channel
+from sluice_ops.site import project
 from sluice_ops.site.site_file import Site, load
 from sluice_ops.snapshot.view import View, look
 
@@ -16,4 +14,4 @@ def snapshot() -> View:
 
 def the_site() -> Site:
     """Return the content of this machine's site file."""
-    return load(Path(os.environ["SLUICE_SITE"]))
+    return load(project.site_path())

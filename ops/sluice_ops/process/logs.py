@@ -1,4 +1,4 @@
-"""The log of a long-running process: one line for each event, on stderr.
+"""The logs of long-running processes. Those of Sluice have one line for each event, on stderr.
 
 A traceback names no values of variables, because they may be passwords.
 """
@@ -24,3 +24,8 @@ def configure_logs() -> None:
         ],
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
+
+
+def is_about_cache(line: str) -> bool:
+    """Return True if a line of a JVM's log is about its cache only, so it explains no failure."""
+    return "AOT" in line

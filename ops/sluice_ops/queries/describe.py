@@ -173,10 +173,10 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
     report = tier.reports.get(owner.owner) if owner.owner is not None else None
     runs = tier.incarnations.get(owner.owner) if owner.owner is not None else None
     status = view.status.tiers.get(name) if view.status else None
-    progress = figures.tiers.get(name)
     driver = next(
         ((host, unit, observed) for host, unit, observed in owner_units if unit.kind is UnitKind.DRIVER), None
     )
+    progress = None if driver is None else figures.tiers.get(name)  # without a driver, figures are old
     return TierLine(
         name=name,
         kind=tier.spec.kind,

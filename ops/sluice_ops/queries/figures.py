@@ -150,8 +150,7 @@ def read_figures() -> Figures:
             replays = tuple(Replaying.model_validate(row) for row in connection.execute(REPLAYS_QUERY))
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return Figures(
-            missing="the pipeline's tables do not exist yet; create them with `make up` or "
-            "`python -m sluice.commands.publish`"
+            missing="the pipeline's tables do not exist yet; create them with `sluice up` or `sluice publish`"
         )
     except psycopg.Error as error:
         return Figures(missing=away(error))

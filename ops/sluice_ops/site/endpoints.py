@@ -16,7 +16,7 @@ from sluice_ops.model.access import Credential, Role, Tls, id_of
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.spark import SPARK_SECURITY
-from sluice_ops.site import database
+from sluice_ops.site import database, project
 from sluice_ops.site.brokers import OTHERS, BrokersError, brokers, with_user
 from sluice_ops.site.validation_errors import explain
 
@@ -203,17 +203,12 @@ def refuse_unreadable(tls: Tls | None) -> None:
             raise EndpointsError(message)
 
 
-def home() -> Path:
-    """Return the folder of this installation: `SLUICE_HOME`, or else `.sluice` here."""
-    return Path(os.environ.get("SLUICE_HOME", ".sluice")).resolve()
-
-
 def file() -> Path:
     """Return the path of the endpoints file.
 
     `SLUICE_ENDPOINTS` names it; the default is `endpoints.json` in the home.
     """
-    return Path(os.environ.get("SLUICE_ENDPOINTS", home() / "endpoints.json")).resolve()
+    return Path(os.environ.get("SLUICE_ENDPOINTS", project.home() / "endpoints.json")).resolve()
 
 
 def load() -> Endpoints:
@@ -223,7 +218,7 @@ def load() -> Endpoints:
         return Endpoints.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
         message = (
-            f"{path} does not exist: start the platform with `make up`, "
+            f"{path} does not exist: start the platform with `sluice up` in the folder of a project, "
             "or name the site's endpoints file in SLUICE_ENDPOINTS"
         )
         raise FileNotFoundError(message) from error

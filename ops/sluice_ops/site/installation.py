@@ -1,9 +1,10 @@
-"""An installation: its checkout, its free disk space, and the errors of its platform."""
+"""An installation: its free disk space, and the errors of its platform."""
 
 import shutil
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+INSTALL_AGENT = "install Sluice with the extra `agent` (in a checkout: `make install`)"
+"""What brings Java, Spark and their packages."""
 LEAST = 5 * 1024
 """MiB of free disk that a first start needs: jars, databases, and streams and logs of some days."""
 LOW = 1024

@@ -73,11 +73,6 @@ def version() -> str | None:
     return match[1] if match else None
 
 
-def is_about_cache(line: str) -> bool:
-    """Return True if a line of a JVM's log is about its cache only, so it explains no failure."""
-    return "AOT" in line
-
-
 def home_for_spark(home: Path) -> Path:
     """Create a JAVA_HOME below `home` for Spark's Workers and `spark-submit`, which start JVMs.
 

@@ -379,7 +379,7 @@ def load(path: Path) -> Site:
         raw: Any = yaml.load(path.read_bytes(), _Loader)  # noqa: S506 - _Loader is a SafeLoader
     except FileNotFoundError as error:
         message = (
-            f"{path} does not exist: copy site.yaml from the repository, "
+            f"{path} does not exist: run this in the folder of a project, make one with `sluice init NAME`, "
             "or name your site file in SLUICE_SITE"
         )
         raise SiteError(message) from error

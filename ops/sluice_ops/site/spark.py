@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sluice_ops.model.spark import SPARK_SECURITY
+from sluice_ops.site.installation import INSTALL_AGENT
 from sluice_ops.site.java import JAVA, STARTED_OFTEN, cache
 
 SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
@@ -18,7 +19,7 @@ def home() -> Path:
     """Return the folder of the installed Spark; RuntimeError if pyspark is not installed."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        message = "pyspark is not installed on this host: run `make install` in Sluice's folder"
+        message = f"pyspark is not installed on this host: {INSTALL_AGENT}"
         raise RuntimeError(message)
     return Path(spec.origin).parent
 

@@ -37,7 +37,7 @@ _HOST_MENDED_BY = (
 )
 _RELEASE_MENDED_BY = (
     "if a newer version wrote the node, upgrade the controllers; "
-    "otherwise delete it with zkCli, then run: python -m sluice.commands.publish"
+    "otherwise delete it with zkCli, then run: sluice publish"
 )
 
 

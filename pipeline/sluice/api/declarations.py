@@ -17,10 +17,12 @@ column `time` and without `lineage`. It returns the rows of its table; each row 
 records. A transform that joins its inputs with `sluice.joined` keeps the column `unmatched`.
 """
 
-import importlib
+import importlib.util
 import re
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.api.grouping import Grouping, Local
@@ -205,19 +207,45 @@ class Pipeline:
 def load(module: str) -> Pipeline:
     """Import the module that the site file names, and return its `PIPELINE`.
 
-    Raise DeclarationError if the module is missing or has no pipeline.
+    Raise DeclarationError if the module is missing, fails or has no pipeline.
     """
     try:
         imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        message = (
-            f"pipeline {module!r}: the module cannot be imported: {error}; "
-            "check `pipeline:` in the site file and PYTHONPATH"
-        )
-        if module == "pipeline.hits":
-            message += "; the example pipeline is now called `hits`"
+    except DeclarationError:
+        raise
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        reason = _missing(module, error) if missing else _failure(module, error)
+        message = f"pipeline {module!r}: {reason}"
         raise DeclarationError(message) from error
     return pipeline_of(imported, module)
+
+
+def _missing(module: str, error: Exception) -> str:
+    reason = (
+        f"the module cannot be imported: {error}; "
+        "check `pipeline:` in the site file, and run this in the project's folder"
+    )
+    former = "; the example pipeline is now called `hits`" if module == "pipeline.hits" else ""
+    return reason + former
+
+
+def _failure(module: str, error: Exception) -> str:
+    """Return the error of the pipeline's own code, with the last of its lines that ran."""
+    spec = importlib.util.find_spec(module.split(".", maxsplit=1)[0])
+    folders = list((spec and spec.submodule_search_locations) or [])
+    lines = [
+        f"{frame.filename}, line {frame.lineno}: "
+        for frame in traceback.extract_tb(error.__traceback__)
+        if any(Path(frame.filename).is_relative_to(folder) for folder in folders)
+        or (spec is not None and frame.filename == spec.origin)
+    ]
+    advice = (
+        "; make functions for Spark, such as those with `@F.udf`, inside the transform"
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error)
+        else ""
+    )
+    return f"{(lines or [''])[-1]}{type(error).__name__}: {error}{advice}"
 
 
 def pipeline_of(imported: object, module: str) -> Pipeline:

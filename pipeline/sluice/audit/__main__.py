@@ -40,7 +40,7 @@ from sluice_ops.model.release import Release
 from sluice_ops.model.status import Loss
 from sluice_ops.process import metrics_server
 from sluice_ops.process.logs import configure_logs
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 
 log = structlog.get_logger()
 
@@ -351,7 +351,7 @@ def tiers_to_audit(home: Path, release_of: Callable[[str], Release | None]) -> t
     name = published.release()
     if name is not None:
         return releases.load(home, name, release_of(name)).tiers
-    return declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
+    return declarations.load(site_file.load(project.site_path()).pipeline).tiers
 
 
 def _release_in_channel(where: endpoints.Endpoints, name: str) -> Release | None:

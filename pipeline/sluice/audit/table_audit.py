@@ -289,7 +289,10 @@ class TableAudit:
         )
         sums = f"{' + '.join(table.counted)} of {table.name} grew by {grown}"
         cause = "rows are missing" if grown < wrote else "rows were counted twice"
-        sentence = f"{batches}, and {sums}: {cause}, or a person changed the table"
+        sentence = (
+            f"{batches}, and {sums}: {cause}, or a person changed the table, "
+            "or the counted columns of a row do not sum to 1"
+        )
         return [Missing(place, abs(wrote - grown), sentence)]
 
     def _absent(self, origins_read: Iterable[str], table: sql.Identifier) -> set[str]:

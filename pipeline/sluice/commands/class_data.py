@@ -26,7 +26,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.ids import HostName, Incarnation
 from sluice_ops.model.incarnation import IncarnationSpec, Placement
 from sluice_ops.model.kafka_access import User
-from sluice_ops.site import endpoints, site_file, spark
+from sluice_ops.site import endpoints, project, site_file, spark
 from sluice_ops.site.java import cache_output_options
 
 THREADS = 4
@@ -95,7 +95,7 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     from sluice.kafka.reader import Streams  # noqa: PLC0415
 
     kafka = where.kafka_as(User.DRIVER)
-    declared = declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
+    declared = declarations.load(site_file.load(project.site_path()).pipeline)
     first = declared.specs()[0]
     placement = Placement(driver=HostName("here"), slots=())
     incarnation = IncarnationSpec(

@@ -20,7 +20,6 @@ Exit codes:
 
 import argparse
 import getpass
-import os
 import sys
 import time
 from collections.abc import Collection, Iterable
@@ -44,10 +43,9 @@ from sluice_ops.model.release import Release
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.unknown_names import unknown
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 
-FAILED = 1
-AWAY = 2
+FAILED, WRONG_USAGE, AWAY, INTERRUPTED = 1, 2, 3, 130
 BY = "publish"
 """The author of a stop of an undeclared tier."""
 
@@ -56,10 +54,22 @@ class WouldStopError(Exception):
     """Publishing would stop running tiers, and `--yes` is missing."""
 
 
+FAILURES = (
+    declarations.DeclarationError,
+    releases.ChangedError,
+    validation.UncheckedError,
+    WouldStopError,
+    WeakStreamError,
+)
+WRONG_FILES = (site_file.SiteError, endpoints.EndpointsError)
+SERVICES_AWAY = (FileNotFoundError, topics.TopicError, ChannelAwayError, ConflictError)
+"""FileNotFoundError: no endpoints file names the services."""
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Validate and publish; return the exit code."""
+    """Validate and publish; return the exit code, as every command of `sluice` does."""
     parser = argparse.ArgumentParser(
-        prog="python -m sluice.commands.publish",
+        prog="sluice publish",
         description="Make the site's pipeline known: tiers, streams, tables.",
     )
     parser.add_argument(
@@ -82,39 +92,33 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.declared and not chosen.check:
         parser.error("--declared needs --check")
     try:
-        settings = site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
-        pipeline = declarations.load(settings.pipeline)
-        _check_names(settings, pipeline)
-    except (site_file.SiteError, declarations.DeclarationError) as error:
-        sys.stderr.write(f"{error}\n")
-        return FAILED
-    try:
-        if chosen.check:
-            return _check(settings, pipeline, declared=chosen.declared)
-        if chosen.dry_run:
-            lines = list(_preview(endpoints.load(), settings, pipeline))
-        else:
-            lines = list(_publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes))
-    except (
-        FileNotFoundError,
-        endpoints.EndpointsError,
-        declarations.DeclarationError,
-        releases.ChangedError,
-        validation.UncheckedError,
-        WouldStopError,
-        WeakStreamError,
-    ) as error:
-        sys.stderr.write(f"{error}\n")
-        return FAILED
-    except (topics.TopicError, ChannelAwayError, ConflictError) as error:
-        sys.stderr.write(f"{error}\n")
-        return AWAY
+        return _run(chosen)
     except psycopg.Error as error:
         sys.stderr.write(
             f"creating the tables in PostgreSQL failed: {error}\n"
-            "correct the cause, then run `python -m sluice.commands.publish` again\n"
+            "correct the cause, then run `sluice publish` again\n"
         )
         return AWAY
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: run `sluice publish` again; it repeats only what is missing\n")
+        return INTERRUPTED
+    except (*FAILURES, *WRONG_FILES, *SERVICES_AWAY) as error:
+        sys.stderr.write(f"{error}\n")
+        return (
+            FAILED if isinstance(error, FAILURES) else WRONG_USAGE if isinstance(error, WRONG_FILES) else AWAY
+        )
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    settings = site_file.load(project.site_path())
+    pipeline = declarations.load(settings.pipeline)
+    _check_names(settings, pipeline)
+    if chosen.check:
+        return _check(settings, pipeline, declared=chosen.declared)
+    if chosen.dry_run:
+        lines = list(_preview(endpoints.load(), settings, pipeline))
+    else:
+        lines = list(_publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes))
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
@@ -147,10 +151,7 @@ def _validated(home: Path, module: str, pipeline: declarations.Pipeline) -> dict
     result = validation.cached(home, module) or validation.validate(pipeline, home, module)
     if result.errors:
         sentences = "\n".join(result.sentences())
-        message = (
-            f"{sentences}\nnothing was published; "
-            "correct these tiers, then run `python -m sluice.commands.publish` again"
-        )
+        message = f"{sentences}\nnothing was published; correct these tiers, then run `sluice publish` again"
         raise declarations.DeclarationError(message)
     return dict(result.state_operators)
 
@@ -186,7 +187,7 @@ def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) ->
             f"publishing {module} would stop {', '.join(stopping)}: published before, "
             f"and not declared in {module}. Nothing was published, and the tiers continue. "
             "If the site file (SLUICE_SITE) or its `pipeline` is the wrong one, correct it. "
-            "To stop these tiers: python -m sluice.commands.publish --yes "
+            "To stop these tiers: sluice publish --yes "
             "(--dry-run shows all changes)"
         )
         raise WouldStopError(message)
@@ -261,7 +262,7 @@ def _declare(channel: Channel, release: Release) -> None:
         message = (
             f"the channel has other code under the name of release {release.name}, so nothing was "
             "declared; change the pipeline (a comment is enough), then run "
-            "`python -m sluice.commands.publish` again"
+            "`sluice publish` again"
         )
         raise releases.ChangedError(message)
 

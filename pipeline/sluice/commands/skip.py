@@ -8,13 +8,11 @@ the trail names the operator. Exit codes: 0 done, 1 impossible, 3 a service does
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 from confluent_kafka import KafkaException
@@ -33,7 +31,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.trail import Entry, Outcome
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 
 FAILED = 1
 AWAY = 3
@@ -120,9 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _skip(name: str, *, dry_run: bool) -> list[Gap]:
     where = endpoints.load()
-    tier = declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(
-        name
-    )
+    tier = declarations.load(site_file.load(project.site_path()).pipeline).tier(name)
     if tier.state is not None:
         message = (
             f'tier "{name}" keeps state, and the state would lack the deleted records, so nothing is '

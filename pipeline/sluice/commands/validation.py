@@ -25,7 +25,8 @@ from sluice import releases
 from sluice.api import declarations
 from sluice.api.declarations import DeclarationError, Pipeline, Tier
 from sluice.checks.shapes import shape
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
+from sluice_ops.site.installation import INSTALL_AGENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ class Validation:
 def main() -> int:
     """Validate new code, and keep its digest if it is valid; return the exit code."""
     try:
-        settings = site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
+        settings = site_file.load(project.site_path())
         if is_known(home(), settings.pipeline):
             sys.stdout.write(f"{settings.pipeline}: this code is already a release or validated\n")
             return 0
@@ -93,7 +94,7 @@ def home() -> Path:
     try:
         return endpoints.load().home
     except (FileNotFoundError, endpoints.EndpointsError):
-        return endpoints.home()
+        return project.home()
 
 
 def is_known(shared: Path, module: str) -> bool:
@@ -195,7 +196,7 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
             process = launch(HEAP, shared, says=output)
         except (ImportError, OSError, RuntimeError) as error:  # no Java, or no Spark
             raise UncheckedError(_spark_missing(str(error))) from error
-        before = _use(None)
+        before = use_gateway(None)
         try:
             try:
                 session = open_session("local[1]", SETTINGS, process)
@@ -219,11 +220,11 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
                 )
                 raise UncheckedError(message)
         finally:
-            _use(before)
+            use_gateway(before)
             _end(process)
 
 
-def _use(gateway: Any) -> Any:
+def use_gateway(gateway: Any) -> Any:
     """Make PySpark, which knows one JVM per process, use this gateway; return the previous gateway.
 
     With None, PySpark uses the gateway of the next session.
@@ -249,7 +250,7 @@ def _end(jvm: "Jvm") -> None:
 def _spark_missing(cause: str) -> str:
     return (
         f"the tiers' transforms cannot be validated: Spark does not start here ({cause}); "
-        "install Java and Spark's jars with `make install`"
+        f"{INSTALL_AGENT}: Java is one of the packages"
     )
 
 

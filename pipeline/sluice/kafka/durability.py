@@ -7,18 +7,16 @@ be read; 2 Kafka does not answer.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, ResourceType
 
 from sluice.api import declarations
 from sluice_ops.model.kafka_access import ONE_COPY, Durability, User
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 from sluice_ops.site.brokers import brokers
 
 SECONDS = 20.0
@@ -98,7 +96,7 @@ def too_few_brokers(count: int, wanted: Durability) -> str | None:
 
 def refusal(sentences: Iterable[str]) -> str:
     """Return the text of a refusal, with the two ways to correct it. Pure."""
-    file = Path(os.environ.get("SLUICE_SITE", "site.yaml")).resolve()
+    file = project.site_path()
     advice = (
         "The loss of one broker's disk would lose acknowledged records. Do what each line above says, or "
         f"accept the loss by this line in {file}:\nreplication: 1"
@@ -160,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     user = parser.parse_args(arguments).user
     try:
-        settings = site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
+        settings = site_file.load(project.site_path())
         kafka, wanted = endpoints.load().kafka_as(user), settings.durability
         if wanted == ONE_COPY:
             sys.stdout.write(

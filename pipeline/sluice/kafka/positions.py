@@ -24,7 +24,7 @@ executor's clock is monotonic.
 """
 
 RENAME_STREAM = (
-    "give the stream another name in the pipeline, then run `python -m sluice.commands.publish`; if the "
+    "give the stream another name in the pipeline, then run `sluice publish`; if the "
     "stream comes from outside, also empty the tables that its records reach, and delete the rows of these "
     "tables' tiers from the table `marks`, because new records have the origins of old ones"
 )

@@ -115,10 +115,7 @@ class Streams:
                 message = f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}"
                 raise StreamError(message) from error
             if metadata.error is not None or not metadata.partitions:
-                message = (
-                    f'stream "{topic}" is not in Kafka at {self._bootstrap}; '
-                    "run `python -m sluice.commands.publish`"
-                )
+                message = f'stream "{topic}" is not in Kafka at {self._bootstrap}; run `sluice publish`'
                 raise NoStreamError(message)
             self._counts[topic] = len(metadata.partitions)
         return self._counts[topic]

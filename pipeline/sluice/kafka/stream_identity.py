@@ -190,10 +190,7 @@ class Identities:
         except (KafkaException, TimeoutError) as error:
             kafka_error = error.args[0] if isinstance(error, KafkaException) else None
             if kafka_error is not None and kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                message = (
-                    f'stream "{place}" is not in Kafka at {self._bootstrap}; '
-                    "run `python -m sluice.commands.publish`"
-                )
+                message = f'stream "{place}" is not in Kafka at {self._bootstrap}; run `sluice publish`'
                 raise NoStreamError(message) from error
             # The old client may wait for a broker that is down (the controller that it knows).
             self._admin = None

@@ -7,13 +7,11 @@ and writes. Exit codes: 0 done, 1 refused, 3 a service does not answer, 130 stop
 
 import argparse
 import json
-import os
 import signal
 import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import psycopg
 from confluent_kafka import KafkaException
@@ -34,7 +32,7 @@ from sluice_ops.model.release import Release
 from sluice_ops.model.routing_epochs import RoutingEpochs, newest
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import Entry, Outcome
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 
 DEFAULT_RATE = 100.0
 """Unit: records per second."""
@@ -160,7 +158,7 @@ def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipelin
         node = None if release is None else channel.read(paths.release(release), Release)
     if release is not None:
         return release, releases.load(where.home, release, None if node is None else node.value)
-    return None, declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
+    return None, declarations.load(site_file.load(project.site_path()).pipeline)
 
 
 def _routing_epochs(where: endpoints.Endpoints, tier: str) -> RoutingEpochs | None:

@@ -68,7 +68,7 @@ class Reader:
         if not spark.connector(shared):
             message = (
                 f"{shared}/jars/connector contains no jars, so the replay cannot read Kafka; "
-                "fetch the Kafka connector with `make up`"
+                "fetch the Kafka connector with `sluice up`"
             )
             raise FileNotFoundError(message)
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # otherwise the JVM warns about its choice

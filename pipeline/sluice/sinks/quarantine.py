@@ -74,10 +74,7 @@ class Quarantine:
         if stream not in self._counts:
             topic = producer.list_topics(stream, timeout=kafka_producer.SECONDS).topics[stream]
             if not topic.partitions:
-                message = (
-                    f'stream "{stream}" is not in Kafka at {self._kafka}; '
-                    "run `python -m sluice.commands.publish`"
-                )
+                message = f'stream "{stream}" is not in Kafka at {self._kafka}; run `sluice publish`'
                 raise QuarantineError(message)
             self._counts[stream] = len(topic.partitions)
         return self._counts[stream]

@@ -27,7 +27,7 @@ from airflow.sdk.definitions.context import Context
 from sluice_airflow import forms
 from sluice_airflow.errors import EndedByPersonError
 from sluice_ops.model.resources import Frozen
-from sluice_ops.site import endpoints
+from sluice_ops.site import project
 from sluice_ops.site.site_file import Alerts
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class SluiceNotifier(BaseNotifier):
         another callback of the same try sends to that address again.
         """
         self.log.error("ALERT %s\n%s", alert.subject, alert.text)
-        file = endpoints.home() / "alerts" / f"{alert.key}.json"
+        file = project.home() / "alerts" / f"{alert.key}.json"
         channels = _claim(file, alert)
         if not channels:
             self.log.info("Another callback has sent this alert: %s", file)

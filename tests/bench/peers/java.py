@@ -8,11 +8,12 @@ from pathlib import Path
 
 from sluice_ops.local import fetch_jars
 from sluice_ops.local.layout import DEFAULT_BASE, Layout, Ports
-from sluice_ops.site.installation import CHECKOUT, PlatformError
+from sluice_ops.site.installation import PlatformError
+from tests.lab import ROOT
 
 HERE = Path(__file__).parent
 LOCK = HERE / "jars.lock"
-HOME = CHECKOUT / ".sluice"
+HOME = ROOT / ".sluice"
 
 
 def home() -> Path:
@@ -35,7 +36,7 @@ def home() -> Path:
 
 def fetched(folder: str) -> Path:
     """Return the folder of a system's jars; fetch missing jars."""
-    layout = Layout(home=HOME, ports=Ports.above(DEFAULT_BASE), site=CHECKOUT / "site.yaml")
+    layout = Layout(home=HOME, ports=Ports.above(DEFAULT_BASE), site=ROOT / "site.yaml")
     layout.make_folders()
     fetch_jars.fetch(layout, threading.Event(), LOCK)
     return HOME / "jars" / folder

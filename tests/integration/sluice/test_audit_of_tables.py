@@ -171,7 +171,8 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         (sentence,) = write(dropping("0:14321"), 2)
         assert sentence == (
             "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew "
-            "by 9999: rows are missing, or a person changed the table"
+            "by 9999: rows are missing, or a person changed the table, "
+            "or the counted columns of a row do not sum to 1"
         )
         assert [count for _, count in losses(lab, "counts")] == [1]
         assert write(CAMPAIGN_COUNTS, 3) == [], "a loss is reported once"

@@ -76,7 +76,7 @@ def test_a_bad_record_of_an_added_partition_is_quarantined(lab: Lab, narrow: str
 def test_a_missing_quarantine_is_reported(lab: Lab) -> None:
     with pytest.raises(
         QuarantineError,
-        match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m sluice.commands.publish`',
+        match=r'stream "nowhere.quarantine" is not in Kafka .* run `sluice publish`',
     ):
         Quarantine(lab.endpoints.kafka, "mine", 1).put(bad("nowhere", b"x"))
 

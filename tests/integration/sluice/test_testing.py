@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark 
 
 import hits
 from sluice import DeclarationError, Fields, Kind, Latest, Mode, Quantum, State, Stream, Tier, joined, testing
-from sluice.commands.validation import _use
+from sluice.commands.validation import use_gateway
 from sluice.testing import Record, run, run_batches
 
 HITS = Stream("hits", "id string, user string, at bigint", Fields("user"))
@@ -22,10 +22,13 @@ pytestmark = pytest.mark.timeout(120)
 def ended_session():
     """End the session and its JVM, so that other tests of this process may start their own."""
     yield
-    testing.session().stop()
+    session = testing.session()
+    session.stop()
+    session.sparkContext._gateway.shutdown()
     testing.session.cache_clear()
-    _use(None)
-    testing._JVMS.pop().end(30.0)
+    jvm, before = testing._JVMS.pop()
+    use_gateway(before)
+    jvm.end(30.0)
 
 
 def tier(name, inputs, transform, **more):

@@ -1,4 +1,4 @@
-"""`python -m sluice.commands.publish --check` runs every tier's transform in Spark, without any
+"""`sluice publish --check` runs every tier's transform in Spark, without any
 service.
 """
 

@@ -123,4 +123,4 @@ def test_while_the_channel_is_away_the_page_says_so(client, token, tmp_path, mon
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     answer = client.get("/state", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 503
-    assert "make up" in answer.json()["away"]
+    assert "sluice up" in answer.json()["away"]

@@ -27,7 +27,7 @@ def run(name, **conf):
     The DAG is parsed again for each run, because a run leaves the form's values in the DAG's
     parameters. Elsewhere they end with the task's process.
     """
-    dag = DagBag(str(ROOT / "dags" / "changes.py")).dags[name]
+    dag = DagBag(str(ROOT / "dags" / "runbooks.py")).dags[name]
     with contextlib.suppress(Exception):
         return dag.test(run_conf=conf)
     return None

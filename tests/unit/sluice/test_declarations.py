@@ -158,8 +158,31 @@ def test_the_shipped_pipeline_loads_and_its_streams_are_known():
 def test_a_module_without_a_pipeline_is_refused():
     with pytest.raises(DeclarationError, match=r"has no PIPELINE"):
         load("hits.feed")
-    with pytest.raises(DeclarationError, match=r"the module cannot be imported.*PYTHONPATH"):
+    with pytest.raises(DeclarationError, match=r"the module cannot be imported.*in the project's folder"):
         load("sluice.nowhere")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import no_such_package\n", "line 2: ModuleNotFoundError: No module named 'no_such_package'"),
+        ("rate = 1\nrate / 0\n", "line 3: ZeroDivisionError: division by zero"),
+        ("failing_library.fail()\n", "line 2: KeyError: 'no rate'"),
+        (
+            "from pyspark.sql import functions as F\n\n@F.udf('string')\ndef loud(text):\n    return text\n",
+            "line 4: .*SESSION_OR_CONTEXT_NOT_EXISTS.*; make functions for Spark, .* inside the transform",
+        ),
+    ],
+)
+def test_a_module_that_fails_is_refused_with_the_line(tmp_path, monkeypatch, code, reason):
+    folder = tmp_path / "failing_shop"  # a library below a folder of this name is not its own code
+    (folder / "failing_shop").mkdir(parents=True)
+    (folder / "failing_shop" / "__init__.py").write_text("from failing_shop import sales\n")
+    (folder / "failing_shop" / "sales.py").write_text(f"import failing_library\n{code}")
+    (folder / "failing_library.py").write_text("def fail():\n    raise KeyError('no rate')\n")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(DeclarationError, match=rf"'failing_shop': .*/sales.py, {reason}"):
+        load("failing_shop")
 
 
 def test_an_unknown_tier_is_refused_with_the_known_tiers():

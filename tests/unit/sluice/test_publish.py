@@ -13,7 +13,7 @@ from sluice.kafka import topics
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
-from sluice_ops.site import endpoints
+from sluice_ops.site import project
 
 MODULE = "hits"
 WRONG = Validation({"enrich": "Aggregate cannot run", "outbound": "Sort does not keep the order"}, {})
@@ -103,17 +103,16 @@ def test_a_wrong_tier_prevents_publishing_with_a_message(set_validation, home, c
     assert publish.main([]) == 1
     assert (
         capsys.readouterr().err
-        == f"{SENTENCES}nothing was published; correct these tiers, then run `python -m "
-        "sluice.commands.publish` again\n"
+        == f"{SENTENCES}nothing was published; correct these tiers, then run `sluice publish` again\n"
     )
     assert not releases.all_stored(home)
 
 
 @pytest.mark.parametrize("words", [["--check"], []])
 def test_without_spark_the_next_step_is_named(set_validation, capsys, words):
-    set_validation(UncheckedError("`make install` brings Java"))
+    set_validation(UncheckedError("Java is missing"))
     assert publish.main(words) == 1
-    assert capsys.readouterr().err == "`make install` brings Java\n"
+    assert capsys.readouterr().err == "Java is missing\n"
 
 
 def test_valid_new_code_is_published(set_validation):
@@ -144,7 +143,7 @@ def test_declarations_are_checked_without_spark(capsys):
 def test_the_home_is_the_shared_home_of_all_hosts(home, monkeypatch):
     assert validation.home() == home
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(home / "nothing.json"))
-    assert validation.home() == endpoints.home()
+    assert validation.home() == project.home()
 
 
 def test_publishing_that_would_stop_running_tiers_is_refused(set_validation, home, channel, capsys):
@@ -190,3 +189,11 @@ def test_a_dry_run_of_publishing_names_all_that_would_change(
     assert lines[3] == "release: a new one, the code has changed"
     assert lines[4] == "tiers that would stop: orders; publishing needs --yes"
     assert not releases.all_stored(home)
+
+
+def test_exit_codes_are_those_of_every_command(home, monkeypatch, capsys):
+    monkeypatch.setenv("SLUICE_ENDPOINTS", str(home / "nothing.json"))
+    assert publish.main(["--dry-run"]) == 3
+    monkeypatch.setenv("SLUICE_SITE", str(home / "nothing.yaml"))
+    assert publish.main([]) == 2
+    assert "nothing.yaml does not exist" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def test_a_session_requests_its_label_and_the_threads_of_its_slots(tmp_path):
 
 
 def test_a_missing_connector_is_reported_with_the_command(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"holds no jars; `make up` fetches"):
+    with pytest.raises(FileNotFoundError, match=r"holds no jars; `sluice up` fetches"):
         settings_of_incarnation(tmp_path)
 
 
@@ -74,5 +74,5 @@ def test_errors_of_sluice_have_no_class_name():
 def test_tables_of_another_version_are_named_with_the_next_step(error, message):
     assert (
         error_text(error) == f"PostgreSQL: {message}; tables or rights are not those of this version; "
-        "run `python -m sluice.commands.publish`"
+        "run `sluice publish`"
     )

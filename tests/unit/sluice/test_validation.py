@@ -156,7 +156,7 @@ def test_a_failed_start_of_spark_is_reported_with_the_next_step(tmp_path, monkey
     monkeypatch.undo()  # removes the replacement of Spark
     monkeypatch.setattr(jvm, "JAVA", program)
     with pytest.raises(
-        UncheckedError, match=rf"Spark does not start here \(.*{reason}.*\); install Java .* `make install`"
+        UncheckedError, match=rf"Spark does not start here \(.*{reason}.*\); install Sluice with"
     ):
         validation.validate(PIPELINE, tmp_path, MODULE)
 
@@ -164,5 +164,5 @@ def test_a_failed_start_of_spark_is_reported_with_the_next_step(tmp_path, monkey
 def test_missing_packages_of_spark_are_reported_with_the_next_step(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "sluice.driver.spark.jvm", None)
-    with pytest.raises(UncheckedError, match=r"install Java .* `make install`"):
+    with pytest.raises(UncheckedError, match=r"install Sluice with"):
         validation.validate(PIPELINE, tmp_path, MODULE)

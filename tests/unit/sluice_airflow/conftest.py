@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="sluice-airflow-"))
 os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(ROOT / "dags")
-os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["SLUICE_HOME"] = os.environ["AIRFLOW_HOME"]
 os.environ["SLUICE_SITE"] = str(ROOT / "site.yaml")

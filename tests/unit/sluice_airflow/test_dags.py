@@ -58,7 +58,7 @@ FORMS = {
 }
 WITHOUT_INPUT = {
     "repair_drift", "leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift",
-    "nightly_report", "burst_to_ec2",
+    "nightly_report",
 }  # fmt: skip
 BEFORE = {"burst_to_ec2": ["quota", "launch", "wait_for_host"]}
 AFTER = {"leave_ec2": ["terminate"]}

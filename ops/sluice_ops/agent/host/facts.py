@@ -4,7 +4,6 @@ They come from the site file, or from the command line for a host that the site 
 such as a burst host.
 """
 
-import os
 import socket
 from argparse import Namespace
 from pathlib import Path
@@ -40,11 +39,6 @@ def check_address(facts: HostFacts) -> None:
             "or correct the address in the site file"
         )
         raise ForeignAddressError(message) from error
-
-
-def site_path() -> Path:
-    """Return the path of the site file: SLUICE_SITE, or else `site.yaml` in the current folder."""
-    return Path(os.environ.get("SLUICE_SITE", "site.yaml")).resolve()
 
 
 def facts_of(name: str, site: Site, site_file: Path) -> HostFacts:

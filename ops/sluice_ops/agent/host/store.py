@@ -20,8 +20,8 @@ from sluice_ops.model.access import Own
 from sluice_ops.model.assignment import Assignment, Unit
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.resources import Frozen
+from sluice_ops.process.logs import is_about_cache
 from sluice_ops.site.files import write_private
-from sluice_ops.site.java import is_about_cache
 
 log = structlog.get_logger()
 

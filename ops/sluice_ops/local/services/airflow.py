@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import version
+from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
@@ -21,9 +22,8 @@ from sluice_ops.local.start.command import run_to_end
 from sluice_ops.local.start.service import NotReadyError, Program, Service
 from sluice_ops.local.start.steps import Step
 from sluice_ops.model.database import AIRFLOW
-from sluice_ops.site import database_roles
+from sluice_ops.site import database_roles, project
 from sluice_ops.site.files import write_private
-from sluice_ops.site.installation import CHECKOUT
 from sluice_ops.site.java import home_for_spark
 
 NICE = 5
@@ -39,6 +39,11 @@ FRESH_SECONDS = 15
 """The oldest heartbeat of a healthy process."""
 
 
+def dags_folder() -> Path:
+    """Return the folder of the project's DAG files."""
+    return project.folder().resolve() / "dags"
+
+
 def environment(layout: Layout) -> dict[str, str]:
     """Return the environment of Airflow's processes.
 
@@ -50,8 +55,7 @@ def environment(layout: Layout) -> dict[str, str]:
     database = f"{AIRFLOW}:{password}@{ADDRESS}:{ports.postgres}/{AIRFLOW}"
     settings: dict[str, dict[str, object]] = {
         "core": {
-            "dags_folder": CHECKOUT / "dags",
-            "plugins_folder": CHECKOUT / "plugins",
+            "dags_folder": dags_folder(),
             "load_examples": False,
             "executor": "LocalExecutor",
             "parallelism": 4,

@@ -7,6 +7,8 @@ the job that makes class data.
 import os
 import threading
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 
 from sluice_ops.channel.client import Channel
 from sluice_ops.local.layout import ADDRESS, Layout
@@ -21,7 +23,7 @@ from sluice_ops.site.site_file import Site
 
 PUBLISH_SECONDS = 300.0
 FEED_RATE = 20
-"""Records per second of the example's feed."""
+"""Records per second of a pipeline's feed."""
 
 
 def environment(layout: Layout) -> dict[str, str]:
@@ -78,6 +80,16 @@ def clear_class_data(layout: Layout) -> None:
             old.unlink()  # a running JVM still has the file mapped
 
 
+def feed_modules(site: Site) -> list[str]:
+    """Return the module that feeds the pipeline with example records, if the pipeline has one."""
+    try:
+        package = find_spec(site.pipeline)
+    except Exception:  # noqa: BLE001 — the pipeline's own code; its validation reports the cause
+        return []
+    folders = (package and package.submodule_search_locations) or []
+    return [f"{site.pipeline}.feed" for folder in folders if (Path(folder) / "feed.py").exists()]
+
+
 def require_node(layout: Layout, path: str, error: str) -> None:
     """Raise NotReadyError with this text unless the channel has the node, or a leader."""
     with Channel(endpoints.Endpoints.model_validate_json(layout.endpoints.read_text()).zookeeper) as channel:
@@ -107,6 +119,10 @@ def services(layout: Layout, site: Site) -> list[Service]:
     def runs() -> None:
         """Check nothing: supervisord knows whether the process runs."""
 
+    feeds = [
+        Service("feed", program(module, "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",))
+        for module in feed_modules(site)
+    ]
     return [
         # does not need "pipeline": it starts published tiers at once, and new ones once they are
         # published
@@ -126,7 +142,7 @@ def services(layout: Layout, site: Site) -> list[Service]:
         *(agent(host.name) for host in site.hosts),
         Service("ec2-runner", program("sluice_ops.local.ec2_runner"), runs, needs=("ec2", "zookeeper")),
         Service("audit", program("sluice.audit", nice=5), runs, needs=("pipeline",)),
-        Service("feed", program("hits.feed", "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",)),
+        *feeds,
         # Last, because it would slow down the first start. Killed at a stop: its JVMs would
         # continue to write.
         Service(
@@ -140,6 +156,6 @@ def services(layout: Layout, site: Site) -> list[Service]:
             ),
             runs,
             prepare=partial(clear_class_data, layout),
-            needs=("first-record",),
+            needs=("first-record" if feeds else "tiers",),
         ),
     ]

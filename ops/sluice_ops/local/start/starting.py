@@ -8,8 +8,8 @@ from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.service import Service
 from sluice_ops.local.start.steps import Step
 from sluice_ops.local.start.supervisord import STOPPED, Supervisor, log_of
+from sluice_ops.process.logs import is_about_cache
 from sluice_ops.site.installation import PlatformError
-from sluice_ops.site.java import is_about_cache
 
 POLL_SECONDS = 0.15
 LOG_LINES = 12
@@ -75,6 +75,6 @@ def _failure(layout: Layout, service: Service, event: str) -> str:
     last = "".join(f"\n    {line}" for line in lines[-LOG_LINES:]) or "\n    (the log is empty)"
     advice = (
         service.advice
-        or "Correct the cause and start again; services that have started run until `make down`."
+        or "Correct the cause and start again; services that have started run until `sluice down`."
     )
     return f"{service.name} {event}. The end of {log}:{last}\n  {advice}"

@@ -42,7 +42,7 @@ topic.
 BEGINNING = TopicPartition(CONTROL_TOPIC, 0, 0)
 ABSENT = (
     f'stream "{CONTROL_TOPIC}" was not in Kafka when this run began; '
-    "run `python -m sluice.commands.publish`, then hand the tier over"
+    "run `sluice publish`, then hand the tier over"
 )
 
 

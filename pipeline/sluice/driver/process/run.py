@@ -26,7 +26,7 @@ from sluice_ops.model.release import Release
 from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.process import metrics_server
 from sluice_ops.process.logs import configure_logs
-from sluice_ops.site import endpoints, site_file
+from sluice_ops.site import endpoints, project, site_file
 
 if TYPE_CHECKING:
     from sluice.kafka.reader import Streams
@@ -118,7 +118,7 @@ def _load(home: Path, name: str | None, release: Release | None) -> declarations
 
 
 def _site() -> site_file.Site:
-    return site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
+    return site_file.load(project.site_path())
 
 
 def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation

@@ -47,7 +47,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
     """Return the Spark settings of this incarnation."""
     kafka = spark.connector(shared)
     if not kafka:
-        message = f"{shared}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
+        message = f"{shared}/jars/connector holds no jars; `sluice up` fetches the Kafka connector there"
         raise FileNotFoundError(message)
     label = label_of(spec.name, incarnation.incarnation)
     threads = spec.quantum.threads

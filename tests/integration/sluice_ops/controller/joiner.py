@@ -21,7 +21,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.ids import HostName
 from sluice_ops.operations import joining
-from sluice_ops.site import endpoints
+from sluice_ops.site import endpoints, project
 
 
 class KillSwitch:
@@ -43,7 +43,7 @@ class KillSwitch:
 
 def join(host: str, file: Path) -> None:
     """Register a host, as `sluice agent` does."""
-    folder = HostFolder(endpoints.home(), host)
+    folder = HostFolder(project.home(), host)
     folder.make()
     joining.join(file, folder.credential())
     site_endpoints, own = endpoints.load(), folder.credential()
@@ -52,7 +52,7 @@ def join(host: str, file: Path) -> None:
     )
     credential = replace(site_endpoints.required_credential(Role.AGENT), own=own)
     with Channel(site_endpoints.zookeeper, credential) as channel:
-        assert Presence(channel, facts, endpoints.home(), os.getpid(), file).ensure()
+        assert Presence(channel, facts, project.home(), os.getpid(), file).ensure()
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from sluice_ops.local import fetch_jars, install
 from sluice_ops.local.layout import Layout, Ports
 from sluice_ops.local.services.zookeeper import JARS
 from sluice_ops.site import jars
-from sluice_ops.site.installation import CHECKOUT
 from sluice_ops.site.java import JAVA
 from tests.integration.sluice_ops.local.podman_compose import Podman
 from tests.lab import ROOT
@@ -37,7 +36,7 @@ def make(podman: Podman) -> dict[str, str]:
     """
     if not podman.has(BASE):
         _base(podman)
-    layout = Layout(home=CHECKOUT / ".sluice", ports=Ports.above(40000), site=ROOT / "site.yaml")
+    layout = Layout(home=ROOT / ".sluice", ports=Ports.above(40000), site=ROOT / "site.yaml")
     layout.make_folders()
     fetch_jars.fetch(layout, threading.Event())
     variables = {}

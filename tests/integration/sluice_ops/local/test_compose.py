@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from sluice_ops.site.installation import CHECKOUT
 from tests.integration.sluice_ops.local import images
 from tests.integration.sluice_ops.local.podman_compose import Compose, Podman
-from tests.lab import free_ports
+from tests.lab import ROOT, free_ports
 
 pytestmark = [
     pytest.mark.endurance,
@@ -89,7 +88,7 @@ def until(condition: str, check: Callable[[], bool], seconds: float = DEADLINE_S
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Project]:
-    podman = Podman(CHECKOUT / ".sluice" / "containers")
+    podman = Podman(ROOT / ".sluice" / "containers")
     airflow, prometheus = free_ports(2)
     groups = Path("/sys/fs/cgroup") if HAS_CGROUP_V1 else Path("/sys/fs/cgroup/sluice-compose")
     groups.mkdir(exist_ok=True)

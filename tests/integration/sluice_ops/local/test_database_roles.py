@@ -35,8 +35,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.queries import figures, trail_history
 from sluice_ops.site import database_roles
 from sluice_ops.site.endpoints import Endpoints
-from sluice_ops.site.installation import CHECKOUT
-from tests.lab import free_base
+from tests.lab import ROOT, free_base
 
 pytestmark = pytest.mark.timeout(240)
 PIPELINE = "hits"
@@ -61,7 +60,7 @@ class Server:
         subprocess.run(
             [sys.executable, "-m", "sluice_ops.local.parts", *words],
             env=other_variables | {"SLUICE_HOME": str(self.where.home), "SLUICE_PORT_BASE": base},
-            cwd=CHECKOUT,
+            cwd=ROOT,
             check=True,
             timeout=120,
         )
@@ -73,7 +72,7 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("roles") / "home"
-    postgres = Server(Layout(home=home, ports=Ports.above(free_base()), site=CHECKOUT / "site.yaml"))
+    postgres = Server(Layout(home=home, ports=Ports.above(free_base()), site=ROOT / "site.yaml"))
     try:
         postgres.start()
         before = postgres.endpoints.postgres

@@ -23,8 +23,7 @@ from sluice_ops.local.start.supervisord import Supervisor
 from sluice_ops.model.kafka_access import ONE_COPY, User
 from sluice_ops.site.brokers import brokers
 from sluice_ops.site.endpoints import Endpoints
-from sluice_ops.site.installation import CHECKOUT
-from tests.lab import free_base, until
+from tests.lab import ROOT, free_base, until
 from tests.tls_broker import produce_error
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -33,7 +32,7 @@ HITS = declarations.load("hits")
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Iterator[Layout]:
-    new_layout = Layout(home=tmp_path / "home", ports=Ports.above(free_base()), site=CHECKOUT / "site.yaml")
+    new_layout = Layout(home=tmp_path / "home", ports=Ports.above(free_base()), site=ROOT / "site.yaml")
     yield new_layout
     parts(new_layout, "down")
 
@@ -41,9 +40,7 @@ def layout(tmp_path: Path) -> Iterator[Layout]:
 def parts(layout: Layout, *words: str) -> None:
     """Start parts without users, or stop them."""
     env = {**os.environ, "SLUICE_HOME": str(layout.home), "SLUICE_PORT_BASE": str(layout.ports.zookeeper - 1)}
-    subprocess.run(
-        [sys.executable, "-m", "sluice_ops.local.parts", *words], env=env, cwd=CHECKOUT, check=True
-    )
+    subprocess.run([sys.executable, "-m", "sluice_ops.local.parts", *words], env=env, cwd=ROOT, check=True)
 
 
 def up_with_users(layout: Layout) -> str:

@@ -19,7 +19,7 @@ from sluice_ops.local.layout import Layout, Ports
 from sluice_ops.local.processes import processes
 from sluice_ops.local.start.supervisord import Supervisor
 from sluice_ops.site import endpoints
-from sluice_ops.site.installation import CHECKOUT
+from tests.lab import ROOT
 
 BASE = 27400
 SERVICES = "zookeeper,postgres"
@@ -42,7 +42,7 @@ class Installation:
         return subprocess.run(
             command,
             env=self.environment,
-            cwd=CHECKOUT,
+            cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
@@ -56,7 +56,7 @@ class Installation:
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
     new_installation = Installation(
-        Layout(home=tmp_path / "home", ports=Ports.above(BASE), site=CHECKOUT / "site.yaml")
+        Layout(home=tmp_path / "home", ports=Ports.above(BASE), site=ROOT / "site.yaml")
     )
     yield new_installation
     new_installation.run("down")
@@ -127,7 +127,7 @@ def test_ctrl_c_on_a_half_started_platform_leaves_nothing_running(installation: 
     with subprocess.Popen(
         command,
         env=installation.environment,
-        cwd=CHECKOUT,
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -119,6 +119,11 @@ def test_a_tier_is_shown_with_driver_workers_and_figures() -> None:
     assert workers == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
 
 
+def test_a_tier_without_a_driver_shows_no_old_figures() -> None:
+    (line,) = describe.tiers(view(host("h1")), FIGURES)
+    assert (line.driver.host, line.rate_in, line.lag) == (None, None, None)
+
+
 def test_slots_of_a_preparing_incarnation_are_not_the_tiers_workers() -> None:
     (line,) = describe.tiers(
         view(host("h1", DRIVER, FIRST, unit(UnitKind.SLOT, incarnation=3)), following=3), Figures()

@@ -19,9 +19,9 @@ from sluice_ops.operations import requests
 from sluice_ops.planning.placement.pace import Pace
 from sluice_ops.site.site_file import Ec2Config
 
-OWN_PROCESSES = {"replay", "skip"}
-"""These commands start the pipeline's own process: `test_replay` and `test_skipped` test their dry
-runs.
+OWN_PROCESSES = {"publish", "replay", "skip"}
+"""These commands start the pipeline's own process. `test_publish`, `test_replay` and
+`test_skipped_records` test their dry runs.
 """
 CHANGES = {
     "cordon": ("h1",),

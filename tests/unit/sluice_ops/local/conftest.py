@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.local.layout import Layout, Ports
-from sluice_ops.site.installation import CHECKOUT
+from tests.lab import ROOT
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    made_layout = Layout(home=tmp_path / "home", ports=Ports.above(40000), site=CHECKOUT / "site.yaml")
+    made_layout = Layout(home=tmp_path / "home", ports=Ports.above(40000), site=ROOT / "site.yaml")
     made_layout.make_folders()
     return made_layout

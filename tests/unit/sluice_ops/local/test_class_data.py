@@ -39,6 +39,16 @@ def test_class_data_runs_last_once_and_with_low_priority(layout: Layout) -> None
     assert class_data.program.nice > 0
 
 
+def test_a_pipeline_without_a_feed_starts_class_data_after_its_tiers(layout: Layout) -> None:
+    site = site_file.load(layout.site)
+    other = site.model_copy(update={"pipeline": "json"})
+    assert sluice.feed_modules(site) == ["hits.feed"]
+    assert sluice.feed_modules(site.model_copy(update={"pipeline": "no_such_pipeline"})) == []
+    services = {service.name: service for service in sluice.services(layout, other)}
+    assert "feed" not in services
+    assert services["class-data"].needs == ("tiers",)
+
+
 @pytest.mark.parametrize(
     ("state", "code", "expected"),
     [

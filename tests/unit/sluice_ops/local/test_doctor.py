@@ -22,7 +22,8 @@ from sluice_ops.model.change import MaintenanceLock
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.tier import Mode
-from sluice_ops.site.installation import CHECKOUT, PlatformError
+from sluice_ops.site.installation import PlatformError
+from tests.lab import ROOT
 
 
 class Usage(NamedTuple):
@@ -52,7 +53,7 @@ def test_a_taken_port_is_reported_with_its_process_and_the_next_step(layout: Lay
 
 def test_a_wrong_key_in_the_site_file_is_named_by_its_path(layout: Layout, tmp_path: Path) -> None:
     site_file = tmp_path / "site.yaml"
-    site_file.write_text((CHECKOUT / "site.yaml").read_text().replace("cpu: 8", "cpus: 8", 1))
+    site_file.write_text((ROOT / "site.yaml").read_text().replace("cpu: 8", "cpus: 8", 1))
     findings = findings_of(replace(layout, site=site_file), "site")
     assert findings[0].verdict is Verdict.BAD
     assert any("hosts.0.capacity.cpus" in finding.sentence for finding in findings)
@@ -77,6 +78,14 @@ def test_a_full_disk_is_bad_and_nothing_is_started_on_it(
     monkeypatch.setattr("shutil.disk_usage", lambda _path: Usage(10**12, 10**12, 10 * 1024 * 1024))
     assert findings_of(layout, "disk")[0].verdict is Verdict.BAD
     with pytest.raises(PlatformError, match=r"10 MiB are free at .*SLUICE_HOME"):
+        lifecycle.up(layout, lambda _timing: None)
+
+
+def test_a_project_without_dag_files_is_not_started(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlatformError, match=r"dags has no DAG file.*sluice_airflow\.dags import runbooks"):
         lifecycle.up(layout, lambda _timing: None)
 
 

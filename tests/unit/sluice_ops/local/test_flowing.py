@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from sluice_ops.channel.client import Channel
-from sluice_ops.local.first_record import expected_tiers, has_writer, missing_tiers
+from sluice_ops.local.first_record import delivering_tiers, expected_tiers, missing_tiers
 from sluice_ops.model import paths
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
@@ -64,11 +64,11 @@ def test_a_published_tier_without_a_request_is_started() -> None:
 
 
 @pytest.mark.parametrize(
-    ("running", "table", "waits"),
-    [(True, "delivered", True), (True, "totals", False), (False, "delivered", False)],
+    ("running", "sink", "tiers"),
+    [(True, "Totals", ["out"]), (True, "Post", []), (False, "Once", [])],
 )
-def test_a_start_waits_for_a_record_only_if_a_tier_delivers(
-    *, running: bool, table: str, waits: bool
+def test_a_start_waits_for_a_record_only_if_an_outbound_tier_delivers(
+    *, running: bool, sink: str, tiers: list[str]
 ) -> None:
     spec = TierSpec(
         name=TierName("out"),
@@ -78,10 +78,10 @@ def test_a_start_waits_for_a_record_only_if_a_tier_delivers(
         inputs=("in",),
         release="r1-0",
     )
-    shape = TierShape(inputs=(), sink=SinkShape(kind="Once", name=table, columns={}))
+    shape = TierShape(inputs=(), sink=SinkShape(kind=sink, name="delivered", columns={}))
     release = Release(name="r1-0", module="shop", digest="0", published_at=0, tiers={TierName("out"): shape})
     nodes = tier("out", running=running) | {paths.tier("out"): spec, paths.release("r1-0"): release}
-    assert has_writer(tree(out=nodes), "delivered") is waits
+    assert delivering_tiers(tree(out=nodes)) == tiers
 
 
 def test_a_failed_tier_is_reported_with_its_error() -> None:

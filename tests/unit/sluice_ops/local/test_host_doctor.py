@@ -185,7 +185,7 @@ def test_a_missing_java_is_reported_with_the_command_to_install_it(
     assert findings_by_thing(machine)["java"][0].sentence.startswith("Java 25.")
     monkeypatch.setattr("sluice_ops.site.java.JAVA", machine / "nothing")
     finding = findings_by_thing(machine)["java"][0]
-    assert (finding.verdict, "make install" in finding.advice) == (Verdict.BAD, True)
+    assert (finding.verdict, "install Sluice with" in finding.advice) == (Verdict.BAD, True)
 
 
 def test_an_unreadable_file_is_a_finding_and_other_checks_still_run(machine: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import structlog
 
-from sluice_ops.process.logs import configure_logs
+from sluice_ops.process.logs import configure_logs, is_about_cache
 
 
 @pytest.fixture
@@ -30,3 +30,8 @@ def test_a_traceback_names_no_values_of_variables(log, capsys):
     assert first.endswith("[error    ] the loop failed                host=h1")
     assert traceback[-1] == "LookupError: no answer to 18 characters"
     assert "secretsecret" not in "".join(traceback)
+
+
+def test_messages_of_a_jvm_about_its_cache_are_recognised():
+    assert is_about_cache("AOTCache creation is complete: kafka.aot 79470592 bytes")
+    assert not is_about_cache("java.io.IOException: No space left on device")

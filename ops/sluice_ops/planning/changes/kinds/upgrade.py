@@ -50,10 +50,7 @@ class Upgrade(Kind):
         name = tier.spec.name
         _refuse_unread([spec.release], cluster)
         if spec.release is None or spec.release not in cluster.releases:
-            known = (
-                ", ".join(sorted(cluster.releases, key=number_of))
-                or "none, `python -m sluice.commands.publish` makes one"
-            )
+            known = ", ".join(sorted(cluster.releases, key=number_of)) or "none, `sluice publish` makes one"
             missing = (
                 "no release has been published"
                 if spec.release is None

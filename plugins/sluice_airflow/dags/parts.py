@@ -1,5 +1,5 @@
-"""Makes DAGs of runbooks: one task for each step of a kind of change, then an abort for the case of
-a failure.
+"""The parts of runbooks: one task for each step of a kind of change, then an abort after a failed
+step.
 
 `of_kind` makes the whole DAG of a kind. A runbook with further tasks, such as a burst, uses
 `step_tasks`.
@@ -41,10 +41,10 @@ ABORT_FAILED = SluiceNotifier(
     "`sluice abort`. Otherwise find out why the tier that the log names does not run: "
     "`sluice status` shows its error, and `sluice logs` lists the logs of its driver and workers.",
 )
-REPORT_FAILED = SluiceNotifier(
+BATCH_FAILED = SluiceNotifier(
     did="Nothing. The tiers are unaffected: batch jobs run only on slots that no tier holds.",
     do="Read the reason in the task's log. If no slot is lent, run night_shift first. "
-    "Then trigger nightly_report again: it rewrites its results.",
+    "Then trigger the DAG again.",
 )
 HOUR_LATE = SluiceNotifier(
     did="Records flow on. A later run announces this hour together with its own, once both are complete.",
@@ -69,7 +69,7 @@ TIER_FAILED = SluiceNotifier(
     "the tier runs on. Lagging tier: the pipeline's entry is throttled, and records wait in Kafka.",
     do="Failed tier: read the driver's error in this task's log or in `sluice status`. "
     "Correct the transform, its data or its resources; "
-    "new code is published with `python -m sluice.commands.publish` and taken by `sluice upgrade TIER`. "
+    "new code is published with `sluice publish` and taken by `sluice upgrade TIER`. "
     "Lost records: `sluice audit` names them. They are still in their stream: "
     "reprocess them with `sluice replay TIER`, then settle the loss. Lagging tier: "
     "repair the system that the tier writes to, or give the tier more slots (`sluice scale`); "

@@ -1,6 +1,4 @@
-"""The plugin's entry: everything else is in the installed package `sluice_airflow`, which Airflow
-must not load file by file.
-"""
+"""The plugin, which Airflow finds by the package's entry point."""
 
 from airflow.sdk.plugins_manager import AirflowPlugin
 

@@ -1,16 +1,17 @@
-"""The nightly report: its dry run, and its end at the deadline."""
+"""A batch job on lent slots: its file, its dry run, and its end at the deadline."""
 
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from sluice_airflow.operators import report
-from sluice_airflow.operators.report import ReportOperator
+from sluice_airflow.operators import batch
+from sluice_airflow.operators.batch import BatchJobOperator, file_of
 from sluice_ops.site import endpoints
 
 
@@ -44,17 +45,17 @@ def lent(monkeypatch):
     def opened(_hook):
         yield None
 
-    monkeypatch.setattr(report.ChannelHook, "open", opened)
+    monkeypatch.setattr(batch.ChannelHook, "open", opened)
     monkeypatch.setattr(
         endpoints, "load", lambda: SimpleNamespace(spark="spark://127.0.0.1:7077", spark_settings={})
     )
-    monkeypatch.setattr(report, "lent_slots", lambda _channel: 2)
+    monkeypatch.setattr(batch, "lent_slots", lambda _channel: 2)
 
 
 @pytest.mark.usefixtures("lent")
 def test_a_dry_run_reports_the_slots_and_submits_no_job(job):
     task_context, pushed = context(dry_run=True)
-    ReportOperator(task_id="report").execute(task_context)
+    BatchJobOperator(task_id="report", module="hits.nightly_report").execute(task_context)
     assert (pushed, job.submitted) == ({"plan": {"slots": 2}}, 0)
 
 
@@ -63,9 +64,9 @@ def test_at_the_deadline_the_job_is_killed_with_the_next_step(job, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
     with pytest.raises(
         AirflowFailException,
-        match=r"killed at the run's deadline. Trigger nightly_report again with a longer deadline",
+        match=r"killed at the run's deadline. Trigger the DAG again with a longer deadline",
     ):
-        ReportOperator(task_id="report").execute(context()[0])
+        BatchJobOperator(task_id="report", module="hits.nightly_report").execute(context()[0])
     assert job.killed.is_set()
 
 
@@ -74,5 +75,13 @@ def test_a_job_that_fails_by_itself_may_be_retried(job, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
     job.fails = True
     with pytest.raises(AirflowException, match="Error code is: 137") as raised:
-        ReportOperator(task_id="report").execute(context()[0])
+        BatchJobOperator(task_id="report", module="hits.nightly_report").execute(context()[0])
     assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_the_file_of_a_module_is_found_without_importing_it():
+    assert file_of("hits.nightly_report") == str(
+        Path(batch.__file__).parents[3] / "pipeline/hits/nightly_report.py"
+    )
+    with pytest.raises(FileNotFoundError, match=r"no module hits\.daily: install its package"):
+        file_of("hits.daily")

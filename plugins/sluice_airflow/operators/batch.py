@@ -1,6 +1,4 @@
-"""The nightly batch job: submits a Spark application to the slots that are lent to the tenant
-`batch`.
-"""
+"""Batch jobs: submits a Spark application to the slots that are lent to the tenant `batch`."""
 
 import importlib.util
 import json
@@ -31,7 +29,7 @@ LOOPBACK = "127.0.0.1"
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of JVMs that end before the optimizing compiler pays off."""
 LENT_SECONDS = 30.0
-"""How long the report waits for the first assigned slot: the night shift ends a moment before slots
+"""How long a job waits for the first assigned slot: the night shift ends a moment before slots
 are assigned.
 """
 START_SECONDS = 60.0
@@ -72,31 +70,32 @@ def lent_slots(channel: Channel) -> int:
         time.sleep(POLL_SECONDS)
 
 
-def application() -> str:
-    """Return the path of the job's file in the installed package, without importing the package or
-    Spark.
-    """
-    spec = importlib.util.find_spec("hits")
-    if spec is None or not spec.submodule_search_locations:
-        message = (
-            "Airflow's environment has no package `hits`: install the project into Airflow's environment"
-        )
-        raise FileNotFoundError(message)
-    return str(Path(next(iter(spec.submodule_search_locations))) / "nightly_report.py")
+def file_of(module: str) -> str:
+    """Return the path of a module's file, without importing its package or Spark."""
+    package, *names = module.split(".")
+    spec = importlib.util.find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        file = Path(folder).joinpath(*names).with_suffix(".py")
+        if file.exists():
+            return str(file)
+    message = f"Airflow finds no module {module}: install its package in Airflow's environment"
+    raise FileNotFoundError(message)
 
 
-class ReportOperator(SparkSubmitOperator):
-    """Submits `pipeline/hits/nightly_report.py` with the resources of the lent slots; fails if none
-    is lent.
-    """
+class BatchJobOperator(SparkSubmitOperator):
+    """Submits a module's file with the resources of the lent slots; fails if none is lent."""
 
     ui_color = "#e6dcf2"
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Prepare the job. `execute` sets its size; the run's deadline limits its time."""
+    def __init__(self, *, module: str, **kwargs: Any) -> None:
+        """Prepare the job, such as `module="hits.nightly_report"`.
+
+        `execute` sets the job's size; the run's deadline limits its time.
+        """
+        self.module = module
         super().__init__(
             conn_id=CONNECTION,
-            name="nightly_report",
+            name=module.rsplit(".", 1)[-1],
             spark_binary="spark-submit",
             execution_timeout=None,
             **kwargs,
@@ -108,17 +107,17 @@ class ReportOperator(SparkSubmitOperator):
             site_endpoints = endpoints.load()
             with ChannelHook().open() as channel:
                 slots = lent_slots(channel)
-            self.application = application()
+            self.application = file_of(self.module)
         if context["params"]["dry_run"]:
             self.log.info(
-                "Dry run: the report would run on %d slots that are lent to batch. No job is submitted",
+                "Dry run: the job would run on %d slots that are lent to batch. No job is submitted",
                 slots,
             )
             context["ti"].xcom_push("plan", {"slots": slots})
             return
         if slots == 0:
             message = (
-                "the report was not started: no slot is lent to batch. Run night_shift first; "
+                "the job was not started: no slot is lent to batch. Run night_shift first; "
                 "it lends the slots of `shifts.night` in the site file"
             )
             raise NothingLentError(message)
@@ -150,7 +149,7 @@ class ReportOperator(SparkSubmitOperator):
         os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
             {"conn_type": "spark", "host": host, "port": int(port)}
         )
-        self.log.info("%d slots are lent to batch; the report runs on them", slots)
+        self.log.info("%d slots are lent to batch; the job runs on them", slots)
         # secrets go into a file that only its owner can read: all users can read a command line
         with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".conf") as properties:
             properties.writelines(f"{key} {value}\n" for key, value in site_endpoints.spark_settings.items())
@@ -174,8 +173,8 @@ class ReportOperator(SparkSubmitOperator):
             if not late.is_set():
                 raise
             message = (
-                "the report was killed at the run's deadline. "
-                "Trigger nightly_report again with a longer deadline, or lend more slots"
+                "the job was killed at the run's deadline. "
+                "Trigger the DAG again with a longer deadline, or lend more slots"
             )
             raise AirflowFailException(message) from error
         finally:

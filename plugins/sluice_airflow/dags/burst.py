@@ -1,0 +1,55 @@
+"""The two runbooks of EC2: give a tier more workers there, and leave EC2."""
+
+from airflow.sdk import chain
+
+from sluice_airflow import forms
+from sluice_airflow.dags.parts import TERMINATE_FAILED, finish, finish_in_any_case, runbook, step_tasks
+from sluice_airflow.operators.burst import (
+    LaunchOperator,
+    QuotaOperator,
+    TakeBackOperator,
+    TerminateOperator,
+    WaitForHostOperator,
+)
+from sluice_ops.planning.changes.kinds import KINDS
+
+KIND = KINDS["burst"]
+BURST = """Give a tier k more workers on EC2.
+
+The runbook launches instances, waits for their agents, and hands the tier over to the larger
+placement.
+
+| task | what happens |
+|---|---|
+| quota | computes how many instances k workers need, and checks the site file's limit |
+| launch | launches the instances; a retry of the task launches no instance twice |
+| wait_for_host | waits until the agent of each instance has registered its host |
+| preflight … release | as in every runbook: plan, warm, hand over, verify, release |
+| abort, terminate | after a failed task or an ended run: undo, terminate the instances |
+
+The runbook `leave_ec2` hands the tier back to the site's hosts and terminates the instances.
+"""
+LEAVE = """Leave EC2: hand every tier over to the site's own hosts, then terminate the instances.
+
+No record is lost.
+"""
+
+
+def make_burst() -> None:
+    change = forms.templates(KIND)
+    with runbook("burst_to_ec2", doc=BURST, params=forms.fields(KIND), tags=("runbook", "ec2")):
+        quota = QuotaOperator(task_id="quota", **change)
+        launch = LaunchOperator(task_id="launch")
+        wait_for_host = WaitForHostOperator(task_id="wait_for_host")
+        tasks = [quota, launch, wait_for_host, *step_tasks(KIND.name, None, **change)]
+        chain(*tasks)
+        take_back = TakeBackOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
+        finish_in_any_case(tasks, {"kind": KIND.name, **change}, take_back)
+
+
+def make_leave() -> None:
+    with runbook("leave_ec2", doc=LEAVE, tags=("runbook", "ec2")):
+        steps = step_tasks("leave")
+        terminate = TerminateOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
+        chain(*steps, terminate)
+        finish([*steps, terminate], {"kind": "leave"}, aborts=steps)

@@ -1,0 +1,64 @@
+"""`sluice init` makes a project, or names what stands in its way."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sluice_ops.cli import projects
+from sluice_ops.main import app
+from sluice_ops.site import site_file
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
+    return tmp_path
+
+
+def test_a_new_project_has_its_name_everywhere(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["init", "kiosk"])
+    assert done.exit_code == 0, done.output
+    assert "cd kiosk" in done.stdout
+    assert "unset SLUICE_SITE" in done.stderr
+    files = {str(path.relative_to(folder / "kiosk")) for path in folder.rglob("*") if path.is_file()}
+    assert files == {
+        ".gitignore",
+        "README.md",
+        "dags/runbooks.py",
+        "kiosk/__init__.py",
+        "kiosk/orders.py",
+        "kiosk/sales.py",
+        "produce.py",
+        "pyproject.toml",
+        "site.yaml",
+        "tests/test_kiosk.py",
+    }
+    for name in files:
+        text = (folder / "kiosk" / name).read_text()
+        assert projects.NAME not in text, name
+        if name.endswith(".py"):
+            ast.parse(text)
+    assert site_file.load(folder / "kiosk" / "site.yaml").pipeline == "kiosk"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Kiosk-2", "cannot be the name of a Python package"),
+        ("class", "cannot be the name of a Python package"),
+        ("json", "belongs to another Python module"),
+        ("tests", "belongs to another Python module"),
+        ("dags", "belongs to another Python module"),
+        ("taken", "exists and is not empty"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused(folder: Path, name: str, reason: str) -> None:
+    (folder / "taken").mkdir()
+    (folder / "taken" / "file").touch()
+    done = CliRunner().invoke(app, ["init", name])
+    assert (done.exit_code, reason in done.stderr) == (2, True), done.output
+    assert [path.name for path in folder.iterdir()] == ["taken"]
