@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sluice_ops.cli import changes, lists, projects, serving
+from sluice_ops.cli.become import become
 from sluice_ops.cli.exit_codes import CODES, Commands, WrongUsageError
 from sluice_ops.cli.output import AsJson
 from sluice_ops.local import commands
@@ -245,16 +246,8 @@ def skip(
     Retention or a person deleted these records. The tier waits until you run this command.
     `sluice audit` reports the records as lost, and `sluice trail` shows who skipped them.
     """
-    words = [
-        sys.executable,
-        "-m",
-        "sluice.commands.skip",
-        tier,
-        *["--dry-run"] * dry_run,
-        *["--json"] * as_json,
-    ]
     project.use_code()
-    os.execvp(words[0], words)  # noqa: S606 - replaces this process
+    become("sluice.commands.skip", tier, *["--dry-run"] * dry_run, *["--json"] * as_json)
 
 
 @app.command(epilog="Example: sluice simulate --hosts 2300 --slots 18400")

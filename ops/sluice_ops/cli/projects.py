@@ -3,13 +3,13 @@
 import keyword
 import os
 import re
-import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from sluice_ops.cli.become import become
 from sluice_ops.cli.exit_codes import WrongUsageError
 from sluice_ops.site import project
 
@@ -45,9 +45,9 @@ def init(
         message = f"{folder.resolve()} exists and is not empty; choose another name, or remove it"
         raise WrongUsageError(message)
     for source in sorted(path for path in TEMPLATE.rglob("*") if path.is_file()):
-        target = folder / _renamed(str(source.relative_to(TEMPLATE)), name)
         if "__pycache__" in source.parts:
             continue
+        target = folder / _renamed(str(source.relative_to(TEMPLATE)), name)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_renamed(source.read_text(), name))
     (folder / "gitignore").rename(folder / ".gitignore")
@@ -84,7 +84,8 @@ def publish(
     if find_spec("pyspark") is None:
         raise ModuleNotFoundError(name="pyspark")
     flags = {"--check": check, "--declared": declared, "--dry-run": dry_run, "--yes": yes}
-    _become("sluice.commands.publish", *(flag for flag, chosen in flags.items() if chosen))
+    project.use_code()
+    become("sluice.commands.publish", *(flag for flag, chosen in flags.items() if chosen))
 
 
 @app.command(
@@ -102,10 +103,5 @@ def test(context: typer.Context) -> None:
         raise WrongUsageError(message)
     if not any(Path(word.split("::")[0]).exists() for word in context.args):
         os.chdir(folder)
-    _become("pytest", *context.args)
-
-
-def _become(module: str, *words: str) -> NoReturn:
-    """Replace this process by the module, which then gets the signals and sets the exit code."""
     project.use_code()
-    os.execvp(sys.executable, [sys.executable, "-m", module, *words])  # noqa: S606 - replaces this process
+    become("pytest", *context.args)

@@ -1,12 +1,12 @@
 """`sluice agent` and `sluice controller`: run the agent of a host, or a controller."""
 
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from sluice_ops.cli.become import become
 
 app = typer.Typer()
 
@@ -67,7 +67,7 @@ def agent(  # noqa: PLR0913 - one parameter for each option
         "--cpu": cpu,
         "--memory": memory,
     }
-    _become("sluice_ops.agent", {"--host": host, **options}, *(["--stop-all"] if stop_all else []))
+    become("sluice_ops.agent", *_words({"--host": host, **options}), *["--stop-all"] * stop_all)
 
 
 @app.command(epilog="Example: sluice controller --name c1 --metrics 10.0.0.5:9464")
@@ -94,12 +94,8 @@ def controller(
         "--metrics": metrics,
         "--lost-seconds": lost_seconds,
     }
-    _become("sluice_ops.controller", options)
+    become("sluice_ops.controller", *_words(options))
 
 
-def _become(module: str, options: Mapping[str, object], *flags: str) -> NoReturn:
-    """Replace this process by the module, which then gets the signals and sets the exit code."""
-    words = [sys.executable, "-m", module]
-    for option, value in options.items():
-        words += [f"{option}={value}"] if value is not None else []
-    os.execvp(words[0], [*words, *flags])  # noqa: S606 - replaces this process
+def _words(options: Mapping[str, object]) -> list[str]:
+    return [f"{option}={value}" for option, value in options.items() if value is not None]

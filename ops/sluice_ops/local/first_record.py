@@ -19,9 +19,12 @@ from sluice_ops.model.tier import Kind, TierSpec
 from sluice_ops.site import endpoints
 from sluice_ops.site.installation import PlatformError
 
+TABLE_SINKS = {"Once", "Latest", "Totals"}
+"""The kinds of sinks that write into a table."""
+NEWEST_BATCHES_QUERY = "select tier, max(batch) from ledger where tier = any(%s) group by tier"
+LATER_ROW_QUERY = "select 1 from ledger where tier = %s and batch > %s and rows_out > 0 limit 1"
 DAGS_SECONDS = 180.0
 """Limit for Airflow to parse the DAGs of all tiers."""
-TABLE_SINKS = {"Once", "Latest", "Totals"}
 TIERS_SECONDS = 240.0
 """Limit for all drivers to run and for the first record to arrive."""
 
@@ -168,10 +171,6 @@ def _delivers(channel: Channel, tier: str) -> bool:
     release = channel.read(paths.release(spec.value.release), Release)
     shape = None if release is None else release.value.tiers.get(TierName(tier))
     return shape is not None and shape.sink is not None and shape.sink.kind in TABLE_SINKS
-
-
-NEWEST_BATCHES_QUERY = "select tier, max(batch) from ledger where tier = any(%s) group by tier"
-LATER_ROW_QUERY = "select 1 from ledger where tier = %s and batch > %s and rows_out > 0 limit 1"
 
 
 def delivery_step(layout: Layout, deadline: Deadline) -> Step:

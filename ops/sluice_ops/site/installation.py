@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 INSTALL_AGENT = "install Sluice with the extra `agent` (in a checkout: `make install`)"
-"""What brings Java, Spark and their packages."""
+"""The next step where Java, Spark or one of their packages is missing."""
 LEAST = 5 * 1024
 """MiB of free disk that a first start needs: jars, databases, and streams and logs of some days."""
 LOW = 1024

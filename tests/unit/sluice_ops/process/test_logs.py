@@ -1,4 +1,4 @@
-"""What a long-running process writes to its log."""
+"""The log of a long-running process has no secrets, and a JVM's own lines are told apart."""
 
 import pytest
 import structlog

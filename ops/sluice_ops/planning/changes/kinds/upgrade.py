@@ -50,13 +50,13 @@ class Upgrade(Kind):
         name = tier.spec.name
         _refuse_unread([spec.release], cluster)
         if spec.release is None or spec.release not in cluster.releases:
-            known = ", ".join(sorted(cluster.releases, key=number_of)) or "none, `sluice publish` makes one"
+            names = ", ".join(sorted(cluster.releases, key=number_of)) or "none, `sluice publish` makes one"
             missing = (
                 "no release has been published"
                 if spec.release is None
                 else f"there is no release {spec.release}"
             )
-            message = f"{missing}; known releases: {known}"
+            message = f"{missing}; known releases: {names}"
             raise RefusedError(message)
         after = cluster.releases[spec.release].tiers.get(name)
         if after is None:
