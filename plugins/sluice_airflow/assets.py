@@ -2,11 +2,32 @@
 
 from airflow.sdk import Asset
 
-SLOTS_LENT = Asset(name="slots_lent_to_batch", uri="sluice://shares/batch")
-"""The night shift has lent slots to the tenant `batch`, so batch jobs may start."""
-HOUR_COMPLETE = Asset(name="hour_complete", uri="sluice://pipeline/hours")
-"""All records that arrived between the event's `extra["from"]` and `extra["until"]` have left all
-tiers.
+from sluice_airflow.forms import dag_id
 
-Both are whole hours in UTC.
-"""
+
+def slots_lent(sluice_conn_id: str | None = None) -> Asset:
+    """Return the asset of the event that the night shift has lent slots to the tenant `batch`, so
+    that batch jobs may start.
+    """
+    return Asset(
+        name=dag_id("slots_lent_to_batch", sluice_conn_id),
+        uri=f"sluice://{_site(sluice_conn_id)}shares/batch",
+    )
+
+
+def hour_complete(sluice_conn_id: str | None = None) -> Asset:
+    """Return the asset of the event that all records of some hours have left all tiers.
+
+    They arrived between the event's `extra["from"]` and `extra["until"]`, whole hours in UTC.
+    """
+    return Asset(
+        name=dag_id("hour_complete", sluice_conn_id), uri=f"sluice://{_site(sluice_conn_id)}pipeline/hours"
+    )
+
+
+def _site(sluice_conn_id: str | None) -> str:
+    return "" if sluice_conn_id is None else f"{sluice_conn_id}/"
+
+
+SLOTS_LENT = slots_lent()
+HOUR_COMPLETE = hour_complete()

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import ValidationError
 
+from sluice_airflow.hooks.sluice import ConnectionFieldError
 from sluice_ops.channel import ChannelAwayError, ConflictError, NotAllowedError
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.operations.expiry import ExpiryError
+from sluice_ops.site.endpoints import EndpointsError
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.site.validation_errors import explain
 
@@ -64,7 +66,7 @@ def translated_errors() -> Iterator[None]:
             f"{error}. Nothing is lost: Airflow retries this task, and it continues from the posted operation"
         )
         raise AwayError(message) from error
-    except (FileNotFoundError, SiteError) as error:
+    except (FileNotFoundError, SiteError, EndpointsError, ConnectionFieldError) as error:
         raise AirflowFailException(str(error)) from error
     except ExpiryError as error:
         message = (

@@ -4,42 +4,59 @@ Airflow calls this module at every parse of the DAGs. So it reads files only, an
 values each time: a default that changed between two parses would make a new version of the DAG.
 """
 
-import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, Param
-from airflow.sdk.definitions._internal.types import NOTSET
 
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.model.ids import BATCH
 from sluice_ops.planning.changes.kind import Field, Input, Kind
-from sluice_ops.site import project, site_file
+from sluice_ops.site.site_file import HOST_NAME, Site
 
 DEADLINE_SECONDS = 900
 
 
-@cache
-def the_site() -> site_file.Site:
-    """Return the content of the project's site file."""
-    return site_file.load(project.site_path())
+@dataclass(frozen=True)
+class Pipeline:
+    """What DAGs need to know of a pipeline."""
+
+    sluice_conn_id: str | None
+    site: Site
+    tiers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sluice_conn_id: str | None) -> "Pipeline":
+        """Read the files that the connection names, or without one this process's own."""
+        hook = SluiceHook(sluice_conn_id)
+        return cls(sluice_conn_id, hook.site(), hook.tiers())
+
+    def dag_id(self, name: str) -> str:
+        """Return the id of a DAG: the name, with the connection's id before it if there is one."""
+        return dag_id(name, self.sluice_conn_id)
+
+    def schedule(self, shift: str) -> CronTriggerTimetable | None:
+        """Return the schedule of a shift; None if the site file has no such shift: then only
+        people trigger it.
+        """
+        configured = self.site.shifts.get(shift)
+        return (
+            None
+            if configured is None
+            else CronTriggerTimetable(configured.schedule, timezone=configured.timezone)
+        )
 
 
-def tiers() -> tuple[str, ...]:
-    """Return the names of the published tiers, or else of the tiers with a share in the site
-    file.
-    """
-    try:
-        published = json.loads((project.home() / "tiers.json").read_text())
-        return tuple(tier["name"] for tier in published)
-    except (OSError, ValueError, TypeError, KeyError):
-        return tuple(name for name in the_site().shares if name != BATCH)
+def dag_id(name: str, sluice_conn_id: str | None) -> str:
+    """Return the id of a DAG or an asset, which differs for each connection."""
+    return name if sluice_conn_id is None else f"{sluice_conn_id}_{name}"
 
 
-def fields(kind: Kind, **defaults: str | int) -> dict[str, Param]:
+def fields(kind: Kind, pipeline: Pipeline) -> dict[str, Param]:
     """Return the form fields of a kind of change."""
-    return {field.name: _param(field, defaults.get(field.name, field.default)) for field in kind.fields}
+    return {field.name: _param(field, pipeline) for field in kind.fields}
 
 
 def templates(kind: Kind) -> dict[str, str]:
@@ -52,44 +69,44 @@ def templates(kind: Kind) -> dict[str, str]:
     }
 
 
-def _param(field: Field, default: str | int | None) -> Param:
+def _param(field: Field, pipeline: Pipeline) -> Param:
     title = field.name if field.name == "k" else field.name.capitalize()
-    schema = {"title": title, "description": field.help, **_SCHEMAS[field.input](field)}
-    if default is None or ("enum" in schema and default not in schema["enum"]):
-        default = schema.pop("default", NOTSET)
-    return Param(default, **schema)
+    schema = {"title": title, "description": field.help, **_SCHEMAS[field.input](field, pipeline)}
+    if field.default is not None:
+        schema["default"] = field.default
+    return Param(**schema)
 
 
-def _host(_field: Field) -> dict[str, Any]:
+def _host(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
     """Describe a host: one of the site file, a burst host, or a host that joined.
 
     Preflight refuses others.
 
     A form always names a host, although the CLI lets a person leave the host out to mean all hosts.
     """
-    names = [host.name for host in the_site().hosts]
+    names = [host.name for host in pipeline.site.hosts]
     examples = f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or a host that joined"
     return {
         "type": "string",
-        "pattern": site_file.HOST_NAME,
+        "pattern": HOST_NAME,
         "examples": names,
         "description": f"{examples}; `sluice hosts` lists them.",
     }
 
 
-def _tier(field: Field) -> dict[str, Any]:
+def _tier(field: Field, pipeline: Pipeline) -> dict[str, Any]:
     if field.required:
-        return {"type": "string", "enum": [*tiers()], "description": "The tier to change."}
+        return {"type": "string", "enum": [*pipeline.tiers], "description": "The tier to change."}
     text = "One tier. Empty: all tiers."
-    return {"type": ["null", "string"], "enum": [*tiers(), None], "default": None, "description": text}
+    return {"type": ["null", "string"], "enum": [*pipeline.tiers, None], "default": None, "description": text}
 
 
-def _tenant(_field: Field) -> dict[str, Any]:
+def _tenant(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
     text = "The tier to change, or batch."
-    return {"type": "string", "enum": [*tiers(), BATCH], "description": text}
+    return {"type": "string", "enum": [*pipeline.tiers, BATCH], "description": text}
 
 
-def _workers(_field: Field) -> dict[str, Any]:
+def _workers(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     text = (
         "Single workers by the slot names that `sluice slots` lists. "
         "Then only tiers named above are paused whole."
@@ -103,8 +120,8 @@ def _workers(_field: Field) -> dict[str, Any]:
     }
 
 
-def _place(_field: Field) -> dict[str, Any]:
-    hosts = the_site().hosts
+def _place(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
+    hosts = pipeline.site.hosts
     places = [place.name for place in hosts]
     places += [f"zone:{zone}" for zone in sorted({place.zone for place in hosts})]
     places += [f"rack:{rack}" for rack in sorted({place.rack for place in hosts if place.rack})]
@@ -113,16 +130,16 @@ def _place(_field: Field) -> dict[str, Any]:
     return {"type": "string", "pattern": pattern, "examples": places}
 
 
-def _release(_field: Field) -> dict[str, Any]:
+def _release(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     text = "The release's name, such as r7-3f9a2c1b. Empty: the newest published release."
     return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$", "description": text}
 
 
-def _count(_field: Field) -> dict[str, Any]:
+def _count(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {"type": "integer", "minimum": 1, "maximum": 1000}
 
 
-def _amount(field: Field) -> dict[str, Any]:
+def _amount(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {
         **({} if field.required else {"default": ""}),
         "type": ["string", "integer"],
@@ -134,16 +151,16 @@ def _amount(field: Field) -> dict[str, Any]:
     }
 
 
-def _layer(field: Field) -> dict[str, Any]:
+def _layer(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     names = ["person", "maintenance", "autoscaler"]
     return {"default": names[0], "type": "string", "enum": names, "description": field.help}
 
 
-def _shift(_field: Field) -> dict[str, Any]:
-    return {"type": "string", "enum": [*the_site().shifts]}
+def _shift(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
+    return {"type": "string", "enum": [*pipeline.site.shifts]}
 
 
-def _time(_field: Field) -> dict[str, Any]:
+def _time(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {
         "default": "",
         "type": "string",
@@ -155,7 +172,7 @@ def _time(_field: Field) -> dict[str, Any]:
 
 
 _AMOUNT = r"[0-9]+(\.[0-9]+)?%?"
-_SCHEMAS: dict[Input, Callable[[Field], dict[str, Any]]] = {
+_SCHEMAS: dict[Input, Callable[[Field, Pipeline], dict[str, Any]]] = {
     Input.HOST: _host,
     Input.TIER: _tier,
     Input.TENANT: _tenant,
@@ -170,24 +187,12 @@ _SCHEMAS: dict[Input, Callable[[Field], dict[str, Any]]] = {
 }
 
 
-def schedule(shift: str) -> CronTriggerTimetable | None:
-    """Return the schedule of a shift; None if the site file has no such shift: then only people
-    trigger it.
-    """
-    configured = the_site().shifts.get(shift)
-    return (
-        None
-        if configured is None
-        else CronTriggerTimetable(configured.schedule, timezone=configured.timezone)
-    )
-
-
-def shift_since(shift: str, due: datetime, now: datetime) -> str | None:
+def shift_since(site: Site, shift: str, due: datetime, now: datetime) -> str | None:
     """Name another shift that has begun since this shift was due; None if no other shift has
     begun.
     """
     return next(
-        (name for name, other in the_site().shifts.items() if name != shift and other.last(now) > due), None
+        (name for name, other in site.shifts.items() if name != shift and other.last(now) > due), None
     )
 
 

@@ -13,7 +13,7 @@ class SluicePlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012
         {
             "name": "Sluice",
-            "href": "/sluice/",
+            "href": "sluice/",
             "destination": "nav",
             "url_route": "sluice",
             "category": "browse",

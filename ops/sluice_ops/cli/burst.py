@@ -31,7 +31,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if spec.k not in {None, k} or k < 1:
         message = f"burst takes a number of workers, 1 or more, not {spec.k}"
         raise WrongUsageError(message)
-    running = sum(each.token != change for each in ec2.instances())
+    running = sum(each.token != change for each in ec2.the_cloud().instances())
     try:
         with open_channel() as channel:
             count = instances_needed(channel, spec.tier or "", k, running, config)
@@ -49,7 +49,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     ended_as_by_ctrl_c()
     end, done = time.monotonic() + deadline, False
     try:
-        ids = ec2.launch(change, count)
+        ids = ec2.the_cloud().launch(change, count)
         hosts = [ec2.host_of(each) for each in ids]
         typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
         missing = _not_registered(hosts, end)
@@ -90,7 +90,7 @@ def _not_registered(hosts: list[HostName], end: float) -> list[HostName]:
 def _terminate_launched(change: str) -> None:
     """Terminate the instances that a failed or interrupted burst launched."""
     try:
-        _terminate([instance for instance in ec2.instances() if instance.token == change])
+        _terminate([instance for instance in ec2.the_cloud().instances() if instance.token == change])
     except (ec2.CloudError, ChannelAwayError) as error:
         typer.echo(
             f"{error}. The instances of change {change} may still run. Terminate them: `sluice leave`",
@@ -107,7 +107,7 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if dry_run and not as_json:
         carried.tell(as_json=False)
     try:
-        ours = ec2.instances()
+        ours = ec2.the_cloud().instances()
         kept = {} if dry_run else _terminate(ours)
     except (ec2.CloudError, ChannelAwayError) as error:
         if as_json:
@@ -135,7 +135,7 @@ def _terminate(ours: list[ec2.Instance]) -> dict[str, list[str]]:
     with open_channel() as channel:
         users = tiers_by_host(channel)
     free = [each.id for each in ours if each.host not in users]
-    ec2.terminate(free)
+    ec2.the_cloud().terminate(free)
     if free:
         typer.echo(f"terminated {', '.join(free)}", err=True)
     for each in ours:

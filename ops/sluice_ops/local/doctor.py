@@ -278,7 +278,7 @@ def _instances(layout: Layout) -> Iterator[Finding]:
     """
     from sluice_ops.cloud import ec2  # noqa: PLC0415  boto3 is slow to import
 
-    instances = ec2.instances()
+    instances = ec2.the_cloud().instances()
     with Channel(known_endpoints(layout).zookeeper) as channel:
         users, lock = tiers_by_host(channel), channel.read(paths.LOCK, MaintenanceLock)
     current = None if lock is None else lock.value.change

@@ -58,7 +58,7 @@ class Runner:
     def step(self) -> None:
         """Read EC2's instances once; start and end agents accordingly."""
         try:
-            running = [instance.id for instance in ec2.instances() if instance.state == "running"]
+            running = [instance.id for instance in ec2.the_cloud().instances() if instance.state == "running"]
         except ec2.CloudError as error:
             if not self._away:
                 log.warning("EC2 does not answer; running hosts continue", error=str(error))

@@ -147,6 +147,11 @@ def abort(
     return _carry_out(channel, _operation(change, Step.ABORT, spec, by, ABORT_SECONDS), on_sentence)
 
 
+def abort_of(operation: Operation, by: str) -> Operation:
+    """Return the abort of the change to which a posted step belongs."""
+    return _operation(operation.change, Step.ABORT, operation.spec, by, ABORT_SECONDS)
+
+
 def _operation(  # noqa: PLR0913
     change: str, step: Step, spec: ChangeSpec, by: str, seconds: float, *, dry_run: bool = False
 ) -> Operation:

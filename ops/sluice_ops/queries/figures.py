@@ -13,6 +13,7 @@ from sluice_ops.model.incarnation import TierProgress
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.status import Check
 from sluice_ops.site import endpoints
+from sluice_ops.site.endpoints import Endpoints
 from sluice_ops.site.installation import PlatformAwayError
 
 if TYPE_CHECKING:
@@ -137,12 +138,15 @@ class Figures:
         return [progress.slots[f"{address}/{number}"] for _, number in sorted(executors)]
 
 
-def read_figures() -> Figures:
-    """Read all figures from PostgreSQL. On an error, the result only has `missing`."""
+def read_figures(services: Endpoints | None = None) -> Figures:
+    """Read all figures from PostgreSQL, by default of this process's endpoints file.
+
+    On an error, the result only has `missing`.
+    """
     import psycopg  # noqa: PLC0415
 
     try:
-        with connect() as connection:
+        with connect(services) as connection:
             tiers = [TierProgress.model_validate(row) for row in connection.execute(TIERS_QUERY)]
             audit = tuple(Audited.model_validate(row) for row in connection.execute(AUDIT_QUERY))
             looked_at = frozenset(str(row["tier"]) for row in connection.execute(LOOKED_AT_QUERY))
@@ -179,10 +183,13 @@ def away(error: Exception) -> str:
     return f"PostgreSQL does not answer: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
 
 
-def connect() -> "psycopg.Connection[dict[str, Any]]":
-    """Connect to PostgreSQL as the operator; rows are dicts."""
+def connect(services: Endpoints | None = None) -> "psycopg.Connection[dict[str, Any]]":
+    """Connect to PostgreSQL as the operator, by default of this process's endpoints file.
+
+    Rows are dicts.
+    """
     import psycopg  # noqa: PLC0415
     from psycopg.rows import dict_row  # noqa: PLC0415
 
-    url = endpoints.load().postgres_as(Role.OPERATOR)
+    url = (services or endpoints.load()).postgres_as(Role.OPERATOR)
     return psycopg.connect(url, connect_timeout=CONNECT_SECONDS, row_factory=dict_row)

@@ -211,15 +211,21 @@ def file() -> Path:
     return Path(os.environ.get("SLUICE_ENDPOINTS", project.home() / "endpoints.json")).resolve()
 
 
-def load() -> Endpoints:
-    """Read the endpoints file; FileNotFoundError or EndpointsError if there is no usable one."""
-    path = file()
+def load(path: Path | None = None) -> Endpoints:
+    """Read an endpoints file, by default this process's own.
+
+    FileNotFoundError or EndpointsError if it is missing or unusable.
+    """
+    own = path is None
+    path = path or file()
     try:
         return Endpoints.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
         message = (
             f"{path} does not exist: start the platform with `sluice up` in the folder of a project, "
             "or name the site's endpoints file in SLUICE_ENDPOINTS"
+            if own
+            else f"{path} does not exist: copy the site's endpoints file to this machine"
         )
         raise FileNotFoundError(message) from error
     except ValidationError as error:

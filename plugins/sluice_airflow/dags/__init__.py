@@ -6,17 +6,22 @@ has the tasks that runbooks share.
 
 from sluice_airflow.dags import burst, hours, shifts, tiers
 from sluice_airflow.dags.parts import of_kind
+from sluice_airflow.forms import Pipeline
 from sluice_ops.planning.changes.kinds import KINDS
 
 
-def runbooks() -> None:
-    """Make the DAGs of all kinds of change that name a runbook, and all others."""
+def runbooks(sluice_conn_id: str | None = None) -> None:
+    """Make the DAGs of one pipeline: of all kinds of change that name a runbook, and all others.
+
+    The connection names the pipeline's files, and its id stands before the ids of the DAGs. None:
+    the pipeline of this process's environment.
+    """
+    pipeline = Pipeline.of(sluice_conn_id)
     for kind in KINDS.values():
         if kind.runbook:
-            of_kind(kind)
-    burst.make_burst()
-    burst.make_leave()
-    shifts.make_night()
-    shifts.make_day()
-    hours.make()
-    tiers.make()
+            of_kind(kind, pipeline)
+    burst.make_burst(pipeline)
+    burst.make_leave(pipeline)
+    shifts.make(pipeline)
+    hours.make(pipeline)
+    tiers.make(pipeline)

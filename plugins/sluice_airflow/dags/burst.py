@@ -35,9 +35,15 @@ No record is lost.
 """
 
 
-def make_burst() -> None:
+def make_burst(pipeline: forms.Pipeline) -> None:
     change = forms.templates(KIND)
-    with runbook("burst_to_ec2", doc=BURST, params=forms.fields(KIND), tags=("runbook", "ec2")):
+    with runbook(
+        "burst_to_ec2",
+        doc=BURST,
+        params=forms.fields(KIND, pipeline),
+        sluice_conn_id=pipeline.sluice_conn_id,
+        tags=("runbook", "ec2"),
+    ):
         quota = QuotaOperator(task_id="quota", **change)
         launch = LaunchOperator(task_id="launch")
         wait_for_host = WaitForHostOperator(task_id="wait_for_host")
@@ -47,8 +53,8 @@ def make_burst() -> None:
         finish_in_any_case(tasks, {"kind": KIND.name, **change}, take_back)
 
 
-def make_leave() -> None:
-    with runbook("leave_ec2", doc=LEAVE, tags=("runbook", "ec2")):
+def make_leave(pipeline: forms.Pipeline) -> None:
+    with runbook("leave_ec2", doc=LEAVE, sluice_conn_id=pipeline.sluice_conn_id, tags=("runbook", "ec2")):
         steps = step_tasks("leave")
         terminate = TerminateOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
         chain(*steps, terminate)

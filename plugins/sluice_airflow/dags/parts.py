@@ -100,10 +100,20 @@ def task_id(step: Step) -> str:
     return "cut_over" if step is Step.CUT else step.value
 
 
-def runbook(name: str, *, doc: str | None, params: dict[str, Param] | None = None, **settings: Any) -> DAG:
-    """Make the DAG of a runbook, with one run at a time and no catch-up of missed runs."""
+def runbook(
+    name: str,
+    *,
+    doc: str | None,
+    params: dict[str, Param] | None = None,
+    sluice_conn_id: str | None = None,
+    **settings: Any,
+) -> DAG:
+    """Make the DAG of a runbook, with one run at a time and no catch-up of missed runs.
+
+    Its tasks work on the pipeline of the connection, whose id is put before the name.
+    """
     return DAG(
-        name,
+        forms.dag_id(name, sluice_conn_id),
         description=(doc or "").strip().splitlines()[0],
         doc_md=doc,
         params={**(params or {}), **forms.common_fields()},
@@ -111,21 +121,32 @@ def runbook(name: str, *, doc: str | None, params: dict[str, Param] | None = Non
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=False,
-        tags=["sluice", *settings.pop("tags", ("runbook",))],
+        tags=tags(settings.pop("tags", ("runbook",)), sluice_conn_id),
         default_args={
             "owner": "sluice",
             "retries": RETRIES,
             "retry_delay": timedelta(seconds=RETRY_SECONDS),
             "execution_timeout": timedelta(seconds=ACTIVE_SECONDS),
             "on_failure_callback": STEP_FAILED,
+            "sluice_conn_id": sluice_conn_id,
         },
         **settings,
     )
 
 
-def of_kind(kind: Kind) -> DAG:
+def tags(others: Sequence[str], sluice_conn_id: str | None) -> list[str]:
+    """Return the tags of a DAG."""
+    return ["sluice", *others, *([] if sluice_conn_id is None else [sluice_conn_id])]
+
+
+def of_kind(kind: Kind, pipeline: forms.Pipeline) -> DAG:
     """Make the DAG of a kind of change: its form, its page and its steps."""
-    with runbook(kind.runbook, doc=page(kind), params=forms.fields(kind)) as dag:
+    with runbook(
+        kind.runbook,
+        doc=page(kind),
+        params=forms.fields(kind, pipeline),
+        sluice_conn_id=pipeline.sluice_conn_id,
+    ) as dag:
         carry_out(kind.name, None, **forms.templates(kind))
     return dag
 

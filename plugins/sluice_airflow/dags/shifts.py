@@ -1,8 +1,8 @@
 """The shifts `night` and `day` of the site file: lend slots to batch jobs, and take them back."""
 
-from sluice_airflow import forms
-from sluice_airflow.assets import SLOTS_LENT
+from sluice_airflow.assets import slots_lent
 from sluice_airflow.dags.parts import carry_out, runbook
+from sluice_airflow.forms import Pipeline
 
 NIGHT = """Lend slots to batch jobs for the night, as the shift `night` of the site file says.
 
@@ -19,11 +19,11 @@ the run's deadline.
 TAGS = ("runbook", "shift")
 
 
-def make_night() -> None:
-    with runbook("night_shift", doc=NIGHT, schedule=forms.schedule("night"), tags=TAGS):
-        carry_out("shift", last={"outlets": [SLOTS_LENT]}, shift="night")
-
-
-def make_day() -> None:
-    with runbook("day_shift", doc=DAY, schedule=forms.schedule("day"), tags=TAGS):
+def make(pipeline: Pipeline) -> None:
+    conn = pipeline.sluice_conn_id
+    with runbook(
+        "night_shift", doc=NIGHT, schedule=pipeline.schedule("night"), sluice_conn_id=conn, tags=TAGS
+    ):
+        carry_out("shift", last={"outlets": [slots_lent(conn)]}, shift="night")
+    with runbook("day_shift", doc=DAY, schedule=pipeline.schedule("day"), sluice_conn_id=conn, tags=TAGS):
         carry_out("shift", shift="day")

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from sluice_airflow import forms
-from sluice_airflow.dags.parts import LAUNCH_FAILED, TIER_FAILED
+from sluice_airflow.dags.parts import LAUNCH_FAILED, TIER_FAILED, tags
+from sluice_airflow.forms import Pipeline
 from sluice_airflow.operators.tiers import LaunchTierOperator, SuperviseTierOperator
 
 DOC = """Launch and supervise tier `{tier}`.
@@ -23,18 +23,22 @@ failed, cleared or deleted: `sluice stop {tier}` stops it. The run ends when the
 """
 
 
-def make() -> None:
-    for tier in forms.tiers():
+def make(pipeline: Pipeline) -> None:
+    for tier in pipeline.tiers:
         with DAG(
-            f"tier_{tier}",
+            pipeline.dag_id(f"tier_{tier}"),
             description=f"Launches and supervises tier {tier}",
             doc_md=DOC.format(tier=tier),
             schedule=None,
             catchup=False,
             max_active_runs=1,
             is_paused_upon_creation=False,
-            tags=["sluice", "tier"],
-            default_args={"owner": "sluice", "execution_timeout": timedelta(minutes=5)},
+            tags=tags(("tier",), pipeline.sluice_conn_id),
+            default_args={
+                "owner": "sluice",
+                "execution_timeout": timedelta(minutes=5),
+                "sluice_conn_id": pipeline.sluice_conn_id,
+            },
         ):
             launch = LaunchTierOperator(
                 task_id="launch",

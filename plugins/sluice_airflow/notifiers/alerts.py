@@ -24,10 +24,9 @@ from typing import Any
 from airflow.sdk import BaseHook, BaseNotifier, Connection
 from airflow.sdk.definitions.context import Context
 
-from sluice_airflow import forms
 from sluice_airflow.errors import EndedByPersonError
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.model.resources import Frozen
-from sluice_ops.site import project
 from sluice_ops.site.site_file import Alerts
 
 log = logging.getLogger(__name__)
@@ -78,13 +77,20 @@ class Alert(Frozen):
 class SluiceNotifier(BaseNotifier):
     """Send one alert: what happened, what the platform did, what to do."""
 
-    def __init__(self, *, did: str, do: str) -> None:
+    def __init__(self, *, did: str, do: str, sluice_conn_id: str | None = None) -> None:
         """Take the alert's two fixed parts: what the platform does by itself, and what a person has
         to do.
+
+        The site file that the connection names has the addresses.
         """
         super().__init__()
         self.did = did
         self.do = do
+        self.sluice_conn_id = sluice_conn_id
+
+    def of(self, sluice_conn_id: str | None) -> "SluiceNotifier":
+        """Return this notifier with the addresses of another connection's pipeline."""
+        return SluiceNotifier(did=self.did, do=self.do, sluice_conn_id=sluice_conn_id)
 
     def notify(self, context: Context) -> None:
         """Send from a worker or the DAG processor, unless a person ended the run."""
@@ -127,12 +133,13 @@ class SluiceNotifier(BaseNotifier):
         another callback of the same try sends to that address again.
         """
         self.log.error("ALERT %s\n%s", alert.subject, alert.text)
-        file = project.home() / "alerts" / f"{alert.key}.json"
+        hook = SluiceHook(self.sluice_conn_id)
+        file = hook.home / "alerts" / f"{alert.key}.json"
         channels = _claim(file, alert)
         if not channels:
             self.log.info("Another callback has sent this alert: %s", file)
             return
-        addresses = forms.the_site().alerts
+        addresses = hook.site().alerts
         with ThreadPoolExecutor() as pool:
             sent = {name: pool.submit(_send_twice, CHANNELS[name], alert, addresses) for name in channels}
         failures = {

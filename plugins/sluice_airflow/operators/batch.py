@@ -14,15 +14,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from sluice_airflow import forms
 from sluice_airflow.errors import NothingLentError, translated_errors
-from sluice_airflow.hooks.channel import ChannelHook
+from sluice_airflow.operators.base import SluiceOperator
 from sluice_airflow.operators.steps import seconds_left
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, Observed, UnitKind, UnitState, label_of
 from sluice_ops.model.ids import BATCH
-from sluice_ops.site import endpoints
 
 CONNECTION = "sluice_spark"
 LOOPBACK = "127.0.0.1"
@@ -82,7 +80,7 @@ def file_of(module: str) -> str:
     raise FileNotFoundError(message)
 
 
-class BatchJobOperator(SparkSubmitOperator):
+class BatchJobOperator(SluiceOperator, SparkSubmitOperator):
     """Submits a module's file with the resources of the lent slots; fails if none is lent."""
 
     ui_color = "#e6dcf2"
@@ -104,8 +102,8 @@ class BatchJobOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> None:
         """Count the lent slots, and submit the job with exactly their resources."""
         with translated_errors():
-            site_endpoints = endpoints.load()
-            with ChannelHook().open() as channel:
+            services, quantum = self.hook.endpoints(), self.hook.site().batch_quantum
+            with self.hook.open() as channel:
                 slots = lent_slots(channel)
             self.application = file_of(self.module)
         if context["params"]["dry_run"]:
@@ -121,7 +119,6 @@ class BatchJobOperator(SparkSubmitOperator):
                 "it lends the slots of `shifts.night` in the site file"
             )
             raise NothingLentError(message)
-        quantum = forms.the_site().batch_quantum
         label = label_of(BATCH, 0)
         self.conf = {
             f"spark.executor.resource.{label}.amount": "1",
@@ -141,20 +138,20 @@ class BatchJobOperator(SparkSubmitOperator):
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
-        if LOOPBACK in site_endpoints.spark:
+        if LOOPBACK in services.spark:
             self.conf["spark.driver.host"] = LOOPBACK
             self.conf["spark.driver.bindAddress"] = LOOPBACK
             self.env_vars["SPARK_LOCAL_IP"] = LOOPBACK
-        host, _, port = site_endpoints.spark.rpartition(":")
+        host, _, port = services.spark.rpartition(":")
         os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
             {"conn_type": "spark", "host": host, "port": int(port)}
         )
         self.log.info("%d slots are lent to batch; the job runs on them", slots)
         # secrets go into a file that only its owner can read: all users can read a command line
         with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".conf") as properties:
-            properties.writelines(f"{key} {value}\n" for key, value in site_endpoints.spark_settings.items())
+            properties.writelines(f"{key} {value}\n" for key, value in services.spark_settings.items())
             properties.flush()
-            self.properties_file = properties.name if site_endpoints.spark_settings else None
+            self.properties_file = properties.name if services.spark_settings else None
             self._submit(context)
 
     def _submit(self, context: Context) -> None:

@@ -5,16 +5,15 @@ instances.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context, TaskInstanceState
+from airflow.sdk import Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from sluice_airflow import forms
 from sluice_airflow.errors import EndedByPersonError, StepFailedError, UnusableFormError, translated_errors
-from sluice_airflow.hooks.channel import ChannelHook
-from sluice_airflow.operators.steps import END, asked_by, change_of, seconds_left, states_of
+from sluice_airflow.hooks.sluice import SluiceHook
+from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by
+from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.model import paths
@@ -23,34 +22,33 @@ from sluice_ops.model.ids import TierName
 from sluice_ops.operations import requests
 from sluice_ops.planning.changes.burst import BurstError
 
+if TYPE_CHECKING:
+    from sluice_ops.cloud.ec2 import Cloud
+
 PLAN_SECONDS = 60.0
 """How long a dry run waits for the controller's plan."""
-TRIGGERER_SECONDS = 120.0
-"""Airflow fails the task if the triggerer is away for longer than this after the trigger's
-own end.
-"""
 LAUNCHING_SECONDS = 20.0
 """A task that a person failed may run on for some seconds and still launch an instance."""
 
 
 @contextmanager
-def cloud() -> Iterator[ModuleType]:
-    """Yield `sluice_ops.cloud.ec2`.
+def cloud_of(hook: SluiceHook) -> Iterator["Cloud"]:
+    """Yield the pipeline's instances.
 
     A refusal by EC2 fails the task; if EC2 does not answer, the task is retried.
     """
-    from sluice_ops.cloud import ec2  # noqa: PLC0415 - the DAG processor must not load boto3
+    from sluice_ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415 - boto3 loads slowly
 
     with translated_errors():
         try:
-            yield ec2
-        except ec2.CloudAwayError:
+            yield hook.cloud()
+        except CloudAwayError:
             raise
-        except ec2.CloudError as error:
+        except CloudError as error:
             raise AirflowFailException(str(error)) from error
 
 
-class QuotaOperator(BaseOperator):
+class QuotaOperator(SluiceOperator):
     """Computes how many instances a burst needs, and refuses the burst above the site file's
     limit.
     """
@@ -66,10 +64,10 @@ class QuotaOperator(BaseOperator):
 
     def execute(self, context: Context) -> int:
         """Return the number of instances; no instance is launched and no operation is posted."""
-        config = forms.the_site().ec2
+        config = self.hook.site().ec2
         try:
-            with cloud() as ec2, ChannelHook().open() as channel:
-                running = sum(each.token != change_of(context) for each in ec2.instances())
+            with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+                running = sum(each.token != change_of(context) for each in cloud.instances())
                 count = instances_needed(channel, self.tier, int(self.k), running, config)
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
@@ -96,7 +94,7 @@ class QuotaOperator(BaseOperator):
     def plan(self, context: Context) -> dict[str, Any]:
         """Return the controller's plan of the handover, as if the instances had joined."""
         spec = ChangeSpec(kind="burst", tier=TierName(self.tier), k=int(self.k))
-        with translated_errors(), ChannelHook().open() as channel:
+        with translated_errors(), self.hook.open() as channel:
             ((_, result),) = requests.run(
                 channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True
             )
@@ -110,7 +108,7 @@ class QuotaOperator(BaseOperator):
         return {"sentence": result.sentence, **result.details}
 
 
-class LaunchOperator(BaseOperator):
+class LaunchOperator(SluiceOperator):
     """Launches the instances that `quota` computed.
 
     The run's token makes a retry find the first try's instances.
@@ -120,15 +118,17 @@ class LaunchOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Return the host names of the instances; EC2 launches all of them or none."""
+        from sluice_ops.cloud.ec2 import host_of  # noqa: PLC0415 - boto3 loads slowly
+
         count = int(context["ti"].xcom_pull(task_ids="quota"))
-        with cloud() as ec2:
-            ids: list[str] = ec2.launch(change_of(context), count)
-            hosts = [str(ec2.host_of(each)) for each in ids]
+        with cloud_of(self.hook) as cloud:
+            ids = cloud.launch(change_of(context), count)
+        hosts = [str(host_of(each)) for each in ids]
         self.log.info("Launched %s; they join as hosts %s", ", ".join(ids), ", ".join(hosts))
         return hosts
 
 
-class WaitForHostOperator(BaseOperator):
+class WaitForHostOperator(SluiceOperator):
     """Waits until the agents of all launched instances have registered."""
 
     ui_color = "#f2e6cf"
@@ -136,7 +136,7 @@ class WaitForHostOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Check once, then defer to the triggerer."""
         hosts: list[str] = context["ti"].xcom_pull(task_ids="launch")
-        with translated_errors(), ChannelHook().open() as channel:
+        with translated_errors(), self.hook.open() as channel:
             missing = [host for host in hosts if not channel.exists(paths.live(host))]
         if not missing:
             self.log.info("The agents of %s have registered", ", ".join(hosts))
@@ -144,7 +144,7 @@ class WaitForHostOperator(BaseOperator):
         self.log.info("Waiting for the agents of %s", ", ".join(missing))
         until = time.time() + seconds_left(context)
         self.defer(
-            trigger=HostsTrigger(hosts, until),
+            trigger=HostsTrigger(hosts, until, self.sluice_conn_id),
             method_name="resume",
             timeout=until - time.time() + TRIGGERER_SECONDS,
         )
@@ -160,7 +160,7 @@ class WaitForHostOperator(BaseOperator):
         raise AirflowFailException(message)
 
 
-class TerminateOperator(BaseOperator):
+class TerminateOperator(SluiceOperator):
     """Terminates all instances of the site that run no tier.
 
     An instance that runs a tier is kept, and the task fails and names the instance: without the
@@ -180,13 +180,13 @@ class TerminateOperator(BaseOperator):
         """Terminate the instances that were launched with `token`; without a token, all of the
         site.
         """
-        with translated_errors(), ChannelHook().open() as channel:
+        with translated_errors(), self.hook.open() as channel:
             users = tiers_by_host(channel)
-        with cloud() as ec2:
-            ours = [each for each in ec2.instances() if token in {None, each.token}]
+        with cloud_of(self.hook) as cloud:
+            ours = [each for each in cloud.instances() if token in {None, each.token}]
             free = [each.id for each in ours if each.host not in users]
             if free:
-                ec2.terminate(free)
+                cloud.terminate(free)
         self.log.info("Terminated %s", ", ".join(free) or "no instance: there is none without a tier")
         kept = [
             f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"

@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from sluice_airflow.assets import HOUR_COMPLETE
+from sluice_airflow.assets import hour_complete
 from sluice_airflow.errors import AwayError, translated_errors
-from sluice_airflow.hooks.channel import ChannelHook
+from sluice_airflow.hooks.sluice import SluiceHook
+from sluice_airflow.operators.base import SluiceOperator
 from sluice_airflow.triggers.tier_watch import read_stopped
-from sluice_ops.queries.figures import Figures, read_figures
+from sluice_ops.queries.figures import Figures
 
 HOUR = timedelta(hours=1)
 LATE_SECONDS = 3000.0
@@ -56,23 +57,29 @@ def beginning(until: datetime, announced: datetime | None) -> datetime:
 class CompleteTrigger(BaseTrigger):
     """Wait until all records that arrived before a given time have left every tier."""
 
-    def __init__(self, until: float, late: float) -> None:
+    def __init__(self, until: float, late: float, sluice_conn_id: str | None = None) -> None:
         """Wait until all tiers are complete up to `until`; give up at the wall-clock time
         `late`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.until = until
         self.late = late
+        self.sluice_conn_id = sluice_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow makes this trigger again."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {"until": self.until, "late": self.late}
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "until": self.until,
+            "late": self.late,
+            "sluice_conn_id": self.sluice_conn_id,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll the audit's figures, also while PostgreSQL is away."""
         end = time.monotonic() + self.late - time.time()
+        hook = SluiceHook(self.sluice_conn_id)
         while True:
-            figures = await asyncio.to_thread(read_figures)
+            figures = await asyncio.to_thread(hook.figures)
             tier, complete = least_complete(figures)
             if complete is not None and complete >= self.until:
                 yield TriggerEvent({"why": None})
@@ -83,20 +90,21 @@ class CompleteTrigger(BaseTrigger):
             await asyncio.sleep(POLL_SECONDS)
 
 
-class HourOperator(BaseOperator):
+class HourOperator(SluiceOperator):
     """Waits for the last full hour, and announces each complete hour that was not announced
     before.
     """
 
     ui_color = "#e6dcf2"
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, sluice_conn_id: str | None = None, **kwargs: Any) -> None:
         """Use the asset as outlet for new events, and as inlet for reading past events."""
-        super().__init__(inlets=[HOUR_COMPLETE], outlets=[HOUR_COMPLETE], **kwargs)
+        self.asset = hour_complete(sluice_conn_id)
+        super().__init__(sluice_conn_id=sluice_conn_id, inlets=[self.asset], outlets=[self.asset], **kwargs)
 
     def execute(self, context: Context) -> None:
         """Announce the hour at once if it is complete, or else defer to the triggerer."""
-        figures, until = read_figures(), last_full_hour(context)
+        figures, until = self.hook.figures(), last_full_hour(context)
         if figures.missing is not None:
             message = f"{figures.missing}. Airflow retries this task"
             raise AwayError(message)
@@ -104,7 +112,7 @@ class HourOperator(BaseOperator):
         if complete is None or complete < until.timestamp():
             late = time.time() + LATE_SECONDS
             self.log.info("Not all tiers are complete up to %s yet; waiting", _clock(until.timestamp()))
-            trigger = CompleteTrigger(until.timestamp(), late)
+            trigger = CompleteTrigger(until.timestamp(), late, self.sluice_conn_id)
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=LATE_SECONDS + 600))
         self._announce(context, until)
 
@@ -116,7 +124,7 @@ class HourOperator(BaseOperator):
         """
         until = last_full_hour(context)
         if event["why"] is not None:
-            with translated_errors(), ChannelHook().open() as channel:
+            with translated_errors(), self.hook.open() as channel:
                 stopped = read_stopped(channel)
             if stopped:
                 named = ", ".join(f"{tier} (by {by})" for tier, by in stopped.items())
@@ -133,13 +141,13 @@ class HourOperator(BaseOperator):
         self._announce(context, until)
 
     def _announce(self, context: Context, until: datetime) -> None:
-        events = context["inlet_events"][HOUR_COMPLETE].ascending(False).limit(LOOK_BACK)
+        events = context["inlet_events"][self.asset].ascending(False).limit(LOOK_BACK)
         announced = [end for event in events if (end := announced_until(event.extra)) is not None]
         begin = beginning(until, max(announced, default=None))
         if begin >= until:
             message = f"all hours up to {_clock(until.timestamp())} were announced before"
             raise AirflowSkipException(message)
-        context["outlet_events"][HOUR_COMPLETE].extra = {
+        context["outlet_events"][self.asset].extra = {
             "from": begin.isoformat(),
             "until": until.isoformat(),
         }

@@ -11,32 +11,21 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from airflow.sdk import BaseOperator, Context, TaskInstanceState
+from airflow.sdk import Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from sluice_airflow import forms
 from sluice_airflow.errors import StepFailedError, UnusableFormError, translated_errors
-from sluice_airflow.hooks.channel import ChannelHook
+from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, began, change_spec
 from sluice_airflow.triggers.operations import OperationTrigger
-from sluice_ops.channel import Channel
-from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
+from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
-from sluice_ops.operations.expiry import ending
 
-LOOK_SECONDS = 2.0
-"""How long a task waits in a worker.
-
-Most steps end sooner, and resuming a task costs 2 s of processor time.
-"""
 END = "end"
 """The id of the task after the last step; it succeeds if every step succeeded, or in a dry run."""
 SCHEDULED = "scheduled"
 """The type of a run that Airflow's scheduler has started."""
-TRIGGERER_SECONDS = 120.0
-"""Airflow fails the task if the triggerer is away for longer than this after the trigger's
-own end.
-"""
 
 
 def change_of(context: Context) -> ChangeId:
@@ -44,22 +33,11 @@ def change_of(context: Context) -> ChangeId:
     return requests.change_id(f"{context['dag'].dag_id}.{context['run_id']}")
 
 
-def asked_by(context: Context) -> str:
-    """Return the run's name as the author of a change."""
-    return f"airflow:{context['dag'].dag_id}/{context['run_id']}"
-
-
 def seconds_left(context: Context) -> float:
     """Return the seconds until the run's deadline, which counts from the run's start, so equally
     for every try.
     """
     return max(1.0, began(context).timestamp() + float(context["params"]["deadline"]) - time.time())
-
-
-def began(context: Context) -> datetime:
-    """Return the run's start. The form's durations count from it, in every task and every try."""
-    started: datetime | None = context["dag_run"].start_date
-    return datetime.now(UTC) if started is None else started
 
 
 def states_of(context: Context, *tasks: str) -> list[str]:
@@ -72,7 +50,7 @@ def states_of(context: Context, *tasks: str) -> list[str]:
     return [str(states[run][task]) for task in tasks]
 
 
-class StepOperator(BaseOperator):
+class StepOperator(SluiceOperator):
     """Carries out one step of the run's change."""
 
     template_fields: Sequence[str] = ("change",)
@@ -90,7 +68,7 @@ class StepOperator(BaseOperator):
         """Post the step; wait for its result here for a moment, then in the triggerer."""
         with translated_errors():
             operation = self.operation(context)
-            with ChannelHook().open() as channel:
+            with self.hook.open() as channel:
                 result = self.post(channel, operation)
         if result is None:
             self.wait_in_triggerer(context, operation)
@@ -101,7 +79,12 @@ class StepOperator(BaseOperator):
         self.log.info("The step takes longer; the lines of its journal follow in this log")
         until = time.time() + operation.deadline_seconds + requests.GRACE_SECONDS
         self.defer(
-            trigger=OperationTrigger(operation.id, until, finish=not self.resumes(context)),
+            trigger=OperationTrigger(
+                operation.id,
+                until,
+                finish=not self.resumes(context),
+                sluice_conn_id=self.sluice_conn_id,
+            ),
             method_name="resume",
             timeout=until - time.time() + TRIGGERER_SECONDS,
         )
@@ -110,12 +93,7 @@ class StepOperator(BaseOperator):
         """Return the operation to post; raise an error if the form's values are not a valid
         change.
         """
-        values = {key: value for key, value in self.change.items() if value not in ("", None)}
-        if "until" in values:
-            values["until"] = ending(values["until"], began(context), UTC).timestamp()
-        if "workers" in values:
-            values["workers"] = values["workers"].replace(",", " ").split()
-        spec = ChangeSpec.model_validate(values)
+        spec = change_spec(self.change, context)
         change = change_of(context)
         return Operation(
             id=requests.operation_id(change, self.step),
@@ -137,28 +115,6 @@ class StepOperator(BaseOperator):
         triggerer.
         """
         return bool(self.outlets) or bool(context["params"]["dry_run"])
-
-    def post(self, channel: Channel, operation: Operation) -> Result | None:
-        """Post the operation, unless an earlier try did; return its result if it comes soon."""
-        if requests.post(channel, operation):
-            self.log.info(
-                "Posted step %s of change %s, with a deadline of %.0f s",
-                self.step,
-                operation.change,
-                operation.deadline_seconds,
-            )
-        else:
-            self.log.info("An earlier try posted operation %s; waiting for its result", operation.id)
-        end = time.monotonic() + LOOK_SECONDS
-        while True:
-            result = requests.read_result(channel, operation.id)
-            if result is not None or time.monotonic() >= end:
-                break
-            time.sleep(requests.POLL_SECONDS)
-        if result is not None:
-            for entry in requests.read_journal(channel, operation.id):
-                self.log.info("%s", entry.sentence)
-        return result
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after the trigger has fired."""
@@ -195,7 +151,8 @@ class BeginShiftOperator(StepOperator):
         """Begin the shift, unless it was due in the past and another shift has begun since."""
         run = context["dag_run"]
         if run.run_type == SCHEDULED:
-            since = forms.shift_since(self.change["shift"], run.run_after, datetime.now(UTC))
+            site = self.hook.site()
+            since = forms.shift_since(site, self.change["shift"], run.run_after, datetime.now(UTC))
             if since is not None:
                 message = (
                     f"skipped: this shift was due at {run.run_after:%Y-%m-%d %H:%M} UTC, and the shift "

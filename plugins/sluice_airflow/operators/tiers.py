@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
-from airflow.sdk.execution_time.context import NEVER_EXPIRE
+from airflow.sdk import NEVER_EXPIRE, Context  # type: ignore[attr-defined]  # not in the stub
 
 from sluice_airflow.errors import TierFailedError, translated_errors
-from sluice_airflow.hooks.channel import ChannelHook
-from sluice_airflow.operators.steps import asked_by
+from sluice_airflow.operators.base import SluiceOperator, asked_by
 from sluice_airflow.triggers.operations import TierTrigger
 from sluice_airflow.triggers.tier_watch import TierEvent, read_incarnations, read_status, read_wanted
 from sluice_ops.channel import Channel
@@ -50,7 +48,7 @@ def start_again(channel: Channel, tier: str, by: str, restarted: int) -> int | N
     return newest
 
 
-class LaunchTierOperator(BaseOperator):
+class LaunchTierOperator(SluiceOperator):
     """Requests that the tier runs; a tier that the controller gave up is started again."""
 
     template_fields: Sequence[str] = ("tier",)
@@ -63,7 +61,7 @@ class LaunchTierOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Write the request to the control channel; writing it twice has no further effect."""
-        with translated_errors(), ChannelHook().open() as channel:
+        with translated_errors(), self.hook.open() as channel:
             if (tried := start_again(channel, self.tier, asked_by(context), restarted=-1)) is not None:
                 self.log.info(
                     "The controller gave %s up after incarnation %s; a new start is requested",
@@ -81,7 +79,7 @@ class LaunchTierOperator(BaseOperator):
                 self.log.info("Start of %s is requested", self.tier)
 
 
-class SuperviseTierOperator(BaseOperator):
+class SuperviseTierOperator(SluiceOperator):
     """Fails when its tier fails, with the driver's last error in the log; the retry watches on.
 
     The tier runs on when this task, its run or the triggerer is ended. Only `sluice stop` stops the
@@ -101,7 +99,7 @@ class SuperviseTierOperator(BaseOperator):
         before it.
         """
         store = context["task_state_store"]
-        with translated_errors(), ChannelHook().open() as channel:
+        with translated_errors(), self.hook.open() as channel:
             newest = max(read_incarnations(channel, self.tier), default=0)
             reported = _number(store.get(REPORTED))
             if reported is None:
@@ -155,7 +153,7 @@ class SuperviseTierOperator(BaseOperator):
     def _watch(self, reported: int, restarted: int, loss: int, behind: float) -> None:
         until = time.time() + WATCH_SECONDS
         self.defer(
-            trigger=TierTrigger(self.tier, reported, restarted, until, loss, behind),
+            trigger=TierTrigger(self.tier, reported, restarted, until, loss, behind, self.sluice_conn_id),
             method_name="resume",
             timeout=timedelta(seconds=WATCH_SECONDS + 3600),
         )

@@ -1,4 +1,4 @@
-"""Access to the page: Airflow's users, checked by Airflow.
+"""What the page needs of Airflow: the check of its users, and the list of connections.
 
 Airflow mounts a plugin's app without authentication, so every route of the page depends on
 `READER`.
@@ -6,9 +6,21 @@ Airflow mounts a plugin's app without authentication, so every route of the page
 
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import requires_access_view
+from airflow.models.connection import Connection
+from airflow.utils.session import create_session
 from fastapi import Depends
+from sqlalchemy import select
+
+from sluice_airflow.hooks.sluice import SluiceHook
 
 READER = Depends(requires_access_view(AccessView.PLUGINS))
 """Answers 401 without Airflow's token (header or cookie), and 403 for a user without the right to
 see plugins.
 """
+
+
+def connections() -> list[str]:
+    """Return the ids of the connections to pipelines in Airflow's database, in order."""
+    query = select(Connection.conn_id).where(Connection.conn_type == SluiceHook.conn_type)
+    with create_session() as session:
+        return sorted(session.scalars(query))

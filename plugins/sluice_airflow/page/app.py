@@ -9,8 +9,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from sluice_airflow.hooks.channel import shared
-from sluice_airflow.page.access import READER
+from sluice_airflow.hooks.sluice import shared_channel
+from sluice_airflow.page.access import READER, connections
 from sluice_airflow.page.overview import overview
 from sluice_ops.channel import ChannelAwayError, ConflictError
 
@@ -24,10 +24,19 @@ def page() -> HTMLResponse:
 
 
 @app.get("/state")
-def state() -> JSONResponse:
-    """Return the page's content as JSON; 503 while ZooKeeper is away."""
+def state(connection: str | None = None) -> JSONResponse:
+    """Return a pipeline's content as JSON; 503 while ZooKeeper is away.
+
+    Without a connection, the pipeline is the one of the API server's environment.
+    """
     try:
-        content: dict[str, Any] = overview(shared.get())
-    except (ChannelAwayError, ConflictError, FileNotFoundError) as error:
+        content: dict[str, Any] = overview(shared_channel(connection).get())
+    except (ChannelAwayError, ConflictError, FileNotFoundError, ValueError) as error:
         return JSONResponse({"away": str(error)}, status_code=503)
     return JSONResponse(content)
+
+
+@app.get("/connections")
+def connection_ids() -> list[str]:
+    """Return the ids of Airflow's connections to pipelines."""
+    return connections()

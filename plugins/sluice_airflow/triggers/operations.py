@@ -14,11 +14,11 @@ from airflow.sdk import DagRunState
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
-from sluice_airflow.hooks.channel import shared
+from sluice_airflow.hooks.sluice import shared_channel
 from sluice_airflow.triggers.tier_watch import TierEvent, TierWatch
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
-from sluice_ops.model.change import Operation, Result, Step
+from sluice_ops.model.change import Operation, Result
 from sluice_ops.operations import requests
 
 RECHECK_SECONDS = 10.0
@@ -46,33 +46,31 @@ def _monotonic(until: float) -> float:
     return time.monotonic() + until - time.time()
 
 
-def _abort_of(operation: Operation, by: str) -> Operation:
-    return operation.model_copy(
-        update={
-            "id": requests.operation_id(operation.change, Step.ABORT),
-            "step": Step.ABORT,
-            "by": by,
-            "posted_at": time.time(),
-            "deadline_seconds": requests.ABORT_SECONDS,
-        }
-    )
-
-
 class OperationTrigger(BaseTrigger):
     """Wait for an operation's result, and copy the operation's journal to the task's log line by
     line.
     """
 
-    def __init__(self, operation: str, until: float, *, finish: bool = True) -> None:
+    def __init__(
+        self,
+        operation: str,
+        until: float,
+        *,
+        finish: bool = True,
+        alone: bool = False,
+        sluice_conn_id: str | None = None,
+    ) -> None:
         """Wait for `operation` until the wall-clock time `until`.
 
         With `finish`, a success ends the task in the triggerer; otherwise the task resumes in a
-        worker.
+        worker. `alone` says that no other task of the run would abort the change.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.operation = operation
         self.until = until
         self.finish = finish
+        self.alone = alone
+        self.sluice_conn_id = sluice_conn_id
         self._heard = 0
         self._last = "the journal is empty"
 
@@ -80,13 +78,19 @@ class OperationTrigger(BaseTrigger):
         """Return the class path and the arguments from which Airflow makes this trigger again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
-            {"operation": self.operation, "until": self.until, "finish": self.finish},
+            {
+                "operation": self.operation,
+                "until": self.until,
+                "finish": self.finish,
+                "alone": self.alone,
+                "sluice_conn_id": self.sluice_conn_id,
+            },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the result, also while ZooKeeper is away."""
         away, end = "", _monotonic(self.until)
-        with shared.bell() as bell:
+        with shared_channel(self.sluice_conn_id).bell() as bell:
             while True:
                 try:
                     result = await asyncio.to_thread(self._look)
@@ -107,7 +111,7 @@ class OperationTrigger(BaseTrigger):
                     return
                 left = end - time.monotonic()
                 if left <= 0:
-                    yield TriggerEvent({"result": None, "heard": f"{self._last}{away}"})
+                    yield self._event(None, f"{self._last}{away}")
                     return
                 await _rest(bell, min(RECHECK_SECONDS if not away else 1.0, left))
 
@@ -115,8 +119,8 @@ class OperationTrigger(BaseTrigger):
         """Abort the change if a person ended the whole run: Airflow starts no further task of that
         run.
 
-        If a person failed only this task, the run's `abort` task follows. If a person cleared this
-        task, the next try finds the posted operation.
+        If a person failed only this task, the run's `abort` task follows; a task that is `alone`
+        aborts its change. If a person cleared this task, the next try finds the posted operation.
         """
         task = self.task_instance
         if task is not None:
@@ -127,22 +131,23 @@ class OperationTrigger(BaseTrigger):
 
     async def _abort_if_ended(self, dag: str, run: str) -> None:
         state = await asyncio.to_thread(RuntimeTaskInstance.get_dagrun_state, dag, run)
-        if state in {DagRunState.FAILED, DagRunState.SUCCESS}:
+        if self.alone or state in {DagRunState.FAILED, DagRunState.SUCCESS}:
             await asyncio.to_thread(self._abort, f"airflow:{dag}/{run}")
 
     def _abort(self, by: str) -> None:
-        channel = shared.get()
+        channel = shared_channel(self.sluice_conn_id).get()
         posted = channel.read(paths.operation(self.operation), Operation)
         if posted is None:
             return
-        requests.post(channel, _abort_of(posted.value, by))
+        requests.post(channel, requests.abort_of(posted.value, by))
         self.log.warning(
-            "A person ended the run: change %s is aborted, and the tiers continue as before the change",
+            "A person ended the %s: change %s is aborted, and the tiers continue as before the change",
+            "task" if self.alone else "run",
             posted.value.change,
         )
 
     def _look(self) -> Result | None:
-        channel = shared.get()
+        channel = shared_channel(self.sluice_conn_id).get()
         channel.exists(paths.result(self.operation), watch=True)
         result = requests.read_result(channel, self.operation)
         channel.children(paths.journal(self.operation), watch=True)
@@ -156,7 +161,11 @@ class OperationTrigger(BaseTrigger):
         if result.ok and self.finish:
             self.log.info("Done: %s", result.sentence)
             return TaskSuccessEvent(xcoms={"return_value": {"sentence": result.sentence, **result.details}})
-        return TriggerEvent({"result": result.model_dump(mode="json"), "heard": self._last})
+        return self._event(result, self._last)
+
+    def _event(self, result: Result | None, heard: str) -> TriggerEvent:
+        answer = None if result is None else result.model_dump(mode="json")
+        return TriggerEvent({"operation": self.operation, "result": answer, "heard": heard})
 
 
 class TierTrigger(BaseTrigger):
@@ -169,14 +178,22 @@ class TierTrigger(BaseTrigger):
     """
 
     def __init__(  # noqa: PLR0913, PLR0917
-        self, tier: str, reported: int, restarted: int, until: float, loss: int = 0, behind: float = 0.0
+        self,
+        tier: str,
+        reported: int,
+        restarted: int,
+        until: float,
+        loss: int = 0,
+        behind: float = 0.0,
+        sluice_conn_id: str | None = None,
     ) -> None:
         """Watch `tier` for events that were not reported before.
 
         Reported are failures up to incarnation `reported`, losses up to number `loss`, and the lag
         that began at `behind`. `restarted` is the newest incarnation after which the tier was
         started again. The trigger fires `again` at the wall-clock time `until`, so that no trigger
-        waits for ever. A trigger that an older version deferred has no `loss` and no `behind`.
+        waits for ever. A trigger that an older version deferred has no `loss`, no `behind` and no
+        `sluice_conn_id`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.tier = tier
@@ -185,6 +202,7 @@ class TierTrigger(BaseTrigger):
         self.loss = loss
         self.behind = behind
         self.until = until
+        self.sluice_conn_id = sluice_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow makes this trigger again."""
@@ -197,6 +215,7 @@ class TierTrigger(BaseTrigger):
                 "until": self.until,
                 "loss": self.loss,
                 "behind": self.behind,
+                "sluice_conn_id": self.sluice_conn_id,
             },
         )
 
@@ -204,7 +223,7 @@ class TierTrigger(BaseTrigger):
         """Watch until an event has to be reported."""
         watch = TierWatch(self.tier, self.reported, self.restarted, self.loss, self.behind)
         away, end = False, _monotonic(self.until)
-        with shared.bell() as bell:
+        with shared_channel(self.sluice_conn_id).bell() as bell:
             while True:
                 event: TierEvent | None = None
                 try:
@@ -226,7 +245,7 @@ class TierTrigger(BaseTrigger):
                 await _rest(bell, 1.0 if away else RECHECK_SECONDS)
 
     def _look(self, watch: TierWatch) -> TierEvent | None:
-        channel: Channel = shared.get()
+        channel: Channel = shared_channel(self.sluice_conn_id).get()
         event = watch.look(channel)
         for note in watch.notes():
             self.log.info("%s", note)
@@ -238,23 +257,25 @@ class HostsTrigger(BaseTrigger):
     missing hosts.
     """
 
-    def __init__(self, hosts: list[str], until: float) -> None:
+    def __init__(self, hosts: list[str], until: float, sluice_conn_id: str | None = None) -> None:
         """Wait for `hosts` until the wall-clock time `until`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.hosts = hosts
         self.until = until
+        self.sluice_conn_id = sluice_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow makes this trigger again."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "hosts": self.hosts,
             "until": self.until,
+            "sluice_conn_id": self.sluice_conn_id,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the agents, also while ZooKeeper is away."""
         missing, end = self.hosts, _monotonic(self.until)
-        with shared.bell() as bell:
+        with shared_channel(self.sluice_conn_id).bell() as bell:
             while True:
                 with contextlib.suppress(ChannelAwayError):
                     missing = await asyncio.to_thread(self._missing)
@@ -269,5 +290,5 @@ class HostsTrigger(BaseTrigger):
                 await _rest(bell, min(RECHECK_SECONDS, left))
 
     def _missing(self) -> list[str]:
-        channel = shared.get()
+        channel = shared_channel(self.sluice_conn_id).get()
         return [host for host in self.hosts if not channel.exists(paths.live(host), watch=True)]

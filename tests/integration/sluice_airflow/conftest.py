@@ -34,7 +34,7 @@ with warnings.catch_warnings():
     import airflow.serialization.serialized_objects  # noqa: F401
     from airflow.utils.db import initdb
 
-    from sluice_airflow.hooks.channel import shared
+    from sluice_airflow.hooks.sluice import shared_channel
 
 WAIT_SECONDS = 90
 
@@ -112,4 +112,4 @@ def zookeeper(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
     yield address
-    shared.close()
+    shared_channel(None).close()

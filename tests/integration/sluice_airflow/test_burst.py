@@ -56,7 +56,7 @@ def site(cloud, zookeeper, tmp_path):
         )
         channel.put(paths.tier(TIER), spec)
         yield SimpleNamespace(zookeeper=zookeeper, channel=channel, home=tmp_path)
-        ec2.terminate([instance.id for instance in ec2.instances()])
+        ec2.the_cloud().terminate([instance.id for instance in ec2.the_cloud().instances()])
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def agents(site):
         with Channel(site.zookeeper) as channel:
             while not halt.wait(0.2):
                 with contextlib.suppress(ChannelAwayError, ec2.CloudError):
-                    for instance in ec2.instances():
+                    for instance in ec2.the_cloud().instances():
                         facts = HostFacts(
                             name=instance.host, address="127.0.2.1", zone="ec2", cpu=4, memory=4096
                         )
@@ -96,10 +96,10 @@ def test_a_burst_launches_an_instance_and_leaving_terminates_it(site, agents, da
     with AnsweringController(site.zookeeper) as controller:
         done = run(dags["burst_to_ec2"], tier=TIER, k=1)
         assert done.state == DagRunState.SUCCESS
-        (instance,) = ec2.instances()
+        (instance,) = ec2.the_cloud().instances()
         assert instance.token == controller.posted[0].change
         assert run(dags["leave_ec2"]).state == DagRunState.SUCCESS
-    assert ec2.instances() == []
+    assert ec2.the_cloud().instances() == []
     assert controller.steps() == ["preflight", "prepare", "cut", "verify", "release"] * 2
 
 
@@ -109,14 +109,14 @@ def test_a_burst_whose_handover_fails_leaves_no_instance(site, agents, dags):  #
     ) as controller:
         run(dags["burst_to_ec2"], tier=TIER, k=1)
     assert controller.steps() == ["preflight", "prepare", "abort"]
-    assert ec2.instances() == []
+    assert ec2.the_cloud().instances() == []
     assert [path.name.split(".")[-3] for path in (site.home / "alerts").iterdir()] == ["prepare"]
 
 
 def test_a_burst_beyond_the_sites_limit_launches_nothing(site, dags):
     with AnsweringController(site.zookeeper) as controller:
         run(dags["burst_to_ec2"], tier=TIER, k=100)
-    assert ec2.instances() == []
+    assert ec2.the_cloud().instances() == []
     assert set(controller.steps()) <= {"abort"}
     (alert,) = (site.home / "alerts").iterdir()
     assert "ec2.max_instances is 3" in alert.read_text()
@@ -144,7 +144,7 @@ def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, da
         run(dag, tier=TIER, k=1)
         person.join()
     assert controller.steps() == ["preflight", "prepare", "abort"]
-    assert ec2.instances() == []
+    assert ec2.the_cloud().instances() == []
     (ended,) = [dag_run for dag_run in DagRun.find(dag_id=dag.dag_id) if dag_run.run_id not in before]
     assert ended.state == DagRunState.FAILED
     alerts = site.home / "alerts"
@@ -152,7 +152,7 @@ def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, da
 
 
 def test_an_instance_that_a_tier_runs_on_is_not_terminated(site, agents, dags):  # noqa: ARG001
-    (identity,) = ec2.launch("someone", 1)
+    (identity,) = ec2.the_cloud().launch("someone", 1)
     host = ec2.host_of(identity)
     placed = IncarnationSpec(
         tier=TIER,
@@ -165,6 +165,6 @@ def test_an_instance_that_a_tier_runs_on_is_not_terminated(site, agents, dags): 
     site.channel.put(paths.owner(TIER), OwnerRecord(owner=Incarnation(1)))
     with AnsweringController(site.zookeeper):
         run(dags["leave_ec2"])
-    assert [instance.id for instance in ec2.instances()] == [identity]
+    assert [instance.id for instance in ec2.the_cloud().instances()] == [identity]
     (alert,) = (site.home / "alerts").iterdir()
     assert f"tier enrich runs on {host}" in alert.read_text()

@@ -10,6 +10,7 @@ from airflow.models.asset import AssetEvent
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import hours
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
@@ -44,7 +45,7 @@ def test_each_hour_is_an_event_once_and_a_late_hour_alerts(dag, zookeeper, monke
     rows = lambda: Figures(
         audit=(Audited(tier="counts", once=1, again=0, judges=True, at=0.0, complete=complete[0]),)
     )
-    monkeypatch.setattr(hours, "read_figures", rows)
+    monkeypatch.setattr(SluiceHook, "figures", lambda _hook: rows())
     monkeypatch.setattr(hours, "POLL_SECONDS", 0.2)
     assert run(dag).state == DagRunState.SUCCESS
     until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

@@ -15,7 +15,6 @@ import yaml
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-from sluice_airflow import forms
 from sluice_airflow.notifiers import alerts as notifier
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_ops.doctor.alerts import check
@@ -143,10 +142,8 @@ def alerts_to(tmp_path, monkeypatch):
         path.write_text(yaml.safe_dump({**site, "alerts": alerts}))
         monkeypatch.setenv("SLUICE_SITE", str(path))
         monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
-        forms.the_site.cache_clear()
 
-    yield write
-    forms.the_site.cache_clear()
+    return write
 
 
 def failed(attempt=1):

@@ -4,7 +4,10 @@ import pytest
 from airflow.api_fastapi.app import create_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.connection import Connection
+from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
+from sqlalchemy import delete
 
 from sluice_airflow.page.app import app
 from sluice_ops.channel import Channel
@@ -35,8 +38,8 @@ def client():
 ROUTES = sorted(route.path for route in app.routes)
 
 
-def test_there_are_no_routes_but_the_page_and_its_state():
-    assert ROUTES == ["/", "/state"]
+def test_there_are_no_routes_but_the_page_and_its_data():
+    assert ROUTES == ["/", "/connections", "/state"]
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -51,9 +54,23 @@ def test_with_a_wrong_token_no_route_answers(client, token, route):
 
 
 def test_a_viewers_token_or_cookie_shows_the_page(client, token):
-    assert "<h1>Sluice</h1>" in client.get("/", headers={"Authorization": f"Bearer {token}"}).text
+    assert "<h1>Sluice" in client.get("/", headers={"Authorization": f"Bearer {token}"}).text
     client.cookies.set(COOKIE_NAME_JWT_TOKEN, token)
     assert client.get("/").status_code == 200
+
+
+def test_the_page_lists_the_connections_to_pipelines(client, token, monkeypatch):
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as the API server sets it
+    headers = {"Authorization": f"Bearer {token}"}
+    assert client.get("/connections", headers=headers).json() == []
+    with create_session() as session:
+        session.add(Connection(conn_id="shop", conn_type="sluice"))
+        session.add(Connection(conn_id="other", conn_type="http"))
+    assert client.get("/connections", headers=headers).json() == ["shop"]
+    state = client.get("/state?connection=shop", headers=headers)
+    assert (state.status_code, "the field 'endpoints' is empty" in state.json()["away"]) == (503, True)
+    with create_session() as session:
+        session.execute(delete(Connection).where(Connection.conn_id.in_(["shop", "other"])))
 
 
 def test_the_state_is_the_channels(client, token, zookeeper):

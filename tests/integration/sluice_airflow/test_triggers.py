@@ -79,7 +79,7 @@ def test_a_failure_goes_back_to_the_task(zookeeper, channel):
 def test_a_timeout_reports_the_last_journal_entry(channel):
     identity = posted(channel)
     event = fire(OperationTrigger(identity, time.time() + 0.3))
-    assert event.payload == {"result": None, "heard": "the journal is empty"}
+    assert event.payload == {"operation": identity, "result": None, "heard": "the journal is empty"}
 
 
 def test_a_cancelled_trigger_keeps_the_operation_for_the_next_trigger(zookeeper, channel):
@@ -103,7 +103,7 @@ def test_a_cancelled_trigger_keeps_the_operation_for_the_next_trigger(zookeeper,
 def test_all_triggers_of_a_process_share_one_connection(zookeeper, channel, monkeypatch):
     opened = []
     monkeypatch.setattr(
-        "sluice_airflow.hooks.channel.Channel",
+        "sluice_airflow.hooks.sluice.Channel",
         lambda hosts, credential: opened.append(hosts) or Channel(hosts, credential),
     )
     identities = [posted(channel, step) for step in (Step.PREPARE, Step.CUT, Step.VERIFY)]

@@ -10,9 +10,9 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import batch
 from sluice_airflow.operators.batch import BatchJobOperator, file_of
-from sluice_ops.site import endpoints
 
 
 def context(**params):
@@ -45,10 +45,9 @@ def lent(monkeypatch):
     def opened(_hook):
         yield None
 
-    monkeypatch.setattr(batch.ChannelHook, "open", opened)
-    monkeypatch.setattr(
-        endpoints, "load", lambda: SimpleNamespace(spark="spark://127.0.0.1:7077", spark_settings={})
-    )
+    monkeypatch.setattr(SluiceHook, "open", opened)
+    services = SimpleNamespace(spark="spark://127.0.0.1:7077", spark_settings={})
+    monkeypatch.setattr(SluiceHook, "endpoints", lambda _hook: services)
     monkeypatch.setattr(batch, "lent_slots", lambda _channel: 2)
 
 

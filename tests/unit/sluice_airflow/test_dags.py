@@ -198,6 +198,30 @@ def test_dags_follow_the_published_tiers(own_home):
     assert dags["scale_tier"].params.get_param("tier").schema["enum"] == ["fifth", "batch"]
 
 
+def test_two_pipelines_have_dags_of_their_own_in_one_airflow(own_home, monkeypatch):
+    folder = own_home / "dags"
+    folder.mkdir()
+    (folder / "two.py").write_text(
+        "from sluice_airflow.dags import runbooks  # DAG airflow\nrunbooks()\nrunbooks('shop')\n"
+    )
+    extra = {"site": str(ROOT / "site.yaml"), "endpoints": str(own_home / "endpoints.json")}
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sluice", "extra": extra}))
+    bag = DagBag(str(folder))
+    assert bag.import_errors == {}
+    own = {name for name in bag.dags if not name.startswith("shop_")}
+    assert set(bag.dags) == own | {f"shop_{name}" for name in own}
+    for name, dag in bag.dags.items():
+        connection = "shop" if name.startswith("shop_") else None
+        assert ("shop" in dag.tags) == (connection is not None)
+        for task in dag.tasks:
+            if task.task_id != "end":
+                (notifier,) = task.on_failure_callback
+                assert task.sluice_conn_id == notifier.sluice_conn_id == connection, name
+    nights = (bag.dags["night_shift"], bag.dags["shop_night_shift"])
+    (lent,), (shop_lent,) = (night.get_task(task_path(night)[-1]).outlets for night in nights)
+    assert (lent.uri, shop_lent.uri) == ("sluice://shares/batch", "sluice://shop/shares/batch")
+
+
 @pytest.mark.timeout(120)
 def test_parsing_imports_neither_spark_nor_boto():
     code = (

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_airflow.operators import hours
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.hours import HOUR, CompleteTrigger, announced_until, beginning, least_complete
 from sluice_ops.queries.figures import Audited, Figures
 
@@ -32,9 +32,8 @@ def test_a_tier_without_a_known_time_holds_the_event_back():
 
 
 def test_an_unknown_completeness_is_reported_with_the_next_step(monkeypatch):
-    monkeypatch.setattr(
-        hours, "read_figures", lambda: Figures(audit=(audited("a", 20.0), audited("b", None)))
-    )
+    figures = Figures(audit=(audited("a", 20.0), audited("b", None)))
+    monkeypatch.setattr(SluiceHook, "figures", lambda _hook: figures)
 
     async def first():
         return [event async for event in CompleteTrigger(until=10.0, late=0.0).run()]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import sluice_airflow.hooks.channel
+import sluice_airflow.hooks.sluice
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Using `httpx`")
@@ -20,5 +20,5 @@ def test_the_entry_point_names_the_plugin():
 
 
 def test_the_package_is_the_installed_one_and_imported_once():
-    assert Path(sluice_airflow.hooks.channel.__file__).parents[1] == ROOT / "plugins" / "sluice_airflow"
+    assert Path(sluice_airflow.hooks.sluice.__file__).parents[1] == ROOT / "plugins" / "sluice_airflow"
     assert "hooks" not in sys.modules

@@ -2,13 +2,14 @@
 other step is posted.
 """
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from sluice_airflow.errors import StepFailedError
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import burst
 from sluice_airflow.operators.burst import QuotaOperator
 from sluice_ops.model.change import Result, Step
@@ -23,10 +24,6 @@ def dry_run(monkeypatch, *, ok):
     """
     pushed, requested = {}, []
 
-    @contextmanager
-    def ec2():
-        yield SimpleNamespace(instances=list)
-
     def run(_channel, change, spec, by, _seconds, *, dry_run):
         requested.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
         return [
@@ -36,12 +33,12 @@ def dry_run(monkeypatch, *, ok):
             )
         ]
 
-    monkeypatch.setattr(burst, "cloud", ec2)
-    monkeypatch.setattr(burst, "ChannelHook", lambda: SimpleNamespace(open=nullcontext))
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: SimpleNamespace(instances=list))
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
+    monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr(burst, "instances_needed", lambda _channel, _tier, k, _running, _config: k)
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
-    monkeypatch.setattr(burst.forms, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr(burst.requests, "run", run)
     context = {"params": {"dry_run": True}, "ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
     with pytest.raises(DownstreamTasksSkipped if ok else StepFailedError):

@@ -7,6 +7,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from sluice_airflow import forms
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import steps
 from sluice_airflow.operators.steps import BeginShiftOperator, StepOperator
 from sluice_ops.model.change import Step
@@ -23,9 +24,12 @@ def at(day, hour, minute=0):
     return datetime(2026, 1, day, hour, minute, tzinfo=UTC)
 
 
+SITE = SimpleNamespace(shifts=SHIFTS)
+
+
 @pytest.fixture(autouse=True)
 def site(monkeypatch):
-    monkeypatch.setattr(forms, "the_site", lambda: SimpleNamespace(shifts=SHIFTS))
+    monkeypatch.setattr(SluiceHook, "site", lambda _hook: SITE)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,7 @@ def site(monkeypatch):
     ],
 )
 def test_a_later_shift_has_begun_once_its_hour_is_past(shift, due, now, since):
-    assert forms.shift_since(shift, due, now) == since
+    assert forms.shift_since(SITE, shift, due, now) == since
 
 
 @pytest.mark.parametrize(("run_type", "skipped"), [("scheduled", True), ("manual", False)])

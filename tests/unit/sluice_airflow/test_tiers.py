@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from sluice_airflow.errors import TierFailedError
-from sluice_airflow.hooks.channel import ChannelHook
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import tiers
 from sluice_airflow.operators.tiers import BEHIND, LOSS, REPORTED, SuperviseTierOperator
 from sluice_airflow.triggers.tier_watch import TierEvent
@@ -87,7 +87,7 @@ def test_a_given_up_tier_is_restarted_unless_a_stop_is_requested(supervise, monk
         ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={"entry": status}),
     )
     channel.put(paths.report("entry", 5), IncarnationReport(state=State.FAILED, since=0, pid=1))
-    monkeypatch.setattr(ChannelHook, "open", lambda _hook: nullcontext(channel))
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(channel))
     monkeypatch.setattr(tiers, "asked_by", lambda _context: "airflow:tier_entry/r1")
     monkeypatch.setattr(tiers.requests, "want", lambda _channel, tier, **_fields: started.append(tier))
     with pytest.raises(TaskDeferred):

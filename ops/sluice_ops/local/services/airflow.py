@@ -68,6 +68,7 @@ def environment(layout: Layout) -> dict[str, str]:
             "default_task_retry_delay": 5,
             "killed_task_cleanup_time": 20,
             "dag_run_conf_overrides_params": True,
+            "test_connection": "Enabled",
         },
         "database": {
             "sql_alchemy_conn": f"postgresql+psycopg2://{database}",

@@ -83,8 +83,7 @@ def cloud(monkeypatch):
     def opened():
         yield channel
 
-    for name in ("launch", "instances", "terminate"):
-        monkeypatch.setattr(ec2, name, getattr(fake_cloud, name))
+    monkeypatch.setattr(ec2, "the_cloud", lambda: fake_cloud)
     monkeypatch.setattr(bursting, "open_channel", opened)
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     fake_cloud.channel = channel
@@ -109,11 +108,13 @@ def test_an_interrupt_while_waiting_for_hosts_terminates_the_instances(cloud, mo
 
 
 def test_an_interrupt_during_the_launch_terminates_the_instances(cloud, monkeypatch):
+    launch_instances = cloud.launch
+
     def launch(token, count):
-        cloud.launch(token, count)
+        launch_instances(token, count)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ec2, "launch", launch)
+    monkeypatch.setattr(cloud, "launch", launch)
     with pytest.raises(KeyboardInterrupt):
         burst()
     assert [instance.token for instance in cloud.running] == ["another change"]

@@ -95,9 +95,9 @@ def test_every_command_with_a_dry_run_is_tested():
 @pytest.mark.parametrize("command", CHANGES)
 def test_a_dry_run_changes_nothing(world, monkeypatch, command):
     launched = []
-    monkeypatch.setattr(ec2, "instances", list)
-    for name in ("launch", "terminate"):
-        monkeypatch.setattr(ec2, name, lambda *words: launched.append(words))
+    note = lambda *words: launched.append(words)
+    cloud = SimpleNamespace(instances=list, launch=note, terminate=note)
+    monkeypatch.setattr(ec2, "the_cloud", lambda: cloud)
     for release in ("r1-aaaaaaaa", "r2-bbbbbbbb"):
         world.publish(release)
     world.settle()
@@ -145,7 +145,7 @@ def test_a_dry_run_of_a_start_without_room_shows_the_wait(world):
 
 
 def test_a_dry_run_of_a_burst_shows_places_and_handover_time(world, monkeypatch):
-    monkeypatch.setattr(ec2, "instances", list)
+    monkeypatch.setattr(ec2, "the_cloud", lambda: SimpleNamespace(instances=list))
     output = dry_run(world, "burst", "enrich", "2").stdout
     assert output.startswith("would launch 1 x m5.large (0 of at most 3 run now)\n")
     assert (

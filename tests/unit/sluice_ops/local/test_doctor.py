@@ -132,7 +132,7 @@ def test_idle_instances_are_named_with_the_command_that_ends_them(
         Instance(f"i-{number:016d}", "running", token, "10.0.0.1")
         for number, token in enumerate(tokens, start=1)
     ]
-    monkeypatch.setattr(ec2, "instances", lambda: instances)
+    monkeypatch.setattr(ec2, "the_cloud", lambda: SimpleNamespace(instances=lambda: instances))
     monkeypatch.setattr(doctor, "Channel", lambda _zookeeper: nullcontext(channel))
     monkeypatch.setattr(doctor, "known_endpoints", lambda _layout: SimpleNamespace(zookeeper=""))
     idle, total = doctor._instances(layout)

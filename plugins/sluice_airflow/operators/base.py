@@ -1,0 +1,99 @@
+"""The base of Sluice's operators: the connection, the links, and the way to post an operation."""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+
+from sluice_airflow.hooks.sluice import SluiceHook
+from sluice_airflow.links import LINKS
+from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_ops.channel import Channel
+from sluice_ops.model.change import ChangeSpec, Operation, Result
+from sluice_ops.operations import requests
+from sluice_ops.operations.expiry import ending
+
+LOOK_SECONDS = 2.0
+"""How long a task waits in a worker.
+
+Most steps end sooner, and resuming a task costs 2 s of processor time.
+"""
+TRIGGERER_SECONDS = 120.0
+"""Airflow fails the task if the triggerer is away for longer than this after the trigger's
+own end.
+"""
+
+
+def asked_by(context: Context) -> str:
+    """Return the run's name as the author of a change."""
+    return f"airflow:{context['dag'].dag_id}/{context['run_id']}"
+
+
+def began(context: Context) -> datetime:
+    """Return the run's start. The form's durations count from it, in every task and every try."""
+    started: datetime | None = context["dag_run"].start_date
+    return datetime.now(UTC) if started is None else started
+
+
+def change_spec(fields: Mapping[str, Any], context: Context) -> ChangeSpec:
+    """Return the change that these fields describe; raise an error if they are not a valid one.
+
+    Empty fields are left out. `until` is a time or a duration from the run's start; `workers` may
+    be one text.
+    """
+    values = {key: value for key, value in fields.items() if value not in ("", None)}
+    if "until" in values:
+        values["until"] = ending(str(values["until"]), began(context), UTC).timestamp()
+    if isinstance(values.get("workers"), str):
+        values["workers"] = values["workers"].replace(",", " ").split()
+    return ChangeSpec.model_validate(values)
+
+
+class SluiceOperator(BaseOperator):
+    """A task that works on one pipeline."""
+
+    operator_extra_links = LINKS
+
+    def __init__(self, *, sluice_conn_id: str | None = None, **kwargs: Any) -> None:
+        """Work on the pipeline of this connection; None: of the environment of Airflow's
+        processes.
+        """
+        super().__init__(**kwargs)
+        self.sluice_conn_id = sluice_conn_id
+        self.on_failure_callback = self._of_pipeline(self.on_failure_callback)
+        self.on_retry_callback = self._of_pipeline(self.on_retry_callback)
+
+    def _of_pipeline(self, callbacks: Sequence[Any]) -> list[Any]:
+        return [
+            callback.of(self.sluice_conn_id) if isinstance(callback, SluiceNotifier) else callback
+            for callback in callbacks
+        ]
+
+    @property
+    def hook(self) -> SluiceHook:
+        """The pipeline."""
+        return SluiceHook(self.sluice_conn_id)
+
+    def post(self, channel: Channel, operation: Operation) -> Result | None:
+        """Post the operation, unless an earlier try did; return its result if it comes soon."""
+        if requests.post(channel, operation):
+            self.log.info(
+                "Posted step %s of change %s, with a deadline of %.0f s",
+                operation.step,
+                operation.change,
+                operation.deadline_seconds,
+            )
+        else:
+            self.log.info("An earlier try posted operation %s; waiting for its result", operation.id)
+        end = time.monotonic() + LOOK_SECONDS
+        while True:
+            result = requests.read_result(channel, operation.id)
+            if result is not None or time.monotonic() >= end:
+                break
+            time.sleep(requests.POLL_SECONDS)
+        if result is not None:
+            for entry in requests.read_journal(channel, operation.id):
+                self.log.info("%s", entry.sentence)
+        return result

@@ -1,0 +1,197 @@
+"""An operator for each kind of change, for DAGs of your own.
+
+One task carries out the whole change, as the runbook of the kind does: all steps one after the
+other, and an abort after a failed step. The classes are made from the kinds of change, such as
+`SluiceDrainHostOperator(host="h1")` for the runbook `drain_host`.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, NoReturn
+
+from airflow.sdk import Context
+
+from sluice_airflow.errors import AwayError, StepFailedError, translated_errors
+from sluice_airflow.forms import DEADLINE_SECONDS
+from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, change_spec
+from sluice_airflow.triggers.operations import OperationTrigger
+from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
+from sluice_ops.model.ids import ChangeId
+from sluice_ops.operations import requests
+from sluice_ops.planning.changes.kind import Kind
+from sluice_ops.planning.changes.kinds import KINDS
+
+
+class SluiceChangeOperator(SluiceOperator):
+    """Carries out a change. A subclass names its kind."""
+
+    kind: ClassVar[Kind]
+    template_fields: Sequence[str] = ("change",)
+    ui_color = "#d7e8f5"
+
+    def __init__(self, *, deadline: float = DEADLINE_SECONDS, **kwargs: Any) -> None:
+        """Take the kind's fields by name, and `deadline`, the seconds that the change may take.
+
+        TypeError if a required field is missing.
+        """
+        names = {field.name for field in self.kind.fields}
+        change = {name: kwargs.pop(name) for name in names & set(kwargs)}
+        missing = [field.name for field in self.kind.fields if field.required and field.name not in change]
+        if missing:
+            message = f"{type(self).__name__} needs {' and '.join(missing)}"
+            raise TypeError(message)
+        super().__init__(**kwargs)
+        self.change = {"kind": self.kind.name, **change}
+        self._posted: Operation | None = None
+        self.deadline = deadline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Post the first step whose result is not there yet; wait for the results of all.
+
+        A try that follows a failed one begins the change again.
+        """
+        with translated_errors():
+            spec = change_spec(self.change, context)
+            with self.hook.open() as channel:
+                return self._go_on(channel, context, self._attempt(channel, context), spec)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Continue after the trigger has fired: with the next step, or with the abort's end."""
+        with translated_errors():
+            spec = change_spec(self.change, context)
+            change = ChangeId(event["operation"].rpartition(".")[0])
+            if event["result"] is None:
+                self.log.error("No result of %s in time; %s", event["operation"], event["heard"])
+            with self.hook.open() as channel:
+                return self._go_on(channel, context, change, spec)
+
+    def on_kill(self) -> None:
+        """Abort the change: a person has ended the task."""
+        if self._posted is not None:
+            with suppress(ChannelAwayError, ConflictError), self.hook.open() as channel:
+                requests.post(channel, requests.abort_of(self._posted, self._posted.by))
+
+    def _go_on(
+        self, channel: Channel, context: Context, change: ChangeId, spec: ChangeSpec
+    ) -> dict[str, Any]:
+        """Carry out the steps that have no result yet; after a failed step, abort and fail."""
+        first = requests.operation_id(change, self.kind.steps[0])
+        posted = channel.read(paths.operation(first), Operation)
+        until = (time.time() if posted is None else posted.value.posted_at) + self.deadline
+        for step in self.kind.steps:
+            operation = self._operation(context, change, step, spec, max(1.0, until - time.time()))
+            answer = requests.read_result(channel, operation.id)
+            result = self._carry_out(channel, operation) if answer is None else answer
+            if not result.ok:
+                # a refused preflight has nothing to undo; an unanswered one must not begin later
+                if step is not Step.PREFLIGHT or requests.read_result(channel, operation.id) is None:
+                    aborting = self._operation(context, change, Step.ABORT, spec, requests.ABORT_SECONDS)
+                    self._carry_out(channel, aborting)
+                raise StepFailedError(f"{step} failed: {result.sentence}")  # noqa: TRY003, EM102
+            self.log.info("%s: %s", step, result.sentence)
+        return {"sentence": result.sentence, **result.details}
+
+    def _carry_out(self, channel: Channel, operation: Operation) -> Result:
+        """Return the step's result; defer to the triggerer if it does not come soon."""
+        self._posted = operation
+        result = self.post(channel, operation)
+        if result is None:
+            result = self._late(channel, operation)
+        if result is None:
+            self._wait_in_triggerer(channel, operation)
+        return result
+
+    def _late(self, channel: Channel, operation: Operation) -> Result | None:
+        """Return a failure if the step that an earlier try posted has no result in time."""
+        posted = channel.read(paths.operation(operation.id), Operation)
+        if posted is None or time.time() < _end(posted.value):
+            return None
+        sentence = (
+            f"step {operation.step} has no result {requests.GRACE_SECONDS:.0f} s after its deadline. "
+            "Check with `sluice status` that a controller runs"
+        )
+        return Result(ok=False, sentence=sentence, finished_at=time.time())
+
+    def _wait_in_triggerer(self, channel: Channel, operation: Operation) -> NoReturn:
+        posted = channel.read(paths.operation(operation.id), Operation)
+        until = _end(operation if posted is None else posted.value)
+        self.log.info("The step takes longer; the lines of its journal follow in this log")
+        self.defer(
+            trigger=OperationTrigger(
+                operation.id, until, finish=False, alone=True, sluice_conn_id=self.sluice_conn_id
+            ),
+            method_name="resume",
+            timeout=until - time.time() + TRIGGERER_SECONDS,
+        )
+
+    def _attempt(self, channel: Channel, context: Context) -> ChangeId:
+        """Return the id of the change that this try carries out.
+
+        It is the first one that has not failed: a worker that was killed left it unfinished, and
+        this try continues it.
+        """
+        task = context["ti"]
+        parts = [task.dag_id, task.run_id, task.task_id]
+        if task.map_index is not None and task.map_index >= 0:
+            parts.append(str(task.map_index))
+        number = 1
+        while True:
+            change = requests.change_id(".".join([*parts, str(number)]))
+            if not self._failed(channel, change):
+                return change
+            number += 1
+
+    def _failed(self, channel: Channel, change: ChangeId) -> bool:
+        """Tell whether a step of the change failed or the change was aborted; wait for the abort's
+        end.
+        """
+        abort = requests.operation_id(change, Step.ABORT)
+        if channel.exists(paths.operation(abort)):
+            try:
+                requests.wait(channel, abort, requests.ABORT_SECONDS + requests.GRACE_SECONDS)
+            except requests.NoAnswerError as error:
+                raise AwayError(str(error)) from error
+            return True
+        results = (
+            requests.read_result(channel, requests.operation_id(change, step)) for step in self.kind.steps
+        )
+        return any(result is not None and not result.ok for result in results)
+
+    def _operation(
+        self, context: Context, change: ChangeId, step: Step, spec: ChangeSpec, seconds: float
+    ) -> Operation:
+        return Operation(
+            id=requests.operation_id(change, step),
+            change=change,
+            step=step,
+            spec=spec,
+            by=asked_by(context),
+            posted_at=time.time(),
+            deadline_seconds=seconds,
+        )
+
+
+def _end(operation: Operation) -> float:
+    """Return until when a posted step's result is waited for, in wall-clock time."""
+    return operation.posted_at + operation.deadline_seconds + requests.GRACE_SECONDS
+
+
+def class_name(kind: Kind) -> str:
+    """Return the name of a kind's operator."""
+    return f"Sluice{kind.runbook.title().replace('_', '')}Operator"
+
+
+OPERATORS = {
+    class_name(kind): type(
+        class_name(kind),
+        (SluiceChangeOperator,),
+        {"kind": kind, "__module__": __name__, "__doc__": f"{kind.summary}\n\n{kind.details}".strip()},
+    )
+    for kind in KINDS.values()
+    if kind.runbook
+}
+"""The operator of each kind of change that has a runbook, by its name."""
+globals().update(OPERATORS)

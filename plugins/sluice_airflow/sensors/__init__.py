@@ -1,0 +1,1 @@
+"""Sensors, for DAGs of your own that wait for the pipeline."""

@@ -1,0 +1,101 @@
+"""The hook finds a pipeline's files by a connection, or without one by the environment."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sluice_airflow.hooks.sluice import ConnectionFieldError, SluiceHook
+from sluice_airflow.links import DashboardLink, PageLink
+from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_airflow.operators.steps import StepOperator
+from sluice_ops.model.change import Step
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A pipeline `shop` with its own site file, which the connection `shop` names."""
+    site, services = tmp_path / "site.yaml", tmp_path / "etc" / "endpoints.json"
+    services.parent.mkdir()
+    site.write_text((ROOT / "site.yaml").read_text())
+    fields = {"site": str(site), "endpoints": str(services), "dashboard": "https://dash.example/shop"}
+
+    def connect(**changed):
+        extra = {key: value for key, value in {**fields, **changed}.items() if value is not None}
+        connection = {"conn_type": "sluice", "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(connection))
+
+    connect()
+    return SimpleNamespace(site=site, services=services, connect=connect)
+
+
+def test_without_a_connection_the_environment_names_the_files(own_home):
+    hook = SluiceHook()
+    assert (hook.site_path, hook.endpoints_path) == (ROOT / "site.yaml", own_home / "endpoints.json")
+    assert (hook.home, hook.dashboard) == (own_home, None)
+
+
+def test_a_connection_names_the_files(shop):
+    hook = SluiceHook("shop")
+    assert (hook.site_path, hook.endpoints_path) == (shop.site, shop.services)
+    assert hook.home == shop.services.parent
+    assert hook.dashboard == "https://dash.example/shop"
+    assert hook.site().pipeline == "hits"
+    assert set(hook.tiers()) == {"entry", "enrich", "counts", "outbound"}
+
+
+def test_the_published_tiers_are_those_of_the_connections_home(shop, tmp_path):
+    (tmp_path / "tiers.json").write_text('[{"name": "orders"}]')
+    shop.connect(home=str(tmp_path))
+    assert SluiceHook("shop").tiers() == ("orders",)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"site": None}, "connection shop: the field 'site' is empty"),
+        ({"site": "site.yaml"}, "it takes an absolute path"),
+    ],
+)
+def test_an_unusable_field_is_named(shop, changed, message):
+    shop.connect(**changed)
+    with pytest.raises(ConnectionFieldError, match=message):
+        SluiceHook("shop").site()
+
+
+def test_a_connection_of_another_type_is_refused(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "ssh", "host": "h1"}))
+    with pytest.raises(ConnectionFieldError, match="takes connections of the type 'sluice'"):
+        SluiceHook("shop").site()
+
+
+def test_the_button_test_says_what_is_missing(shop):
+    assert SluiceHook("shop").test_connection() == (
+        False,
+        f"{shop.services} does not exist: copy the site's endpoints file to this machine",
+    )
+    shop.site.write_text("pipeline: hits\nunknown: 1\n")
+    tested, message = SluiceHook("shop").test_connection()
+    assert (tested, "unknown" in message) == (False, True)
+
+
+def test_a_task_sends_alerts_and_links_to_its_own_pipeline(shop):
+    task = StepOperator(
+        task_id="drain",
+        step=Step.PREFLIGHT,
+        change={"kind": "drain", "host": "h1"},
+        sluice_conn_id="shop",
+        on_failure_callback=SluiceNotifier(did="", do=""),
+    )
+    (notifier,) = task.on_failure_callback
+    assert notifier.sluice_conn_id == "shop"
+    assert PageLink().get_link(task, ti_key=None).endswith("/sluice/?connection=shop")
+    assert DashboardLink().get_link(task, ti_key=None) == "https://dash.example/shop"
+    alone = StepOperator(task_id="drain", step=Step.PREFLIGHT, change={"kind": "drain", "host": "h1"})
+    assert PageLink().get_link(alone, ti_key=None).endswith("/sluice/")
+    assert DashboardLink().get_link(alone, ti_key=None) == ""
+    assert shop.site.exists()
