@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install up down clean check format test test-rest scenarios bench lock wheel
+.PHONY: help install up down clean check docs format test test-rest scenarios bench lock wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -23,11 +23,14 @@ down: ## stop all services; the data stays
 clean: down ## stop all services and delete all data
 	@if [ -x $(BIN)/sluice ]; then $(BIN)/sluice clean; fi
 
-check: install ## ruff, formatting, mypy, import contracts: under a minute
+check: install docs ## ruff, formatting, mypy, import contracts, docs site: under a minute
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+docs: install ## build the docs site below .sluice/docs, and print its path; a warning fails
+	@$(BIN)/python -m docs.site
 
 format: install ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .

@@ -4,6 +4,7 @@ Each function returns the path of the node that its docstring names.
 """
 
 TRAIL = "/trail"
+"""The parent of the entries of the trail."""
 TRAIL_ROLES = ("controller", "operator", "publisher")
 """The roles that add to the trail, each below its own node."""
 ROOTS = (
@@ -22,10 +23,13 @@ ROOTS = (
 )
 
 LAYERS = "/config/layers"
+"""The numbers of shares above the site file (`Layers`)."""
 LOCK = "/changes/lock"
 """Holds the id of the change that has the maintenance lock. Absent while no change has it."""
 LEADER = "/controller/leader"
+"""The parent of the controllers' nodes, from which the leader is elected."""
 EPOCH = "/controller/epoch"
+"""The number of the present leader."""
 LIVE, RECORD = "live", "record"
 """The children of a host's node."""
 CONTROLLER_STATUS = "/controller/status"
@@ -37,6 +41,7 @@ SITE = "/controller/site"
 HOLDS = "/holds"
 """The last times that tiers were throttled (`Holds`)."""
 RELEASES = "/releases"
+"""The parent of all releases."""
 JOINING = "/joining"
 """The parent of the sealed data for hosts that will join (`Sealed`)."""
 CLAIM, ANSWER = "claim", "answer"

@@ -131,7 +131,9 @@ class Capacity(Frozen):
     """The resources of a host for slots and drivers."""
 
     cpu: CoreCount
+    """Unit: cores."""
     memory: Mebibytes
+    """Unit: MiB, or `700m`, `2g`."""
 
     def less(self, quantum: Quantum) -> tuple[float, int]:
         """Return cores and MiB that are left after one quantum; negative if it does not fit."""

@@ -104,8 +104,11 @@ class Numbers(Frozen):
     """The numbers that a layer sets. A number that it leaves out comes from the layers below."""
 
     target: Amount | None = None
+    """The slots that the tenant gets if room allows."""
     minimum: Amount | None = None
+    """The slots that come first when room is short."""
     maximum: Amount | None = None
+    """The most slots."""
 
     @model_validator(mode="before")
     @classmethod

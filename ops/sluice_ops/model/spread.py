@@ -9,6 +9,8 @@ class Spread(Frozen):
     """The most workers of one incarnation in one host, rack or zone; None: any number."""
 
     host: int | None = Field(default=None, ge=1)
+    """The most workers on one host."""
     rack: int | None = Field(default=None, ge=1)
-    """A host without a rack counts as a rack of its own."""
+    """The most workers in one rack. A host without a rack counts as a rack of its own."""
     zone: int | None = Field(default=None, ge=1)
+    """The most workers in one zone."""

@@ -68,9 +68,11 @@ class HostConfig(Frozen):
     """One host."""
 
     name: Annotated[str, AfterValidator(_host_name)]
+    """Small letters, digits and `-`, beginning with a letter, such as `h4`."""
     address: Annotated[str, AfterValidator(_address)]
     """The address by which other hosts reach this host."""
     zone: str = "onprem"
+    """The group of hosts that the host belongs to; a tier's place may be `zone:NAME`."""
     rack: str | None = None
     """The hosts of a zone that may fail together, such as behind one switch. Default: none."""
     labels: tuple[str, ...] = ()
@@ -98,6 +100,7 @@ class ShiftConfig(Frozen):
     schedule: str
     """A cron schedule: minute, hour, day of the month, month, day of the week."""
     timezone: str = "UTC"
+    """The time zone of the schedule, such as `Europe/Bucharest`."""
     shares: dict[str, Numbers] = Field(default_factory=dict)
     """Tenant → slots, or per cent of the cluster: a target (`3`), or some of `{target: 3, minimum:
     2, maximum: 6}`.
@@ -146,7 +149,9 @@ class Alerts(Frozen):
     """Receivers of alerts. Without a receiver, alerts are only in the logs and in Airflow."""
 
     email_to: tuple[str, ...] = ()
+    """The addresses that receive each alert; they need `smtp`."""
     email_from: str = "sluice@localhost"
+    """The sender of the mails."""
     smtp: str | None = Field(default=None, pattern=rf"^({CONNECTION}|[^\s/]+:\d+)$")
     """`host:port` of an SMTP server, or `conn:NAME`, an Airflow connection that may have a
     login.
@@ -159,11 +164,17 @@ class Ec2Config(Frozen):
     """The EC2 instances that a burst launches."""
 
     region: str = "eu-central-1"
+    """The EC2 region of the instances."""
     image: str = "ami-12c6146b"
+    """The image of the instances. It has Sluice in `/opt/sluice`, and `endpoints.json` and
+    `site.yaml` in `/etc/sluice`.
+    """
     instance_type: str = "m5.large"
+    """The type of the instances; `capacity` must fit it."""
     capacity: Capacity = Capacity(cpu=4, memory=4096)
     """The CPU and memory of an instance that slots and drivers may take."""
     max_instances: int = Field(default=3, ge=0)
+    """The most instances that run at once; with 0, every burst is refused."""
 
 
 class S3Config(Frozen):
@@ -176,6 +187,7 @@ class S3Config(Frozen):
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^/]+$")
     """Such as `https://minio.example:9000`. None: the region's own endpoint."""
     region: str = "eu-central-1"
+    """The region of the bucket."""
 
 
 class Site(Frozen):
@@ -184,6 +196,7 @@ class Site(Frozen):
     pipeline: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
     """The Python module that declares the tiers, such as `hits`."""
     hosts: tuple[HostConfig, ...]
+    """The hosts of the site; other hosts may join with a token."""
     shares: dict[str, Share] = Field(default_factory=dict)
     """Tenant (a tier, or `batch`) → its minimum, target and maximum.
 
@@ -238,10 +251,13 @@ class Site(Frozen):
     None: below the home that all hosts share.
     """
     s3: S3Config = S3Config()
+    """The S3 service that has the bucket of `checkpoints`."""
     reboot: tuple[str, ...] = Field(default=("systemctl", "reboot"), min_length=1)
     """The command with which an agent reboots its host; `{host}` stands for the host's name."""
     alerts: Alerts = Alerts()
+    """The receivers of alerts."""
     ec2: Ec2Config = Ec2Config()
+    """The instances that a burst launches."""
 
     @property
     def durability(self) -> Durability:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from docs.site.reference import postgresql
 from sluice.api import declarations
 from sluice.commands import tables
 from sluice.migrations import digest
@@ -75,6 +76,20 @@ def test_each_statement_is_run_once_in_a_database(address: str) -> None:
             connection.execute("SELECT number, part, digest, at FROM migrations ORDER BY number").fetchall()
             == ran
         )
+
+
+def test_the_reference_lists_the_tables_with_their_columns_and_purpose(address: str) -> None:
+    tables.create(address, HITS)
+    described = postgresql.tables()
+    assert {name: columns(address, name) for name in described} == {
+        name: {*table.columns} for name, table in described.items()
+    }
+    with psycopg.connect(address) as connection:
+        comments = connection.execute(
+            "SELECT relname, obj_description(oid, 'pg_class') FROM pg_class "
+            "WHERE relnamespace = current_schema()::regnamespace AND obj_description(oid, 'pg_class') <> ''"
+        ).fetchall()
+    assert dict(comments) == {name: table.purpose for name, table in described.items()}
 
 
 def test_a_database_of_an_older_version_gets_missing_columns(address: str) -> None:

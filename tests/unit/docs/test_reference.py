@@ -1,0 +1,86 @@
+"""The reference is complete: each key, command, class, table and node is on its page, described."""
+
+import re
+
+import pytest
+import typer
+
+from docs.site.reference import PAGES, airflow, command_line, postgresql, site_file, text, zookeeper
+from sluice.commands.tables import PURPOSES, RIGHTS
+from sluice_ops.main import app
+from sluice_ops.model import paths
+from sluice_ops.site.site_file import Site
+
+
+def test_each_key_of_the_site_file_is_described() -> None:
+    page = site_file.page()
+    for path, model in site_file.models(Site):
+        for name, _, description in site_file.fields(model):
+            key = f"{path}.{name}" if path else name
+            assert description, f"{key} has no docstring in {model.__name__}"
+            assert f"### `{key}`\n" in page
+
+
+def test_a_key_is_shown_with_type_bounds_and_default() -> None:
+    page = site_file.page()
+    assert "### `pipeline`\n\n*text, required*" in page
+    assert "### `partitions`\n\n*whole number, at least 1, at most 1000, default `4`*" in page
+    assert "### `reboot`\n\n*list of: text, length at least 1, default `[systemctl, reboot]`*" in page
+    assert "### `hosts[].cores`\n\n*`shared` or `own`*" in page
+    assert "### `shifts.NAME.shares.NAME.target`" in page
+
+
+def test_each_command_is_on_the_page_with_its_options() -> None:
+    page = command_line.page()
+    commands = typer.main.get_command(app).commands
+    sections = {part.partition("`")[0]: part for part in page.split("\n## `sluice ")[1:]}
+    assert sections.keys() == commands.keys()
+    for name, command in commands.items():
+        assert all(
+            option in sections[name] for each in command.params for option in each.opts if "-" in option
+        )
+    assert "    sluice drain HOST [OPTIONS]\n" in sections["drain"]
+    assert "    sluice upgrade enrich\n    sluice upgrade enrich --release" in sections["upgrade"]
+
+
+def test_each_class_of_the_provider_is_on_the_page() -> None:
+    page = airflow.page()
+    classes = [node.name for _, node in airflow.classes() if not node.name.endswith("Error")]
+    assert {"StepOperator", "BatchJobOperator", "ChannelHook", "SluiceNotifier"} <= {*classes}
+    assert [name for name in classes if f"### `{name}`\n" not in page] == []
+    assert "BatchJobOperator(*, module: str, **kwargs: Any)" in page
+    assert "### `HOUR_COMPLETE`" in page
+
+
+def test_each_node_of_the_channel_is_described() -> None:
+    nodes = dict(zookeeper.nodes())
+    assert {paths.LOCK, "/tiers/<name>/owner", "/operations/<identity>/result"} <= nodes.keys()
+    assert [path for path, description in nodes.items() if not description] == []
+    rows = zookeeper.page()
+    assert "| `/tiers/<name>/incarnations/<number>/report` |" in rows
+    assert re.search(r"\| `/trail/<role>/<name>` \| [^|]* \| controller, operator, publisher \|", rows)
+
+
+def test_each_table_has_a_purpose_and_its_rights() -> None:
+    tables = postgresql.tables()
+    assert {name: described.purpose for name, described in tables.items()} == PURPOSES
+    assert {name for name in RIGHTS if not name.endswith("_seq")} <= tables.keys()
+
+
+def test_a_table_has_the_columns_of_all_its_migrations() -> None:
+    ledger = postgresql.tables()["ledger"]
+    assert ledger.key == "tier, batch"
+    assert ledger.columns["rows_in"] == "bigint NOT NULL"
+    assert {"late", "written", "lost", "replay", "with_epochs"} <= ledger.columns.keys()
+    marks = postgresql.tables()["marks"]
+    assert marks.columns["position"] == "bigint[] NOT NULL"
+    assert not {"offset", "index"} & marks.columns.keys()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_the_reference_begins_with_a_question(name: str) -> None:
+    assert re.match(r"# .*\?\n\n\S", PAGES[name]())
+
+
+def test_cells_keep_their_table_whole() -> None:
+    assert text.cell("a | b\n<name> `<name>`") == r"a \| b &lt;name> `<name>`"
