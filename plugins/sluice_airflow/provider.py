@@ -27,8 +27,11 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": "Sluice",
                 "hook-class-name": "sluice_airflow.hooks.sluice.SluiceHook",
                 "ui-field-behaviour": {
-                    "hidden-fields": ["host", "port", "login", "password", "schema"],
-                    "relabeling": {},
+                    "hidden-fields": ["host", "login", "password", "schema"],
+                    # Airflow 3.3's button Test sends port 0 for a connection without a port, and
+                    # refuses the test because the stored port differs
+                    "relabeling": {"port": "Port (0, for the button Test)"},
+                    "placeholders": {"port": "0"},
                 },
                 "conn-fields": {
                     "site": _field("Site file", "Its path on Airflow's machines: /etc/sluice/site.yaml"),
