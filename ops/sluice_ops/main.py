@@ -85,7 +85,9 @@ def access(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that every node of the channel has the right access list, or correct the lists.
+    """Check the access list of every node of the channel.
+
+    With options: make credentials, correct lists, forget a host, or make PostgreSQL's roles.
 
     Needs the admin's credential; --forget needs the operator's.
     """
