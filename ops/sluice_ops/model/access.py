@@ -1,8 +1,8 @@
 """The rights to write in the channel: one table, from which each node's access list is made and
 checked.
 
-Every client that can connect may read. The channel holds no secrets, and an operator at night
-should need no password to look.
+Every client that can connect may read. The channel holds no secrets, so an operator can look
+without a password.
 """
 
 import hashlib

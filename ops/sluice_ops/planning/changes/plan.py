@@ -142,28 +142,28 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
     or if the kind is exact.
     """
     staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
-    floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
+    batch_minimum = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
     def attempt(
         more: int, missing: Mapping[TierName, int] = NO_MISSING_SLOTS
     ) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: floor + more]), missing)
+        return _moves(spec, giving_back(cluster, staying[: batch_minimum + more]), missing)
 
     try:
-        more, (moves, notes) = most(len(staying) - floor, attempt)
+        more, (moves, notes) = most(len(staying) - batch_minimum, attempt)
     except RefusedError as refused:
         if KINDS[spec.kind].exact:
-            message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:floor])}"
+            message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:batch_minimum])}"
             raise RefusedError(message) from refused
-        missing = _missing_slots(spec, cluster, staying[:floor])
-        more, (moves, notes) = most(len(staying) - floor, lambda more: attempt(more, missing))
+        missing = _missing_slots(spec, cluster, staying[:batch_minimum])
+        more, (moves, notes) = most(len(staying) - batch_minimum, lambda more: attempt(more, missing))
     given_back = slots_in_the_way(
-        staying[floor + more :],
-        hosts_during_moves(staying[: floor + more], moves, cluster),
+        staying[batch_minimum + more :],
+        hosts_during_moves(staying[: batch_minimum + more], moves, cluster),
         cluster.rules.batch_quantum,
     )
     kept = tuple((Counter(staying) - Counter(given_back)).elements())
-    moves, kept = top_up(moves, cluster.tiers, kept, floor, cluster)
+    moves, kept = top_up(moves, cluster.tiers, kept, batch_minimum, cluster)
     notes += [_note_on_missing_slots(move, cluster) for move in moves if move.short]
     if len(kept) < len(staying):
         notes.append(
@@ -266,7 +266,7 @@ def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
     name, fewest = tier.spec.name, floor(tier.spec, aim, tier.placement, cluster.rules)
     is_by_budget = fewest > min(aim.slots, least(tier.spec, cluster.rules))
     return f"{name} {fewest}" + (
-        f", as budget.{name} allows {cluster.rules.budget[name]} of its {aim.slots} to be missing"
+        f", because budget.{name} allows {cluster.rules.budget[name]} of its {aim.slots} slots to be missing"
         if is_by_budget
         else ""
     )
@@ -402,7 +402,8 @@ def _placement_kept(
     if workers is not None:
         if keeps is None:
             message = (
-                f"{tier.spec.name} can no longer release workers in place, so it makes no room for others"
+                f"{tier.spec.name} can no longer release workers in place, so the other tier gets no room "
+                "from it"
             )
             raise RefusedError(message)
     elif keeps is not None and tier.spec.mode is Mode.REALTIME:

@@ -99,7 +99,11 @@ class ChannelFollower:
                 reason = str(error)
             if time.monotonic() - logged_at > 10:  # noqa: PLR2004 — a line now and then
                 logged_at = time.monotonic()
-                log.warning("the driver waits for the channel", reason=reason)
+                log.warning(
+                    "the driver cannot start: its tier or incarnation cannot be read in the channel; "
+                    "it retries every second",
+                    reason=reason,
+                )
             time.sleep(RETRY_SECONDS)
         return None
 
@@ -201,7 +205,10 @@ class ChannelFollower:
             self._channel.sync(paths.owner(self._tier))
             record = self._channel.read(paths.owner(self._tier), OwnerRecord)
         except (ChannelAwayError, ConflictError) as error:
-            log.info("the owner record cannot be confirmed", error=str(error))
+            log.info(
+                "ZooKeeper does not answer, so the owner record cannot be confirmed; the driver retries",
+                error=str(error),
+            )
             return None
         if record is not None:
             self._take(record)
@@ -264,7 +271,9 @@ class ChannelFollower:
                 report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
                 receipts.append(None if report is None else report.value.stopped_at)
         except (ChannelAwayError, ConflictError):
-            log.warning("ZooKeeper does not answer; the receipts of earlier incarnations are unknown")
+            log.warning(
+                "ZooKeeper does not answer; the driver uses only the receipts that it has read so far"
+            )
         return last_of(receipt for receipt in receipts if receipt is not None)
 
     def began(self) -> dict[str, int] | None:

@@ -131,7 +131,7 @@ class ControlTopic:
             self._hear(mine)
             took = round(time.monotonic() - begun, 3)
             log.info(
-                "claimed the right to write",
+                "the driver has claimed the right to write",
                 term=mine.term,
                 epoch=mine.epoch,
                 members=mine.members,
@@ -223,7 +223,8 @@ class ControlTopic:
             return
         if not changed and not self._came:
             log.warning(
-                "the control topic lacks the value that was written; it is read from the beginning",
+                "the control topic lacks the driver's last record; the driver reads the topic from the "
+                "beginning and writes again",
                 stream=CONTROL_TOPIC,
             )
             self._open().assign([BEGINNING])

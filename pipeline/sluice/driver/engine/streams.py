@@ -246,7 +246,7 @@ class StreamsEngine(Engine):
             self._query = None
             self._config.flow.restarts += 1
             log.warning(
-                "the query or a measured job failed; it restarts where the output ends",
+                "the query or a measured job failed; the query restarts from the end of the output",
                 error=error_text(error),
             )
 
@@ -443,7 +443,8 @@ class StreamsEngine(Engine):
     def _failure(self) -> Exception | None:
         """Return why the query has ended, or stop it if an executor is gone and return that.
 
-        On another executor Spark would start a task again at the start of the batch, hours ago.
+        On another executor, Spark would repeat the task from the batch's first record, which may be
+        hours old.
         """
         query = self._query
         if query is None:
