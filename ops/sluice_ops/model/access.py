@@ -199,7 +199,7 @@ class Tls(Frozen):
 
 
 @dataclass(frozen=True)
-class Own:
+class HostCredential:
     """The credential with which an agent proves that it is the agent of its host."""
 
     host: str
@@ -223,7 +223,7 @@ class Credential:
     """None: the process has no credential here and can only read."""
     tls: Tls | None = None
     """None: the connection is not encrypted, so others can read the password on the way."""
-    own: Own | None = None
+    own: HostCredential | None = None
     """The credential of a host's agent."""
 
     def refused(self, who: str) -> str:
