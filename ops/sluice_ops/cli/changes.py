@@ -75,9 +75,10 @@ def _carry_out(kind: Kind, spec: "ChangeSpec", *, deadline: float, dry_run: bool
 
 @app.command(epilog="Example: sluice plan drain h2")
 def plan(
-    kind: Annotated[_PlannedKind, typer.Argument(help="The change.")],
+    kind: Annotated[_PlannedKind, typer.Argument(metavar="KIND", help="The change.")],
     words: Annotated[
-        list[str] | None, typer.Argument(help="The arguments of this change, such as a host or a tier.")
+        list[str] | None,
+        typer.Argument(metavar="WORDS", help="The arguments of this change, such as a host or a tier."),
     ] = None,
     *,
     as_json: AsJson = False,
@@ -229,7 +230,7 @@ def drift(
 
 @app.command(epilog="Example: sluice retire h4")
 def retire(
-    host: Annotated[str, typer.Argument(help="The host's name, as `sluice hosts` lists it.")],
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host's name, as `sluice hosts` lists it.")],
     *,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -243,7 +244,9 @@ def retire(
 
 @app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500")
 def abort(
-    change: Annotated[str | None, typer.Argument(help="The change. Default: the change in progress.")] = None,
+    change: Annotated[
+        str | None, typer.Argument(metavar="CHANGE", help="The change. Default: the change in progress.")
+    ] = None,
     *,
     dry_run: DryRun = False,
     as_json: AsJson = False,
