@@ -85,7 +85,9 @@ def access(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that every node of the channel has the right access list, or correct the lists.
+    """Check the access list of every node of the channel.
+
+    With options: make credentials, correct lists, forget a host, or make PostgreSQL's roles.
 
     Needs the admin's credential; --forget needs the operator's.
     """
@@ -113,7 +115,10 @@ def access(
 @app.command(epilog="Example: sluice token h4.token --host h4 --for 1h")
 def token(
     file: Annotated[
-        Path, typer.Argument(help="File for the token. Keep it secret until the host is registered.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="File for the token. Keep it secret until the host is registered."
+        ),
     ],
     *,
     host: Annotated[
@@ -178,7 +183,9 @@ def feed(
     "or: sluice replay --resume 3"
 )
 def replay(  # noqa: PLR0913 - one parameter for each option
-    tier: Annotated[str | None, typer.Argument(help="The tier that processes the records again.")] = None,
+    tier: Annotated[
+        str | None, typer.Argument(metavar="TIER", help="The tier that processes the records again.")
+    ] = None,
     *,
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Reprocess the tier's quarantined records, not its inputs.")
@@ -234,7 +241,9 @@ def replay(  # noqa: PLR0913 - one parameter for each option
 
 @app.command(epilog="Example: sluice skip entry --dry-run")
 def skip(
-    tier: Annotated[str, typer.Argument(help="The tier that stopped because input records are gone.")],
+    tier: Annotated[
+        str, typer.Argument(metavar="TIER", help="The tier that stopped because input records are gone.")
+    ],
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show which offsets would be skipped.")

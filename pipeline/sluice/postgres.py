@@ -29,7 +29,9 @@ The limit lets a waiting tier obey a request to hold.
 
 
 def connect(postgres: str) -> psycopg.Connection[Any]:
-    """Connect in autocommit mode, with keepalive probes and a lock timeout on both sides."""
+    """Connect in autocommit mode, with a lock timeout, and with keepalive probes from the client
+    and the server.
+    """
     address = make_conninfo(
         postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNACKNOWLEDGED_MS, **KEEPALIVES
     )

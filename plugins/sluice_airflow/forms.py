@@ -12,11 +12,10 @@ from typing import Any
 from airflow.sdk import CronTriggerTimetable, Param
 
 from sluice_airflow.hooks.sluice import SluiceHook
+from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
 from sluice_ops.model.ids import BATCH
 from sluice_ops.planning.changes.kind import Field, Input, Kind
 from sluice_ops.site.site_file import HOST_NAME, Site
-
-DEADLINE_SECONDS = 900
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _tenant(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
 def _workers(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     text = (
         "Single workers by the slot names that `sluice slots` lists. "
-        "Then only tiers named above are paused whole."
+        "Only these workers are paused. To pause a whole tier as well, name it above."
     )
     return {
         "default": "",
@@ -204,7 +203,7 @@ def common_fields() -> dict[str, Param]:
             type="number",
             title="Deadline",
             minimum=5,
-            maximum=86400,
+            maximum=LONGEST_DEADLINE_SECONDS,
             description=(
                 "Seconds that the whole run may take. After that the change is aborted: "
                 "the tiers run on as before."

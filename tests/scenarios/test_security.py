@@ -123,8 +123,12 @@ def test_the_trail_names_the_user_and_cannot_be_changed(live: Live) -> None:
     until("the audit has copied the trail to PostgreSQL", WAIT_SECONDS, lambda: len(live.rows(rows)) >= 2)
     assert set(live.rows(rows)) == {("controller", "person")}
     assert trail()[-1] == ("resume counts", "done")
-    for statement in ("delete from trail", "update trail set by = 'nobody'", "truncate trail"):
-        with pytest.raises(psycopg.errors.RaiseException, match="only added to"):
+    for statement, reason in (
+        ("delete from trail", "table trail: this row is too young to delete"),
+        ("update trail set by = 'nobody'", "table trail accepts only new rows"),
+        ("truncate trail", "table trail accepts only new rows"),
+    ):
+        with pytest.raises(psycopg.errors.RaiseException, match=reason):
             live.rows(statement)
 
 

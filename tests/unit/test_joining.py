@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sluice_ops.model.access import Own
+from sluice_ops.model.access import HostCredential
 from sluice_ops.operations.joining import JoinError, Token, join
 from sluice_ops.site.endpoints import EndpointsError
 
 GOOD = {"zookeeper": "127.0.0.1:1/sluice", "host": "h1", "roles": {}, "key": "b"}
 OLDER_TOKEN = {"zookeeper": "127.0.0.1:1/sluice", "name": "a", "key": "b"}
 """A token of an earlier version."""
-H1 = Own("h1", "x" * 32)
+H1 = HostCredential("h1", "x" * 32)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_token_for_another_host_is_refused_and_its_key_is_not_shown(tmp_path: 
         JoinError,
         match=r"is a token for h1, but this agent is to serve h2: `sluice token h2\.token --host h2`",
     ) as refused:
-        join(file, Own("h2", "x" * 32))
+        join(file, HostCredential("h2", "x" * 32))
     assert file.exists(), "the token is still valid for h1"
     assert "kkk" not in str(refused.value) + repr(Token.model_validate_json(file.read_text()))
 

@@ -14,6 +14,7 @@ import typer
 
 from sluice_ops.cli.exit_codes import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json
+from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
 from sluice_ops.planning.changes.kind import Field, Input, Kind
 from sluice_ops.planning.changes.kinds import KINDS
 
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Deadline = Annotated[
-    float, typer.Option(help="Seconds until the change is aborted and undone.", min=1, max=604_800)
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Seconds until the change is aborted and undone.",
+        min=1,
+        max=LONGEST_DEADLINE_SECONDS,
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect; change nothing.")]
 
-DEADLINE = 600.0
 PLAN_SECONDS = 60.0
 """The time that a controller has to plan a dry run."""
 
@@ -69,9 +75,10 @@ def _carry_out(kind: Kind, spec: "ChangeSpec", *, deadline: float, dry_run: bool
 
 @app.command(epilog="Example: sluice plan drain h2")
 def plan(
-    kind: Annotated[_PlannedKind, typer.Argument(help="The change.")],
+    kind: Annotated[_PlannedKind, typer.Argument(metavar="KIND", help="The change.")],
     words: Annotated[
-        list[str] | None, typer.Argument(help="The arguments of this change, such as a host or a tier.")
+        list[str] | None,
+        typer.Argument(metavar="WORDS", help="The arguments of this change, such as a host or a tier."),
     ] = None,
     *,
     as_json: AsJson = False,
@@ -99,7 +106,7 @@ def _command(kind: Kind) -> Callable[..., None]:
 
     parameters = [parameter for field in kind.fields for parameter in _parameters(field)]
     if not kind.planned_only:
-        parameters.append(_parameter("deadline", Deadline, DEADLINE))
+        parameters.append(_parameter("deadline", Deadline, DEADLINE_SECONDS))
     parameters += [_parameter("dry_run", DryRun, default=False), _parameter("as_json", AsJson, default=False)]
     carry_out.__doc__ = kind.summary
     carry_out.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -129,7 +136,12 @@ def _parameters(field: Field) -> list[inspect.Parameter]:
         metavar = "K" if field.input is Input.AMOUNT else field.name.upper()
         option = typer.Option(f"--{field.name}", metavar=metavar, help=field.help)
         return [_parameter(field.name, Annotated[type_ | None, option], None)]
-    argument = typer.Argument(help=field.help, min=1 if counts else None, max=1000 if counts else None)
+    argument = typer.Argument(
+        metavar=field.name.upper(),
+        help=field.help,
+        min=1 if counts else None,
+        max=1000 if counts else None,
+    )
     if field.required:
         return [_parameter(field.name, Annotated[type_, argument])]
     default = field.default
@@ -203,7 +215,7 @@ for _kind in _OFFERED.values():
 def drift(
     *,
     repair: Annotated[bool, typer.Option("--repair", help="Repair the drift with the fewest moves.")] = False,
-    deadline: Deadline = DEADLINE,
+    deadline: Deadline = DEADLINE_SECONDS,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -218,7 +230,7 @@ def drift(
 
 @app.command(epilog="Example: sluice retire h4")
 def retire(
-    host: Annotated[str, typer.Argument(help="The host's name, as `sluice hosts` lists it.")],
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host's name, as `sluice hosts` lists it.")],
     *,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -232,7 +244,9 @@ def retire(
 
 @app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500")
 def abort(
-    change: Annotated[str | None, typer.Argument(help="The change. Default: the change in progress.")] = None,
+    change: Annotated[
+        str | None, typer.Argument(metavar="CHANGE", help="The change. Default: the change in progress.")
+    ] = None,
     *,
     dry_run: DryRun = False,
     as_json: AsJson = False,

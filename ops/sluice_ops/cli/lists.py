@@ -303,7 +303,8 @@ def _seconds(value: float | None, digits: int) -> str | None:
 @app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500")
 def operations(
     change: Annotated[
-        str | None, typer.Argument(help="A change or an operation: show its steps with their journals.")
+        str | None,
+        typer.Argument(metavar="ID", help="A change or an operation: show its steps with their journals."),
     ] = None,
     *,
     last: Annotated[int, typer.Option(help="Number of lines.", min=1)] = 20,

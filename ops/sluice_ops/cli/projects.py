@@ -31,7 +31,9 @@ README.md there has the commands that follow."""
 
 @app.command(epilog="Example: sluice init shop")
 def init(
-    name: Annotated[str, typer.Argument(help="The name of the pipeline, its package and its folder.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of the pipeline, its package and its folder.")
+    ],
 ) -> None:
     """Make a project: a pipeline of two tiers with tests, a site file, and the DAGs of runbooks."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):

@@ -89,7 +89,12 @@ class Joining:
         finally:
             for path in (paths.JOINING, paths.joining(host), paths.claim(host)):
                 self._mirror.invalidate(path)
-        log.info("claim of a token answered", host=host, machine=claim.value.machine, refused=answer.refused)
+        log.info(
+            "a host's request to join was answered",
+            host=host,
+            machine=claim.value.machine,
+            refused=answer.refused,
+        )
 
     def _decide(self, host: str, sealed: Sealed, claim: Claim, refused: str | None) -> Answer:
         if refused is not None:

@@ -197,7 +197,8 @@ def doctor(
 
 def endpoints(
     user: Annotated[
-        User | None, typer.Argument(help="With --client-properties: the user of Kafka to log in as.")
+        User | None,
+        typer.Argument(metavar="USER", help="With --client-properties: the user of Kafka to log in as."),
     ] = None,
     *,
     client_properties: Annotated[
@@ -274,7 +275,8 @@ def logs(
     service: Annotated[
         str | None,
         typer.Argument(
-            help="A service, such as kafka, or a unit, such as h1/driver-entry-1; without it: list the logs."
+            metavar="SERVICE",
+            help="A service, such as kafka, or a unit, such as h1/driver-entry-1; without it: list the logs.",
         ),
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", help="Print this many last lines.", min=0)] = 40,

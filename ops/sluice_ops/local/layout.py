@@ -144,11 +144,6 @@ class Layout:
         return self.home / "jars" / "broker"
 
     @property
-    def connector_jars(self) -> Path:
-        """The jars of Spark's Kafka connector."""
-        return self.home / "jars" / "connector"
-
-    @property
     def packages(self) -> Path:
         """The environment's folder of Python packages."""
         return Path(sysconfig.get_path("purelib"))

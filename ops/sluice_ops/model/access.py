@@ -1,8 +1,8 @@
 """The rights to write in the channel: one table, from which each node's access list is made and
 checked.
 
-Every client that can connect may read. The channel holds no secrets, and an operator at night
-should need no password to look.
+Every client that can connect may read. The channel holds no secrets, so an operator can look
+without a password.
 """
 
 import hashlib
@@ -199,7 +199,7 @@ class Tls(Frozen):
 
 
 @dataclass(frozen=True)
-class Own:
+class HostCredential:
     """The credential with which an agent proves that it is the agent of its host."""
 
     host: str
@@ -223,7 +223,7 @@ class Credential:
     """None: the process has no credential here and can only read."""
     tls: Tls | None = None
     """None: the connection is not encrypted, so others can read the password on the way."""
-    own: Own | None = None
+    own: HostCredential | None = None
     """The credential of a host's agent."""
 
     def refused(self, who: str) -> str:

@@ -18,6 +18,10 @@ from sluice_ops.model.share import Amount
 CONTROLLER = "the controller"
 """The requester of the controller's own changes."""
 
+DEADLINE_SECONDS = 900
+"""How long a change that a person or a runbook requests may take, unless the request says so."""
+LONGEST_DEADLINE_SECONDS = 86_400
+
 
 ChangeKind = Annotated[str, StringConstraints(pattern="^[a-z][a-z-]*$")]
 """The name of a kind of change, such as `drain`: one of

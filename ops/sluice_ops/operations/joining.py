@@ -22,7 +22,7 @@ from sluice_ops.channel import Channel, NotAllowedError, Write, trail_queue
 from sluice_ops.channel.client import Waker
 from sluice_ops.channel.subtree import deletion_order
 from sluice_ops.model import paths
-from sluice_ops.model.access import Credential, Own, Role, Tls, id_of
+from sluice_ops.model.access import Credential, HostCredential, Role, Tls, id_of
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.joining import Answer, Claim, ControllerKey, Sealed, another, is_expired, shown
 from sluice_ops.model.kafka_access import User
@@ -148,7 +148,7 @@ def spending(channel: Channel, host: str) -> list[Write]:
     return [Write(node, None, None) for node in deletion_order(channel, path)] if channel.exists(path) else []
 
 
-def join(file: Path, own: Own) -> None:
+def join(file: Path, own: HostCredential) -> None:
     """Fetch the bundle with a token and write its files; do nothing if this was done before.
 
     The token is spent when the host is registered. Until then, this machine may join again: it is

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, NotAllowedError, Write, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
-from sluice_ops.model.change import ChangeSpec, JournalEntry, Operation, Result, Step
+from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, JournalEntry, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId, OperationId, TierName
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.share import Layer
@@ -113,7 +113,7 @@ def run(  # noqa: PLR0913 - the fields of a form
     change: str,
     spec: ChangeSpec,
     by: str,
-    deadline: float = 600.0,
+    deadline: float = DEADLINE_SECONDS,
     *,
     dry_run: bool = False,
     on_sentence: Callable[[Step, str], None] | None = None,

@@ -15,7 +15,7 @@ from sluice_ops.planning.placement.cluster import Cluster
 from sluice_ops.planning.placement.requests import DRIVER, Request
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.placement.solver import more_slots
-from sluice_ops.planning.shortage.fitting import least, why_not
+from sluice_ops.planning.shortage.fitting import fewest_slots, why_no_room_together
 
 WINDOW_SECONDS = 1800.0
 """How long a death counts. Unit: seconds."""
@@ -84,7 +84,7 @@ def room_without(names: AbstractSet[HostName], cluster: Cluster) -> str | None:
         for host in cluster.hosts.values()
         if host.usable and host.name not in names
     }
-    return why_not(list(_minimums(cluster)), empty)
+    return why_no_room_together(list(_minimums(cluster)), empty)
 
 
 def _failing_tenants(evidence: Evidence, age: Age) -> Counter[Tenant]:
@@ -120,7 +120,7 @@ def _minimums(cluster: Cluster) -> Iterable[Request]:
     for name, tier in sorted(cluster.tiers.items()):
         if tier.wanted:
             aim = target(name, cluster.rules)
-            yield more_slots(tier.spec, aim, min(aim.slots, least(tier.spec, cluster.rules)))
+            yield more_slots(tier.spec, aim, min(aim.slots, fewest_slots(tier.spec, cluster.rules)))
             yield Request(name, 1, tier.spec.driver, aim.to, (), DRIVER, separate=aim.separate)
     lent = limits(BATCH, cluster.rules).minimum if BATCH in cluster.rules.shares else 0
     if lent:

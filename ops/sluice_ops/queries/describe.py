@@ -125,7 +125,7 @@ def _by(holds: Target) -> str:
 
 
 def slots_text(share: ShareLine) -> str:
-    """Return the slots that apply now, and the per cent in which they were set."""
+    """Return the slots that apply now, and the per cent that was set, if any."""
     return str(share.slots) if isinstance(share.amount, int) else f"{share.slots} ({share.amount})"
 
 

@@ -31,7 +31,7 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
     sql.SQL(
         "CREATE OR REPLACE FUNCTION refuse_to_delete_what_is_young() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN IF OLD.at < now() - make_interval(days => {}) THEN RETURN OLD; END IF;"
-        " RAISE EXCEPTION 'table % is only added to', TG_TABLE_NAME; END $$"
+        " RAISE EXCEPTION 'table %: this row is too young to delete', TG_TABLE_NAME; END $$"
     ).format(sql.Literal(TRAIL_DAYS)),
     sql.SQL(
         "CREATE OR REPLACE TRIGGER trail_keeps_what_is_young BEFORE DELETE ON trail"

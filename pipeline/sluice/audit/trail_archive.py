@@ -19,7 +19,8 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
     index("trail_at", "trail", "(at)"),
     sql.SQL(
         "CREATE OR REPLACE FUNCTION refuse_to_change() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'table % is only added to', TG_TABLE_NAME; END $$"
+        " $$ BEGIN RAISE EXCEPTION 'table % accepts only new rows; existing rows stay', TG_TABLE_NAME;"
+        " END $$"
     ),
     sql.SQL(
         "CREATE OR REPLACE TRIGGER trail_is_only_added_to BEFORE UPDATE OR DELETE OR TRUNCATE ON trail"

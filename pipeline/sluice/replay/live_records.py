@@ -24,7 +24,7 @@ MAX_RECORDS = 500
 """The most new records that one look reads from a partition."""
 
 
-class Watch(threading.Thread):
+class LatencyWatch(threading.Thread):
     """Measures latencies in all streams and tables of the pipeline."""
 
     def __init__(self, kafka: str, postgres: str, pipeline: Pipeline, pace: Pace) -> None:

@@ -12,7 +12,7 @@ from sluice.driver.engine.intake import portion
 from sluice.failures import error_text
 from sluice.kafka.reader import StreamError, Streams, topic_and_number
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError, deleted_records
-from sluice.replay.live_records import Watch
+from sluice.replay.live_records import LatencyWatch
 from sluice.replay.pace import Pace
 from sluice.replay.reader import Reader
 from sluice.replay.target import Part, Target, target_of
@@ -53,7 +53,7 @@ class Player:
         self._routing = routing
         self._streams = Streams(kafka)
         self._pace = Pace(replay.rate)
-        self._watch = Watch(kafka, where.postgres_as(Role.OPERATOR), pipeline, self._pace)
+        self._watch = LatencyWatch(kafka, where.postgres_as(Role.OPERATOR), pipeline, self._pace)
         self._stop = threading.Event()
         self._quiet = False
         self._saved_at = self._shown_at = 0.0

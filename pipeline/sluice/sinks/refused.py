@@ -21,8 +21,8 @@ long for an index.
 """
 
 
-class RefusedError(Exception):
-    """PostgreSQL refuses the batch, but no row can be set aside for it."""
+class BatchRefusedError(Exception):
+    """PostgreSQL refuses a batch, but none of its rows can be set aside."""
 
 
 def find_refused(rows: Sequence[int], write: Callable[[Sequence[int]], None]) -> dict[int, str]:
@@ -61,9 +61,10 @@ def without_refused(
         if name in why and reasons[row] is None
     }
     if not refusals:
-        answers = ", ".join(why.values()) or "it accepted each record in a second try"
-        message = f"PostgreSQL refuses the batch, but no record can be set aside for this: {answers}"
-        raise RefusedError(message)
+        answers = ", ".join(why.values())
+        effect = f"no record can be set aside: {answers}" if answers else "it accepts each record alone"
+        message = f"PostgreSQL refuses the batch, but {effect}"
+        raise BatchRefusedError(message)
     return remade.set_column(
         remade.column_names.index(lineage.REASON),
         lineage.REASON,

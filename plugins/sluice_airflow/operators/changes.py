@@ -13,12 +13,11 @@ from typing import Any, ClassVar, NoReturn
 from airflow.sdk import Context
 
 from sluice_airflow.errors import AwayError, StepFailedError, translated_errors
-from sluice_airflow.forms import DEADLINE_SECONDS
 from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, change_spec
 from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
+from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
 from sluice_ops.planning.changes.kind import Kind

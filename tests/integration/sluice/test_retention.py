@@ -65,8 +65,12 @@ def test_old_rows_are_deleted_and_all_others_stay(address: str) -> None:
         assert len(connection.execute("SELECT origin FROM refused").fetchall()) == 2, (
             "the table belongs to no sink"
         )
-        for change in ("DELETE FROM trail", "UPDATE trail SET by = 'y'", "TRUNCATE trail"):
-            with pytest.raises(psycopg.errors.RaiseException, match="only added to"):
+        for change, reason in (
+            ("DELETE FROM trail", "table trail: this row is too young to delete"),
+            ("UPDATE trail SET by = 'y'", "table trail accepts only new rows"),
+            ("TRUNCATE trail", "table trail accepts only new rows"),
+        ):
+            with pytest.raises(psycopg.errors.RaiseException, match=reason):
                 connection.execute(change.encode())
 
 

@@ -49,7 +49,7 @@ class ScriptedFollower:
     """
 
     def __init__(self, me, script, receipts):
-        self.me, self.owns, self.epoch, self.hands_over = me, True, 1, False
+        self.incarnation, self.owns, self.epoch, self.hands_over = me, True, 1, False
         self.paused_workers, self.leaving = frozenset(), False
         self._script, self._receipts = iter(script), receipts
         self.report = Report(state=State.STARTING, since=0, pid=1)
@@ -58,7 +58,7 @@ class ScriptedFollower:
         step = next(self._script, Directive.EXIT)
         return step() or Directive.RUN if callable(step) else step
 
-    def left(self):
+    def furthest_stop_receipt(self):
         return last_of(self._receipts)
 
     def enter(self, state, *, error=None, stopped_at=None):

@@ -24,13 +24,13 @@ class Follower:
     """The channel follower of a driver, as far as the topic uses it. ZooKeeper may be away."""
 
     def __init__(self, me: int, record: OwnerRecord) -> None:
-        self.me, self.record, self.away = me, record, False
+        self.incarnation, self.record, self.away = me, record, False
 
     @property
     def owns(self) -> bool:
-        return self.record.owner == self.me
+        return self.record.owner == self.incarnation
 
-    def confirmed(self) -> OwnerRecord | None:
+    def confirmed_owner_record(self) -> OwnerRecord | None:
         return None if self.away else self.record
 
 

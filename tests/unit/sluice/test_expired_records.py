@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from sluice.api.declarations import Stream, Tier
 from sluice.audit.book import Line, Page
 from sluice.audit.table_audit import Entry, TableAudit
-from sluice.driver.engine.handover_watch import Handover
+from sluice.driver.engine.handover_watch import HandoverWatch
 from sluice.kafka.reader import Streams
 from sluice.sinks.table import Once
 from sluice_ops.model.tier import Kind
@@ -78,13 +78,13 @@ def test_positions_after_the_end_of_a_shortened_stream_give_nothing(expired: Exp
 
 def test_a_handover_is_watched_although_the_last_record_has_expired(expired: Expired) -> None:
     ends = {PLACE: expired.oldest}  # the stream's end when the run began: all earlier records are gone
-    handover = Handover(expired.kafka, ends, "load/1", {"in/0": expired.oldest}, {"in/0": COUNT})
+    handover = HandoverWatch(expired.kafka, ends, "load/1", {"in/0": expired.oldest}, {"in/0": COUNT})
     try:
         for _ in range(100):
-            if handover.passed():
+            if handover.is_level():
                 break
             handover._level.wait(0.1)
-        assert handover.passed(), "the new run has written all records"
+        assert handover.is_level(), "the new run has written all records"
     finally:
         handover.stop()
         handover._thread.join(10)

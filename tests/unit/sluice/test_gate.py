@@ -123,7 +123,7 @@ def source():
 @pytest.fixture
 def gate(source, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "install_guard", lambda _: {})
-    monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(streams, "HandoverWatch", lambda *_: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(streams.time, "monotonic", lambda: source.now)
     tier = Tier(
         "entry",
@@ -183,8 +183,8 @@ def test_a_gate_runs_holds_meters_and_continues_from_its_position(gate, source):
 def test_transaction_markers_are_not_awaited_without_a_live_producer(gate, source, monkeypatch):
     monkeypatch.setattr(
         streams,
-        "Handover",
-        lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False),
+        "HandoverWatch",
+        lambda *_: SimpleNamespace(stop=lambda: None, is_level=lambda: False, behind=lambda: False),
     )
     read = [0]
     monkeypatch.setattr(handover_watch, "records_read", lambda _session: (read[0], 1))

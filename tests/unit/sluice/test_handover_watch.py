@@ -2,7 +2,7 @@
 records from before its start.
 """
 
-from sluice.driver.engine.handover_watch import Front
+from sluice.driver.engine.handover_watch import OutputProgress
 from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Seen
 
@@ -14,7 +14,7 @@ def written(by: str, offset: int, at: int, arrived: int | None = None) -> Seen:
 
 
 def test_a_run_is_not_level_while_the_old_run_is_ahead():
-    front = Front(NEW, {P: 50}, {P: 100})
+    front = OutputProgress(NEW, {P: 50}, {P: 100})
     front.saw(written(OLD, 100, 10_000))
     for offset in range(50, 101):
         front.saw(written(NEW, offset, 10_500 + offset, arrived=10 * offset))
@@ -26,7 +26,7 @@ def test_a_run_is_not_level_while_the_old_run_is_ahead():
 
 
 def test_a_replay_is_level_once_all_records_from_before_it_are_out():
-    front = Front(NEW, {P: 98}, {P: 100})
+    front = OutputProgress(NEW, {P: 98}, {P: 100})
     front.saw(written(NEW, 98, 1_000))
     assert not front.level()
     front.saw(written(NEW, 99, 1_001))
@@ -34,11 +34,11 @@ def test_a_replay_is_level_once_all_records_from_before_it_are_out():
 
 
 def test_without_records_to_process_a_run_is_not_level_by_output():
-    assert not Front(NEW, {P: 100}, {P: 100}).level()
+    assert not OutputProgress(NEW, {P: 100}, {P: 100}).level()
 
 
 def test_a_run_is_not_level_while_the_old_run_alone_has_a_partition():
-    front = Front(NEW, {P: 99, "raw/1": 5}, {P: 100, "raw/1": 5})
+    front = OutputProgress(NEW, {P: 99, "raw/1": 5}, {P: 100, "raw/1": 5})
     front.saw(written(NEW, 99, 1_000))
     assert front.level()
     front.saw(Seen(OutputRecord(OLD, "raw/1", 5, 1_100), 1_099))
@@ -46,7 +46,7 @@ def test_a_run_is_not_level_while_the_old_run_alone_has_a_partition():
 
 
 def test_replays_do_not_hide_a_gap():
-    front = Front(NEW, {P: 50}, {P: 100})
+    front = OutputProgress(NEW, {P: 50}, {P: 100})
     front.before(written(OLD, 99, 10_000))
     front.saw(written(OLD, 100, 10_010))
     for offset in range(50, 101):
@@ -56,7 +56,7 @@ def test_replays_do_not_hide_a_gap():
 
 
 def test_time_without_input_is_no_gap():
-    front = Front(NEW, {P: 100}, {P: 100})
+    front = OutputProgress(NEW, {P: 100}, {P: 100})
     front.before(written(OLD, 99, 1_000))
     front.saw(written(NEW, 100, 61_005, arrived=61_000))
     assert front.gap() == 5 / 1000

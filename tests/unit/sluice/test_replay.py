@@ -11,7 +11,7 @@ from sluice.kafka.positions import OutputRecord
 from sluice.kafka.reader import Bounds
 from sluice.replay import live_records
 from sluice.replay.book import Replay, ReplayError, deleted_records, moved_behind
-from sluice.replay.live_records import Watch
+from sluice.replay.live_records import LatencyWatch
 from sluice.replay.pace import Pace
 from sluice.replay.request import moment, refuse, span
 from sluice.sinks.http import Post
@@ -114,9 +114,9 @@ def test_a_watch_that_fails_reports_its_error(monkeypatch):
     def fail(_watch):
         return {}["raw/9"]
 
-    monkeypatch.setattr(Watch, "_stream_waits", fail)
+    monkeypatch.setattr(LatencyWatch, "_stream_waits", fail)
     pace = Pace(10.0)
-    watch = Watch("127.0.0.1:1", "", PIPELINE, pace)
+    watch = LatencyWatch("127.0.0.1:1", "", PIPELINE, pace)
     watch.start()
     watch.join(timeout=5)
     assert isinstance(watch.failure, KeyError)

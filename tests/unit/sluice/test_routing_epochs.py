@@ -172,7 +172,7 @@ class Run(StreamsEngine):
 @pytest.fixture
 def patched(monkeypatch):
     monkeypatch.setattr(streams, "install_guard", lambda _: {})
-    monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(streams, "HandoverWatch", lambda *_: SimpleNamespace(stop=lambda: None))
 
 
 def play(world, seconds, rate=1):

@@ -321,7 +321,7 @@ def _without_spark() -> Iterator[None]:
         patch.setattr(
             into_streams, "drop_runs", lambda *_, **_more: None
         )  # its thread would remove folders during the test's own removal
-        patch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
+        patch.setattr(into_streams, "HandoverWatch", lambda *_: SimpleNamespace(stop=lambda: None))
         patch.setattr(into_streams, "wait_for", lambda *_: None)
         yield
 

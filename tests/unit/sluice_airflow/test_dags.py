@@ -14,8 +14,12 @@ from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
+from sluice_airflow.dags.parts import page, task_id
 from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_ops.model.change import Step
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.planning.changes.kind import Input
+from sluice_ops.planning.changes.kind import Kind as ChangeKind
 from sluice_ops.planning.changes.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,43 +27,17 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 
-RUNBOOKS = {
-    "cordon_host": "cordon",
-    "drain_host": "drain",
-    "return_host": "return",
-    "write_off_host": "write-off",
-    "reboot_host": "reboot",
-    "migrate_tier": "migrate",
-    "upgrade_tier": "upgrade",
-    "repartition_tier": "repartition",
-    "scale_tier": "scale",
-    "repair_drift": "repair",
+RUNBOOKS = {kind.runbook: name for name, kind in KINDS.items() if kind.runbook} | {
     "burst_to_ec2": "burst",
     "leave_ec2": "leave",
-    "pause_pipeline": "pause",
-    "resume_pipeline": "resume",
     "night_shift": "shift",
     "day_shift": "shift",
 }
-FORMS = {
-    "cordon_host": {"host"},
-    "drain_host": {"host"},
-    "return_host": {"host"},
-    "write_off_host": {"host"},
-    "reboot_host": {"host"},
-    "migrate_tier": {"tier", "to"},
-    "scale_tier": {"tier", "k", "minimum", "maximum", "layer", "until"},
-    "repair_drift": {"tier"},
-    "upgrade_tier": {"tier", "release"},
-    "repartition_tier": {"tier", "partitions"},
-    "burst_to_ec2": {"tier", "k"},
-    "pause_pipeline": {"tier", "workers"},
-    "resume_pipeline": {"tier"},
+FIELDS = {
+    runbook: KINDS[name].fields
+    for runbook, name in RUNBOOKS.items()
+    if runbook not in {"night_shift", "day_shift"}
 }
-WITHOUT_INPUT = {
-    "repair_drift", "leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift",
-    "nightly_report",
-}  # fmt: skip
 BEFORE = {"burst_to_ec2": ["quota", "launch", "wait_for_host"]}
 AFTER = {"leave_ec2": ["terminate"]}
 
@@ -123,9 +101,18 @@ def test_a_burst_is_undone_however_its_run_ends(bag):
 def test_every_form_has_its_fields_a_deadline_and_a_dry_run(bag):
     for name in [*RUNBOOKS, "nightly_report"]:
         params = bag.dags[name].params
-        assert set(params) == FORMS.get(name, set()) | {"deadline", "dry_run"}, name
-        if name in WITHOUT_INPUT:
+        fields = FIELDS.get(name, ())
+        assert set(params) == {field.name for field in fields} | {"deadline", "dry_run"}, name
+        if not any(field.required or field.input is Input.HOST for field in fields):
             params.validate()
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_runbooks_page_explains_each_step(step):
+    class OneStep(ChangeKind):
+        summary, steps = "Look.", (step,)
+
+    assert f"\n| {task_id(step)} | " in page(OneStep())
 
 
 def test_forms_list_the_site_files_hosts_and_accept_joined_hosts(bag):

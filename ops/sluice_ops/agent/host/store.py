@@ -16,7 +16,7 @@ import structlog
 from pydantic import ValidationError
 
 from sluice_ops.agent.host.processes import Process
-from sluice_ops.model.access import Own
+from sluice_ops.model.access import HostCredential
 from sluice_ops.model.assignment import Assignment, Unit
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.resources import Frozen
@@ -210,7 +210,7 @@ class HostFolder:
         """Create the folder."""
         (self.path / "units").mkdir(parents=True, exist_ok=True)
 
-    def credential(self) -> Own:
+    def credential(self) -> HostCredential:
         """Return the secret that proves this host's agent to ZooKeeper.
 
         The agent's first start makes the secret; no other machine has it.
@@ -218,7 +218,7 @@ class HostFolder:
         file = self.path / "credential"
         secret = file.read_text(errors="replace").strip() if file.exists() else None
         if secret is not None and CREDENTIAL.fullmatch(secret):
-            return Own(self.host, secret)
+            return HostCredential(self.host, secret)
         if secret is not None:
             log.warning(
                 "the host's credential file is damaged; the agent makes a new credential, which ZooKeeper "
@@ -229,7 +229,7 @@ class HostFolder:
             )
         secret = secrets.token_urlsafe(CREDENTIAL_BYTES)
         write_private(file, secret)
-        return Own(self.host, secret)
+        return HostCredential(self.host, secret)
 
     def agent(self) -> Process | None:
         """Return the last agent process of this host, which may have ended."""

@@ -34,12 +34,9 @@ class Version:
     memory_limit: str
     memory_events: str
     weight: str
-    core: int
-    """The weight of one core."""
-    smallest: int
-    """The smallest weight."""
-    largest: int
-    """The largest weight."""
+    weight_of_core: int
+    min_weight: int
+    max_weight: int
     memory_now: str
     cache: str
     """The line of `memory.stat` with the reclaimable file cache."""

@@ -155,7 +155,7 @@ class ControlGroups:
                 (group / "cgroup.subtree_control").write_text(self.trees.subtree_control())
         self._capacity = _with_headroom(capacity.memory)
         self._limit_host_memory()
-        self._set_weight(self._cpu.parent, self.version.core * (os.cpu_count() or 1))
+        self._set_weight(self._cpu.parent, self.version.weight_of_core * (os.cpu_count() or 1))
         self._set_host_weights()
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
@@ -175,7 +175,7 @@ class ControlGroups:
     def set_weights(self, unit: Unit) -> None:
         """Set the weights by the unit's quantum; a quiet unit gets a fifth."""
         part = QUIET if unit.quiet else 1
-        self._set_weight(self._cpu / unit.id, int(unit.quantum.cpu * self.version.core * part))
+        self._set_weight(self._cpu / unit.id, int(unit.quantum.cpu * self.version.weight_of_core * part))
         self._set_disk_weight(unit.id, int(unit.quantum.io * part))
         self._set_host_weights()
 
@@ -260,7 +260,7 @@ class ControlGroups:
 
     def _set_weight(self, group: Path, weight: int) -> None:
         (group / self.version.weight).write_text(
-            str(min(self.version.largest, max(self.version.smallest, weight)))
+            str(min(self.version.max_weight, max(self.version.min_weight, weight)))
         )
 
     def _set_disk_weight(self, unit: str, weight: int) -> None:

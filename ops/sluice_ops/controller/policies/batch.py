@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
@@ -15,7 +15,7 @@ from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError
 from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place
-from sluice_ops.planning.shortage.fitting import lacking, most
+from sluice_ops.planning.shortage.fitting import largest_accepted, requests_for_minimums
 from sluice_ops.planning.shortage.lending import make_room
 
 KEEPS_SLOTS = frozenset({HostState.UP, HostState.CORDONED})
@@ -66,12 +66,12 @@ def slots_to_lend(draft: Draft) -> BatchRuling:
     missing = _share(draft) - len(draft.batch)
     if missing <= 0 or draft.shortage or draft.posted or any(c.plan.moves for c in draft.active_changes()):
         return BatchRuling(draft.batch)
-    now = cluster(draft)
+    now = cluster_of_draft(draft)
     quantum, to = now.rules.batch_quantum, target(BATCH, now.rules).to
     room = sum(host.fits(quantum) for host in now.hosts.values() if host.usable and host.matches(to))
-    others = [ask for ask in lacking(now) if ask.tenant != BATCH]
+    others = [ask for ask in requests_for_minimums(now) if ask.tenant != BATCH]
     try:
-        _, placed = most(
+        _, placed = largest_accepted(
             max(0, min(missing, room) - 1),
             lambda more: place([Request(BATCH, 1 + more, quantum, to), *others], now.hosts),
         )
@@ -90,7 +90,7 @@ def make_room_for(draft: Draft, tier: TierName, to: str | None, attempt: Attempt
     tasks in these slots are done, or the agent ends them. Later tiers of the pass do not count on
     this room.
     """
-    now = _with_promised(draft, cluster(draft))
+    now = _with_promised(draft, cluster_of_draft(draft))
     try:
         units, hosts = make_room(now, to, attempt)
     except RefusedError:
@@ -99,7 +99,7 @@ def make_room_for(draft: Draft, tier: TierName, to: str | None, attempt: Attempt
     before, gives = dict(draft.batch), _slots_on(hosts, draft.batch)
     draft.lend({number: host for number, host in before.items() if number not in gives})
     draft.log(*_given_back(before, draft.batch))
-    return awaited(cluster(draft))
+    return awaited(cluster_of_draft(draft))
 
 
 def _with_promised(draft: Draft, now: Cluster) -> Cluster:

@@ -13,7 +13,7 @@ from sluice_ops.model.status import TierState
 from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, TierNow
 
 
-def cluster(draft: Draft) -> Cluster:
+def cluster_of_draft(draft: Draft) -> Cluster:
     """Return the cluster with the decisions of this pass so far."""
     if draft.room is None:
         draft.room = _count(draft)

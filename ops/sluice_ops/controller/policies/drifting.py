@@ -6,7 +6,7 @@ The beginning of a drift is in the tier's status, so that the next leader knows 
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, starvation
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import CONTROLLER, REPAIR, ChangeSpec, ChangeState, Move
 from sluice_ops.model.ids import TierName
 from sluice_ops.planning.changes.plan import plan
@@ -55,7 +55,7 @@ def _note(draft: Draft, since: dict[TierName, float]) -> None:
 def _repairs(draft: Draft) -> list[Move]:
     """Return the moves of a repair without tiers that are being changed, nearest the end first."""
     try:
-        moves = plan(ChangeSpec(kind=REPAIR), cluster(draft)).moves
+        moves = plan(ChangeSpec(kind=REPAIR), cluster_of_draft(draft)).moves
     except RefusedError:
         return []
     return [move for move in moves if health.undisturbed(draft, move.tier)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import Death, HostRecord, HostState, UnitKind, UnitState
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
 from sluice_ops.planning.failing_hosts import WINDOW_SECONDS, Evidence, allowed, failing, room_without
@@ -94,7 +94,7 @@ def why_needed(draft: Draft, names: AbstractSet[HostName]) -> str | None:
     most = allowed(len(draft.view.hosts))
     if sum(bool(record.reason) for record in draft.records.values()) + len(names) > most:
         return f"at most {most} of {len(draft.view.hosts)} hosts may be in quarantine at once"
-    return room_without(names, cluster(draft))
+    return room_without(names, cluster_of_draft(draft))
 
 
 def _is_over(draft: Draft, record: HostRecord) -> bool:

@@ -6,7 +6,7 @@ an upgrade or a repartition is undone in every case: if it failed, was aborted, 
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import Phase, State
@@ -70,7 +70,7 @@ def _begin(draft: Draft, tier: TierName, goal: str, sentence: str) -> str:
     owning = draft.owner_spec(tier)
     if owning is None or not health.confirmed(draft, tier):
         return f"{sentence} once the tier runs"
-    now = cluster(draft)
+    now = cluster_of_draft(draft)
     try:
         placement, _ = place_tier(
             draft.view.tiers[tier].spec, target(tier, now.rules), owning.placement, now.hosts

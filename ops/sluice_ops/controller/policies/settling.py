@@ -16,7 +16,7 @@ from itertools import chain
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import drifting, health, starvation
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import CONTROLLER, REPAIR, SETTLE, ChangeSpec, ChangeState, Operation, Step
 from sluice_ops.model.ids import ChangeId, Tenant, TierName
 from sluice_ops.model.wording import workers
@@ -25,7 +25,7 @@ from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import plan
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.placement.shares import ended_entries, target
-from sluice_ops.planning.shortage.fitting import lacking
+from sluice_ops.planning.shortage.fitting import requests_for_minimums
 from sluice_ops.planning.shortage.minimums import giving
 
 AGAIN_SECONDS = 600.0
@@ -87,7 +87,7 @@ def _gifts(draft: Draft) -> Iterable[_Reason]:
             if health.undisturbed(draft, name)
             and (identity := _attempt(draft, _gift_prefix(name, needy))) is not None
         }
-        for tier, k in giving(needy, able, cluster(draft)).items():
+        for tier, k in giving(needy, able, cluster_of_draft(draft)).items():
             why = (
                 f"{needy} lacks some of its minimum; it gets room when {tier} goes on with {workers(k)} "
                 "for now"
@@ -119,7 +119,7 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
         {
             *draft.shortage.needy,
             *draft.shortage.promised,
-            *(TierName(ask.tenant) for ask in lacking(cluster(draft))),
+            *(TierName(ask.tenant) for ask in requests_for_minimums(cluster_of_draft(draft))),
         }
         if gifts
         else set[TierName]()
@@ -184,7 +184,7 @@ def _number(identity: ChangeId, prefix: str) -> int | None:
 def _slots_if_planned(draft: Draft, tier: TierName) -> int:
     """Return how many slots a tier would get if it were planned now."""
     try:
-        moves = plan(_spec(Tenant(tier), None), cluster(draft)).moves
+        moves = plan(_spec(Tenant(tier), None), cluster_of_draft(draft)).moves
     except RefusedError:
         return 0
     return max((len(move.after.slots) for move in moves), default=0)

@@ -10,7 +10,7 @@ from functools import partial
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import batch, health, shrink_in_place
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState, UnitState, slot_id
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import IncarnationSpec
@@ -20,7 +20,12 @@ from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError
 from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import more_slots, place
-from sluice_ops.planning.shortage.fitting import lacking, least, place_lost, why_not
+from sluice_ops.planning.shortage.fitting import (
+    fewest_slots,
+    place_lost,
+    requests_for_minimums,
+    why_no_room_together,
+)
 from sluice_ops.snapshot.view import TierView
 
 
@@ -49,7 +54,7 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     name, slots = tier.spec.name, list(spec.placement.slots)
     try:
         alive = [host for number, host in enumerate(slots) if number not in lost]
-        hosts = place_lost(tier.spec, len(lost), alive, cluster(draft))
+        hosts = place_lost(tier.spec, len(lost), alive, cluster_of_draft(draft))
     except RefusedError as refused:
         return f"runs without its slots on {listed(sorted(set(lost.values())))}: {refused}"
     moved = dict(zip(lost, hosts, strict=False))
@@ -66,10 +71,12 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     kept_hosts = [host for number, host in enumerate(slots) if number in moved or number not in lost]
     aim = target(name, draft.rules)
     asked = more_slots(tier.spec, aim, len(lost_hosts), kept_hosts)
-    fewest = replace(asked, count=min(len(lost_hosts), least(tier.spec, draft.rules) - len(kept_hosts)))
+    fewest = replace(
+        asked, count=min(len(lost_hosts), fewest_slots(tier.spec, draft.rules) - len(kept_hosts))
+    )
 
     def attempt(request: Request, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
-        others = lacking(after, name) if request is asked else ()
+        others = requests_for_minimums(after, name) if request is asked else ()
         placed = place([request, *others], after.hosts)
         return [(host, request.quantum) for host in placed.where[request.tenant, request.part]], placed.hosts
 
@@ -79,7 +86,11 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
         waits = batch.make_room_for(draft, name, aim.to, partial(attempt, fewest))
     if waits is None:
         draft.shortage.needy.append(name)
-    why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)
+    why = (
+        f"waits for {waits}"
+        if waits is not None
+        else why_no_room_together([asked], cluster_of_draft(draft).hosts)
+    )
     return (
         f"runs without its slots on {listed(sorted(set(lost_hosts)))}: "
         f"{why or 'the room is kept for tiers below their minimum'}"

@@ -7,7 +7,7 @@ standby, and a new one is started.
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import Incarnation, TierName
@@ -112,7 +112,7 @@ def _begin(draft: Draft, tier: TierView) -> str:
     if before and min(before) < AGAIN_SECONDS:
         return f"the next standby starts {AGAIN_SECONDS:.0f} s after the last one"
     try:
-        placement = _place(tier, _without(cluster(draft), owning.placement))
+        placement = _place(tier, _without(cluster_of_draft(draft), owning.placement))
     except RefusedError as refused:
         return f"the tier runs without a standby: {refused}"
     number = draft.begin(name, placement, REASON, owning.failures)

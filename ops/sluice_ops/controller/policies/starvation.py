@@ -39,7 +39,7 @@ class StarvationRuling:
 
 
 def starved_tiers(draft: Draft) -> StarvationRuling:
-    """Return the starved tiers and what is done for them; the begin and the end are events."""
+    """Return the starved tiers and what is done for them, and log each beginning and end."""
     before = {} if draft.view.status is None else draft.view.status.tiers
     ruling: dict[TierName, Starved] = {}
     events: list[str] = []

@@ -17,7 +17,7 @@ from sluice_ops.controller.policies import (
     stop_order,
     timing,
 )
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, State
@@ -112,7 +112,7 @@ def _start(
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     for spec in draft.unretired(name):
         draft.retire(name, spec.incarnation)
-    now, place = cluster(draft), None if old is None else old.placement
+    now, place = cluster_of_draft(draft), None if old is None else old.placement
     aim = target(name, now.rules)
     try:
         placement, placed = place_most(tier.spec, aim, place, now)

@@ -9,7 +9,7 @@ from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, shrink_in_place
 from sluice_ops.controller.policies.batch import awaited
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.steps.preflight import check, describe
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, Move, Operation
@@ -140,7 +140,7 @@ def _set_draining(draft: Draft, change: ChangeRecord) -> None:
 
 def _plan_again(draft: Draft, change: ChangeRecord) -> Failed | None:
     """Plan again: since preflight, a tier may have started or moved by itself."""
-    now = cluster(draft)
+    now = cluster_of_draft(draft)
     try:
         planned = plan(change.spec, now)
     except RefusedError as refused:
@@ -177,7 +177,7 @@ def _start_beside(
     draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec
 ) -> Incarnation | Waiting | Failed | _NoRoom:
     change, tier, record = draft.changes[identity], move.tier, draft.owners[move.tier]
-    now = aftermath(change.spec, cluster(draft))
+    now = aftermath(change.spec, cluster_of_draft(draft))
     as_asked = change.spec, now.tiers[tier], target(tier, now.rules), now
     if not has_to_move(*as_asked):
         if KINDS[change.spec.kind].forced and differs(*as_asked):
@@ -286,7 +286,7 @@ def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Inc
     allowed, owning = draft.rules.budget.get(tier), draft.owner_spec(tier)
     if allowed is None or owning is None:
         return None
-    aim = target(tier, aftermath(draft.changes[identity].spec, cluster(draft)).rules)
+    aim = target(tier, aftermath(draft.changes[identity].spec, cluster_of_draft(draft)).rules)
     slots = draft.incarnations[tier][number].placement.slots
     lost = [host for host in slots if draft.is_lost(host)]
     alive = len(slots) - len(lost)

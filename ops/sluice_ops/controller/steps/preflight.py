@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import (
     CONTROLLER,
     ChangeRecord,
@@ -38,7 +38,7 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         is not None
     ):
         return obstacle
-    now, spec = cluster(draft), _completed(draft, operation.spec)
+    now, spec = cluster_of_draft(draft), _completed(draft, operation.spec)
     launches = operation.dry_run and KINDS[spec.kind].launches
     if launches:
         now = launched(spec, now)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Step
 from sluice_ops.model.ids import HostName
@@ -31,7 +31,7 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         refused = _accept(draft, change)
         if refused is not None:
             return refused
-    hosts = cluster(draft).hosts.values() if kind.empties_burst_hosts else ()
+    hosts = cluster_of_draft(draft).hosts.values() if kind.empties_burst_hosts else ()
     layers = layers_after(change.spec, draft.rules, change.by, change.started_at, hosts)
     draft.rules = replace(draft.rules, layers=layers)
     host = change.spec.host

@@ -32,7 +32,9 @@ def prepare(layout: Layout, mounts: Path = Path("/proc/mounts")) -> None:
         for name, share in SHARES.items():
             group = _group(layout, name, root)
             group.mkdir(exist_ok=True)
-            (group / version.weight).write_text(str(int(share * version.core * (os.cpu_count() or 1))))
+            (group / version.weight).write_text(
+                str(int(share * version.weight_of_core * (os.cpu_count() or 1)))
+            )
 
 
 def remove(layout: Layout, mounts: Path = Path("/proc/mounts")) -> None:

@@ -98,7 +98,9 @@ class Kind:
     summary: ClassVar[str]
     """The text of the command's help, and the beginning of the runbook's page."""
     details: ClassVar[str] = ""
+    """The second paragraph of the runbook's page; may be empty."""
     example: ClassVar[str]
+    """A whole command line, for the end of the command's help."""
     steps: ClassVar[tuple[Step, ...]] = MOVE_STEPS
     """The steps in order. The last step ends the change and releases the maintenance lock."""
     fields: ClassVar[tuple[Field, ...]] = ()
@@ -124,10 +126,13 @@ class Kind:
     handover.
     """
     empties_host: ClassVar[bool] = False
+    """Whether the planner places nothing on the spec's host."""
     empties_burst_hosts: ClassVar[bool] = False
+    """Whether the planner moves tiers off burst hosts, unless the tier's place is there."""
     launches: ClassVar[bool] = False
     """Whether instances are launched before the first step."""
     repairs: ClassVar[bool] = False
+    """Whether the change moves drifted tiers to where a plan would place them."""
     sets_tier: ClassVar[bool] = False
     """Whether the release step keeps the new incarnation's settings for every later incarnation."""
     waits_for_lock: ClassVar[bool] = False

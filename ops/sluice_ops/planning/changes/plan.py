@@ -30,7 +30,14 @@ from sluice_ops.planning.placement.drift import drift, evenly_spread, right_numb
 from sluice_ops.planning.placement.no_room import burst_missing
 from sluice_ops.planning.placement.shares import Target, available_extra, limits, target
 from sluice_ops.planning.placement.solver import Placed, place_tier
-from sluice_ops.planning.shortage.fitting import floor, lacking, least, most, same_part, why_not
+from sluice_ops.planning.shortage.fitting import (
+    fewest_slots,
+    fewest_slots_in_change,
+    largest_accepted,
+    missing_in_equal_parts,
+    requests_for_minimums,
+    why_no_room_together,
+)
 from sluice_ops.planning.shortage.lending import (
     giving_back,
     hosts_during_moves,
@@ -85,7 +92,7 @@ def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
 def _gap(move: Move, cluster: Cluster) -> float:
     if not move.in_place:
         return cluster.pace.gap
-    return cluster.pace.begun_again if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
+    return cluster.pace.realtime_restart_gap if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
 
 
 def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
@@ -142,28 +149,30 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
     or if the kind is exact.
     """
     staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
-    floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
+    batch_minimum = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
     def attempt(
         more: int, missing: Mapping[TierName, int] = NO_MISSING_SLOTS
     ) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: floor + more]), missing)
+        return _moves(spec, giving_back(cluster, staying[: batch_minimum + more]), missing)
 
     try:
-        more, (moves, notes) = most(len(staying) - floor, attempt)
+        more, (moves, notes) = largest_accepted(len(staying) - batch_minimum, attempt)
     except RefusedError as refused:
         if KINDS[spec.kind].exact:
-            message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:floor])}"
+            message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:batch_minimum])}"
             raise RefusedError(message) from refused
-        missing = _missing_slots(spec, cluster, staying[:floor])
-        more, (moves, notes) = most(len(staying) - floor, lambda more: attempt(more, missing))
+        missing = _missing_slots(spec, cluster, staying[:batch_minimum])
+        more, (moves, notes) = largest_accepted(
+            len(staying) - batch_minimum, lambda more: attempt(more, missing)
+        )
     given_back = slots_in_the_way(
-        staying[floor + more :],
-        hosts_during_moves(staying[: floor + more], moves, cluster),
+        staying[batch_minimum + more :],
+        hosts_during_moves(staying[: batch_minimum + more], moves, cluster),
         cluster.rules.batch_quantum,
     )
     kept = tuple((Counter(staying) - Counter(given_back)).elements())
-    moves, kept = top_up(moves, cluster.tiers, kept, floor, cluster)
+    moves, kept = top_up(moves, cluster.tiers, kept, batch_minimum, cluster)
     notes += [_note_on_missing_slots(move, cluster) for move in moves if move.short]
     if len(kept) < len(staying):
         notes.append(
@@ -240,12 +249,12 @@ def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...
         ],
     )
     if lowered:
-        missing = same_part(lowered, spare, spare, attempt)
+        missing = missing_in_equal_parts(lowered, spare, spare, attempt)
         moves, _ = top_up(attempt(missing), lowered, kept, len(kept), cluster)
         with suppress(RefusedError):
             attempt(smaller := missing | {move.tier: move.short for move in moves if move.tier in lowered})
             missing = smaller
-    return same_part([name for name in moving if name not in lowered], spare, missing, attempt)
+    return missing_in_equal_parts([name for name in moving if name not in lowered], spare, missing, attempt)
 
 
 def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:
@@ -256,17 +265,17 @@ def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:
 def _spare(tier: TierNow, share: Target, cluster: Cluster) -> int:
     """Return how many slots of its share a change may leave a tier without."""
     aim = replace(share, extra=available_extra(share, cluster.hosts))
-    return share.slots - floor(tier.spec, aim, tier.placement, cluster.rules)
+    return share.slots - fewest_slots_in_change(tier.spec, aim, tier.placement, cluster.rules)
 
 
 def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
     """Return the fewest slots that a change may leave a tier, and whether its budget is
     the reason.
     """
-    name, fewest = tier.spec.name, floor(tier.spec, aim, tier.placement, cluster.rules)
-    is_by_budget = fewest > min(aim.slots, least(tier.spec, cluster.rules))
+    name, fewest = tier.spec.name, fewest_slots_in_change(tier.spec, aim, tier.placement, cluster.rules)
+    is_by_budget = fewest > min(aim.slots, fewest_slots(tier.spec, cluster.rules))
     return f"{name} {fewest}" + (
-        f", as budget.{name} allows {cluster.rules.budget[name]} of its {aim.slots} to be missing"
+        f", because budget.{name} allows {cluster.rules.budget[name]} of its {aim.slots} slots to be missing"
         if is_by_budget
         else ""
     )
@@ -371,12 +380,12 @@ def _in_order(
             )
         )
         state = _hosts_after_move(moves[-1], tier.spec, state)
-    missing_minimums = lacking(cluster)
+    missing_minimums = requests_for_minimums(cluster)
     if (
         missing_minimums
         and moves
-        and why_not(missing_minimums, cluster.hosts) is None
-        and why_not(missing_minimums, state) is not None
+        and why_no_room_together(missing_minimums, cluster.hosts) is None
+        and why_no_room_together(missing_minimums, state) is not None
     ):
         names = ", ".join(sorted({request.tenant for request in missing_minimums}))
         message = (
@@ -402,7 +411,8 @@ def _placement_kept(
     if workers is not None:
         if keeps is None:
             message = (
-                f"{tier.spec.name} can no longer release workers in place, so it makes no room for others"
+                f"{tier.spec.name} can no longer release workers in place, so the other tier gets no room "
+                "from it"
             )
             raise RefusedError(message)
     elif keeps is not None and tier.spec.mode is Mode.REALTIME:

@@ -7,7 +7,7 @@ and so does a handover that had to be planned again.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeSpec, Move, Plan
@@ -57,7 +57,7 @@ def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
     order = [cluster.tiers[move.tier].spec.distance for move in plan.moves]
     if order != sorted(order):
         problems.append("the tiers are not moved nearest the pipeline's end first")
-    return problems
+    return problems or [*_unfinished(plan, spec, aims, cluster)]
 
 
 def _aim(tenant: str, rules: Rules) -> _Aim:
@@ -131,6 +131,21 @@ def _request_problems(
         elif difference is None and not move.why:
             problems.append(f"{name} would move, but is already as it should be")
     return problems
+
+
+def _unfinished(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cluster: Cluster) -> Iterable[str]:
+    """Return what the change still wants of the tiers after their moves."""
+    for move in plan.moves:
+        tier = cluster.tiers[move.tier]
+        after = replace(
+            tier,
+            placement=move.after,
+            release=spec.release or tier.release,
+            partitions=spec.partitions or tier.partitions,
+        )
+        left = None if move.short else _difference(spec, after, move.after, aims[move.tier], cluster)
+        if left is not None:
+            yield f"after its move, {move.tier} {left}"
 
 
 def _difference(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: Cluster) -> str | None:

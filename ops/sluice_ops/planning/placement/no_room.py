@@ -31,7 +31,7 @@ def known(hosts: Hosts) -> str:
 def why_no_room(request: Request, found: int, hosts: Hosts) -> str:
     """Return why a request finds no room, with the numbers and the next step.
 
-    `found` units of the request found room.
+    `found`: how many of its units found room.
     """
     where = "" if request.to is None else f" at {request.to}"
     usable = [host for _, host in sorted(hosts.items()) if host.matches(request.to) and host.usable]

@@ -34,9 +34,9 @@ class Pace:
     """One handover, from the decision to the confirmation. Unit: seconds."""
     gap: float = 0.5
     """The largest gap that a change leaves in a tier's output. Unit: seconds."""
-    let_go: float = 3.0
+    release_in_place: float = 3.0
     """Until workers that a tier releases in place have finished their last tasks. Unit: seconds."""
-    begun_again: float = 2.0
+    realtime_restart_gap: float = 2.0
     """The gap of a realtime tier that restarts its query on fewer workers. Unit: seconds."""
     rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {UPGRADE: TRIAL_SECONDS})
     """By kind: the time of a change besides its moves, such as a trial or a reboot. Unit: seconds.
@@ -50,9 +50,9 @@ class Pace:
     None: no abort has been timed here yet.
     """
 
-    def seconds(self, to_prepare: int, to_hand_over: int, to_let_go: int = 0) -> float:
+    def seconds(self, to_prepare: int, to_hand_over: int, to_release: int = 0) -> float:
         """Return the time of so many prepares, handovers and releases in place."""
-        return self.prepare * to_prepare + self.cut * to_hand_over + self.let_go * to_let_go
+        return self.prepare * to_prepare + self.cut * to_hand_over + self.release_in_place * to_release
 
     def unknown(self, kind: ChangeKind, part: str = "how long it takes") -> str:
         """Return that a part of the time is unknown; the empty text if this kind was timed here."""

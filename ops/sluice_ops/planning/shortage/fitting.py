@@ -33,7 +33,7 @@ from sluice_ops.planning.placement.solver import (
 T = TypeVar("T")
 
 
-def most(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
+def largest_accepted(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
     """Return the largest number up to `top` that `attempt` accepts, and the result.
 
     `attempt` raises RefusedError for numbers that are too large. Raise RefusedError if it refuses
@@ -54,7 +54,7 @@ def most(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
     return low, result
 
 
-def least(spec: TierSpec, rules: Rules) -> int:
+def fewest_slots(spec: TierSpec, rules: Rules) -> int:
     """Return the fewest slots with which a tier can run.
 
     This is its minimum. A realtime tier also needs a thread for each partition.
@@ -64,20 +64,20 @@ def least(spec: TierSpec, rules: Rules) -> int:
     return max(minimum, math.ceil(threads / spec.quantum.threads))
 
 
-def floor(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> int:
+def fewest_slots_in_change(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> int:
     """Return the fewest slots that a change may leave a tier.
 
-    A tier needs its fewest slots (`least`), and its share less its budget. A tier that already has
-    fewer slots than the budget allows keeps what it has.
+    A tier needs its fewest slots (`fewest_slots`), and its share less its budget. A tier that
+    already has fewer slots than the budget allows keeps what it has.
     """
-    fewest = min(aim.slots, least(spec, rules))
+    fewest = min(aim.slots, fewest_slots(spec, rules))
     allowed = rules.budget.get(spec.name)
     if allowed is None or now is None:
         return fewest
     return max(fewest, min(aim.slots - allowed, len(now.slots) - aim.extra))
 
 
-def same_part(
+def missing_in_equal_parts(
     names: Collection[TierName],
     spare: Mapping[TierName, int],
     fewer: Mapping[TierName, int],
@@ -93,11 +93,11 @@ def same_part(
     def at(step: int) -> dict[TierName, int]:
         return {**fewer, **{name: spare[name] - spare[name] * step // steps for name in names}}
 
-    step, _ = most(steps, lambda step: attempt(at(step)))
+    step, _ = largest_accepted(steps, lambda step: attempt(at(step)))
     return at(step)
 
 
-def lacking(cluster: Cluster, but: TierName | None = None) -> list[Request]:
+def requests_for_minimums(cluster: Cluster, but: TierName | None = None) -> list[Request]:
     """Return requests for the units that tenants, except `but`, lack of their minimums.
 
     Room for these requests is kept free.
@@ -123,7 +123,7 @@ def place_most(
     The returned hosts hold the tier, but not the room kept for others. Raise RefusedError if not
     even the tier's own minimum fits, whatever the other tenants lack.
     """
-    fewest = min(aim.slots, least(spec, cluster.rules))
+    fewest = min(aim.slots, fewest_slots(spec, cluster.rules))
 
     def attempt(more: int, kept: Iterable[Request]) -> Placed:
         return place(
@@ -131,7 +131,7 @@ def place_most(
             cluster.hosts,
         )
 
-    placed = _beside(aim.slots - fewest, lacking(cluster, spec.name), attempt)
+    placed = _beside(aim.slots - fewest, requests_for_minimums(cluster, spec.name), attempt)
     placement = placement_of(spec.name, placed)
     is_alone = all(tenant == spec.name for tenant, _ in placed.where)
     return placement, placed if is_alone else replace(placed, hosts=holding(cluster.hosts, spec, placement))
@@ -158,7 +158,7 @@ def place_lost(
     minimum are placed first, whatever the other tenants lack. `alive` are the hosts of its other
     slots.
     """
-    needed = max(0, min(lost, least(spec, cluster.rules) - len(alive)))
+    needed = max(0, min(lost, fewest_slots(spec, cluster.rules) - len(alive)))
     aim = target(spec.name, cluster.rules)
 
     def attempt(more: int, kept: Iterable[Request]) -> Placed:
@@ -166,10 +166,12 @@ def place_lost(
 
     try:
         placed = _beside(
-            lost - needed, lacking(cluster, spec.name), lambda more, kept: attempt(needed + more, kept)
+            lost - needed,
+            requests_for_minimums(cluster, spec.name),
+            lambda more, kept: attempt(needed + more, kept),
         )
     except RefusedError:
-        _, placed = most(needed, lambda count: attempt(count, ()))
+        _, placed = largest_accepted(needed, lambda count: attempt(count, ()))
     return placed.where[spec.name, "slots"]
 
 
@@ -190,9 +192,9 @@ def _beside(top: int, others: list[Request], attempt: Callable[[int, Iterable[Re
     kept: list[Request] = []
     for _, requests in groupby(others, key=attrgetter("tenant")):
         extended = [*kept, *requests]
-        kept = extended if why_not(extended, smallest.hosts) is None else kept
+        kept = extended if why_no_room_together(extended, smallest.hosts) is None else kept
     try:
-        return most(top, lambda more: attempt(more, kept))[1]
+        return largest_accepted(top, lambda more: attempt(more, kept))[1]
     except RefusedError:
         return smallest
 
@@ -250,7 +252,7 @@ def _surely_has_room(
     return room - largest_part * other_units - most * separate_units >= request.count
 
 
-def why_not(requests: list[Request], hosts: Hosts) -> str | None:
+def why_no_room_together(requests: list[Request], hosts: Hosts) -> str | None:
     """Return why the requests find no room together; None if they do."""
     try:
         place(requests, hosts)
@@ -265,7 +267,7 @@ def _lacking_of_tier(tier: TierNow, cluster: Cluster) -> Iterable[Request]:
     """
     if not tier.wanted:
         return
-    spec, now, fewest = tier.spec, tier.placement, least(tier.spec, cluster.rules)
+    spec, now, fewest = tier.spec, tier.placement, fewest_slots(tier.spec, cluster.rules)
     living = (
         slot
         for slot in (now.slots if now else ())

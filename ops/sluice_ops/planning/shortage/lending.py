@@ -14,7 +14,7 @@ from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedE
 from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.placement.solver import more_slots, place
-from sluice_ops.planning.shortage.fitting import lacking, most
+from sluice_ops.planning.shortage.fitting import largest_accepted, requests_for_minimums
 
 T = TypeVar("T")
 
@@ -73,11 +73,12 @@ def make_room(
     small even then.
     """
     staying = keepable(cluster, (to,))
-    floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
-    more, (result, hosts) = most(
-        len(staying) - floor, lambda more: attempt(giving_back(cluster, staying[: floor + more]))
+    batch_minimum = min(len(staying), limits(BATCH, cluster.rules).minimum)
+    more, (result, hosts) = largest_accepted(
+        len(staying) - batch_minimum,
+        lambda more: attempt(giving_back(cluster, staying[: batch_minimum + more])),
     )
-    return result, slots_in_the_way(staying[floor + more :], hosts, cluster.rules.batch_quantum)
+    return result, slots_in_the_way(staying[batch_minimum + more :], hosts, cluster.rules.batch_quantum)
 
 
 def top_up(
@@ -94,7 +95,7 @@ def top_up(
     some of its minimum, nothing changes.
     """
     topped_up = list(moves)
-    if lacking(cluster):
+    if requests_for_minimums(cluster):
         return topped_up, kept
     hosts, quantum = hosts_during_moves(kept, topped_up, cluster), cluster.rules.batch_quantum
     for number, move in [(number, move) for number, move in enumerate(topped_up) if move.tier in names]:
@@ -162,7 +163,7 @@ def lend(kept: tuple[HostName, ...], cluster: Cluster, notes: list[str]) -> tupl
     missing = _share(cluster) - len(kept)
     if missing <= 0:
         return tuple(sorted(kept))
-    others = [other for other in lacking(cluster) if other.tenant != BATCH]
+    others = [other for other in requests_for_minimums(cluster) if other.tenant != BATCH]
 
     def lent(count: int) -> tuple[HostName, ...]:
         request = Request(BATCH, count, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to)
@@ -174,7 +175,7 @@ def lend(kept: tuple[HostName, ...], cluster: Cluster, notes: list[str]) -> tupl
         why = str(refused)
     more: tuple[HostName, ...] = ()
     with suppress(RefusedError):
-        _, more = most(missing - 1, lent) if missing > 1 else (0, ())
+        _, more = largest_accepted(missing - 1, lent) if missing > 1 else (0, ())
     notes.append(f"{missing - len(more)} batch slot(s) wait until there is room: {why}")
     return tuple(sorted((*kept, *more)))
 

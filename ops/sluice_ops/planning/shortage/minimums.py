@@ -12,7 +12,11 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.placement.solver import place
-from sluice_ops.planning.shortage.fitting import floor, lacking, most
+from sluice_ops.planning.shortage.fitting import (
+    fewest_slots_in_change,
+    largest_accepted,
+    requests_for_minimums,
+)
 from sluice_ops.planning.shortage.lending import giving_back, keepable
 from sluice_ops.planning.shortage.scale_down import why_handed_over
 
@@ -27,7 +31,7 @@ def giving(needy: TierName, able: Iterable[TierName], cluster: Cluster) -> dict[
     Return nothing if `needy` finds room as soon as batch gives back what it can, or if it finds no
     room in any case.
     """
-    requests = [request for request in lacking(cluster) if request.tenant == needy]
+    requests = [request for request in requests_for_minimums(cluster) if request.tenant == needy]
     after = _without_batch(needy, cluster)
     fewest = {
         tier.spec.name: k
@@ -78,7 +82,7 @@ def _fewest(tier: TierNow, cluster: Cluster) -> int | None:
     now, aim = tier.placement, target(tier.spec.name, cluster.rules)
     if now is None or tier.failed:
         return None
-    k = floor(tier.spec, aim, now, cluster.rules)
+    k = fewest_slots_in_change(tier.spec, aim, now, cluster.rules)
     return k if 0 < k < len(now.slots) and why_handed_over(tier, aim, now.first(k), cluster) is None else None
 
 
@@ -104,7 +108,7 @@ def _keeps(  # noqa: PLR0913, PLR0917 - one attempt with its bounds
             raise RefusedError(why)
 
     try:
-        return least + most(top - least, attempt)[0]
+        return least + largest_accepted(top - least, attempt)[0]
     except RefusedError:
         return None
 

@@ -10,7 +10,7 @@ from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
 from sluice_ops.planning.placement.drift import breaches, right_numbers
 from sluice_ops.planning.placement.shares import Target
-from sluice_ops.planning.shortage.fitting import least
+from sluice_ops.planning.shortage.fitting import fewest_slots
 
 STAYS = frozenset({HostState.UP, HostState.CORDONED})
 """The states of hosts on which units may stay."""
@@ -36,7 +36,7 @@ def why_handed_over(tier: TierNow, aim: Target, after: Placement, cluster: Clust
     """Return why a tier cannot continue in place with only its first workers; None if it can."""
     name, hosts = tier.spec.name, cluster.hosts
     running = cluster.shape(name, tier.release)
-    too_few = tier.spec.mode is Mode.REALTIME and len(after.slots) < least(tier.spec, cluster.rules)
+    too_few = tier.spec.mode is Mode.REALTIME and len(after.slots) < fewest_slots(tier.spec, cluster.rules)
     may_stay = all(
         host in hosts and hosts[host].state in STAYS and hosts[host].matches(aim.to) for host in after.hosts
     )

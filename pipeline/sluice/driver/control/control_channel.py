@@ -49,13 +49,13 @@ RETRY_SECONDS = 1.0
 class ChannelFollower:
     """One incarnation's view of the channel."""
 
-    def __init__(self, channel: Channel, tier: str, me: int, *, leaving: Callable[[], bool]) -> None:
-        """Follow `tier` as incarnation `me`; `leaving` tells whether the process was asked
+    def __init__(self, channel: Channel, tier: str, incarnation: int, *, leaving: Callable[[], bool]) -> None:
+        """Follow `tier` as `incarnation`; `leaving` tells whether the process was asked
         to stop.
         """
         self._channel = channel
         self._tier = tier
-        self.me = Incarnation(me)
+        self.incarnation = Incarnation(incarnation)
         self._leaving = leaving
         self._waker = Waker(channel)
         self._record = OwnerRecord()
@@ -85,21 +85,27 @@ class ChannelFollower:
                 if not self._channel.connected:
                     self._channel.start(seconds=5.0)
                 spec = self._channel.read(paths.tier(self._tier), TierSpec)
-                mine = self._channel.read(paths.incarnation(self._tier, self.me), IncarnationSpec)
+                mine = self._channel.read(paths.incarnation(self._tier, self.incarnation), IncarnationSpec)
                 if spec is not None and mine is not None:
                     name = mine.value.release
                     release = None if name is None else self._channel.read(paths.release(name), Release)
                     self.look()
                     return spec.value, mine.value, None if release is None else release.value
                 missing = (
-                    f"tier {self._tier!r}" if spec is None else f"incarnation {self.me} of {self._tier!r}"
+                    f"tier {self._tier!r}"
+                    if spec is None
+                    else f"incarnation {self.incarnation} of {self._tier!r}"
                 )
                 reason = f"{missing} is not in the channel"
             except (ChannelAwayError, ConflictError) as error:
                 reason = str(error)
             if time.monotonic() - logged_at > 10:  # noqa: PLR2004 — a line now and then
                 logged_at = time.monotonic()
-                log.warning("the driver waits for the channel", reason=reason)
+                log.warning(
+                    "the driver cannot start: its tier or incarnation cannot be read in the channel; "
+                    "it retries every second",
+                    reason=reason,
+                )
             time.sleep(RETRY_SECONDS)
         return None
 
@@ -109,7 +115,7 @@ class ChannelFollower:
         """Return what to do now, from the owner record as it was read last."""
         if self._leaving():
             return Directive.EXIT
-        return directive(self._record, self.me)
+        return directive(self._record, self.incarnation)
 
     @property
     def leaving(self) -> bool:
@@ -119,7 +125,7 @@ class ChannelFollower:
     @property
     def owns(self) -> bool:
         """Whether this incarnation owns the tier."""
-        return self._record.owner == self.me
+        return self._record.owner == self.incarnation
 
     def standby_is_ready(self) -> bool:
         """Tell whether a warm standby could take over at once."""
@@ -193,7 +199,7 @@ class ChannelFollower:
         if self._written != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
             self._send()
 
-    def confirmed(self) -> OwnerRecord | None:
+    def confirmed_owner_record(self) -> OwnerRecord | None:
         """Return the owner record, not older than this call; None if ZooKeeper does not answer or
         has none.
         """
@@ -201,7 +207,10 @@ class ChannelFollower:
             self._channel.sync(paths.owner(self._tier))
             record = self._channel.read(paths.owner(self._tier), OwnerRecord)
         except (ChannelAwayError, ConflictError) as error:
-            log.info("the owner record cannot be confirmed", error=str(error))
+            log.info(
+                "ZooKeeper does not answer, so the owner record cannot be confirmed; the driver retries",
+                error=str(error),
+            )
             return None
         if record is not None:
             self._take(record)
@@ -209,7 +218,7 @@ class ChannelFollower:
 
     def _take(self, record: Read[OwnerRecord]) -> None:
         self._record, self._version = record.value, record.version
-        if directive(record.value, self.me) is Directive.RUN:
+        if directive(record.value, self.incarnation) is Directive.RUN:
             self.report = self.report.model_copy(update={"epoch": record.value.epoch})
 
     def _look_for_controller(self) -> None:
@@ -254,7 +263,7 @@ class ChannelFollower:
             log.warning("ZooKeeper does not answer; it is unknown which topic ids earlier incarnations read")
         return receipts
 
-    def left(self) -> Receipt | None:
+    def furthest_stop_receipt(self) -> Receipt | None:
         """Return the furthest receipt of a stop that an incarnation of the tier left, this one
         included.
         """
@@ -264,10 +273,12 @@ class ChannelFollower:
                 report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
                 receipts.append(None if report is None else report.value.stopped_at)
         except (ChannelAwayError, ConflictError):
-            log.warning("ZooKeeper does not answer; the receipts of earlier incarnations are unknown")
+            log.warning(
+                "ZooKeeper does not answer; the driver uses only the receipts that it has read so far"
+            )
         return last_of(receipt for receipt in receipts if receipt is not None)
 
-    def began(self) -> dict[str, int] | None:
+    def start_offsets(self) -> dict[str, int] | None:
         """Return where this incarnation started, while it runs and owns the tier."""
         started = self.report.started_from
         return (
@@ -297,7 +308,7 @@ class ChannelFollower:
         they were written, and `agreed_routing` finds it out.
         """
         report = self.report.model_copy(update={"ways": routing})
-        mine = Write(paths.report(self._tier, self.me), report, ANY_VERSION)
+        mine = Write(paths.report(self._tier, self.incarnation), report, ANY_VERSION)
         self._switch_unsure = True
         try:
             self._channel.multi([Guard(paths.owner(self._tier), self._version), mine])
@@ -318,10 +329,10 @@ class ChannelFollower:
         An incarnation with earlier orders that cannot be reached has lost its right to write in
         Kafka (`sluice.driver.control.write_fence`).
         """
-        record = self.confirmed()
+        record = self.confirmed_owner_record()
         if record is None:
             return "the channel is away"
-        if record.owner != self.me:
+        if record.owner != self.incarnation:
             return f"incarnation {record.owner} owns the tier"
         if record.next is not None or record.phase is not Phase.STEADY:
             return f"incarnation {record.next} is about to take over"
@@ -332,7 +343,7 @@ class ChannelFollower:
     def _make_sure(self) -> None:
         """Read whether the last switch of routing epochs was written, if that is unknown."""
         if self._switch_unsure:
-            written = self._channel.read(paths.report(self._tier, self.me), IncarnationReport)
+            written = self._channel.read(paths.report(self._tier, self.incarnation), IncarnationReport)
             if written is not None:
                 self.report = self.report.model_copy(update={"ways": written.value.ways})
             self._switch_unsure = False
@@ -368,7 +379,7 @@ class ChannelFollower:
         self._tried = time.monotonic()
         try:
             self._make_sure()
-            self._channel.put(paths.report(self._tier, self.me), self.report)
+            self._channel.put(paths.report(self._tier, self.incarnation), self.report)
             self._written = self.report
         except (ChannelAwayError, ConflictError) as error:
             log.warning("the report could not be written to ZooKeeper; it is retried", error=str(error))

@@ -1,5 +1,5 @@
-"""Waits until Kafka, PostgreSQL and ZooKeeper answer, and disks have room; waiting does not count
-as a failure.
+"""Postpones the work of a driver while a service or a disk is unavailable; this does not count as a
+failure.
 """
 
 import time

@@ -131,7 +131,7 @@ class ControlTopic:
             self._hear(mine)
             took = round(time.monotonic() - begun, 3)
             log.info(
-                "claimed the right to write",
+                "the driver has claimed the right to write",
                 term=mine.term,
                 epoch=mine.epoch,
                 members=mine.members,
@@ -144,12 +144,12 @@ class ControlTopic:
 
         That value is another run's, or it comes from a ZooKeeper tree that was lost.
         """
-        record = self._follower.confirmed()
+        record = self._follower.confirmed_owner_record()
         if record is None:
             if mine is not None:
                 return mine
             if self._claim is None or (
-                self._heard is not None and not self._heard.end(self._claim, self._follower.me)
+                self._heard is not None and not self._heard.end(self._claim, self._follower.incarnation)
             ):
                 message = (
                     f'stream "{CONTROL_TOPIC}" has a later owner record, and ZooKeeper, which could '
@@ -159,7 +159,7 @@ class ControlTopic:
             raise self._over()
         fresh = claim(self._heard, record, term=term, fresh=True)
         if (
-            fresh is None or directive(record, self._follower.me) is not Directive.RUN
+            fresh is None or directive(record, self._follower.incarnation) is not Directive.RUN
         ):  # `fresh` is never None here
             raise self._over()
         return fresh
@@ -173,7 +173,7 @@ class ControlTopic:
             return
         self._take(self._consumer, 0.0)
         if self._heard is not None and (
-            self._heard.end(self._claim, self._follower.me) or self._is_anothers(self._heard)
+            self._heard.end(self._claim, self._follower.incarnation) or self._is_anothers(self._heard)
         ):
             self.claim()
         self._repeat()
@@ -188,7 +188,7 @@ class ControlTopic:
         if not disagrees(heard, writers_of(self._follower.record, self._claim.term)):
             return False
         self._ask_at = now + ASK_SECONDS
-        record = self._follower.confirmed()
+        record = self._follower.confirmed_owner_record()
         return record is not None and disagrees(heard, writers_of(record, self._claim.term))
 
     def options(self) -> dict[str, str]:
@@ -198,7 +198,7 @@ class ControlTopic:
         return {
             "kafka.sluice.topic": CONTROL_TOPIC,
             "kafka.sluice.tier": self._tier,
-            "kafka.sluice.incarnation": str(self._follower.me),
+            "kafka.sluice.incarnation": str(self._follower.incarnation),
             "kafka.sluice.term": str(self._claim.term),
             "kafka.sluice.epoch": str(self._claim.epoch),
         }
@@ -223,7 +223,8 @@ class ControlTopic:
             return
         if not changed and not self._came:
             log.warning(
-                "the control topic lacks the value that was written; it is read from the beginning",
+                "the control topic lacks the driver's last record; the driver reads the topic from the "
+                "beginning and writes again",
                 stream=CONTROL_TOPIC,
             )
             self._open().assign([BEGINNING])
@@ -304,7 +305,7 @@ class ControlTopic:
         if self._heard is not None and value.order < self._heard.order:
             return
         self._heard = value
-        if value.members != (self._follower.me,):
+        if value.members != (self._follower.incarnation,):
             self._sole_since = None
         elif self._sole_since is None:
             self._sole_since = time.monotonic()
@@ -319,5 +320,5 @@ class ControlTopic:
         )
         return FencedError(
             f'stream "{CONTROL_TOPIC}" names {writers} as writers of tier {self._tier}; '
-            f"incarnation {self._follower.me} stops"
+            f"incarnation {self._follower.incarnation} stops"
         )

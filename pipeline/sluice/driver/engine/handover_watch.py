@@ -1,7 +1,7 @@
 """Tells when a new run is level with the old one, and how large the gap in the output was.
 
-`Handover` watches the output while a tier is handed over. `InitialRead` counts what the new run has
-read, which decides where little comes out.
+`HandoverWatch` watches the output while a tier is handed over. `InitialRead` counts what the new
+run has read, which decides where little comes out.
 """
 
 import itertools
@@ -39,19 +39,19 @@ STANDS_SECONDS = 5.0
 report every two seconds."""
 
 
-class Handover:
+class HandoverWatch:
     """Reads the output in a thread of its own until the old run has stopped."""
 
     def __init__(
-        self, kafka: str, outputs: dict[str, int], by: str, begins: dict[str, int], ends: dict[str, int]
+        self, kafka: str, outputs: dict[str, int], run: str, begins: dict[str, int], ends: dict[str, int]
     ) -> None:
         """Watch the output from the offsets `outputs` on.
 
-        Meanwhile the run `by` reads from `begins` over the inputs' present `ends` and on.
+        Meanwhile `run` reads from `begins` over the inputs' present `ends` and on.
         """
-        self._tier = by.partition("/")[0]
+        self._tier = run.partition("/")[0]
         self._outputs = outputs
-        self._front = Front(by, begins, ends)
+        self._front = OutputProgress(run, begins, ends)
         self._gap: float | None = None
         self._level = threading.Event()
         self._stop = threading.Event()
@@ -72,7 +72,7 @@ class Handover:
         self._thread = threading.Thread(target=self._watch, name="handover", daemon=True)
         self._thread.start()
 
-    def passed(self) -> bool:
+    def is_level(self) -> bool:
         """Tell whether the new run is level with the old one; False if nothing was to come out."""
         return self._level.is_set()
 
@@ -114,12 +114,12 @@ class Handover:
             self._consumer.close()
 
 
-class Front:
+class OutputProgress:
     """How far two runs of a tier are in its output, and when new records came out. Pure."""
 
-    def __init__(self, by: str, begins: dict[str, int], ends: dict[str, int]) -> None:
-        """Begin when the run `by` begins."""
-        self._by = by
+    def __init__(self, run: str, begins: dict[str, int], ends: dict[str, int]) -> None:
+        """Begin when `run` begins."""
+        self._run = run
         self._left = {name: end for name, end in ends.items() if end > begins[name]}
         self._idle = not self._left
         self._newest = {name: end - 1 for name, end in ends.items()}
@@ -135,9 +135,9 @@ class Front:
     def saw(self, seen: Seen) -> None:
         """Take a record that was written since the run began."""
         out, arrived = seen.out, seen.arrived or seen.out.at
-        runs = self._mine if out.by == self._by else self._others
+        runs = self._mine if out.by == self._run else self._others
         runs[out.partition] = max(arrived, runs.get(out.partition, arrived))
-        if out.by == self._by and out.offset + 1 >= self._left.get(out.partition, 1 << 62):
+        if out.by == self._run and out.offset + 1 >= self._left.get(out.partition, 1 << 62):
             del self._left[out.partition]
         if out.offset > self._newest.get(out.partition, -1):
             self._newest[out.partition] = out.offset

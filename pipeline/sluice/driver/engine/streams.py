@@ -13,7 +13,7 @@ import structlog
 from sluice.driver.control.restarts import Restarts
 from sluice.driver.control.wait_for_services import is_away, restart, restart_or_raise
 from sluice.driver.engine.contract import Control, Engine
-from sluice.driver.engine.handover_watch import Handover, InitialRead
+from sluice.driver.engine.handover_watch import HandoverWatch, InitialRead
 from sluice.driver.engine.intake import Intake, portion
 from sluice.driver.engine.kafka_sink import install_guard, output_rows, sink_options, start_query
 from sluice.driver.engine.offsets import read_between, read_inputs
@@ -95,7 +95,7 @@ class StreamsEngine(Engine):
         self._guard = install_guard(config.session)
         self._tail = OutputTail(config.tier, config.streams)
         self._query: StreamingQuery | None = None
-        self._handover: Handover | None = None
+        self._handover: HandoverWatch | None = None
         self._executors: frozenset[str] = frozenset()
         """The executors that had tasks of the query when it began."""
         self._paused: frozenset[UnitId] = frozenset()
@@ -207,7 +207,7 @@ class StreamsEngine(Engine):
         if config.tier.mode is Mode.REALTIME:
             refuse_too_few(config.tier.name, len(inputs), config.workers.awake, config.workers.threads)
         config.flow.unread = None
-        self._handover = Handover(config.kafka, outputs, self._by, begins, inputs)
+        self._handover = HandoverWatch(config.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
         log.info("the query runs", by=self._by, begins=begins, behind=self._initial_read.needed)
 
@@ -246,7 +246,7 @@ class StreamsEngine(Engine):
             self._query = None
             self._config.flow.restarts += 1
             log.warning(
-                "the query or a measured job failed; it restarts where the output ends",
+                "the query or a measured job failed; the query restarts from the end of the output",
                 error=error_text(error),
             )
 
@@ -443,7 +443,8 @@ class StreamsEngine(Engine):
     def _failure(self) -> Exception | None:
         """Return why the query has ended, or stop it if an executor is gone and return that.
 
-        On another executor Spark would start a task again at the start of the batch, hours ago.
+        On another executor, Spark would repeat the task from the batch's first record, which may be
+        hours old.
         """
         query = self._query
         if query is None:
@@ -466,7 +467,7 @@ class StreamsEngine(Engine):
             return True
         if self._query is None or self._handover is None or not self._query.isActive:
             return False
-        if self._handover.passed():
+        if self._handover.is_level():
             return True
         if self._handover.behind():
             return False

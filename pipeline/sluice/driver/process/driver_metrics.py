@@ -42,7 +42,7 @@ class DriverMetrics:
         )
         yield CounterMetricFamily(
             "sluice_tier_query_restarts",
-            "Failures of the query that were followed by a new run.",
+            "Restarts of the query after a failure.",
             value=flow.restarts,
         )
 

@@ -90,7 +90,10 @@ class Pulse:
                 self._ping()
             except Exception as error:  # noqa: BLE001 — the JVM is gone; the loop fails for the same reason
                 if not failed:
-                    log.warning("the JVM does not answer the heartbeat", error=error_text(error))
+                    log.warning(
+                        "the JVM does not answer the heartbeat; the driver's loop fails for the same reason",
+                        error=error_text(error),
+                    )
                 failed = True
             self._answers += 1
 

@@ -147,7 +147,7 @@ class Life:
 
     def _run(self) -> None:
         self._beside = self._states.wanted and not self._follower.owns
-        left = self._follower.left() if self._states.wanted else None
+        left = self._follower.furthest_stop_receipt() if self._states.wanted else None
         if left is not None and left != self._left:
             self._states.take(left.internal)
         self._left = left
@@ -177,7 +177,7 @@ class Life:
         self._report_flow(held=True)
         content = self._states.hooks.get_internal_state()
         internal = self._states.leave(
-            self._follower.me, self._engine.internal_state(receipt) if content is None else content
+            self._follower.incarnation, self._engine.internal_state(receipt) if content is None else content
         )
         return receipt.model_copy(update={"internal": internal})
 
@@ -189,7 +189,7 @@ class Life:
         if not self._beside or not self._follower.owns or now < self._looked + LEFT_SECONDS:
             return
         self._looked = now
-        left = self._follower.left()
+        left = self._follower.furthest_stop_receipt()
         if left is not None and left != self._left:
             self._states.take(left.internal)
             self._beside = False

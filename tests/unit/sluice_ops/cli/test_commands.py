@@ -79,6 +79,17 @@ def test_every_command_has_help_with_an_example_and_speaks_json(runner: CliRunne
         assert name in WITHOUT_JSON or "--json" in help_text, name
 
 
+def test_usage_names_each_argument_in_capitals() -> None:
+    arguments = {
+        f"{name} {parameter.name}": getattr(parameter, "metavar", None)
+        for name, command in get_command(app).commands.items()
+        for parameter in command.params
+        if parameter.param_type_name == "argument"
+    }
+    assert arguments
+    assert [name for name, metavar in arguments.items() if metavar is None or not metavar.isupper()] == []
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys, sluice_ops.main; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = set(

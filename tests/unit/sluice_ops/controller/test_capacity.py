@@ -9,7 +9,7 @@ import pytest
 
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import tier_lifecycle
-from sluice_ops.controller.policies.capacity import _count, cluster
+from sluice_ops.controller.policies.capacity import _count, cluster_of_draft
 from sluice_ops.local.simulation.cluster import Size, unplanned
 from sluice_ops.model.ids import Incarnation
 
@@ -54,7 +54,7 @@ def test_placed_incarnations_are_counted_and_reserved_room_is_not(size):
 
 def test_moved_slots_are_counted_only_on_their_new_hosts():
     draft = next_draft(placed_draft())
-    cluster(draft)
+    cluster_of_draft(draft)
     name = next(iter(draft.incarnations))
     placement = draft.incarnations[name][Incarnation(1)].placement
     away, to = placement.slots[0], min(draft.view.hosts.keys() - {placement.slots[0]})
@@ -66,7 +66,7 @@ def test_moved_slots_are_counted_only_on_their_new_hosts():
 
 def test_retired_incarnations_are_no_longer_counted():
     draft = next_draft(placed_draft())
-    cluster(draft)
+    cluster_of_draft(draft)
     for name in draft.incarnations:
         draft.retire(name, Incarnation(1))
     check_counts(draft)

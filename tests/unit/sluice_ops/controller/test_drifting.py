@@ -159,7 +159,9 @@ def test_a_drain_against_a_disruption_budget_is_refused_naming_the_budget():
     drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     assert not drain.ok
-    assert "as budget.counts allows 0 of its 3 to be missing" in sentences_of(drain)[Step.PREFLIGHT]
+    assert (
+        "because budget.counts allows 0 of its 3 slots to be missing" in sentences_of(drain)[Step.PREFLIGHT]
+    )
     assert world.host_state("h2") is HostState.UP
 
 

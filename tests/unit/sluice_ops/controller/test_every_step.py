@@ -15,7 +15,7 @@ from sluice_ops.channel import ConflictError, Guard, Write, trail_queue
 from sluice_ops.controller.leader import Absences
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import batch
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
@@ -216,7 +216,7 @@ def is_legal(world):
     world.check_settled()
     draft = Draft(look(world.channel), Moment(now=world.wall(), lost=frozenset(), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
-    now = cluster(draft)
+    now = cluster_of_draft(draft)
     stay = {
         name: replace(item, state=HostState.UP)
         for name, item in now.hosts.items()

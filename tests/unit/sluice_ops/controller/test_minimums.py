@@ -11,7 +11,7 @@ from simulation.world import RULES, World, host, tier
 
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import batch, settling
-from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.policies.settling import AGAIN_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Step
@@ -21,7 +21,7 @@ from sluice_ops.model.status import TierState
 from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.placement.cluster import moved
 from sluice_ops.planning.placement.shares import target
-from sluice_ops.planning.shortage.fitting import lacking, least, why_not
+from sluice_ops.planning.shortage.fitting import fewest_slots, requests_for_minimums, why_no_room_together
 from sluice_ops.planning.shortage.scale_down import why_handed_over
 from sluice_ops.snapshot.view import look
 
@@ -342,10 +342,10 @@ def needlessly_short(world):
     view = look(world.channel)
     draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
-    now = cluster(draft)
+    now = cluster_of_draft(draft)
     wronged_tiers = []
     for name in world.specs:
-        requests = [request for request in lacking(now) if request.tenant == name]
+        requests = [request for request in requests_for_minimums(now) if request.tenant == name]
         hosts = now.hosts
         for other, tier_now in now.tiers.items():
             if (
@@ -355,11 +355,11 @@ def needlessly_short(world):
             ):
                 continue
             few = tier_now.placement.model_copy(
-                update={"slots": tier_now.placement.slots[: least(tier_now.spec, now.rules)]}
+                update={"slots": tier_now.placement.slots[: fewest_slots(tier_now.spec, now.rules)]}
             )
             if why_handed_over(tier_now, target(other, now.rules), few, now) is None:
                 hosts = moved(hosts, tier_now.spec, tier_now.placement, few)
-        if requests and why_not(requests, hosts) is None:
+        if requests and why_no_room_together(requests, hosts) is None:
             wronged_tiers.append(name)
     return wronged_tiers
 

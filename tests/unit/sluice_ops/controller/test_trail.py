@@ -143,6 +143,10 @@ def test_every_kind_of_change_except_the_controllers_has_a_layer():
             "repartition counts partitions=8",
         ),
         (ChangeSpec(kind="drain", host="h1"), "drain h1"),
+        (
+            ChangeSpec(kind="scale", tier="enrich", k=3, until=1795845600.0),
+            "scale enrich k=3 until=2026-11-28T06:00Z",
+        ),
     ],
 )
 def test_an_entry_describes_the_whole_request(spec, text):

@@ -9,7 +9,17 @@ from kazoo.security import make_digest_acl_credential
 
 from sluice_ops.channel.connection import access_list
 from sluice_ops.model import paths
-from sluice_ops.model.access import TABLE, Own, Role, changers, host_of, id_of, removers, rights, row_of
+from sluice_ops.model.access import (
+    TABLE,
+    HostCredential,
+    Role,
+    changers,
+    host_of,
+    id_of,
+    removers,
+    rights,
+    row_of,
+)
 
 CONSTANTS = [
     value
@@ -100,5 +110,5 @@ def test_agents_write_only_nodes_of_their_own_host():
 
 
 def test_the_agent_of_each_host_has_a_digest_of_its_own():
-    assert Own("h1", "secret").known_as == make_digest_acl_credential("agent-h1", "secret")
-    assert "secret" not in repr(Own("h1", "secret"))
+    assert HostCredential("h1", "secret").known_as == make_digest_acl_credential("agent-h1", "secret")
+    assert "secret" not in repr(HostCredential("h1", "secret"))

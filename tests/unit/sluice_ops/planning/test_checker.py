@@ -16,6 +16,8 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from sluice_ops.model.tier import Mode
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.planning.changes.kinds.drain import Drain
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
@@ -354,3 +356,18 @@ def test_a_plan_for_a_host_with_too_little_capacity_is_rejected(drawn, data):
         "is prepared: " in problem
         for problem in problems(planned, spec, cluster.with_hosts({**cluster.hosts, name: less}))
     )
+
+
+class Evict(Drain):
+    """A kind that the planner cannot carry out: it does not know that the host must be empty."""
+
+    name = "evict"
+    empties_host = False
+
+
+def test_a_plan_that_leaves_undone_what_its_kind_wants_is_rejected(monkeypatch):
+    monkeypatch.setitem(KINDS, "evict", Evict())
+    spec, cluster = ChangeSpec(kind="evict", host="h2"), cluster_of(t=T)
+    planned = plan(spec, cluster)
+    assert [move.after for move in planned.moves] == [T]
+    assert problems(planned, spec, cluster) == ["after its move, t is on h2"]

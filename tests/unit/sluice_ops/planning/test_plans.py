@@ -30,7 +30,7 @@ from sluice_ops.planning.placement.cluster import (
 from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import place, place_tier
-from sluice_ops.planning.shortage.fitting import least
+from sluice_ops.planning.shortage.fitting import fewest_slots
 from tests.unit.sluice_ops.planning.clusters import checked_plan, clusters, host_of, spec_of
 
 SETTINGS = settings(max_examples=60)
@@ -320,7 +320,7 @@ def test_the_partitions_of_its_streams_set_a_tiers_least_workers():
         RefusedError, match="needs one thread for each of its 5 partitions, but 2 workers of 2 threads have 4"
     ):
         plan(ChangeSpec(kind="scale", tier="counts", k=2), wide)
-    assert least(wide.tiers["counts"].spec, wide.rules) == 3
+    assert fewest_slots(wide.tiers["counts"].spec, wide.rules) == 3
     assert plan(ChangeSpec(kind="scale", tier="counts", k=4), wide).moves
 
 

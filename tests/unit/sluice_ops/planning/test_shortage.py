@@ -19,7 +19,14 @@ from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, overfull
 from sluice_ops.planning.placement.shares import Target, limits, target
 from sluice_ops.planning.placement.solver import place_tier
-from sluice_ops.planning.shortage.fitting import lacking, least, most, place_lost, place_most, why_not
+from sluice_ops.planning.shortage.fitting import (
+    fewest_slots,
+    largest_accepted,
+    place_lost,
+    place_most,
+    requests_for_minimums,
+    why_no_room_together,
+)
 from sluice_ops.planning.shortage.lending import giving_back
 from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, crowded, dedicated, host_of, spec_of
 
@@ -205,8 +212,8 @@ def test_a_starting_tier_gets_its_minimum_first_and_starves_no_other_tier(
     for name, tier in cluster.tiers.items():
         if tier.placement is not None:
             continue
-        aim, others = target(name, cluster.rules), lacking(cluster, name)
-        fewest = min(aim.slots, least(tier.spec, cluster.rules))
+        aim, others = target(name, cluster.rules), requests_for_minimums(cluster, name)
+        fewest = min(aim.slots, fewest_slots(tier.spec, cluster.rules))
         try:
             placement, _ = place_most(tier.spec, aim, None, cluster)
         except RefusedError:
@@ -217,8 +224,8 @@ def test_a_starting_tier_gets_its_minimum_first_and_starves_no_other_tier(
         hosts = holding(cluster.hosts, tier.spec, placement)
         assert overfull(hosts) == []
         smallest, _ = place_tier(tier.spec, replace(aim, slots=fewest), None, cluster.hosts)
-        if why_not(others, holding(cluster.hosts, tier.spec, smallest)) is None:
-            assert why_not(others, hosts) is None
+        if why_no_room_together(others, holding(cluster.hosts, tier.spec, smallest)) is None:
+            assert why_no_room_together(others, hosts) is None
 
 
 def test_room_that_another_tier_cannot_use_is_not_reserved_for_it():
@@ -245,9 +252,12 @@ def test_lost_slots_are_replaced_without_taking_other_tiers_room(cluster, lost, 
     for host in new_slots:
         hosts[host] = hosts[host].holding(tier.spec.quantum)
     assert overfull(hosts) == []
-    others = lacking(cluster, name)
-    if alive >= least(tier.spec, cluster.rules) and why_not(others, cluster.hosts) is None:
-        assert why_not(others, hosts) is None
+    others = requests_for_minimums(cluster, name)
+    if (
+        alive >= fewest_slots(tier.spec, cluster.rules)
+        and why_no_room_together(others, cluster.hosts) is None
+    ):
+        assert why_no_room_together(others, hosts) is None
 
 
 @given(st.integers(0, 50), st.integers(-1, 50))
@@ -259,14 +269,14 @@ def test_the_search_returns_the_largest_possible_number(top, limit):
 
     if limit < 0:
         with pytest.raises(RefusedError, match=r"^0$"):
-            most(top, attempt)
+            largest_accepted(top, attempt)
     else:
-        assert most(top, attempt) == (min(top, limit),) * 2
+        assert largest_accepted(top, attempt) == (min(top, limit),) * 2
 
 
 def test_a_realtime_tier_is_not_made_smaller_than_its_partitions_need():
     spec = spec_of("t", mode=Mode.REALTIME)
-    assert least(spec, Rules(shares={"t": Share(minimum=1)}, partitions=12)) == 3
+    assert fewest_slots(spec, Rules(shares={"t": Share(minimum=1)}, partitions=12)) == 3
 
 
 def test_the_checker_finds_tiers_below_minimum_or_short_beside_batch():

@@ -1,6 +1,6 @@
 """The kinds of change, one module for each. A new kind is a new module here that sets `KIND`.
 
-The registry finds the modules by itself. Start with `drain`.
+The registry finds the modules by itself. Start with `cordon`.
 """
 
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ from sluice_ops.planning.placement.shares import Target, target
 
 class Leave(Kind):
     name = "leave"
-    summary = "Hand every tier over to the site's own hosts, then terminate the EC2 instances."
+    summary = "Move the tiers back from EC2, then terminate the instances."
     example = "sluice leave"
     forced = True
     empties_burst_hosts = True

@@ -25,10 +25,9 @@ class Repartition(Kind):
     )
     details = (
         "The next incarnation copies the newest checkpoint, repartitions the copy, and takes over if "
-        "the copy holds as many keys as before. If not, the tier continues unchanged, and the run is "
-        "red."
+        "the copy holds as many keys as before. If not, the tier continues unchanged, and the run fails."
     )
-    example = "sluice repartition by-user 8"
+    example = "sluice repartition counts 8"
     fields = (
         TIER,
         Field(

@@ -9,7 +9,7 @@ from sluice_ops.model.share import Layers
 from sluice_ops.planning.changes.kind import Kind, TierCheck, has_wrong_number
 from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
 from sluice_ops.planning.placement.shares import Target, ended_entries
-from sluice_ops.planning.shortage.fitting import lacking
+from sluice_ops.planning.shortage.fitting import requests_for_minimums
 
 
 class Settle(Kind):
@@ -31,7 +31,9 @@ class Settle(Kind):
         workers = self.reduced_to(spec)
         if workers is None:
             return has_wrong_number(now, aim, cluster)
-        return len(now.slots) > workers and any(request.tenant != BATCH for request in lacking(cluster))
+        return len(now.slots) > workers and any(
+            request.tenant != BATCH for request in requests_for_minimums(cluster)
+        )
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
         """Remove the tenant's entries that have ended."""
