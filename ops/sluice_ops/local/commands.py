@@ -42,6 +42,7 @@ def up(as_json: AsJson = False) -> None:
     from sluice_ops.local.lifecycle import up as bring_up  # noqa: PLC0415
     from sluice_ops.local.machines import cpu_share  # noqa: PLC0415
     from sluice_ops.local.memory import processors  # noqa: PLC0415
+    from sluice_ops.site import java  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
     from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
     from sluice_ops.site.site_file import load as load_site  # noqa: PLC0415
@@ -51,12 +52,13 @@ def up(as_json: AsJson = False) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         layout = current_layout()
         site = load_site(layout.site)
+        java.check_own()
         # with --json, progress goes to stderr: stdout has the JSON only
         typer.echo(
             f"Sluice starts in {layout.home}; its ports begin at {layout.ports.zookeeper}.", err=as_json
         )
         started = bring_up(layout, lambda timing: typer.echo(_line(timing), err=as_json))
-    except (PlatformError, SiteError) as error:
+    except (PlatformError, SiteError, java.JavaError) as error:
         raise _failed(error) from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
