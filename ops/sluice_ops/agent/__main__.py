@@ -48,7 +48,7 @@ from sluice_ops.operations.joining import JoinError, join
 from sluice_ops.process import metrics_server
 from sluice_ops.process.durations import TimestampAges
 from sluice_ops.process.logs import configure_logs
-from sluice_ops.site import endpoints, project
+from sluice_ops.site import endpoints, java, project
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
 
@@ -71,6 +71,7 @@ REFUSED = (
     SiteError,
     endpoints.EndpointsError,
     JoinError,
+    java.JavaError,
 )
 """Errors that a person has to correct before the agent can start."""
 
@@ -240,6 +241,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         if arguments.stop_all:
             return 1 if stop_all(arguments.host) else 0
+        java.check_own()
         if arguments.token_file is not None:
             folder = HostFolder(project.home(), arguments.host)
             with lock_host(folder, arguments.host):

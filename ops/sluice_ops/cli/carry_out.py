@@ -5,6 +5,7 @@ its result.
 import signal
 import time
 from dataclasses import dataclass
+from datetime import datetime
 
 import typer
 
@@ -14,13 +15,16 @@ from sluice_ops.cli.output import print_json
 from sluice_ops.model.change import ChangeSpec, Plan, Result, Step
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import StepResult, abort, change_id, run
-from sluice_ops.queries.history import subject
+from sluice_ops.queries.formats import subject
 
 
 def identity_of(spec: ChangeSpec) -> str:
-    """Return the id of a new change, such as `cli-drain-h2-20260101-101500`."""
+    """Return the id of a new change, such as `cli-drain-h2-20260101-101500-123`.
+
+    It has milliseconds, so that a dry run and the change right after it differ.
+    """
     words = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
-    return change_id("cli", spec.kind, *words, time.strftime("%Y%m%d-%H%M%S"))
+    return change_id("cli", spec.kind, *words, f"{datetime.now().astimezone():%Y%m%d-%H%M%S-%f}"[:-3])
 
 
 @dataclass(frozen=True)

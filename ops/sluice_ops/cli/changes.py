@@ -242,7 +242,7 @@ def retire(
     carry_out(HostName(host), dry_run=dry_run, as_json=as_json)
 
 
-@app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500")
+@app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500-123")
 def abort(
     change: Annotated[
         str | None, typer.Argument(metavar="CHANGE", help="The change. Default: the change in progress.")

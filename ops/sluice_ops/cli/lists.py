@@ -300,7 +300,7 @@ def _seconds(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:.{digits}f} s"
 
 
-@app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500")
+@app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500-123")
 def operations(
     change: Annotated[
         str | None,

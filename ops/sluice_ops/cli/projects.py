@@ -76,7 +76,12 @@ def publish(
         bool, typer.Option("--dry-run", help="Show what publishing would change; write nothing.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Stop running tiers that the pipeline no longer declares.")
+        bool,
+        typer.Option(
+            "--yes",
+            help="Stop running tiers that the pipeline no longer declares; "
+            "replace tiers that another pipeline published.",
+        ),
     ] = False,
 ) -> None:
     """Check the pipeline of the site file, and publish its streams, tables and a new release.

@@ -15,8 +15,7 @@ from sluice_ops.model.status import STARVED
 from sluice_ops.operations.snapshot import snapshot, the_site
 from sluice_ops.queries import describe
 from sluice_ops.queries.figures import Figures, Replaying, read_figures
-from sluice_ops.queries.formats import ago, clock
-from sluice_ops.queries.history import subject
+from sluice_ops.queries.formats import ago, clock, subject
 from sluice_ops.queries.lines import HostLine, ShareLine, TierLine
 from sluice_ops.queries.progress import progress
 from sluice_ops.queries.remembered_units import remembered_units

@@ -15,6 +15,7 @@ from sluice_ops.model.kafka_access import User
 from sluice_ops.site import project
 
 if TYPE_CHECKING:
+    from sluice_ops.doctor.finding import Finding
     from sluice_ops.local.lifecycle import Started
     from sluice_ops.local.start.steps import Timing
     from sluice_ops.site.endpoints import Endpoints
@@ -41,6 +42,7 @@ def up(as_json: AsJson = False) -> None:
     from sluice_ops.local.lifecycle import up as bring_up  # noqa: PLC0415
     from sluice_ops.local.machines import cpu_share  # noqa: PLC0415
     from sluice_ops.local.memory import processors  # noqa: PLC0415
+    from sluice_ops.site import java  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
     from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
     from sluice_ops.site.site_file import load as load_site  # noqa: PLC0415
@@ -50,12 +52,13 @@ def up(as_json: AsJson = False) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         layout = current_layout()
         site = load_site(layout.site)
+        java.check_own()
         # with --json, progress goes to stderr: stdout has the JSON only
         typer.echo(
             f"Sluice starts in {layout.home}; its ports begin at {layout.ports.zookeeper}.", err=as_json
         )
         started = bring_up(layout, lambda timing: typer.echo(_line(timing), err=as_json))
-    except (PlatformError, SiteError) as error:
+    except (PlatformError, SiteError, java.JavaError) as error:
         raise _failed(error) from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -157,11 +160,7 @@ def doctor(
 
     Example: sluice doctor --json
     """
-    from sluice_ops.doctor import host_checks  # noqa: PLC0415
     from sluice_ops.doctor.finding import Verdict  # noqa: PLC0415
-    from sluice_ops.local import doctor as platform_checks  # noqa: PLC0415
-    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
-    from sluice_ops.local.memory import by_service  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
 
     if host is not None and memory:
@@ -169,15 +168,10 @@ def doctor(
         raise WrongUsageError(message)
     project.use_code()
     try:
-        layout = current_layout()
-        findings = (
-            platform_checks.examine(layout)
-            if host is None
-            else host_checks.examine(host, layout.site, layout.home)
-        )
+        findings = _findings(host)
+        sizes = _sizes() if memory else {}
     except PlatformError as error:
         raise _failed(error) from None
-    sizes = by_service(layout) if memory else {}
     bad = [finding for finding in findings if finding.verdict is Verdict.BAD]
     if as_json:
         report: dict[str, Any] = {"ok": not bad, "findings": [vars(finding) for finding in findings]}
@@ -193,6 +187,26 @@ def doctor(
             )
     if bad:
         raise typer.Exit(1)
+
+
+def _findings(host: str | None) -> "list[Finding]":
+    """Run the checks of the embedded platform, or of a host, which has fewer packages."""
+    if host is not None:
+        from sluice_ops.doctor import host_checks  # noqa: PLC0415
+
+        return host_checks.examine(host, project.site_path(), project.home())
+    from sluice_ops.local import doctor as platform_checks  # noqa: PLC0415
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
+
+    return platform_checks.examine(current_layout())
+
+
+def _sizes() -> dict[str, int]:
+    """Return the memory of each service."""
+    from sluice_ops.local.layout import current_layout  # noqa: PLC0415
+    from sluice_ops.local.memory import by_service  # noqa: PLC0415
+
+    return by_service(current_layout())
 
 
 def endpoints(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sluice_ops.agent.limits import control_groups
 from sluice_ops.local import first_record
 from sluice_ops.local.layout import Layout
-from sluice_ops.local.parts import PARTS, check_ports, fetch_step, parts
+from sluice_ops.local.parts import PARTS, check_ports, fetch_step, parts, pipeline_name
 from sluice_ops.local.processes import end_units, kill_leftovers
 from sluice_ops.local.services import airflow, endpoints_file, kafka, sluice
 from sluice_ops.local.start import priority
@@ -45,9 +45,8 @@ def catalogue(layout: Layout, *, users: bool) -> tuple[list[Service], list[Step]
     `users`: Kafka asks for a user.
     """
     config = site_file.load(layout.site)
-    name = config.pipeline.rsplit(".", 1)[-1]
     services = [
-        *parts(layout, name, users=users, roles=True),
+        *parts(layout, pipeline_name(layout), users=users, roles=True),
         *sluice.services(layout, config),
         *airflow.services(layout),
     ]
@@ -64,6 +63,21 @@ def catalogue(layout: Layout, *, users: bool) -> tuple[list[Service], list[Step]
     if any(service.name == "feed" for service in services):
         others.append(first_record.delivery_step(layout, deadline))
     return services, others
+
+
+def refuse_other_pipeline(layout: Layout) -> None:
+    """Raise PlatformError if the home belongs to another pipeline than the site file names."""
+    before, named = endpoints_file.pipeline(layout), pipeline_name(layout)
+    if before in {None, named}:
+        return
+    message = (
+        f"the home {layout.home} belongs to the pipeline {before}, but {layout.site} names {named}: nothing "
+        "was changed, because two pipelines in one home would mix their streams, tables and checkpoints. "
+        f"To continue with {before}, correct `pipeline`. To run {named}, use another home: "
+        "SLUICE_HOME=FOLDER SLUICE_PORT_BASE=28000 sluice up. "
+        f"To delete all data of {before}: sluice clean"
+    )
+    raise PlatformError(message)
 
 
 @contextmanager
@@ -88,6 +102,7 @@ def up(layout: Layout, tell: Callable[[Timing], None]) -> Started:
     Running services are unaffected.
     """
     began = time.monotonic()
+    refuse_other_pipeline(layout)
     if (free := installation.free(layout.home)) < installation.LOW:
         message = (
             f"only {free} MiB are free at {layout.home}, but a start needs {installation.LOW}; "
@@ -105,9 +120,7 @@ def up(layout: Layout, tell: Callable[[Timing], None]) -> Started:
         users = kafka.asks_for_users(layout, supervisor.states(), otherwise=True)
         services, others = catalogue(layout, users=users)
         check_ports(layout, supervisor, services)
-        endpoints_file.write(
-            layout, site_file.load(layout.site).pipeline.rsplit(".", 1)[-1], users=users, roles=True
-        )
+        endpoints_file.write(layout, pipeline_name(layout), users=users, roles=True)
         supervisor.launch(services)
         timings = run([*others, *steps_of(layout, supervisor, services)], tell)
     return Started(timings, time.monotonic() - began)

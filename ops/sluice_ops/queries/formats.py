@@ -1,6 +1,8 @@
-"""Times in a form for people."""
+"""Times and changes in a form for people."""
 
 import time
+
+from sluice_ops.model.change import ChangeSpec
 
 MINUTE = 60
 HOUR = 3600
@@ -31,3 +33,18 @@ def clock(at: float | None) -> str:
 def moment(at: float) -> str:
     """Return a date and time on this machine's clock, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def subject(spec: ChangeSpec) -> str:
+    """Return the subject of a change: `h2`, `enrich → zone:ec2`, `entry k=2`."""
+    words = [str(word) for word in (spec.host, spec.tier, *spec.workers, spec.shift) if word is not None]
+    if spec.k is not None:
+        words.append(f"k={spec.k}")
+    if spec.partitions is not None:
+        words.append(f"partitions={spec.partitions}")
+    if spec.layer is not None:
+        words.append(f"layer={spec.layer}")
+    words += [f"→ {place}" for place in (spec.to, spec.release) if place is not None]
+    if spec.until is not None:
+        words.append(f"until {clock(spec.until)}")
+    return " ".join(words)

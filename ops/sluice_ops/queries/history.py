@@ -2,29 +2,14 @@
 
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Operation
 from sluice_ops.model.incarnation import IncarnationSpec, Timed
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import read_journal, read_result
 from sluice_ops.operations.snapshot import snapshot
 from sluice_ops.planning.placement.pace import requested_starts_and_stops, widest_gap
-from sluice_ops.queries.formats import clock
+from sluice_ops.queries.formats import subject
 from sluice_ops.queries.lines import ChangeLine, OperationLine
-
-
-def subject(spec: ChangeSpec) -> str:
-    """Return the subject of a change: `h2`, `enrich → zone:ec2`, `entry k=2`."""
-    words = [str(word) for word in (spec.host, spec.tier, *spec.workers, spec.shift) if word is not None]
-    if spec.k is not None:
-        words.append(f"k={spec.k}")
-    if spec.partitions is not None:
-        words.append(f"partitions={spec.partitions}")
-    if spec.layer is not None:
-        words.append(f"layer={spec.layer}")
-    words += [f"→ {place}" for place in (spec.to, spec.release) if place is not None]
-    if spec.until is not None:
-        words.append(f"until {clock(spec.until)}")
-    return " ".join(words)
 
 
 def history(change: str | None, last: int) -> list[OperationLine]:

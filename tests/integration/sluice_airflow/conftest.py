@@ -2,8 +2,10 @@
 imported.
 """
 
+import atexit
 import json
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -20,7 +22,9 @@ from sluice_ops.site.java import JAVA
 
 ROOT = Path(__file__).resolve().parents[3]
 
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="sluice-airflow-"))
+if "AIRFLOW_HOME" not in os.environ:
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="sluice-airflow-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(ROOT / "dags")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"

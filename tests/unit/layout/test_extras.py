@@ -1,6 +1,8 @@
 """Each extra of the distribution installs the packages that its processes import."""
 
 import ast
+import json
+import os
 import re
 import subprocess
 import sys
@@ -103,3 +105,20 @@ for module in pkgutil.walk_packages(sluice_ops.cli.__path__, "sluice_ops.cli."):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_host_with_its_own_extra_only_is_checked(tmp_path: Path) -> None:
+    code = f"""
+import sys
+for package in {sorted(OF_EXTRAS & {"airflow", "ortools", "supervisor"})}:
+    sys.modules[package] = None  # its import fails
+from sluice_ops.main import app
+app(["doctor", "--host", "h1", "--json"])
+"""
+    variables = {"SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(ROOT / "site.yaml"), "PATH": os.defpath}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False
+    )
+    assert {finding["thing"] for finding in json.loads(done.stdout)["findings"]} == {"site", "endpoints"}, (
+        done.stderr
+    )

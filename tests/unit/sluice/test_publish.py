@@ -12,6 +12,7 @@ from sluice.commands.validation import UncheckedError, Validation
 from sluice.kafka import topics
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import TierWanted
+from sluice_ops.model.release import Release
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.site import project
 
@@ -57,10 +58,15 @@ def channel(monkeypatch):
     return tree
 
 
-def publish_tier(channel, name, **wanted):
+def publish_tier(channel, name, release=None, **wanted):
     """Put a published tier into the channel, with `wanted` as its requested state."""
     spec = TierSpec(
-        name=name, kind=Kind.ENTRY, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("raw",)
+        name=name,
+        kind=Kind.ENTRY,
+        mode=Mode.BATCH,
+        delivery=Delivery.EXACTLY_ONCE,
+        inputs=("raw",),
+        release=release,
     )
     channel.put(paths.tier(name), spec)
     if wanted:
@@ -156,6 +162,44 @@ def test_publishing_that_would_stop_running_tiers_is_refused(set_validation, hom
     assert refusal.startswith("publishing hits would stop orders, totals: published before, and not declared")
     assert "--yes" in refusal
     assert not releases.all_stored(home), "a refused publish must store no release"
+
+
+def publish_entry_from(channel, module):
+    """Put the tier `entry`, published from a module, into the channel."""
+    release = Release(
+        name="r1-00000000", module=module, digest="00000000" + 56 * "0", published_at=1.0, tiers={}
+    )
+    channel.put(paths.release(release.name), release)
+    publish_tier(channel, "entry", release=release.name, running=False)
+
+
+def test_publishing_over_another_pipeline_is_refused(set_validation, home, channel, capsys):
+    set_validation(Validation({}, {}))
+    publish_entry_from(channel, "shop")
+    assert publish.main([]) == 1
+    refusal = capsys.readouterr().err
+    assert refusal.startswith(
+        "publishing hits would replace entry (published from shop). Nothing was published"
+    )
+    assert "SLUICE_SITE" in refusal
+    assert "--yes" in refusal
+    assert not releases.all_stored(home), "a refused publish must store no release"
+
+
+@pytest.mark.parametrize(("module", "words"), [("shop", ["--yes"]), (MODULE, [])])
+def test_publishing_replaces_its_own_tiers_or_any_with_yes(set_validation, channel, module, words):
+    set_validation(Validation({}, {}))
+    publish_entry_from(channel, module)
+    with pytest.raises(WritesError):
+        publish.main(words)
+
+
+def test_a_dry_run_names_the_tiers_of_another_pipeline(set_validation, channel, monkeypatch, capsys):
+    set_validation(Validation({}, {}))
+    monkeypatch.setattr(topics, "missing", lambda _kafka, _pipeline, _durability: [])
+    publish_entry_from(channel, "shop")
+    assert publish.main(["--dry-run"]) == 0
+    assert "would be replaced: entry (published from shop); publishing needs --yes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("published", [("orders",), ()])

@@ -2,7 +2,9 @@
 services.
 """
 
+import atexit
 import os
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -11,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="sluice-airflow-"))
+if "AIRFLOW_HOME" not in os.environ:
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="sluice-airflow-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(ROOT / "dags")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["SLUICE_HOME"] = os.environ["AIRFLOW_HOME"]

@@ -2,6 +2,8 @@
 
 import json
 
+from pydantic import ValidationError
+
 from sluice_ops.local.layout import ADDRESS, Layout
 from sluice_ops.local.services import kafka_users
 from sluice_ops.site import credentials
@@ -32,3 +34,12 @@ def write(layout: Layout, pipeline: str, *, users: bool, roles: bool) -> Endpoin
     write_private(layout.endpoints, json.dumps(json.loads(endpoints.model_dump_json()), indent=2))
     (layout.home / "port-base").write_text(str(ports.zookeeper - 1))
     return endpoints
+
+
+def pipeline(layout: Layout) -> str | None:
+    """Return the name of the pipeline that the home belongs to; None without a usable file."""
+    try:
+        endpoints = Endpoints.model_validate_json(layout.endpoints.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+    return endpoints.zookeeper.rpartition("/")[2]

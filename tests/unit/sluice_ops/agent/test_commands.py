@@ -36,6 +36,12 @@ def test_without_a_secret_spark_starts_without_authentication(tmp_path: Path) ->
     assert not any("authenticate" in word for word in command(slot(), tmp_path, installed))
 
 
+def test_a_unit_keeps_temporary_files_where_its_agent_removes_them(tmp_path: Path) -> None:
+    for unit in (slot(), driver()):
+        variables = environment(unit, tmp_path, installation(tmp_path, None), {"TMPDIR": "elsewhere"})
+        assert variables["TMPDIR"] == variables["SPARK_LOCAL_DIRS"] == str(tmp_path)
+
+
 def test_executors_get_their_class_data_and_temp_folder_from_their_host(tmp_path: Path) -> None:
     installed = installation(tmp_path, None)
     java_options = {

@@ -240,3 +240,10 @@ def test_a_dry_run_of_a_retire_shows_a_refusal_or_the_removal(world):
     world.agents["h2"].die()
     world.settle()
     assert dry_run(world, "retire", "h2").stdout == "would remove h2 from the channel: nothing uses it\n"
+
+
+@pytest.mark.usefixtures("world")
+def test_a_change_right_after_its_dry_run_is_carried_out():
+    for words, dry in ((["--dry-run"], True), ([], False)):
+        done = CliRunner().invoke(app, ["drain", "h1", *words, "--json"])
+        assert (done.exit_code, json.loads(done.stdout)["dry_run"]) == (OK, dry), done.output
