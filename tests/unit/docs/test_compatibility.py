@@ -35,16 +35,33 @@ def pinned(package: str) -> str:
     return str(version)
 
 
+def locked(package: str) -> str:
+    """Return the version of a package in the lock."""
+    lock = (ROOT / "requirements.lock").read_text()
+    (version,) = re.findall(rf"^{package}==(\S+)", lock, re.MULTILINE)
+    return str(version)
+
+
 @pytest.mark.parametrize(
     ("component", "package"),
     [
         ("Airflow", "apache-airflow"),
         ("Airflow's Spark provider", "apache-airflow-providers-apache-spark"),
-        ("Spark (PySpark)", "pyspark"),
     ],
 )
-def test_the_page_names_the_pinned_versions(component: str, package: str) -> None:
-    assert row(component) == pinned(package)
+def test_the_page_names_the_oldest_and_the_locked_versions(component: str, package: str) -> None:
+    extras = PROJECT["optional-dependencies"].values()
+    (oldest,) = {
+        match[1]
+        for extra in extras
+        for wanted in extra
+        if (match := re.match(rf"{package}>=([^,]+)", wanted))
+    }
+    assert row(component) == f"{oldest} to {locked(package)}"
+
+
+def test_the_page_names_the_pinned_version_of_spark() -> None:
+    assert row("Spark (PySpark)") == pinned("pyspark")
 
 
 def test_the_page_names_the_versions_of_python_and_java() -> None:

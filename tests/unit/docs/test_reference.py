@@ -46,7 +46,7 @@ def test_each_command_is_on_the_page_with_its_options() -> None:
 def test_each_class_of_the_provider_is_on_the_page() -> None:
     page = airflow.page()
     classes = [node.name for _, node in airflow.classes() if not node.name.endswith("Error")]
-    assert {"StepOperator", "BatchJobOperator", "ChannelHook", "SluiceNotifier"} <= {*classes}
+    assert {"StepOperator", "BatchJobOperator", "SluiceHook", "SluiceNotifier"} <= {*classes}
     assert [name for name in classes if f"### `{name}`\n" not in page] == []
     assert "BatchJobOperator(*, module: str, **kwargs: Any)" in page
     assert "### `HOUR_COMPLETE`" in page
