@@ -1,6 +1,6 @@
 """Check whether the loss of one broker's disk could lose acknowledged records. Both doctors use it.
 
-The check runs `python -m sluice.kafka.durability`.
+The check runs `python -m sluice.commands.durability`.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ def check(python: Path, environment: Mapping[str, str], user: User) -> Iterator[
 
     The check is a process of its own, because the control plane does not import pipelines.
     """
-    command = [str(python), "-m", "sluice.kafka.durability", "--as", user]
+    command = [str(python), "-m", "sluice.commands.durability", "--as", user]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
     )
@@ -29,7 +29,7 @@ def check(python: Path, environment: Mapping[str, str], user: User) -> Iterator[
         return
     lines = (done.stderr or done.stdout).strip().splitlines()
     sentence = "; ".join(lines[-12:]) or (
-        f"`python -m sluice.kafka.durability` ended with exit code {done.returncode} and printed nothing"
+        f"`python -m sluice.commands.durability` ended with exit code {done.returncode} and printed nothing"
     )
     advice = "do what each line says; until then `sluice publish` refuses weak streams"
     yield Finding(NAME, Verdict.BAD, sentence, advice)

@@ -1,32 +1,22 @@
 """Checks whether a stream keeps its acknowledged records if one broker loses its disk.
 
-Decision record 0048 has the reasons. `sluice.commands.publish` refuses a weak stream. `sluice
-doctor` runs `python -m sluice.kafka.durability [--as driver]`, which prints a line for each weak
-stream. Exit codes: 0 no stream is weak; 1 a stream is weak, or the site file or the pipeline cannot
-be read; 2 Kafka does not answer.
+Decision record 0048 has the reasons. `sluice.commands.publish` refuses a weak stream, and
+`sluice.commands.durability` checks all streams for `sluice doctor`.
 """
 
-import argparse
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, ResourceType
 
-from sluice.api import declarations
-from sluice_ops.model.kafka_access import ONE_COPY, Durability, User
-from sluice_ops.site import endpoints, project, site_file
-from sluice_ops.site.brokers import brokers
+from sluice_ops.model.kafka_access import ONE_COPY, Durability
+from sluice_ops.site import project
 
 SECONDS = 20.0
-LOOK_SECONDS = 5.0
-"""The wait of a doctor for Kafka. Other checks of the doctor also ask Kafka."""
 IN_SYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
-FAILED = 1
-AWAY = 2
 
 
 class WeakStreamError(Exception):
@@ -138,53 +128,3 @@ def check(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str], w
     """Raise WeakStreamError if one of these streams exists and is weak."""
     if wanted != ONE_COPY and (sentences := weaknesses(read(admin, metadata, names), wanted)):
         raise WeakStreamError(refusal(sentences))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Check the streams of the site's pipeline; return the exit code."""
-    from sluice.kafka import topics  # noqa: PLC0415 — `topics` imports this module
-
-    parser = argparse.ArgumentParser(
-        prog="python -m sluice.kafka.durability",
-        description="Check whether the loss of one broker's disk could lose acknowledged records.",
-    )
-    parser.add_argument(
-        "--as",
-        dest="user",
-        type=User,
-        choices=list(User),
-        default=User.PUBLISHER,
-        help="the user of Kafka for the check",
-    )
-    user = parser.parse_args(arguments).user
-    try:
-        settings = site_file.load(project.site_path())
-        kafka, wanted = endpoints.load().kafka_as(user), settings.durability
-        if wanted == ONE_COPY:
-            sys.stdout.write(
-                "the site file has replication: 1, so a lost disk of a broker loses acknowledged records\n"
-            )
-            return 0
-        names = topics.wanted(declarations.load(settings.pipeline))
-        admin = AdminClient({**brokers(kafka).client, "log_level": 2})
-        check(admin, admin.list_topics(timeout=LOOK_SECONDS), names, wanted)
-    except KafkaException as error:
-        sys.stderr.write(f"Kafka does not answer about the settings of its streams: {error.args[0].str()}\n")
-        return AWAY
-    except (
-        site_file.SiteError,
-        declarations.DeclarationError,
-        endpoints.EndpointsError,
-        FileNotFoundError,
-        WeakStreamError,
-    ) as error:
-        sys.stderr.write(f"{error}\n")
-        return FAILED
-    sys.stdout.write(
-        f"each record is on {wanted.replication} brokers, on {wanted.in_sync} before Kafka acknowledges it\n"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

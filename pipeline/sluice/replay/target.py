@@ -77,7 +77,9 @@ class IntoSink:
                 part.records, rows, number=part.after.number, quarantined=quarantined, save=save
             )
         except REFUSED:
-            self.put(replace(part, rows=without_refused(self._ledger, good, rows, part.again)), rate)
+            self.put(
+                replace(part, rows=without_refused(self._ledger.refused(rows), good, rows, part.again)), rate
+            )
 
     def close(self) -> None:
         self._ledger.close()

@@ -3,7 +3,7 @@
 One such row makes PostgreSQL refuse the whole batch, and the error does not name the row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -13,7 +13,6 @@ from sluice.records import lineage
 
 if TYPE_CHECKING:
     from sluice.api.sink import Rows
-    from sluice.sinks.ledger import Ledger
 
 REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 """PostgreSQL's errors about a value: out of range, no JSON or UUID, against a constraint, or too
@@ -41,15 +40,19 @@ def find_refused(rows: Sequence[int], write: Callable[[Sequence[int]], None]) ->
 
 
 def without_refused(
-    ledger: "Ledger", good: pa.Table, rows: "Rows", remake: Callable[[Sequence[str]], pa.Table]
+    refused: Mapping[int, str],
+    good: pa.Table,
+    rows: "Rows",
+    remake: Callable[[Sequence[str]], pa.Table],
 ) -> pa.Table:
     """Return the rows of a refused batch, with a reason for each row that PostgreSQL refuses.
 
-    `good` are the rows without the full lineage, and `rows` the same rows for the sink. `remake`
-    makes the rows from the named source places again, with their full lineage.
+    `refused` are the rows that the ledger found, with reasons. `good` are the rows without the full
+    lineage, and `rows` the same rows for the sink. `remake` makes the rows from the named source
+    places again, with their full lineage.
     """
     places = good.column(lineage.FROM).to_pylist()
-    why = {(places[row], rows.origins[row]): reason for row, reason in ledger.refused(rows).items()}
+    why = {(places[row], rows.origins[row]): reason for row, reason in refused.items()}
     remade = remake(sorted({place for place, _ in why}))
     reasons = remade.column(lineage.REASON).to_pylist()
     names = zip(

@@ -129,7 +129,9 @@ class RecordJob:
                 "PostgreSQL refuses a batch; the rows that it refuses are set aside, the others are written",
                 error=error_text(error),
             )
-            accepted = without_refused(ledger, good, good_rows, partial(self._read_again, batch))
+            accepted = without_refused(
+                ledger.refused(good_rows), good, good_rows, partial(self._read_again, batch)
+            )
             return self.write(accepted, batch, before)
         now, gap = time.time(), None
         if arrived and before is not None:

@@ -203,7 +203,7 @@ def test_a_drain_refused_for_a_budget_alone_names_the_budget(drawn):
     assert (
         not reason
         or refusal(spec, replace(cluster, rules=replace(cluster.rules, budget={})))
-        or "as budget." in reason
+        or "because budget." in reason
     )
 
 

@@ -41,7 +41,8 @@ class WriteOff(Kind):
         return []
 
     def effect(self, spec: ChangeSpec) -> str:
-        return f"{spec.host or 'every lost host'} is written off: units that ran there are started elsewhere"
+        hosts = spec.host or "every host that the brake holds"
+        return f"{hosts} is written off: its units are started elsewhere"
 
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
         """Add notes on the parts of tiers that are on the hosts."""
