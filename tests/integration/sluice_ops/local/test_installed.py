@@ -5,6 +5,7 @@ host joins as docs/hosts.md says.
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -57,8 +58,8 @@ class Shell:
         return json.loads(self.run(f"{command} --json"))
 
     @contextmanager
-    def running(self, *words: str) -> Iterator[Path]:
-        """Run a program beside the block, and yield the file of its output."""
+    def agent(self, *words: str) -> Iterator[Path]:
+        """Run an agent beside the block, and yield the file of its output; end its units, too."""
         log = self.folder / "output"
         with (
             log.open("w") as output,
@@ -68,6 +69,8 @@ class Shell:
                 yield log
             finally:
                 process.terminate()
+                process.wait()
+                self.run(f"{shlex.join(words)} --stop-all")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +162,7 @@ def test_a_host_with_the_agents_packages_joins_and_takes_a_tier(
     }
     host = Shell(machine, agent_environment, settings)
     shop.run(f"sluice token {machine}/h3.token --host h3")
-    with host.running("sluice", "agent", "--host", "h3", "--token-file", "h3.token") as log:
+    with host.agent("sluice", "agent", "--host", "h3", "--token-file", "h3.token") as log:
         until("h3 is registered", lambda: "host registered" in log.read_text(), 60)
         assert not (machine / "h3.token").exists()
         findings = host.answer("sluice doctor --host h3")["findings"]
