@@ -81,7 +81,7 @@ def collect(root: Path) -> Iterator[tuple[str, bytes]]:
     indented wrongly.
     """
     waiting = [path.relative_to(root).as_posix() for path in sorted((root / "docs").rglob("*.md"))]
-    known = {*waiting}
+    collected = {*waiting}
     while waiting:
         name = waiting.pop(0)
         content = (root / name).read_bytes()
@@ -89,8 +89,8 @@ def collect(root: Path) -> Iterator[tuple[str, bytes]]:
             check_lists(content.decode(), name)
             text, targets = with_links(content.decode(), name, root)
             content = text.encode()
-            new = [*dict.fromkeys(target for target in targets if target not in known)]
-            known.update(new)
+            new = [*dict.fromkeys(target for target in targets if target not in collected)]
+            collected.update(new)
             waiting += new
         yield place(name), content
 

@@ -30,4 +30,6 @@ def _site(sluice_conn_id: str | None) -> str:
 
 
 SLOTS_LENT = slots_lent()
+"""`slots_lent()` of the pipeline of this process's environment."""
 HOUR_COMPLETE = hour_complete()
+"""`hour_complete()` of the pipeline of this process's environment."""

@@ -20,7 +20,7 @@ from sluice_ops.site.site_file import HOST_NAME, Site
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What DAGs need to know of a pipeline."""
+    """A pipeline's connection, site file and tiers, from which its DAGs are made."""
 
     sluice_conn_id: str | None
     site: Site

@@ -1,4 +1,4 @@
-"""What Airflow asks a provider: its connection type, links and parts.
+"""The provider's description for Airflow: its connection type, links and modules.
 
 Airflow finds `get_provider_info` by the package's entry point.
 """

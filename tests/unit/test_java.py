@@ -52,8 +52,8 @@ def test_an_unsuitable_own_jdk_is_refused_with_the_next_step(
     monkeypatch.setattr(java, "JAVA", own / "bin" / "java")
     expected = sentence.format(java=java.JAVA)
     assert main(["--host", "h1"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"{expected}, so no JVM of Sluice can start: name the folder of a JDK 25")
+    message = capsys.readouterr().err
+    assert message.startswith(f"{expected}, so no JVM of Sluice can start: name the folder of a JDK 25")
     finding = check.check()
     assert (finding.verdict, finding.sentence) == (Verdict.BAD, expected)
     assert f"unset {java.HOME}" in finding.advice

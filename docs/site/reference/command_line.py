@@ -55,7 +55,9 @@ def _spelling(parameter: Any) -> str:
 
 def _meaning(parameter: Any) -> str:
     default = parameter.default
-    told = "" if default in (None, False, (), []) or callable(default) else f" Default: {code(str(default))}."
+    default_text = (
+        "" if default in (None, False, (), []) or callable(default) else f" Default: {code(str(default))}."
+    )
     repeated = " May be repeated." if _is_option(parameter) and parameter.multiple else ""
     required = " Required." if _is_option(parameter) and parameter.required else ""
-    return f"{parameter.help or ''}{required}{repeated}{told}"
+    return f"{parameter.help or ''}{required}{repeated}{default_text}"

@@ -46,7 +46,6 @@ class SluiceHook(BaseHook):
     """A pipeline's control channel, services and files."""
 
     conn_name_attr = "sluice_conn_id"
-    default_conn_name = "sluice_default"
     conn_type = "sluice"
     hook_name = "Sluice"
 

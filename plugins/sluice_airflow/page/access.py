@@ -1,4 +1,4 @@
-"""What the page needs of Airflow: the check of its users, and the list of connections.
+"""The page's access to Airflow: checks Airflow's users, and lists the connections to pipelines.
 
 Airflow mounts a plugin's app without authentication, so every route of the page depends on
 `READER`.

