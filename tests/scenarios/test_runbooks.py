@@ -76,10 +76,21 @@ def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
 
 
 @LONG
-def test_a_micro_batch_tier_releases_a_worker_in_place(live: Live) -> None:
+def test_a_micro_batch_tier_gets_and_releases_a_worker_in_place(live: Live) -> None:
     with Load(live, RATE) as load:
-        live.run("scale_tier", tier="outbound", k=2)
         before = live.tiers()["outbound"]
+        live.run("scale_tier", tier="outbound", k=2)
+        wider = live.tiers()["outbound"]
+        assert (len(wider["workers"]), wider["incarnation"]) == (2, before["incarnation"])
+        until(
+            "both workers process records",
+            WAIT_SECONDS,
+            lambda: all(
+                (slot.get("records") or 0) > 0
+                for slot in live.sluice_json("slots")
+                if slot["tenant"] == "outbound"
+            ),
+        )
         live.run("scale_tier", tier="outbound", k=1)
         after = live.tiers()["outbound"]
         assert (len(after["workers"]), after["incarnation"]) == (1, before["incarnation"])

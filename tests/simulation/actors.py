@@ -74,6 +74,12 @@ class SimDriver:
         self.flowed = None
         self.owned_since = None
         self.workers = {}
+        placement = None if versioned is None else versioned.value.placement
+        self._workers_known = (
+            set() if placement is None else {*slot_ids(spec.name, number, len(placement.slots))}
+        )
+        """The workers with which it began, and those that have joined since."""
+        self.takes_workers = True
         self.narrow = self.ways = None
         self.epoch = 0
         self._report()
@@ -100,6 +106,7 @@ class SimDriver:
                 history=tuple(self.history),
                 measured=self.measured,
                 workers=self.workers,
+                takes_workers=self.takes_workers,
                 narrow=self.narrow,
                 ways=self.ways,
             ),
@@ -175,12 +182,22 @@ class SimDriver:
         if required is Directive.RUN and owner_record.value.epoch != self.epoch:
             self.epoch = owner_record.value.epoch
             self._report()
+        if required is Directive.RUN and self.measured:
+            self._note_joined()
         {
             Directive.RUN: self._run,
             Directive.STANDBY: self._stand_by,
             Directive.HOLD: self._hold,
             Directive.EXIT: self._exit,
         }[required](owner_record.value)
+
+    def _note_joined(self):
+        joined = self._workers_with_executor() - self._workers_known
+        if joined:
+            self._workers_known |= joined
+            receipt = WorkerReceipt(paused=False, seconds=0.0, at=self.wall())
+            self.workers = self.workers | dict.fromkeys(joined, receipt)
+            self._report()
 
     def _run(self, record):
         if self.state is State.WARMING:

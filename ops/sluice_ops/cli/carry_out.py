@@ -13,6 +13,7 @@ from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.exit_codes import FAILED, OK
 from sluice_ops.cli.output import print_json
 from sluice_ops.model.change import ChangeSpec, Plan, Result, Step
+from sluice_ops.model.wording import workers
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import StepResult, abort, change_id, run
 from sluice_ops.queries.formats import subject
@@ -129,6 +130,12 @@ def _print_plan(result: Result) -> None:
     plan = Plan.model_validate(result.details["plan"], extra="ignore")
     for number, move in enumerate(plan.moves, start=1):
         after = _place(move.after.driver, move.after.slots)
+        if move.joining:
+            typer.echo(
+                f"  {number}. {move.tier}: gets {workers(move.joining)} in place, on "
+                f"{', '.join(move.after.slots[-move.joining :])}"
+            )
+            continue
         if move.in_place:
             typer.echo(
                 f"  {number}. {move.tier}: releases {move.let_go} of its workers in place, and keeps {after}"

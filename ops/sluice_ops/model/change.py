@@ -109,24 +109,35 @@ NO_DRIFT = "nothing has drifted"
 
 
 class Move(Frozen):
-    """One tier's part in a plan: a handover, or a release of workers in place."""
+    """One tier's part in a plan: a handover, or a change of its number of workers in place."""
 
     tier: TierName
     before: Placement | None
     after: Placement
-    """The placement of the next incarnation, or of the workers that stay in place."""
+    """The placement of the next incarnation, or of the present one after its change in place."""
     short: int = 0
     """Slots of its share that the tier does not get, because room is short."""
     why: str = ""
     """For a repair: the drift."""
     in_place: bool = False
-    """Whether the incarnation stays and releases its last workers (decision record 0041)."""
+    """Whether the incarnation stays, and releases its last workers or gets more (decision records
+    0041 and 0065).
+    """
 
     @property
     def let_go(self) -> int:
         """The number of workers that are released in place."""
+        return max(0, -self._added)
+
+    @property
+    def joining(self) -> int:
+        """The number of workers that are added in place."""
+        return max(0, self._added)
+
+    @property
+    def _added(self) -> int:
         return (
-            len(self.before.slots) - len(self.after.slots) if self.in_place and self.before is not None else 0
+            len(self.after.slots) - len(self.before.slots) if self.in_place and self.before is not None else 0
         )
 
     @property
@@ -178,7 +189,7 @@ class ChangeRecord(Frozen):
     started_at: float
     ended_at: float | None = None
     incarnations: dict[TierName, int] = Field(default_factory=dict)
-    """By tier: the incarnation that the change started, or the owner that released workers."""
+    """By tier: the incarnation that the change started, or the owner that it changed in place."""
     receipts: dict[TierName, dict[str, Any]] = Field(default_factory=dict)
     took: dict[Step, float] = Field(default_factory=dict)
     """How long each step has taken so far. Unit: seconds."""

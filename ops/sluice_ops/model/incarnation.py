@@ -298,6 +298,8 @@ class IncarnationReport(Frozen):
     """
     workers: dict[UnitId, WorkerReceipt] = Field(default_factory=dict)
     """By worker: the last report of a single worker that was paused or resumed."""
+    takes_workers: bool = False
+    """Whether workers that are added later get tasks; drivers of older versions give them none."""
     history: tuple[tuple[State, float], ...] = ()
 
     @property

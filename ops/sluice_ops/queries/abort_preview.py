@@ -36,8 +36,8 @@ def _of_tier(change: ChangeRecord, tier: TierView, draft: Draft) -> Iterator[str
         yield f"{name}: resumes"
     if resumed := [worker for worker in tier.wanted.paused_workers if worker not in after.paused_workers]:
         yield f"{name}: {listed(resumed)} {'resumes' if len(resumed) == 1 else 'resume'}"
-    fewer = next((move for move in change.plan.moves if move.tier == name and move.in_place), None)
-    if fewer is None and owner is not None and change.incarnations.get(name) == owner:
+    in_place = next((move for move in change.plan.moves if move.tier == name and move.in_place), None)
+    if in_place is None and owner is not None and change.incarnations.get(name) == owner:
         back = rollback.rollback_target(draft, name)
         then = (
             "which goes on"
@@ -45,7 +45,7 @@ def _of_tier(change: ChangeRecord, tier: TierView, draft: Draft) -> Iterator[str
             else f"and rolls back to {back}: a gap of about {draft.pace.gap:g} s"
         )
         yield f"{name}: was handed over to incarnation {owner}, {then}"
-    if fewer is not None and name in change.receipts and owner in tier.incarnations:
+    if in_place is not None and in_place.let_go and name in change.receipts and owner in tier.incarnations:
         gone = name in change.incarnations
         result = "have left for good" if gone else "that were to leave get tasks again"
-        yield f"{name}: {workers(fewer.let_go)} {result}"
+        yield f"{name}: {workers(in_place.let_go)} {result}"

@@ -69,7 +69,7 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
     if change is None:
         return None
     moves = [move.tier for move in change.plan.hand_overs]
-    fewer = sum(move.in_place and move.tier not in change.incarnations for move in change.plan.moves)
+    in_place = [move for move in change.plan.moves if move.tier not in change.incarnations]
     handed = sum(
         tier in view.tiers and view.tiers[tier].owner.owner == change.incarnations.get(tier) for tier in moves
     )
@@ -83,7 +83,12 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
         handed_over=handed,
         moves=len(moves),
         seconds=now - change.started_at,
-        seconds_left=learnt_pace.seconds(len(moves) - ready, len(moves) - handed, fewer)
+        seconds_left=learnt_pace.seconds(
+            len(moves) - ready,
+            len(moves) - handed,
+            sum(move.let_go > 0 for move in in_place),
+            sum(move.joining > 0 for move in in_place),
+        )
         + _rest(learnt_pace, change, step, now),
         verdict=_verdict(
             change, since, now, long=step is not None and (step.step in LONG or _batch_tasks_run(view))

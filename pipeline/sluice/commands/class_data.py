@@ -102,7 +102,7 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
         tier=first.name, incarnation=Incarnation(0), placement=placement, reason="class data", created_at=0
     )
     chosen = settings(first, incarnation, "127.0.0.1", where.home)
-    for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
+    for key in [key for key in chosen if ".resource." in key]:
         del chosen[key]
     process = launch(first.driver.heap, where.home, leaves=new)
     session = open_session(f"local[{THREADS}]", chosen, process)

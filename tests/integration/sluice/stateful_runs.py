@@ -38,7 +38,7 @@ def local_session(lab: Lab, depot: Depot | None = None) -> Iterator[SparkSession
         tier=spec.name, incarnation=Incarnation(0), placement=placement, reason="test", created_at=0
     )
     config = settings(spec, incarnation, "127.0.0.1", lab.home) | ({} if depot is None else depot.session)
-    for key in [key for key in config if ".resource." in key or key == "spark.cores.max"]:
+    for key in [key for key in config if ".resource." in key]:
         del config[key]
     other_gateway, SparkContext._gateway, SparkContext._jvm = (
         (SparkContext._gateway, SparkContext._jvm),

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from sluice.driver.spark import workers as module
-from sluice.driver.spark.workers import ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
+from sluice.driver.spark.workers import JOINING_SECONDS, ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
+from sluice_ops.model.ids import UnitId
 from tests.unit.sluice.fake_workers import BOTH, ONE, OTHER, FakeWorkers
 
+JOINED = UnitId("slot-counts-1-2")
 SOON = ON_ITS_WAY_SECONDS * 2
 
 
@@ -73,6 +75,24 @@ def test_the_replacement_of_a_dead_paused_worker_gets_no_tasks(workers):
     workers.look(set())
     assert workers.without_tasks == {"0"}
     assert workers.working() == {"1", "2"}
+
+
+def test_a_worker_that_joins_is_reported_once_it_has_an_executor(workers):
+    assert workers.look(set()) == {}
+    workers.on[JOINED] = "2"
+    workers.now += JOINING_SECONDS
+    assert workers.look(set())[JOINED].paused is False
+    assert (workers.awake, workers.working()) == (3, BOTH | {"2"})
+    assert workers.look({JOINED})[JOINED].paused, "it is paused as any other"
+
+
+def test_a_worker_that_left_and_joins_again_is_woken(workers):
+    workers.look({OTHER})
+    del workers.on[OTHER]
+    workers.now += JOINING_SECONDS
+    assert workers.look(set())[OTHER].paused, "it is not woken before it has an executor"
+    workers.on[OTHER] = "2"
+    assert workers.look(set())[OTHER].paused is False
 
 
 def test_a_worker_without_executor_pauses_once_its_next_one_registers(workers):

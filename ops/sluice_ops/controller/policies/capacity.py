@@ -35,6 +35,9 @@ def cluster_of_draft(draft: Draft) -> Cluster:
             fault="" if status is None or status.error is None else status.error,
             workers=workers,
             paused_workers=tuple(worker for worker in wanted.paused_workers if worker in workers),
+            takes_workers=owning is not None
+            and (report := tier.reports.get(owning.incarnation)) is not None
+            and report.takes_workers,
         )
     batch, view = tuple(sorted(draft.batch.values())), draft.view
     return Cluster(

@@ -105,15 +105,14 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
 
     Until then, the room stays free.
     """
-    owner, done = (
-        draft.owners[tier].owner,
-        [change for change in draft.changes.values() if change.state is ChangeState.DONE],
-    )
+    owner, has = draft.owners[tier].owner, len(draft.workers(tier))
     gifts = [
         change.id
-        for change in done
-        if KINDS[change.spec.kind].reduced_to(change.spec) is not None
+        for change in draft.changes.values()
+        if change.state is ChangeState.DONE
         and change.incarnations.get(tier) == owner
+        and (kept := KINDS[change.spec.kind].reduced_to(change.spec)) is not None
+        and has <= kept
     ]
     waiting = (
         {
@@ -134,7 +133,7 @@ def _below_share(draft: Draft) -> Iterable[_Reason]:
         if owning is None or not health.undisturbed(draft, name) or _has_given(draft, name):
             continue
         has, share = len(owning.placement.slots), target(name, draft.rules).k
-        identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-")
+        identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-with-{has}-")
         if has >= share or identity is None:
             continue
         possible = _slots_if_planned(draft, name)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import batch, health, shrink_in_place
+from sluice_ops.controller.policies import batch, health, resize_in_place
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState, UnitState, slot_id
 from sluice_ops.model.ids import HostName
@@ -99,7 +99,7 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
 
 def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]:
     """Yield the lost slots with their hosts, without slots that the active change takes away."""
-    going = shrink_in_place.leaving(draft, spec.tier)
+    going = resize_in_place.leaving(draft, spec.tier)
     for number, host in enumerate(spec.placement.slots):
         if slot_id(spec.tier, spec.incarnation, number) in going:
             continue

@@ -5,7 +5,7 @@ are paused together, as none works again.
 """
 
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import health, shrink_in_place
+from sluice_ops.controller.policies import health, resize_in_place
 from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.incarnation import Phase
 from sluice_ops.model.wording import listed
@@ -78,7 +78,7 @@ def pause_workers(draft: Draft, tier: TierName) -> str | None:
         )
         draft.log(f"{tier}: {', '.join(resuming)} {'resumes' if len(resuming) == 1 else 'resume'}")
     elif _is_confirmed(draft, tier):
-        going = [worker for worker in shrink_in_place.leaving(draft, tier) if worker in pausing]
+        going = [worker for worker in resize_in_place.leaving(draft, tier) if worker in pausing]
         paused = going or pausing[:1]
         draft.update_owner(tier, paused_workers=(*record.paused_workers, *paused))
         then = "their slots are taken away" if going else "their slots stay"
@@ -100,7 +100,7 @@ def _wanted_workers(draft: Draft, tier: TierName) -> list[UnitId]:
     present, record = draft.workers(tier), draft.owners[tier]
     paused = (worker for worker in draft.wanted[tier].paused_workers if worker in present)
     gone = (worker for worker in record.paused_workers if worker not in present)
-    return list(dict.fromkeys((*paused, *shrink_in_place.leaving(draft, tier), *gone)))
+    return list(dict.fromkeys((*paused, *resize_in_place.leaving(draft, tier), *gone)))
 
 
 def _is_confirmed(draft: Draft, tier: TierName) -> bool:
@@ -109,6 +109,6 @@ def _is_confirmed(draft: Draft, tier: TierName) -> bool:
     The owner does not report workers that are lost or have no slot.
     """
     living = draft.living_workers(tier)
-    return shrink_in_place.resting(draft, tier) & living == living.intersection(
+    return resize_in_place.resting(draft, tier) & living == living.intersection(
         draft.owners[tier].paused_workers
     )

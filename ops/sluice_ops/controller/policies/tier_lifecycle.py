@@ -10,8 +10,8 @@ from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import (
     batch,
     health,
+    resize_in_place,
     rollback,
-    shrink_in_place,
     slot_repair,
     standby,
     stop_order,
@@ -235,7 +235,7 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
 
 def _idle(draft: Draft, tier: TierName, workers: int) -> str:
     """Describe the workers without tasks; empty if there are none."""
-    going = shrink_in_place.leaving(draft, tier)
+    going = resize_in_place.leaving(draft, tier)
     resting = set(draft.owners[tier].paused_workers).intersection(draft.workers(tier))
     paused, leaves = len(resting.difference(going)), len(resting.intersection(going))
     counts = ((paused, "paused"), (leaves, "leaving"))

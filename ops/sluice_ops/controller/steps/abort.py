@@ -2,7 +2,7 @@
 
 from sluice_ops.controller.outcome import Done, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import health, rollback, stop_order
+from sluice_ops.controller.policies import health, resize_in_place, rollback, stop_order
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import (
     ChangeRecord,
@@ -60,6 +60,7 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
 def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     """Undo what a change has not finished, and end the change as aborted."""
     change = draft.changes[identity]
+    resize_in_place.take_back(draft, identity)
     for tier, number in change.incarnations.items():
         if tier not in draft.owners:
             continue  # the tier cannot be read
@@ -162,10 +163,12 @@ def _where(draft: Draft, identity: ChangeId) -> str:
             for spec in running
             if spec is not None
         )
-    fewer = {move.tier: len(move.after.slots) for move in change.plan.moves if move.in_place}
+    in_place = {
+        move.tier: len(move.after.slots) - move.joining for move in change.plan.moves if move.in_place
+    }
     moved = [
-        f"{tier} keeps {workers(fewer[tier])}"
-        if tier in fewer
+        f"{tier} keeps {workers(in_place[tier])}"
+        if tier in in_place
         else f"{tier} stays with incarnation {number}, which had taken over"
         for tier, number in known.items()
         if draft.owners[tier].owner == number

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import health, shrink_in_place
+from sluice_ops.controller.policies import health, resize_in_place
 from sluice_ops.controller.policies.batch import awaited
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.steps.preflight import check, describe
@@ -69,23 +69,26 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
 
 
 def cut(draft: Draft, operation: Operation) -> Outcome:
-    """Hand over each tier, or shrink it in place; each is confirmed before the next."""
+    """Hand over each tier, or change its workers in place; each is confirmed before the next."""
     handed_over: list[TierName] = []
-    fewer: list[str] = []
+    resized: list[str] = []
     gaps: dict[str, float] = {}
     for move in draft.changes[operation.change].plan.moves:
         tier = move.tier
-        outcome = (
-            shrink_in_place.shrink(draft, operation.change, move)
-            if move.in_place
-            else _advance(draft, operation.change, move, handed_over)
-        )
+        try:
+            outcome = (
+                resize_in_place.resize(draft, operation.change, move)
+                if move.in_place
+                else _advance(draft, operation.change, move, handed_over)
+            )
+        except RefusedError as refused:
+            outcome = _make_room(draft, handed_over, _NoRoom(str(refused)))
         if outcome is not None:
             return outcome
         if draft.statuses[tier].state is TierState.FAILED:
             continue  # given up before its next incarnation was prepared
         if move.in_place:
-            fewer += (
+            resized += (
                 [f"{tier} goes on with {workers(len(move.after.slots))}"]
                 if draft.owner_spec(tier) is not None
                 else []
@@ -100,10 +103,10 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
     widest = f", widest gap {max(gaps.values()):.2f} s" if gaps else ""
     handed = (
         [f"handed over: {', '.join(handed_over) or 'no tier had to move'}{widest}"]
-        if handed_over or not fewer
+        if handed_over or not resized
         else []
     )
-    return Done("; ".join((*handed, *fewer)), {"gap_seconds": gaps})
+    return Done("; ".join((*handed, *resized)), {"gap_seconds": gaps})
 
 
 def _advance(draft: Draft, identity: ChangeId, move: Move, handed_over: list[TierName]) -> Outcome | None:

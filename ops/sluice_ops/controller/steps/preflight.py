@@ -19,7 +19,7 @@ from sluice_ops.model.change import (
     Plan,
 )
 from sluice_ops.model.trail import what_of
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import listed, workers
 from sluice_ops.planning.changes.burst import launched
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -115,6 +115,9 @@ def describe(planned: Plan) -> str:
 
 
 def _of_move(move: Move) -> str:
+    if move.joining:
+        added = listed(move.after.slots[-move.joining :])
+        return f"{move.tier} gets {workers(move.joining)} in place, on {added}"
     if move.in_place:
         return (
             f"{move.tier} gives up {move.let_go} of its workers in place; "

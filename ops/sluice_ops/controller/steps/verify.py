@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import health, shrink_in_place
+from sluice_ops.controller.policies import health, resize_in_place
 from sluice_ops.model.change import Operation
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import Receipt, State
@@ -25,7 +25,7 @@ HANGS_SECONDS = 60.0
 
 
 def verify(draft: Draft, operation: Operation) -> Outcome:
-    """Compare the receipts of all handovers, and note those of workers that left."""
+    """Compare the receipts of all handovers, and note those of workers that left or joined."""
     change = draft.changes[operation.change]
     receipts: dict[TierName, dict[str, Any]] = {}
     wrong: list[str] = []
@@ -35,11 +35,9 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
                 f"{tier} has not been handed over to incarnation {numbers.get('new')}; post its cut first"
             )
         old = Incarnation(numbers["old"])
-        if shrink_in_place.LEAVING_KEY in numbers:
-            receipts[tier] = {
-                **numbers,
-                **shrink_in_place.receipt(draft, tier, numbers[shrink_in_place.LEAVING_KEY]),
-            }
+        in_place = resize_in_place.receipt(draft, tier, numbers)
+        if in_place is not None:
+            receipts[tier] = {**numbers, **in_place}
             continue
         comparison = _compare(draft, tier, old, Incarnation(numbers["new"]))
         if isinstance(comparison, Waiting):
@@ -54,15 +52,10 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
             return comparison
         receipts[tier] = comparison
         wrong.extend(comparison["wrong"])
-    handed = {
-        tier: comparison
-        for tier, comparison in receipts.items()
-        if shrink_in_place.LEAVING_KEY not in comparison
-    }
     without_gap = [
         f"{tier}/{comparison['new']}"
-        for tier, comparison in handed.items()
-        if _gap_may_come(draft, tier, comparison)
+        for tier, comparison in receipts.items()
+        if comparison["old"] != comparison["new"] and _gap_may_come(draft, tier, comparison)
     ]
     bound = min(GAP_SECONDS, operation.deadline_seconds / 2)
     if without_gap and draft.age(operation.posted_at) < bound:

@@ -38,6 +38,7 @@ from sluice_ops.planning.shortage.fitting import (
     requests_for_minimums,
     why_no_room_together,
 )
+from sluice_ops.planning.shortage.in_place import kept_in_place, more_in_place, why_handed_over
 from sluice_ops.planning.shortage.lending import (
     giving_back,
     hosts_during_moves,
@@ -46,7 +47,6 @@ from sluice_ops.planning.shortage.lending import (
     slots_in_the_way,
     top_up,
 )
-from sluice_ops.planning.shortage.scale_down import kept_in_place, why_handed_over
 
 NO_MISSING_SLOTS: Mapping[TierName, int] = {}
 """The missing slots of the tiers that move, if each gets its whole share."""
@@ -85,8 +85,14 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
 
 
 def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
-    handed_over = sum(not move.in_place for move in moves)
-    return cluster.pace.seconds(handed_over, handed_over, sum(move.in_place for move in moves))
+    all_moves = [*moves]
+    handed_over = sum(not move.in_place for move in all_moves)
+    return cluster.pace.seconds(
+        handed_over,
+        handed_over,
+        sum(move.let_go > 0 for move in all_moves),
+        sum(move.joining > 0 for move in all_moves),
+    )
 
 
 def _gap(move: Move, cluster: Cluster) -> float:
@@ -340,20 +346,16 @@ def _in_order(
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
         released = state if moves and order == ends else None
-        if (keeps := _placement_kept(spec, tier, cluster, hosts, released)) is not None:
-            short = 0 if KINDS[spec.kind].reduced_to(spec) is None else share.slots - len(keeps.slots)
-            moves.append(
-                Move(tier=tier.spec.name, before=tier.placement, after=keeps, short=short, in_place=True)
-            )
-            state = _hosts_after_move(moves[-1], tier.spec, state)
-            continue
-        extra = available_extra(share, cluster.hosts)
         aim = replace(share, slots=share.slots - missing.get(tier.spec.name, 0))
-        has, right = len(tier.placement.slots), right_numbers(tier.placement, share, cluster.hosts)[0]
-        if not kind.forced and aim.slots < share.slots and aim.slots + extra <= has < right:
-            notes.append(
-                f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
-            )
+        keeps = _placement_kept(spec, tier, cluster, hosts, released)
+        if keeps is None and (note := _why_it_stays(spec, tier, share, aim, cluster)) is not None:
+            notes.append(note)
+            continue
+        resized = _resized(spec, tier, keeps, aim, hosts, released, cluster)
+        if resized is not None:
+            move, hosts = resized
+            moves.append(move)
+            state = _hosts_after_move(move, tier.spec, state)
             continue
         why = ""
         if kind.repairs:
@@ -420,6 +422,54 @@ def _placement_kept(
             _beside(tier, aim, hosts, released)
             return None
     return keeps
+
+
+def _why_it_stays(
+    spec: ChangeSpec, tier: TierNow, share: Target, aim: Target, cluster: Cluster
+) -> str | None:
+    """Return a note if a tier that lacks workers would get none by a move, else None."""
+    if KINDS[spec.kind].forced or tier.placement is None or aim.slots == share.slots:
+        return None
+    has, right = len(tier.placement.slots), right_numbers(tier.placement, share, cluster.hosts)[0]
+    if aim.slots + available_extra(share, cluster.hosts) <= has < right:
+        return f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
+    return None
+
+
+def _resized(  # noqa: PLR0913, PLR0917 - what a move in place depends on
+    spec: ChangeSpec,
+    tier: TierNow,
+    keeps: Placement | None,
+    aim: Target,
+    hosts: Hosts,
+    released: Hosts | None,
+    cluster: Cluster,
+) -> tuple[Move, Hosts] | None:
+    """Return a tier's move in place, and what the hosts hold after it; None if it is handed over.
+
+    The tier releases workers if `keeps` is given, or else gets those that it lacks: beside all
+    units, or beside the units that stay after earlier releases. Raise _NoRoomError without room.
+    """
+    kind, name, share = KINDS[spec.kind], tier.spec.name, target(tier.spec.name, cluster.rules)
+    if keeps is not None:
+        short = 0 if kind.reduced_to(spec) is None else share.slots - len(keeps.slots)
+        return Move(tier=name, before=tier.placement, after=keeps, short=short, in_place=True), hosts
+    if not kind.resizes:
+        return None
+    try:
+        more = more_in_place(tier, aim, hosts, cluster)
+    except RefusedError as refused:
+        if released is None:
+            raise _NoRoomError(tier, str(refused)) from refused
+        try:
+            more = more_in_place(tier, aim, released, cluster)
+        except RefusedError as also_refused:
+            raise _NoRoomError(tier, str(also_refused)) from also_refused
+    if more is None:
+        return None
+    after, held = more
+    short = share.slots - aim.slots
+    return Move(tier=name, before=tier.placement, after=after, short=short, in_place=True), held
 
 
 def _beside(

@@ -212,7 +212,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     problems = _in_place_problems(move, spec, tier, aim, cluster) if move.in_place else []
     if KINDS[spec.kind].reduced_to(spec) is not None and not move.in_place:
         problems.append(f"{move.tier} would be handed over, but should release workers in place")
-    allowed_states = {HostState.UP, HostState.CORDONED} if move.in_place else {HostState.UP}
+    stays_on = move.before.hosts if move.in_place and move.before is not None else frozenset()
     if move.before != tier.placement:
         problems.append(f"{move.tier} is not where the plan has it")
     if move.short < 0 or (move.short and KINDS[spec.kind].exact):
@@ -232,7 +232,8 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
         )
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
-        if host is None or host.state not in allowed_states:
+        may_be = {HostState.UP, HostState.CORDONED} if name in stays_on else {HostState.UP}
+        if host is None or host.state not in may_be:
             problems.append(
                 f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}"
             )
@@ -262,17 +263,21 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
 
 
 def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:
-    """Return why a tier cannot release workers in place, or why it keeps wrong workers."""
+    """Return why a tier cannot release or get workers in place, or why it keeps wrong workers."""
     problems = []
     if not KINDS[spec.kind].resizes:
         problems.append(f"{move.tier} would stay in place, but a {spec.kind} has to hand it over")
     k, before = len(move.after.slots), move.before
     if (
         before is None
-        or not 0 < k < len(before.slots)
-        or move.after != Placement(driver=before.driver, slots=before.slots[:k])
+        or k in {0, len(before.slots)}
+        or move.after.driver != before.driver
+        or any(now != after for now, after in zip(before.slots, move.after.slots, strict=False))
     ):
         problems.append(f"{move.tier} would not keep the first of its workers, but is not handed over")
+    on = [] if before is None else [cluster.hosts.get(name) for name in move.after.slots[len(before.slots) :]]
+    if any(host is None or host.state is not HostState.UP for host in on):
+        problems.append(f"{move.tier} would get workers on a host that takes none")
     running = cluster.shape(move.tier, tier.release)
     obstacles = {
         "it keeps state in its workers": tier.spec.state
@@ -281,9 +286,11 @@ def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, c
         "it, or one of its workers, is paused": tier.paused or bool(tier.paused_workers),
         "some of its workers belong to a burst": aim.extra > 0,
         "the other workers have too few threads": k < _workers_for_threads(tier.spec, cluster.rules),
+        "its query does not use further workers": move.joining > 0 and tier.spec.mode is Mode.REALTIME,
+        "its driver is of an older version": move.joining > 0 and not tier.takes_workers,
     }
     problems += [
-        f"{move.tier} would release workers in place, but {reason}"
+        f"{move.tier} would {'get' if move.joining else 'release'} workers in place, but {reason}"
         for reason, is_present in obstacles.items()
         if is_present
     ]

@@ -36,18 +36,21 @@ class Walk:
             self._add(name, cluster.rules.batch_quantum, -1)
 
     def through(self, move: Move) -> list[str]:
-        """Place a tier's next incarnation beside all units, and return the problems.
+        """Place the next incarnation or joining workers beside all units; return the problems.
 
         If there are problems, release the old incarnations of earlier moves and check again.
         """
-        if move.in_place:
+        if move.let_go:
             self._old.append(move)
             return []
         self._hold(move, move.after, 1)
+        if move.in_place and move.before is not None:
+            self._hold(move, move.before, -1)
         if (problems := self._problems(move)) and self._old:
             self._release()
             problems = self._problems(move)
-        self._old.append(move)
+        if not move.in_place:
+            self._old.append(move)
         return [f"while {move.tier} is prepared: {problem}" for problem in problems]
 
     def lending(self) -> list[str]:

@@ -197,6 +197,8 @@ class TierNow:
     """The slots of its owner."""
     paused_workers: tuple[UnitId, ...] = ()
     """The slots of its owner that are paused alone."""
+    takes_workers: bool = True
+    """Whether its driver gives tasks to workers that are added later."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class Pace:
     """The largest gap that a change leaves in a tier's output. Unit: seconds."""
     release_in_place: float = 3.0
     """Until workers that a tier releases in place have finished their last tasks. Unit: seconds."""
+    join_in_place: float = 8.0
+    """Until a worker that a tier gets in place has its first task. Unit: seconds."""
     realtime_restart_gap: float = 2.0
     """The gap of a realtime tier that restarts its query on fewer workers. Unit: seconds."""
     rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {UPGRADE: TRIAL_SECONDS})
@@ -50,9 +52,16 @@ class Pace:
     None: no abort has been timed here yet.
     """
 
-    def seconds(self, to_prepare: int, to_hand_over: int, to_release: int = 0) -> float:
-        """Return the time of so many prepares, handovers and releases in place."""
-        return self.prepare * to_prepare + self.cut * to_hand_over + self.release_in_place * to_release
+    def seconds(self, to_prepare: int, to_hand_over: int, to_release: int = 0, to_grow: int = 0) -> float:
+        """Return the time of so many prepares and handovers, and of tiers that release or get
+        workers in place.
+        """
+        return (
+            self.prepare * to_prepare
+            + self.cut * to_hand_over
+            + self.release_in_place * to_release
+            + self.join_in_place * to_grow
+        )
 
     def unknown(self, kind: ChangeKind, part: str = "how long it takes") -> str:
         """Return that a part of the time is unknown; the empty text if this kind was timed here."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sluice_ops.model.change import Move
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
-from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedError, holding
+from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedError, holding, moved
 from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.placement.solver import more_slots, place
@@ -145,12 +145,16 @@ def _one_more(
 def hosts_during_moves(
     kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster
 ) -> dict[HostName, Host]:
-    """Return the hosts with old and new incarnations of all handovers, and with batch's `kept`
-    slots.
+    """Return the hosts with old and new incarnations of all handovers, with joining workers, and
+    with batch's `kept` slots.
     """
     hosts = dict(giving_back(cluster, kept).hosts)
-    for move in (move for move in moves if not move.in_place):
-        hosts = holding(hosts, cluster.tiers[move.tier].spec, move.after)
+    for move in moves:
+        spec = cluster.tiers[move.tier].spec
+        if not move.in_place:
+            hosts = holding(hosts, spec, move.after)
+        elif move.joining and move.before is not None:
+            hosts = moved(hosts, spec, move.before, move.after)
     return hosts
 
 

@@ -17,8 +17,8 @@ from sluice_ops.planning.shortage.fitting import (
     largest_accepted,
     requests_for_minimums,
 )
+from sluice_ops.planning.shortage.in_place import why_handed_over
 from sluice_ops.planning.shortage.lending import giving_back, keepable
-from sluice_ops.planning.shortage.scale_down import why_handed_over
 
 
 def giving(needy: TierName, able: Iterable[TierName], cluster: Cluster) -> dict[TierName, int]:

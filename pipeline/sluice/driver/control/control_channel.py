@@ -70,7 +70,11 @@ class ChannelFollower:
         self._controller_seen = self._controller_asked = time.monotonic()
         now = time.time()
         self.report = IncarnationReport(
-            state=State.STARTING, since=now, pid=os.getpid(), history=((State.STARTING, now),)
+            state=State.STARTING,
+            since=now,
+            pid=os.getpid(),
+            takes_workers=True,
+            history=((State.STARTING, now),),
         )
 
     # -- at start

@@ -53,7 +53,6 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
     threads = spec.quantum.threads
     return {
         "spark.app.name": f"sluice {spec.name} {incarnation.incarnation}",
-        "spark.cores.max": str(threads * len(incarnation.placement.slots)),
         "spark.executor.cores": str(threads),
         "spark.executor.memory": f"{spec.quantum.heap}m",
         f"spark.executor.resource.{label}.amount": "1",

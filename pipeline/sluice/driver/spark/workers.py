@@ -2,8 +2,9 @@
 
 A worker is paused when Spark gives it no more tasks and its last task has ended. Its executor
 stays, so its shuffle files can be read, and it works again at once when it is woken. A worker that
-leaves the tier is paused first, and ends soon after (decision record 0041). `process.life` calls
-this at each check; no method waits.
+leaves the tier is paused first, and ends soon after (decision record 0041). Spark gives a worker
+that joins an executor by itself (decision record 0065). `process.life` calls this at each check; no
+method waits.
 """
 
 import math
@@ -31,6 +32,10 @@ paused.
 """
 
 
+JOINING_SECONDS = 0.5
+"""Time between two looks for workers that have joined."""
+
+
 class CapacityError(Exception):
     """The incarnation has too few workers to run."""
 
@@ -55,7 +60,7 @@ class Workers:
 
     session: "SparkSession | None" = None
     names: frozenset[UnitId] = frozenset()
-    """The slots of the workers with which the incarnation began."""
+    """The slots of the workers with which the incarnation began, and of those that joined since."""
     label: str = ""
     """The Spark resource of this incarnation's Workers; each Worker offers one, named as
     its slot.
@@ -73,6 +78,10 @@ class Workers:
     """Executors that get no task, including those that have ended since."""
     _known: frozenset[str] = frozenset()
     """The executors at the last look."""
+    _with_summary: frozenset[str] = frozenset()
+    """The executors at the last look for workers that have joined."""
+    _looked_at: float = -math.inf
+    """When that look was. Monotonic clock."""
 
     @property
     def awake(self) -> int:
@@ -89,6 +98,7 @@ class Workers:
 
     def pause_only(self, to_pause: frozenset[UnitId]) -> None:
         """Give no more tasks to these workers, and tasks to all others."""
+        self._note_joined()
         changed, self.to_pause = to_pause ^ self.to_pause, to_pause
         self._begun |= dict.fromkeys(changed, time.monotonic())
         # a paused worker whose executor has died gets a new executor, which is not spared yet
@@ -110,6 +120,20 @@ class Workers:
             ):
                 self._note(worker, summaries_now[worker], paused=worker in self.to_pause)
         return dict(self._receipts)
+
+    def _note_joined(self) -> None:
+        """Count the workers that have got an executor since the last look, and note receipts."""
+        if time.monotonic() < self._looked_at + JOINING_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        if self._executors() == self._with_summary:
+            return
+        summaries_now = self._summaries()
+        self._with_summary = frozenset(str(executor.id()) for executor in summaries_now.values())
+        for worker in summaries_now.keys() - self.names:
+            self.names |= {worker}
+            self._receipts[worker] = WorkerReceipt(paused=False, seconds=0.0, at=time.time())
+            log.info("a worker has joined", worker=worker)
 
     def is_idle(self) -> bool:
         """Tell whether no executor has a task."""

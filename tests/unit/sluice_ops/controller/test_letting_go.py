@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from simulation.world import RULES, World, host, tier
 
-from sluice_ops.controller.policies import shrink_in_place, stop_order
+from sluice_ops.controller.policies import resize_in_place, stop_order
 from sluice_ops.controller.steps import handover
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeRecord, Step
@@ -94,7 +94,7 @@ def test_the_gap_is_recorded_beside_the_predicted_gap(mode, predicted, left):
     )
 
 
-def test_after_a_shrink_workers_pause_and_wake_and_more_come_by_handover():
+def test_after_a_shrink_workers_pause_and_wake_and_more_join():
     world = pipeline(host("h1", cpu=9), counts=(1, 4))
     for number, spec in enumerate(
         (
@@ -107,8 +107,8 @@ def test_after_a_shrink_workers_pause_and_wake_and_more_come_by_handover():
         change = world.begin(f"c{number}", **spec)
         world.settle()
         assert change.ok, sentences(change)
-    assert (slots(world, "counts"), world.owner("counts").owner) == (3, 2)
-    assert world.owner("counts").paused_workers == ()
+    assert (slots(world, "counts"), world.owner("counts").owner) == (3, 1)
+    assert world.owner("counts").paused_workers == ("slot-counts-1-3",), "it left, and has no slot"
 
 
 def test_an_abort_wakes_the_workers_that_were_to_be_released():
@@ -174,7 +174,7 @@ def test_an_older_controller_wakes_the_shrinking_workers_and_the_tier_runs(
             stop_order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers)
         )
         older.setattr(
-            shrink_in_place, "shrink", lambda draft, change, move: handover._advance(draft, change, move, [])
+            resize_in_place, "_shrink", lambda draft, change, move: handover._advance(draft, change, move, [])
         )
         ticks(world, 30)
         assert world.owner("counts").paused_workers == ()

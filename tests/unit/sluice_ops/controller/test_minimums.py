@@ -22,7 +22,7 @@ from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.placement.cluster import moved
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.shortage.fitting import fewest_slots, requests_for_minimums, why_no_room_together
-from sluice_ops.planning.shortage.scale_down import why_handed_over
+from sluice_ops.planning.shortage.in_place import why_handed_over
 from sluice_ops.snapshot.view import look
 
 pytestmark = pytest.mark.timeout(240)

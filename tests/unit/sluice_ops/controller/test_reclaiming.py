@@ -44,7 +44,7 @@ def test_raised_tiers_wait_for_batch_tasks_up_to_the_site_files_limit(lengths, s
     if starts:
         world.want("counts")
     else:
-        world.begin("s1", kind="scale", tier="counts", k=2)
+        world.begin("s1", kind="scale", tier="counts", k=4)
     world.until(lambda: len(agent.asked_since) == 3)
     world.until(lambda: units(world, "counts") - before)
     assert not [name for name in agent.asked_since if name in agent.units], (

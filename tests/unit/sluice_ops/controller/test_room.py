@@ -65,7 +65,7 @@ def test_a_raised_share_takes_free_room_before_batchs_slots():
 
 
 def test_a_raised_share_waits_for_as_few_batch_tasks_as_possible():
-    world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
+    world = pipeline(host("h1", cpu=6.5), batch=(0, 3), state=True, counts=(1, 1))
     assert len(lent(world)) == 3
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.until(
@@ -88,7 +88,7 @@ def test_a_raised_share_waits_for_as_few_batch_tasks_as_possible():
 
 
 def test_a_wait_for_batch_tasks_is_not_stuck_within_their_time_limit():
-    world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
+    world = pipeline(host("h1", cpu=6.5), batch=(0, 3), state=True, counts=(1, 1))
     for agent in world.agents.values():
         agent.task_seconds = 2 * STUCK_SECONDS
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
@@ -106,7 +106,7 @@ def test_a_wait_for_batch_tasks_is_not_stuck_within_their_time_limit():
 
 
 def test_batch_keeps_its_minimum_and_the_refusal_names_the_free_room():
-    world = pipeline(host("h1", cpu=6.5), batch=(3, 3), counts=(1, 1))
+    world = pipeline(host("h1", cpu=6.5), batch=(3, 3), state=True, counts=(1, 1))
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.settle()
     assert not runbook.ok
@@ -162,7 +162,7 @@ def test_a_tier_below_its_minimum_says_so_and_other_tiers_keep_theirs():
 
 
 def test_a_drain_with_little_room_keeps_minimums_and_restores_the_rest():
-    world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(1, 3), enrich=(1, 3))
+    world = pipeline(host("h1", cpu=6.5), host("h2", cpu=6.5), batch=(0, 0), counts=(1, 3), enrich=(1, 3))
     drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     assert drain.ok, sentences(drain)
@@ -273,7 +273,7 @@ def test_a_stop_and_a_start_lower_a_number_on_a_full_host():
 
 
 def test_a_change_leaves_room_for_the_minimum_of_a_stopped_tier():
-    world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 1), enrich=(2, 2))
+    world = pipeline(host("h1", cpu=6.5), batch=(0, 0), counts=(1, 1), enrich=(2, 2))
     world.kill_driver("enrich")
     for _ in range(3):  # waits longer after each failure
         world.until(lambda: world.state("enrich") is None or world.driver("enrich") is not None)

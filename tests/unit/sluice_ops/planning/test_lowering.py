@@ -190,10 +190,9 @@ def test_a_raised_tier_uses_the_room_a_lowered_tier_gives_up():
     planned = plan(NIGHT, cluster)
     assert [(move.tier, len(move.after.slots), move.in_place) for move in planned.moves] == [
         ("near", 1, True),
-        ("far", 2, False),
+        ("far", 2, True),
     ]
     assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
-    assert "far is prepared only after near is released: room is short" in planned.notes
 
 
 @pytest.mark.parametrize(
@@ -217,6 +216,31 @@ def test_a_plan_that_moves_a_tier_without_a_handover_is_rejected(mutation, messa
     planned = plan(spec, cluster)
     bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=mutation),)})
     assert any(message in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
+
+
+@pytest.mark.parametrize("kind", [STATE, {"mode": Mode.REALTIME}, {"standby": Standby.WARM}])
+def test_only_a_stateless_batch_tier_without_standby_gets_workers_in_place(kind):
+    spec = ChangeSpec(kind="scale", tier="t", k=4)
+    cluster = beside(16, {"t": (3, 3)}, kind=kind)
+    planned = plan(spec, cluster)
+    assert [move.in_place for move in planned.moves] == [False]
+    grown = Placement(driver="h1", slots=("h1",) * 4)
+    bad = planned.model_copy(
+        update={"moves": (planned.moves[0].model_copy(update={"after": grown, "in_place": True}),)}
+    )
+    (problem,) = violations(bad, spec, aftermath(spec, cluster))
+    assert problem.startswith("t would get workers in place, but it")
+
+
+def test_a_plan_that_adds_workers_against_a_rule_is_rejected():
+    spec, cluster = ChangeSpec(kind="scale", tier="t", k=4), beside(16, {"t": (3, 3)}, kind={})
+    planned = plan(spec, cluster)
+    assert (planned.moves[0].joining, planned.predicted_seconds) == (1, cluster.pace.join_in_place)
+    cordoned = aftermath(spec, cluster).with_state("h1", HostState.CORDONED)
+    assert "t would get workers on a host that takes none" in violations(planned, spec, cordoned)
+    older = aftermath(spec, with_tier(cluster, takes_workers=False))
+    message = "t would get workers in place, but its driver is of an older version"
+    assert violations(planned, spec, older) == [message]
 
 
 def test_a_plan_that_shrinks_a_stateful_tier_in_place_is_rejected():

@@ -1,15 +1,16 @@
-"""Fewer workers without a handover: a tier releases its last workers in place (decision record
-0041).
+"""Another number of workers without a handover.
 
-`plan` and `minimums` call this module. Pure.
+A tier releases its last workers in place (decision record 0041), or gets more (decision record
+0065). `plan` and `minimums` call this module. Pure.
 """
 
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, Standby
-from sluice_ops.planning.placement.cluster import Cluster, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, Hosts, TierNow
 from sluice_ops.planning.placement.drift import breaches, right_numbers
 from sluice_ops.planning.placement.shares import Target
+from sluice_ops.planning.placement.solver import more_slots, place
 from sluice_ops.planning.shortage.fitting import fewest_slots
 
 STAYS = frozenset({HostState.UP, HostState.CORDONED})
@@ -32,8 +33,28 @@ def kept_in_place(
     return after if 0 < k < len(now.slots) and why_handed_over(tier, aim, after, cluster) is None else None
 
 
+def more_in_place(
+    tier: TierNow, aim: Target, hosts: Hosts, cluster: Cluster
+) -> tuple[Placement, Hosts] | None:
+    """Add the workers that a tier lacks; return its placement, and what the hosts then hold.
+
+    Return None if the tier lacks none, or has to be handed over, as a realtime tier: the tasks of
+    its query stay with the workers that it began with. Raise RefusedError if there is no room.
+    """
+    now = tier.placement
+    if now is None or tier.spec.mode is Mode.REALTIME or not tier.takes_workers:
+        return None
+    more = right_numbers(now, aim, cluster.hosts)[0] - len(now.slots)
+    if more <= 0 or why_handed_over(tier, aim, now, cluster) is not None:
+        return None
+    request = more_slots(tier.spec, aim, more, now.slots)
+    placed = place([request], hosts)
+    added = placed.where[request.tenant, request.part]
+    return now.model_copy(update={"slots": (*now.slots, *added)}), placed.hosts
+
+
 def why_handed_over(tier: TierNow, aim: Target, after: Placement, cluster: Cluster) -> str | None:
-    """Return why a tier cannot continue in place with only its first workers; None if it can."""
+    """Return why a tier cannot continue in place with these of its workers; None if it can."""
     name, hosts = tier.spec.name, cluster.hosts
     running = cluster.shape(name, tier.release)
     too_few = tier.spec.mode is Mode.REALTIME and len(after.slots) < fewest_slots(tier.spec, cluster.rules)

@@ -1,24 +1,39 @@
-"""Shrinking in place: a tier gives up its last workers without a handover (record 0041).
+"""Another number of workers in place: the incarnation stays (decision records 0041 and 0065).
 
-The workers finish their last tasks, then their slots are taken away. The change's record names the
-workers before the driver hears of it, so that the next leader continues from there. If the change
-ends early, workers that are still there get tasks again (`stop_order`).
+A tier that gives up workers: its last workers finish their last tasks, then their slots are taken
+away. The change's record names the workers before the driver hears of it, so that the next leader
+continues from there. If the change ends early, workers that are still there get tasks again
+(`stop_order`).
+
+A tier that gets workers: one write adds the slots and names them in the change's record. Spark
+gives the running application an executor on each new slot, and the driver reports it. If the change
+ends early, the slots are taken away again.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from sluice_ops.controller.outcome import Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health
+from sluice_ops.controller.policies.batch import awaited
+from sluice_ops.controller.policies.capacity import cluster_of_draft
+from sluice_ops.model.assignment import slot_ids
 from sluice_ops.model.change import Move
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName, UnitId
-from sluice_ops.model.incarnation import IncarnationSpec, State
+from sluice_ops.model.incarnation import IncarnationSpec, Phase, State
 from sluice_ops.model.status import TierState
 from sluice_ops.model.tier import Mode
 from sluice_ops.model.wording import listed, workers
+from sluice_ops.planning.changes.plan import aftermath
+from sluice_ops.planning.placement.cluster import RefusedError
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import more_slots, place
 
 LEAVING_KEY = "lets_go"
 """The key in a change's receipts under which the leaving workers of a tier are."""
+JOINING_KEY = "joins"
+"""The key in a change's receipts under which the joining workers of a tier are."""
 
 
 def leaving(draft: Draft, tier: TierName) -> list[UnitId]:
@@ -36,7 +51,15 @@ def resting(draft: Draft, tier: TierName) -> frozenset[UnitId]:
     return frozenset() if report is None else report.paused_workers
 
 
-def shrink(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
+def resize(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
+    """Take a tier one step further towards its new number of workers; None if it has it.
+
+    Raise RefusedError if there is no room for more workers.
+    """
+    return _grow(draft, identity, move) if move.joining else _shrink(draft, identity, move)
+
+
+def _shrink(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
     """Take a tier one step further towards fewer workers.
 
     None if the tier has no more workers than it keeps, or does not run.
@@ -100,6 +123,79 @@ def _take_away(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going:
     )
 
 
+def _grow(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
+    """Take a tier one step further towards more workers; None if it has them, or does not run."""
+    change, tier, owning = draft.changes[identity], move.tier, draft.owner_spec(move.tier)
+    recorded, failed = change.receipts.get(tier), draft.statuses[tier].state is TierState.FAILED
+    if failed and recorded is not None:
+        return Failed(f"{tier} {draft.statuses[tier].sentence}")
+    if owning is None:
+        return None
+    if recorded is not None and recorded["new"] != owning.incarnation:
+        return Failed(
+            f"{tier}/{recorded['new']} ended while it got workers; {owning.incarnation} has taken over"
+        )
+    if recorded is None and not failed:
+        more = len(move.after.slots) - len(owning.placement.slots)
+        waits = _add(draft, identity, owning, more) if more > 0 else None
+        if waits is not None:
+            return waits
+        recorded = draft.changes[identity].receipts.get(tier)
+    report = health.report(draft, tier, owning.incarnation)
+    at_work = {} if report is None else report.workers
+    joining = [] if recorded is None else recorded[JOINING_KEY]
+    missing = [worker for worker in joining if worker not in at_work or at_work[worker].paused]
+    if missing:
+        return Waiting(f"waiting until {listed(missing)} of {tier} can take tasks")
+    draft.update_change(
+        identity, incarnations={**draft.changes[identity].incarnations, tier: owning.incarnation}
+    )
+    return None
+
+
+def _add(draft: Draft, identity: ChangeId, owning: IncarnationSpec, more: int) -> Outcome | None:
+    """Add slots to the owner; return what that waits for. Raise RefusedError without room."""
+    tier, change = owning.tier, draft.changes[identity]
+    if not health.confirmed(draft, tier) or draft.owners[tier].phase is not Phase.STEADY:
+        state = health.state(draft, tier, owning.incarnation)
+        return Waiting(
+            f"waiting for {tier}/{owning.incarnation} to run before it gets workers (it is {state})"
+        )
+    now = aftermath(change.spec, cluster_of_draft(draft))
+    request = more_slots(now.tiers[tier].spec, target(tier, now.rules), more, owning.placement.slots)
+    try:
+        added = place([request], now.hosts).where[request.tenant, request.part]
+    except RefusedError:
+        if now.returning:
+            return Waiting(f"waiting for {awaited(now)}, for {tier}")
+        raise
+    slots = (*owning.placement.slots, *added)
+    joining = slot_ids(tier, owning.incarnation, len(slots))[-more:]
+    draft.move_slots(tier, owning.incarnation, slots)
+    draft.update_change(
+        identity,
+        receipts={
+            **change.receipts,
+            tier: {"old": owning.incarnation, "new": owning.incarnation, JOINING_KEY: list(joining)},
+        },
+    )
+    draft.log(f"{tier}: incarnation {owning.incarnation} gets {listed(joining)} on {listed(added)}")
+    return None
+
+
+def take_back(draft: Draft, identity: ChangeId) -> None:
+    """Take away the workers that an aborted change has added."""
+    change = draft.changes[identity]
+    for tier, recorded in change.receipts.items():
+        joining = recorded.get(JOINING_KEY, ())
+        owning = draft.owner_spec(tier) if tier in draft.owners else None
+        if not joining or owning is None or recorded["new"] != owning.incarnation:
+            continue
+        kept = owning.placement.slots[: -len(joining)]
+        draft.move_slots(tier, owning.incarnation, kept)
+        draft.log(f"{tier}: incarnation {owning.incarnation} goes on without {listed(joining)} (aborted)")
+
+
 def _obstacle(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | None:
     """Say why the other workers could not go on alone; None if they can.
 
@@ -129,14 +225,19 @@ def _obstacle(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | No
     return None
 
 
-def receipt(draft: Draft, tier: TierName, workers: list[UnitId]) -> dict[str, Any]:
-    """Return the receipt of workers that left, for the change's record.
+def receipt(draft: Draft, tier: TierName, numbers: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the receipt of workers that left or joined; None after a handover.
 
     The other workers of a tier in micro-batches went on without a gap. The gap of a realtime tier,
     whose query starts again, is not measured.
     """
+    if JOINING_KEY not in numbers and LEAVING_KEY not in numbers:
+        return None
     if draft.owner_spec(tier) is None:
         return {"sentence": "the tier was stopped meanwhile"}
+    if JOINING_KEY in numbers:
+        return {"gap_seconds": 0.0, "sentence": f"got {listed(numbers[JOINING_KEY])}"}
+    workers: list[UnitId] = numbers[LEAVING_KEY]
     report = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
     receipts = (
         {}
