@@ -90,6 +90,7 @@ TABLE: dict[str, Rights] = {
     "/tiers/*/incarnations": _rights(create="controller", delete="controller"),
     "/tiers/*/incarnations/*": _rights(write="controller", create="driver", delete="controller"),
     "/tiers/*/incarnations/*/report": _rights(write="driver"),
+    "/tiers/*/incarnations/*/load": _rights(write="driver"),
     paths.RELEASES: _rights(create="publisher", delete="publisher"),
     f"{paths.RELEASES}/*": _rights(),
     "/operations": _rights(create="operator controller", delete="controller"),

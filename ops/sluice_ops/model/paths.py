@@ -118,6 +118,11 @@ def report(name: str, number: int) -> str:
     return f"/tiers/{name}/incarnations/{number}/{REPORT}"
 
 
+def load(name: str, number: int) -> str:
+    """The load of an incarnation's tier (`TierLoad`)."""
+    return f"/tiers/{name}/incarnations/{number}/load"
+
+
 def release(name: str) -> str:
     """The description of a release (`Release`)."""
     return f"{RELEASES}/{name}"

@@ -109,6 +109,8 @@ class Flow:
     """Measured: rows and bytes of memory of Spark's state, by operator, at the end of the last
     batch.
     """
+    busy_seconds: float = 0.0
+    """The time in which batches were processed, of a tier in micro-batches."""
     looked: float | None = None
     """Measured: when input, output and lag were last measured. Unit: epoch seconds."""
     latency_ms: float | None = None

@@ -42,12 +42,18 @@ def progress(monkeypatch: pytest.MonkeyPatch) -> Progress:
     )
     tier = SimpleNamespace(name="counts", inputs=(), sink=object(), mode="batch", hangs_after=None)
     config = SimpleNamespace(
-        tier=tier, incarnation=1, inputs=["hits"], flow=Flow(), session=None, kafka="kafka"
+        tier=tier,
+        incarnation=1,
+        inputs=["hits"],
+        flow=Flow(),
+        session=None,
+        kafka="kafka",
+        workers=SimpleNamespace(working=frozenset),
     )
     engine = SimpleNamespace(
         positions=lambda: {"hits/0": 20}, last_batch=lambda: None, offset_sum=lambda: None
     )
-    return Progress(cast("Any", config), cast("Any", engine), dict)
+    return Progress(cast("Any", config), cast("Any", engine), dict, lambda _load: None)
 
 
 def test_an_unreachable_kafka_is_reported_until_it_answers(progress: Progress) -> None:

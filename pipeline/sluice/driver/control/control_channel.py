@@ -7,6 +7,7 @@ While ZooKeeper does not answer, the driver continues with what it read last.
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 import structlog
 
@@ -35,6 +36,7 @@ from sluice_ops.model.incarnation import (
     advance,
     directive,
 )
+from sluice_ops.model.load import TierLoad
 from sluice_ops.model.release import Release
 from sluice_ops.model.routing_epochs import RoutingEpochs, newest
 from sluice_ops.model.tier import TierSpec
@@ -374,6 +376,11 @@ class ChannelFollower:
         """Report changed fields without a change of state."""
         if any(getattr(self.report, key) != value for key, value in changes.items()):
             self._change(changes)
+
+    def report_load(self, load: TierLoad) -> None:
+        """Write the tier's load for the scaler; without ZooKeeper, the next one comes soon."""
+        with suppress(ChannelAwayError, ConflictError):
+            self._channel.put(paths.load(self._tier, self.incarnation), load)
 
     def _change(self, changes: dict[str, object]) -> None:
         self.report = self.report.model_copy(update=changes)

@@ -280,6 +280,7 @@ class BatchEngine(Engine):
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         """Collect a batch of the query, and have the job write it."""
+        begun = time.monotonic()
         try:
             with self._config.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
@@ -295,6 +296,7 @@ class BatchEngine(Engine):
                     records=self._most,
                 )
             raise
+        self._config.flow.busy_seconds += time.monotonic() - begun
         if batch.records < self._most:
             self._writer.wait_for_interval()
 

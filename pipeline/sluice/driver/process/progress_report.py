@@ -18,6 +18,7 @@ import structlog
 from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.counters import raised
 from sluice.driver.positions.lag import LagHistory, Look
+from sluice.driver.process.load_meter import LoadMeter, Sums
 from sluice.driver.process.task_watchdog import TaskWatchdog
 from sluice.driver.spark.slots import SlotCounts
 from sluice.failures import error_text
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from sluice.driver.engine.contract import Engine
     from sluice.driver.engine.settings import EngineConfig
+    from sluice_ops.model.load import TierLoad
 
 log = structlog.get_logger()
 
@@ -59,11 +61,16 @@ class Progress:
     """Measures and writes, in a thread of its own."""
 
     def __init__(
-        self, config: "EngineConfig", engine: "Engine", began: "Callable[[], dict[str, int] | None]"
+        self,
+        config: "EngineConfig",
+        engine: "Engine",
+        began: "Callable[[], dict[str, int] | None]",
+        report_load: "Callable[[TierLoad], None]",
     ) -> None:
         """Measure `engine`; `began` returns where it started, or None while it does not run or own
         the tier.
         """
+        self._report_load, self._load = report_load, LoadMeter()
         self._config = config
         self._engine = engine
         self._began = began
@@ -104,6 +111,7 @@ class Progress:
                     None,
                 )
                 self._behind.forget()
+                self._load.forget()
                 self._watchdog.forget()
                 self._read, self._written = Growth(), Growth()
                 continue
@@ -152,6 +160,7 @@ class Progress:
         before = self._before or (now, done, out)
         self._before, flow.looked = (now, done, out), time.time()
         seconds = max(now - before[0], 0.001)
+        self._look_at_load(Sums(now, ends, done, out, self._busy_seconds()))
         slots = self._slots.read()
         self._watchdog.look(self._slots.running, ends)
         return TierProgress(
@@ -165,6 +174,22 @@ class Progress:
             slots=slots,
             details={"positions": positions},
         )
+
+    def _look_at_load(self, sums: Sums) -> None:
+        flow = self._flow
+        load = self._load.look(
+            sums,
+            at=time.time(),
+            workers=len(self._config.workers.working()),
+            lag=sum(flow.lag.values()),
+            lag_seconds=max(flow.waiting.values(), default=0.0),
+        )
+        if load is not None:
+            self._report_load(load)
+
+    def _busy_seconds(self) -> float | None:
+        """Return the time in which batches were processed; None for a tier without such a clock."""
+        return None if self._config.tier.sink is None else self._flow.busy_seconds
 
     def _waits(self, ends: dict[str, int]) -> dict[str, float]:
         """Return how long the oldest record of each partition waits, if it was there at the last

@@ -198,7 +198,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         log.info("the query is planned", seconds=round(time.monotonic() - begun, 1))
         wait_for_executors(session, slots, label)
         log.info("all executors have come", seconds=round(time.monotonic() - begun, 1), count=slots)
-        progress = Progress(config, engine, follower.start_offsets)
+        progress = Progress(config, engine, follower.start_offsets, follower.report_load)
         progress.start()
         pulse = Pulse(lambda: is_stopped(session))
         pulse.start()

@@ -123,7 +123,7 @@ class Workers:
 
     def _note_joined(self) -> None:
         """Count the workers that have got an executor since the last look, and note receipts."""
-        if time.monotonic() < self._looked_at + JOINING_SECONDS:
+        if not self.names or time.monotonic() < self._looked_at + JOINING_SECONDS:
             return
         self._looked_at = time.monotonic()
         if self._executors() == self._with_summary:

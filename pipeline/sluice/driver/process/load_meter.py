@@ -1,0 +1,60 @@
+"""Measures a tier's load over some seconds, for the scaler. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sluice_ops.model.load import LOAD_SECONDS, TierLoad
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a driver has counted at one look."""
+
+    now: float
+    """Monotonic clock."""
+    ends: Mapping[str, int]
+    """The end of each input partition."""
+    done: int
+    """Processed input records."""
+    out: int
+    """Output records."""
+    busy_seconds: float | None
+    """The time in which a batch was processed; None: a realtime tier."""
+
+
+@dataclass
+class LoadMeter:
+    """Compares looks that are `LOAD_SECONDS` apart."""
+
+    _before: Sums | None = field(default=None)
+
+    def forget(self) -> None:
+        """Begin anew: another incarnation owns the tier, or the query does not run."""
+        self._before = None
+
+    def look(self, sums: Sums, *, at: float, workers: int, lag: int, lag_seconds: float) -> TierLoad | None:
+        """Return the load since the last result; None if that is less than `LOAD_SECONDS` ago."""
+        before = self._before
+        if before is None:
+            self._before = sums
+            return None
+        seconds = sums.now - before.now
+        if seconds < LOAD_SECONDS:
+            return None
+        self._before = sums
+        came = sum(max(0, end - before.ends.get(name, end)) for name, end in sums.ends.items())
+        busy = (
+            None
+            if sums.busy_seconds is None or before.busy_seconds is None
+            else min(1.0, round((sums.busy_seconds - before.busy_seconds) / seconds, 3))
+        )
+        return TierLoad(
+            at=at,
+            rate_in=round(came / seconds, 1),
+            rate_done=round(max(0, sums.done - before.done) / seconds, 1),
+            rate_out=round(max(0, sums.out - before.out) / seconds, 1),
+            busy=busy,
+            workers=workers,
+            lag=lag,
+            lag_seconds=lag_seconds,
+        )
