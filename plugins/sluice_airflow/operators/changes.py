@@ -151,19 +151,9 @@ class SluiceChangeOperator(SluiceOperator):
         )
 
 
-def _end(operation: Operation) -> float:
-    """Return until when a posted step's result is waited for, in wall-clock time."""
-    return operation.posted_at + operation.deadline_seconds + requests.GRACE_SECONDS
-
-
-def class_name(kind: Kind) -> str:
-    """Return the name of a kind's operator."""
-    return f"Sluice{kind.runbook.title().replace('_', '')}Operator"
-
-
 OPERATORS = {
-    class_name(kind): type(
-        class_name(kind),
+    kind.operator: type(
+        kind.operator,
         (SluiceChangeOperator,),
         {"kind": kind, "__module__": __name__, "__doc__": f"{kind.summary}\n\n{kind.details}".strip()},
     )
