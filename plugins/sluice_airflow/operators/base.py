@@ -3,11 +3,11 @@ waits for its result.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.links import LINKS
@@ -69,7 +69,7 @@ def no_result(step: Step, heard: str = "") -> str:
 class SluiceOperator(BaseOperator):
     """A task that works on one pipeline."""
 
-    operator_extra_links = LINKS
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     def __init__(self, *, sluice_conn_id: str | None = None, **kwargs: Any) -> None:
         """Work on the pipeline of this connection; None: of the environment of Airflow's
