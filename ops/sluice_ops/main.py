@@ -272,8 +272,8 @@ def simulate(
     The command measures the time to plan, the time until a lost host's slots are assigned to other
     hosts, the time until a standby controller replaces a killed leader, and the memory, nodes and
     watches in use. The simulated agents do no work and share sessions. A measurement takes one to
-    ten minutes and does not touch a running platform. Use an idle machine. docs/scale.md has
-    results.
+    ten minutes and does not touch a running platform. Use an idle machine. The page "Scale" of the
+    documentation has results.
     """
     from sluice_ops.local.simulation.command import simulate as measure  # noqa: PLC0415
 

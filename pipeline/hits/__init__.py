@@ -8,13 +8,26 @@ from hits.counts import CAMPAIGN_COUNTS, per_window
 from hits.enrich import with_campaign
 from hits.entry import checked
 from hits.outbound import DELIVERED, deliverable
-from sluice import Delivery, Fields, Kind, Mode, Pipeline, Quantum, Stream, Tier
+from sluice import Delivery, Fields, JobTable, Kind, Mode, Pipeline, Quantum, Stream, Tier
 
 HIT = "id string, user string, ad string, kind string, at bigint"
 
 RAW = Stream("raw")
 HITS = Stream("hits", HIT)
 ENRICHED = Stream("enriched", f"{HIT}, campaign string", Fields("campaign"))
+
+CAMPAIGN_DAILY = JobTable(
+    "campaign_daily",
+    {
+        "day": "date",
+        "campaign": "text",
+        "views": "bigint NOT NULL",
+        "clicks": "bigint NOT NULL",
+        "buys": "bigint NOT NULL",
+    },
+    key=("day", "campaign"),
+)
+"""The result of the nightly report."""
 
 SLOT = Quantum(cpu=1, memory=750, threads=4, disk=2048)
 OUTSIDE_SLOT = SLOT.model_copy(update={"io": 300, "network": 300})
@@ -66,5 +79,6 @@ PIPELINE = Pipeline(
             quantum=OUTSIDE_SLOT,
             driver=DRIVER,
         ),
-    )
+    ),
+    tables=(CAMPAIGN_DAILY,),
 )

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sluice.api.declarations import DeclarationError, Pipeline, State, Stream, Tier, Transform
+    from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, Transform
     from sluice.api.grouping import All, Direct, Fields, Global, Grouping, Local, Shuffle
     from sluice.api.hooks import Hooks
     from sluice.api.marks import Marks
@@ -32,6 +32,7 @@ __all__ = [
     "Global",
     "Grouping",
     "Hooks",
+    "JobTable",
     "Kind",
     "Lag",
     "Latest",
@@ -59,7 +60,15 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
-    "sluice.api.declarations": ("DeclarationError", "Pipeline", "State", "Stream", "Tier", "Transform"),
+    "sluice.api.declarations": (
+        "DeclarationError",
+        "JobTable",
+        "Pipeline",
+        "State",
+        "Stream",
+        "Tier",
+        "Transform",
+    ),
     "sluice.api.grouping": ("All", "Direct", "Fields", "Global", "Grouping", "Local", "Shuffle"),
     "sluice.api.hooks": ("Hooks",),
     "sluice.api.marks": ("Marks",),

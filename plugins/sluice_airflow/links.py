@@ -1,6 +1,7 @@
-"""Links from a task to the pipeline's page in Airflow, and to its dashboard."""
+"""Links from a task to the pipeline's page in Airflow, to its dashboard, and to a driver's log."""
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, conf
 
@@ -9,13 +10,18 @@ from sluice_airflow.hooks.sluice import SluiceHook
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
-PAGE = "sluice"
+PAGE = "sluice/"
 """The path of the page below Airflow's address."""
+LOG = f"{PAGE}log"
+"""The path of the page with the log of a driver."""
 
 
-def page_path(sluice_conn_id: str | None) -> str:
-    """Return the path of a pipeline's page below Airflow's address."""
-    return f"{PAGE}/" if sluice_conn_id is None else f"{PAGE}/?connection={sluice_conn_id}"
+def address(path: str, operator: BaseOperator, **query: str) -> str:
+    """Return the address of a page, with the connection of the operator's pipeline if any."""
+    base = conf.get("api", "base_url", fallback=None) or ""
+    connection = getattr(operator, "sluice_conn_id", None)
+    words = urlencode(query | ({} if connection is None else {"connection": connection}))
+    return f"{base.rstrip('/')}/{path}{'?' if words else ''}{words}"
 
 
 class PageLink(BaseOperatorLink):
@@ -25,8 +31,7 @@ class PageLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
         """Return the page's address."""
-        base = conf.get("api", "base_url", fallback=None) or ""
-        return f"{base.rstrip('/')}/{page_path(getattr(operator, 'sluice_conn_id', None))}"
+        return address(PAGE, operator)
 
 
 class DashboardLink(BaseOperatorLink):
@@ -37,6 +42,16 @@ class DashboardLink(BaseOperatorLink):
     def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
         """Return the dashboard's address; empty, and so no link, if the connection names none."""
         return SluiceHook(getattr(operator, "sluice_conn_id", None)).dashboard or ""
+
+
+class DriverLogLink(BaseOperatorLink):
+    """The log of the driver of the task's tier."""
+
+    name = "Driver log"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
+        """Return the address of the page with the log."""
+        return address(LOG, operator, tier=operator.tier)  # type: ignore[attr-defined]
 
 
 LINKS = (PageLink(), DashboardLink())

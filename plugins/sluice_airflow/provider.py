@@ -20,7 +20,9 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules("sensors.hours")],
         "triggers": [_modules("triggers.operations")],
         "notifications": ["sluice_airflow.notifiers.alerts.SluiceNotifier"],
-        "extra-links": ["sluice_airflow.links.PageLink", "sluice_airflow.links.DashboardLink"],
+        "extra-links": [
+            f"sluice_airflow.links.{name}" for name in ("PageLink", "DashboardLink", "DriverLogLink")
+        ],
         "connection-types": [
             {
                 "connection-type": "sluice",

@@ -1,6 +1,6 @@
 """An agent's metrics for Prometheus: its units, and the host's resources that each unit uses.
 
-docs/metrics.md explains the metrics.
+The page "Metrics" of the documentation explains them.
 """
 
 from collections import Counter

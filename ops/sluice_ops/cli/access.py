@@ -21,6 +21,7 @@ from sluice_ops.cli.retire import take_off
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.trail import Entry, Outcome
+from sluice_ops.model.wording import page
 from sluice_ops.operations import joining
 from sluice_ops.operations.expiry import ExpiryError, ending
 from sluice_ops.site import credentials, database_roles, endpoints
@@ -112,7 +113,8 @@ def make_postgres(source: str, *, as_json: bool) -> None:
         f"The passwords are in {folder}."
     )
     typer.echo(
-        f"Copy {file} and the password files to every machine (docs/access.md), then run `sluice publish`."
+        f"Copy {file} and the password files to every machine, see {page('Access', 'PostgreSQL')}. "
+        "Then run `sluice publish`."
     )
 
 

@@ -56,7 +56,8 @@ def agent(  # noqa: PLR0913 - one parameter for each option
     state.
 
     The agent runs until Ctrl-C or SIGTERM. Its slots and drivers run on, and the next agent of the
-    host takes them over. On real hosts systemd runs the agent: docs/hosts.md.
+    host takes them over. On real hosts systemd runs the agent: see the page "Hosts" of the
+    documentation.
     """
     options: dict[str, object] = {
         "--zookeeper": zookeeper,

@@ -1,4 +1,7 @@
-"""A controller's metrics for Prometheus: its passes, and the site's state (docs/metrics.md)."""
+"""A controller's metrics for Prometheus: its passes, and the site's state.
+
+The page "Metrics" of the documentation explains them.
+"""
 
 import time
 from collections import Counter

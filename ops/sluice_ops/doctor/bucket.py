@@ -9,13 +9,15 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice_ops.doctor.finding import Finding, Verdict
+from sluice_ops.model.wording import page
 from sluice_ops.site.site_file import Site
 
 SECONDS = 3
 """Limit for S3 to accept the connection, and for each response."""
 CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, for each agent and restart the "
-    "agents; agents pass the credentials to drivers and slots (docs/checkpoints.md, Credentials)"
+    "agents; agents pass the credentials to drivers and slots; "
+    f"see {page('Checkpoints in S3', 'Credentials')}"
 )
 
 

@@ -29,6 +29,7 @@ from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.kafka_access import User
+from sluice_ops.model.wording import page
 from sluice_ops.site import endpoints, installation, jars, spark
 from sluice_ops.site import site_file as site
 from sluice_ops.site.brokers import brokers
@@ -77,7 +78,10 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
     try:
         host = Host(facts, content, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
-        advice = "correct the endpoints file, or name the right one in SLUICE_ENDPOINTS; docs/hosts.md, Files"
+        advice = (
+            "correct the endpoints file, or name the right one in SLUICE_ENDPOINTS; "
+            f"see {page('Hosts', 'Files')}"
+        )
         return [*site_findings, Finding("endpoints", Verdict.BAD, str(error), advice)]
     checks = (
         _java,
@@ -160,7 +164,7 @@ def _jars(host: Host) -> Iterator[Finding]:
         sentence = f"{folder}: " + "; ".join(
             f"{jar.folder}/{jar.file} {fault}" for jar, fault in faulty.items()
         )
-        advice = f"drivers and slots need {content}: docs/hosts.md, Prepare each machine, step 5"
+        advice = f"drivers and slots need {content}: see {page('Hosts', 'Prepare each machine')}, step 5"
         yield Finding("jars", Verdict.BAD, sentence, advice)
     else:
         yield Finding("jars", Verdict.OK, f"{folder} has {content}")
@@ -236,7 +240,7 @@ def _groups(host: Host) -> Iterator[Finding]:
         sentence = (
             f"the disk of {host.home} is not divided by quantum.io: the disk's scheduler has no weights"
         )
-        advice = "write bfq into the disk's queue/scheduler below /sys/block (docs/limits.md, Disk)"
+        advice = f"write bfq into the disk's queue/scheduler below /sys/block; see {page('Limits', 'Disk')}"
         yield Finding("disk weights", Verdict.NOTE, sentence, advice)
     elif divided:
         yield Finding("disk weights", Verdict.OK, f"the disk of {host.home} is divided by quantum.io")
@@ -244,14 +248,16 @@ def _groups(host: Host) -> Iterator[Finding]:
 
 def _cores(host: Host) -> Iterator[Finding]:
     if cores_of(host.facts.name, host.site) == "shared":
-        advice = "nothing to do, unless busy slots slow down their neighbours: then docs/limits.md, Cores"
+        advice = (
+            f"nothing to do, unless busy slots slow down their neighbours: then see {page('Limits', 'Cores')}"
+        )
         yield Finding("cores", Verdict.NOTE, cpusets.NOT_ASKED, advice)
     elif (obstacle := cpusets.missing_requirement(find_trees())) is not None:
         yield Finding(
             "cores",
             Verdict.NOTE,
             f"slots cannot have cores of their own: {obstacle}",
-            "see docs/limits.md, Cores; until then all slots share the processors",
+            f"see {page('Limits', 'Cores')}; until then all slots share the processors",
         )
     elif (shortage := cpusets.processor_shortage(host.facts.cpu)) is not None:
         yield Finding(
@@ -271,14 +277,17 @@ def _cores(host: Host) -> Iterator[Finding]:
 def _network(host: Host) -> Iterator[Finding]:
     link = link_of(host.facts.name, host.site)
     if link is None:
-        advice = "nothing to do, unless slots must share the network by weights: then docs/limits.md, Network"
+        advice = (
+            "nothing to do, unless slots must share the network by weights: "
+            f"then see {page('Limits', 'Network')}"
+        )
         yield Finding("network", Verdict.NOTE, network.NOT_ASKED, advice)
     elif (obstacle := network.missing_requirement(link)) is not None:
         yield Finding(
             "network",
             Verdict.NOTE,
             f"{link.interface} cannot be divided: {obstacle}",
-            "see docs/limits.md, Network; until then slots send without weights",
+            f"see {page('Limits', 'Network')}; until then slots send without weights",
         )
     else:
         yield Finding(
@@ -331,7 +340,7 @@ def _access(host: Host) -> Iterator[Finding]:
         sentence = (
             "the endpoints file names no roles: every process that reaches ZooKeeper can change everything"
         )
-        advice = "create credentials and set access lists: docs/access.md, ZooKeeper"
+        advice = f"create credentials and set access lists: see {page('Access', 'ZooKeeper')}"
         yield Finding("access", Verdict.NOTE, sentence, advice)
         return
     try:
@@ -339,7 +348,7 @@ def _access(host: Host) -> Iterator[Finding]:
             host.services.required_credential(role)
         admin = host.services.credential(Role.ADMIN)
     except endpoints.EndpointsError as error:
-        yield Finding("access", Verdict.BAD, str(error), "docs/access.md, ZooKeeper, lists the files")
+        yield Finding("access", Verdict.BAD, str(error), f"for the files, see {page('Access', 'ZooKeeper')}")
         return
     if admin is not None and admin.password is not None:
         yield Finding(
@@ -361,12 +370,13 @@ def _kafka(host: Host) -> Iterator[Finding]:
     address = brokers(host.services.kafka)
     if address.users is None:
         sentence = "Kafka asks for no user: every process that reaches Kafka reads and writes all records"
-        yield Finding("kafka's users", Verdict.NOTE, sentence, "create users: docs/access.md, Kafka")
+        yield Finding("kafka's users", Verdict.NOTE, sentence, f"create users: see {page('Access', 'Kafka')}")
         return
     try:
         host.services.kafka_as(User.DRIVER)
     except endpoints.EndpointsError as error:
-        yield Finding("kafka's users", Verdict.BAD, str(error), "docs/access.md, Kafka, lists the files")
+        advice = f"for the files, see {page('Access', 'Kafka')}"
+        yield Finding("kafka's users", Verdict.BAD, str(error), advice)
     else:
         yield Finding("kafka's users", Verdict.OK, f"the driver's password is in {address.users}")
 
@@ -394,12 +404,11 @@ def _database(host: Host) -> Iterator[Finding]:
     try:
         yield reach.check_postgres(host.services.postgres_as(Role.DRIVER))
     except endpoints.EndpointsError as error:
-        yield Finding(
-            "postgres", Verdict.BAD, str(error), "docs/access.md, PostgreSQL, lists the password files"
-        )
+        advice = f"for the password files, see {page('Access', 'PostgreSQL')}"
+        yield Finding("postgres", Verdict.BAD, str(error), advice)
     if users_of(host.services.postgres) is None:
         sentence = "PostgreSQL has no roles: every process works as the same user, which owns all tables"
-        advice = "create roles: docs/access.md, PostgreSQL"
+        advice = f"create roles: see {page('Access', 'PostgreSQL')}"
         yield Finding("postgres's roles", Verdict.NOTE, sentence, advice)
     file = endpoints.file()
     if "password" in json.loads(file.read_bytes()).get("airflow", {}):

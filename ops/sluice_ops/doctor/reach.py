@@ -13,6 +13,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.access import Credential
 from sluice_ops.model.assignment import Observed
 from sluice_ops.model.ids import HostName
+from sluice_ops.model.wording import page
 
 SECONDS = 3.0
 """Limit for a service to answer."""
@@ -33,7 +34,10 @@ def check_zookeeper(address: str, credential: Credential | None, host: HostName)
             yield _agent(channel, host)
         else:
             sentence = f"{address} answers, but ZooKeeper has no such chroot"
-            advice = "create the chroot (docs/hosts.md, Start), or correct `zookeeper` in the endpoints file"
+            advice = (
+                "correct `zookeeper` in the endpoints file, or create the chroot: "
+                f"see {page('Hosts', 'Start')}"
+            )
             yield Finding("zookeeper", Verdict.BAD, sentence, advice)
     except (KazooTimeoutError, ChannelAwayError) as error:
         yield Finding("zookeeper", Verdict.BAD, f"{address} does not answer: {error}", ADVICE)
@@ -56,7 +60,7 @@ def _agent(channel: Channel, host: HostName) -> Finding:
             "agent",
             Verdict.NOTE,
             f"the agent of {host} runs; its slots have no limits: {limits}",
-            "give the agent a control group: docs/limits.md, Control groups",
+            f"give the agent a control group: see {page('Limits', 'Control groups')}",
         )
     return Finding("agent", Verdict.OK, f"the agent of {host} runs; its slots are limited by {limits}")
 

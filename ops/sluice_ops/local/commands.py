@@ -297,12 +297,15 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the end of a log of the embedded platform.
+    """Print the end of a log of this machine: of a slot, a driver or the embedded platform.
+
+    The log of an ended slot or driver is kept until 20 others of its host have ended.
 
     Example: sluice logs controller -n 100 -f
     """
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
-    from sluice_ops.local.logbook import find, tail  # noqa: PLC0415
+    from sluice_ops.local.logbook import find  # noqa: PLC0415
+    from sluice_ops.queries.unit_logs import tail  # noqa: PLC0415
 
     if as_json and follow:
         message = "--json prints one answer, but --follow never ends: use only one of them"

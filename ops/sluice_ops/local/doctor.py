@@ -24,6 +24,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import Observed
 from sluice_ops.model.change import MaintenanceLock
 from sluice_ops.model.kafka_access import ONE_COPY, User
+from sluice_ops.model.wording import page
 from sluice_ops.site import installation, site_file
 from sluice_ops.site.installation import PlatformError
 
@@ -166,8 +167,8 @@ def _containers(layout: Layout) -> Iterator[Finding]:
                     f"host {host}",
                     Verdict.NOTE,
                     f"its slots have no limits: {limits}",
-                    "run the platform as root, or in a delegated control group (docs/limits.md, Control "
-                    "groups)",
+                    "run the platform as root, or in a delegated control group: "
+                    f"see {page('Limits', 'Control groups')}",
                 )
 
 

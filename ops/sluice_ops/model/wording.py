@@ -17,6 +17,15 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(all_names[:MOST]) + more
 
 
+def page(name: str, section: str = "") -> str:
+    """Return how a message names a page of the documentation, which is no part of an installation.
+
+    `name` is the page's name on the first page of the documentation.
+    """
+    where = f', section "{section}"' if section else ""
+    return f'the page "{name}" of the documentation{where}'
+
+
 def workers(count: int) -> str:
     """Return `1 worker`, or `2 workers`."""
     return f"{count} worker{'' if count == 1 else 's'}"

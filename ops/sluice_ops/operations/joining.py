@@ -28,6 +28,7 @@ from sluice_ops.model.joining import Answer, Claim, ControllerKey, Sealed, anoth
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.trail import Entry, Outcome
+from sluice_ops.model.wording import page
 from sluice_ops.operations.sealing import (
     SealError,
     derive,
@@ -268,7 +269,8 @@ def _claim(channel: Channel, host: str, public: str) -> None:
         message = (
             f"the token for {host} was used at {shown(claimed_at)} by another machine, which calls itself "
             f"{claim.value.machine}. If that machine is not {host}, somebody has a copy: "
-            f"change the credentials of agent and driver (docs/access.md). {another(host)}; "
+            f"change the credentials of agent and driver, see {page('Access', 'ZooKeeper')}. "
+            f"{another(host)}; "
             "the used token then no longer works"
         )
         raise JoinError(message)

@@ -181,7 +181,7 @@ class S3Config(Frozen):
     """The S3 service for `checkpoints`.
 
     Credentials are not in the site file: boto3 and Spark read them from the environment or its
-    files (docs/checkpoints.md).
+    files (the page "Checkpoints in S3" of the documentation).
     """
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^/]+$")

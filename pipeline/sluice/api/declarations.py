@@ -154,14 +154,37 @@ class Tier:
 
 
 @dataclass(frozen=True)
+class JobTable:
+    """A table that batch jobs write, and no tier.
+
+    Publishing makes the table, and adds columns that are missing. The role of the operator, as
+    which batch jobs run, may read and write the rows; the role of the audit may read them.
+    """
+
+    name: str
+    columns: dict[str, str]
+    """The columns and their SQL types, in order.
+
+    A column that is added later must be nullable, or have a default.
+    """
+    key: tuple[str, ...]
+    """The columns of the primary key."""
+
+
+@dataclass(frozen=True)
 class Pipeline:
-    """All tiers of a site, joined by their streams."""
+    """All tiers of a site, joined by their streams, and the tables of its batch jobs."""
 
     tiers: tuple[Tier, ...]
+    tables: tuple[JobTable, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise DeclarationError with one line for each problem of the declaration."""
-        problems = [problem for tier in self.tiers for problem in _problems(tier)] + _wiring(self.tiers)
+        problems = [
+            *(problem for tier in self.tiers for problem in _problems(tier)),
+            *_wiring(self.tiers),
+            *_table_problems(self.tables, self.tiers),
+        ]
         if problems:
             raise DeclarationError("\n".join(problems))
 
@@ -395,6 +418,23 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
                     f"streams that tiers write: {known}"
                 )
     return problems + _cycles(tiers)
+
+
+def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> list[str]:
+    taken = {
+        name: f'tier "{tier.name}" already writes this table'
+        for tier in tiers
+        if tier.sink is not None
+        for name in (tier.sink.name, f"{tier.sink.name}_refused")
+    }
+    problems: list[str] = []
+    for table in tables:
+        if table.name in taken:
+            problems.append(f'table "{table.name}": {taken[table.name]}; give the table its own name')
+        taken[table.name] = "declared more than once"
+        if not table.key or not {*table.key} <= table.columns.keys():
+            problems.append(f'table "{table.name}": key names one or more of its columns')
+    return problems
 
 
 def _cycles(tiers: tuple[Tier, ...]) -> list[str]:

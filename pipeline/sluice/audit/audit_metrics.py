@@ -1,4 +1,4 @@
-"""The audit's metrics for Prometheus; docs/metrics.md explains them."""
+"""The audit's metrics for Prometheus. The page "Metrics" of the documentation explains them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

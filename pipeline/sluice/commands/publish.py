@@ -256,7 +256,7 @@ def _publish(
     notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))
     shapes_before = (shape for release in releases.all_stored(where.home) for shape in release.tiers.values())
     earlier = {shape.sink.name for shape in shapes_before if shape.sink is not None}
-    sinks = tables.create(where.postgres_as(OWNER), pipeline, earlier)
+    made = tables.create(where.postgres_as(OWNER), pipeline, earlier)
     release, is_new = releases.store(
         where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators), digest
     )
@@ -278,7 +278,7 @@ def _publish(
     published.write(specs)
     names = ", ".join(spec.name for spec in specs)
     new_streams = ", ".join(new) or "none"
-    yield f"{settings.pipeline}: tiers {names}; tables {', '.join(sinks)}; new streams: {new_streams}"
+    yield f"{settings.pipeline}: tiers {names}; tables {', '.join(made)}; new streams: {new_streams}"
     yield f"release {release.name}{' is new' if is_new else ': the code is unchanged'}"
     yield from (note for note in notes if note is not None)
     if outdated:

@@ -1,4 +1,5 @@
-"""Creates and migrates the tables of Sluice and of the pipeline's sinks, and grants rights to them.
+"""Creates and migrates the tables of Sluice, of the pipeline's sinks and of its batch jobs, and
+grants rights to them.
 
 `sluice.commands.publish` calls this module.
 """
@@ -15,6 +16,7 @@ from sluice.audit import retention, trail_archive
 from sluice.migrations import migrate
 from sluice.replay import book as replayed
 from sluice.sinks import ledger, send_intents
+from sluice.sinks.table import definition, primary_key
 from sluice_ops.model.access import Role
 from sluice_ops.model.database import WORKERS, known_as
 
@@ -24,7 +26,6 @@ PURPOSES = {
     "audit": "The audit's account of each input partition of a tier",
     "audit_read": "Up to which place the audit has read each source of a tier",
     "audit_streams": "The identity of each stream that the audit reads, and its ends",
-    "campaign_daily": "The result of the example's nightly report",
     "frontier": "The time of arrival up to which all records have left a tier",
     "intents": "Delivery at most once: the batch that a tier is about to send",
     "ledger": "One row for each batch of a tier with a sink: where the batch begins and ends, and its counts",
@@ -60,6 +61,8 @@ OF_TIERS = {Role.DRIVER: WRITTEN, Role.OPERATOR: WRITTEN, Role.AUDIT: "SELECT"}
 """Rights to the tables that drivers write. The operator has a driver's rights, because a replay
 writes like its tier.
 """
+OF_JOBS = {Role.OPERATOR: f"{WRITTEN}, DELETE", Role.AUDIT: "SELECT"}
+"""Rights to the tables that batch jobs write: they run as the operator."""
 RIGHTS: dict[str, dict[Role, str]] = {
     "tier_epochs": OF_TIERS,
     "marks": OF_TIERS,
@@ -70,7 +73,6 @@ RIGHTS: dict[str, dict[Role, str]] = {
     # the audit folds old rows
     "ledger": {Role.DRIVER: ADDED, Role.OPERATOR: ADDED, Role.AUDIT: "SELECT, INSERT, DELETE"},
     "intents": dict.fromkeys((Role.DRIVER, Role.OPERATOR), "SELECT, INSERT, DELETE") | {Role.AUDIT: "SELECT"},
-    "campaign_daily": {Role.OPERATOR: "SELECT, INSERT, DELETE", Role.AUDIT: "SELECT"},
     "audit": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
     "audit_read": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
     "audit_streams": {Role.AUDIT: WRITTEN, Role.OPERATOR: "SELECT"},
@@ -94,7 +96,7 @@ LOCK_SECONDS = 10
 
 
 def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> list[str]:
-    """Create and migrate tables, and grant rights; return the names of the sinks.
+    """Create and migrate tables, and grant rights; return the names of the pipeline's tables.
 
     `earlier` names the sinks of earlier releases, whose tiers may still write.
     """
@@ -107,20 +109,28 @@ def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> 
         for sink in sinks:
             for statement in sink.statements():
                 cursor.execute(statement)
-        grant(cursor, {*earlier, *(sink.name for sink in sinks)})
-    return [sink.name for sink in sinks]
+        for table in pipeline.tables:
+            for statement in definition(table.name, table.columns, [primary_key(table.key)]):
+                cursor.execute(statement)
+        jobs = [table.name for table in pipeline.tables]
+        grant(cursor, {*earlier, *(sink.name for sink in sinks)}, jobs)
+    return [*(sink.name for sink in sinks), *jobs]
 
 
-def grant(cursor: psycopg.Cursor[Any], sinks: Iterable[str]) -> None:
+def grant(cursor: psycopg.Cursor[Any], sinks: Iterable[str], jobs: Iterable[str]) -> None:
     """Grant each role its rights to the tables, and revoke all other rights.
 
-    Skip roles that the database does not have.
+    `jobs` are the tables that batch jobs write. Skip roles that the database does not have.
     """
     cursor.execute(
         "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", ([known_as(role) for role in WORKERS],)
     )
     known = {row[0] for row in cursor.fetchall()}
-    rights_of_tables = {**{name: OF_TIERS for sink in sinks for name in (sink, f"{sink}_refused")}, **RIGHTS}
+    rights_of_tables = {
+        **{name: OF_TIERS for sink in sinks for name in (sink, f"{sink}_refused")},
+        **dict.fromkeys(jobs, OF_JOBS),
+        **RIGHTS,
+    }
     for name, rights in rights_of_tables.items():
         cursor.execute(
             "SELECT relkind = 'S' FROM pg_class WHERE oid = to_regclass(%s)",

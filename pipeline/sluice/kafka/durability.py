@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, ResourceType
 
 from sluice_ops.model.kafka_access import ONE_COPY, Durability
+from sluice_ops.model.wording import page
 from sluice_ops.site import project
 
 SECONDS = 20.0
@@ -114,7 +115,7 @@ def read(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str]) ->
             message = (
                 f"Kafka does not let this user read the settings of {topic}, so it is unknown whether "
                 "the loss of one broker's disk would lose records; "
-                "grant the user DescribeConfigs on the topic (docs/access.md, Kafka)"
+                f"grant the user DescribeConfigs on the topic; see {page('Access', 'Kafka')}"
             )
             raise WeakStreamError(message) from error
         replicas = [

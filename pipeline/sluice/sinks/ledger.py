@@ -120,11 +120,6 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         " AND table_name = 'archived' AND column_name = 'upto') THEN"
         " ALTER TABLE archived ADD COLUMN upto bigint; END IF; END $$"
     ),
-    sql.SQL(
-        "CREATE TABLE IF NOT EXISTS campaign_daily (day date, campaign text, views bigint NOT NULL,"
-        " clicks bigint NOT NULL,"
-        " buys bigint NOT NULL, PRIMARY KEY (day, campaign))"
-    ),
 )
 """The platform's own tables. `sluice.commands.publish` creates them."""
 

@@ -11,7 +11,7 @@ Replays change nothing.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, ClassVar
@@ -45,6 +45,33 @@ def without_length(sql_type: str) -> str:
     return DEFAULT_LENGTH_ONE.get(bare.lower(), bare)
 
 
+def definition(name: str, columns: Mapping[str, str], more: Sequence[sql.Composable]) -> list[sql.Composed]:
+    """Return the SQL that makes a table, and adds those of `columns` that are missing.
+
+    `more` is only part of a new table.
+    """
+    table = sql.Identifier(name)
+    typed = [sql.Identifier(column) + sql.SQL(f" {sql_type}") for column, sql_type in columns.items()]
+    create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join([*typed, *more]))
+    # ALTER TABLE waits for all readers of the table, and all writers wait behind ALTER TABLE.
+    # So it runs only if the column is missing.
+    migrate = [
+        sql.SQL(
+            "DO $$ BEGIN IF NOT EXISTS"
+            " (SELECT FROM pg_attribute WHERE attrelid = {}::regclass AND attname = {}"
+            " AND NOT attisdropped)"
+            " THEN ALTER TABLE {} ADD COLUMN {}; END IF; END $$"
+        ).format(sql.Literal(table.as_string()), sql.Literal(column), table, with_type)
+        for column, with_type in zip(columns, typed, strict=True)
+    ]
+    return [create, *migrate]
+
+
+def primary_key(columns: Sequence[str]) -> sql.Composed:
+    """Return the SQL of a primary key, for `definition`."""
+    return sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, columns)))
+
+
 INTEGER_TYPES = ("smallint", "integer", "int", "bigint")
 
 
@@ -76,25 +103,6 @@ class Table(Sink):
         except psycopg.errors.CardinalityViolation:
             cursor.executemany(statement, [[[value] for value in row] for row in zip(*columns, strict=True)])
 
-    def _define(self, more_columns: Sequence[sql.Composable]) -> list[sql.Composed]:
-        table = sql.Identifier(self.name)
-        columns = [sql.Identifier(name) + sql.SQL(f" {sql_type}") for name, sql_type in self.columns.items()]
-        create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
-            table, sql.SQL(", ").join([*columns, *more_columns])
-        )
-        # ALTER TABLE waits for all readers of the table, and all writers wait behind ALTER TABLE.
-        # So it runs only if the column is missing.
-        migrate = [
-            sql.SQL(
-                "DO $$ BEGIN IF NOT EXISTS"
-                " (SELECT FROM pg_attribute WHERE attrelid = {}::regclass AND attname = {}"
-                " AND NOT attisdropped)"
-                " THEN ALTER TABLE {} ADD COLUMN {}; END IF; END $$"
-            ).format(sql.Literal(table.as_string()), sql.Literal(name), table, column)
-            for name, column in zip(self.columns, columns, strict=True)
-        ]
-        return [create, *migrate]
-
 
 @dataclass(frozen=True)
 class Once(Table):
@@ -118,7 +126,10 @@ class Once(Table):
         """Return the SQL of the table, with columns for the time, origin and batch of each row."""
         stamp = sql.Identifier(self.stamp) + sql.SQL(" timestamptz NOT NULL DEFAULT clock_timestamp()")
         more_columns = [stamp, sql.SQL("origin text PRIMARY KEY"), sql.SQL("batch bigint NOT NULL")]
-        return [*self._define(more_columns), index(f"{self.name}_batch", self.name, "(batch)")]
+        return [
+            *definition(self.name, self.columns, more_columns),
+            index(f"{self.name}_batch", self.name, "(batch)"),
+        ]
 
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
@@ -171,9 +182,8 @@ class Totals(Table):
 
     def statements(self) -> list[sql.Composed]:
         """Return the SQL of the table, with `key` as its primary key."""
-        key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
         return [
-            *self._define([sql.SQL("PRIMARY KEY ({})").format(key)]),
+            *definition(self.name, self.columns, [primary_key(self.key)]),
             *(self._total_trigger() if self.counted else []),
         ]
 
@@ -280,14 +290,17 @@ class Latest(Table):
 
     def statements(self) -> list[sql.Composed]:
         """Return the SQL of the table, with key and batch, and of its table of refused rows."""
-        key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
-        more_columns = [sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]
+        more_columns = [sql.SQL("batch bigint NOT NULL"), primary_key(self.key)]
         refused_rows = sql.SQL(  # `key` is the key's hash, because the key itself may be too long
             "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, record jsonb NOT NULL,"
             " reason text NOT NULL, batch bigint NOT NULL,"
             " refused_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         ).format(self._refused)
-        return [*self._define(more_columns), index(f"{self.name}_batch", self.name, "(batch)"), refused_rows]
+        return [
+            *definition(self.name, self.columns, more_columns),
+            index(f"{self.name}_batch", self.name, "(batch)"),
+            refused_rows,
+        ]
 
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event

@@ -1,17 +1,20 @@
-"""The base of Sluice's operators: the connection, the links, and the way to post an operation."""
+"""The base of Sluice's operators: the connection, the links, and how a task posts an operation and
+waits for its result.
+"""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.links import LINKS
 from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.channel import Channel
-from sluice_ops.model.change import ChangeSpec, Operation, Result
+from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
 from sluice_ops.operations import requests
 from sluice_ops.operations.expiry import ending
 
@@ -51,10 +54,22 @@ def change_spec(fields: Mapping[str, Any], context: Context) -> ChangeSpec:
     return ChangeSpec.model_validate(values)
 
 
+def end_of(operation: Operation) -> float:
+    """Return until when a posted step's result is waited for, in wall-clock time."""
+    return operation.posted_at + operation.deadline_seconds + requests.GRACE_SECONDS
+
+
+def no_result(step: Step, heard: str = "") -> str:
+    """Return the message for a step without a result in time, with what was `heard` last."""
+    missing = f"step {step} has no result {requests.GRACE_SECONDS:.0f} s after its deadline"
+    causes = "; ".join(filter(None, (missing, heard)))
+    return f"{causes}. Check with `sluice status` that a controller runs"
+
+
 class SluiceOperator(BaseOperator):
     """A task that works on one pipeline."""
 
-    operator_extra_links = LINKS
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     def __init__(self, *, sluice_conn_id: str | None = None, **kwargs: Any) -> None:
         """Work on the pipeline of this connection; None: of the environment of Airflow's
@@ -97,3 +112,18 @@ class SluiceOperator(BaseOperator):
             for entry in requests.read_journal(channel, operation.id):
                 self.log.info("%s", entry.sentence)
         return result
+
+    def wait_in_triggerer(self, operation: Operation, *, finish: bool, alone: bool = False) -> NoReturn:
+        """Free the worker until the posted operation has ended; then `resume` is called.
+
+        `finish` and `alone` are those of `OperationTrigger`.
+        """
+        self.log.info("The step takes longer; the lines of its journal follow in this log")
+        until = end_of(operation)
+        self.defer(
+            trigger=OperationTrigger(
+                operation.id, until, finish=finish, alone=alone, sluice_conn_id=self.sluice_conn_id
+            ),
+            method_name="resume",
+            timeout=until - time.time() + TRIGGERER_SECONDS,
+        )

@@ -8,13 +8,12 @@ other, and an abort after a failed step. The classes are made from the kinds of 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from airflow.sdk import Context
 
 from sluice_airflow.errors import AwayError, StepFailedError, translated_errors
-from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, change_spec
-from sluice_airflow.triggers.operations import OperationTrigger
+from sluice_airflow.operators.base import SluiceOperator, asked_by, change_spec, end_of, no_result
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model import paths
 from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, Operation, Result, Step
@@ -98,33 +97,12 @@ class SluiceChangeOperator(SluiceOperator):
         self._posted = operation
         result = self.post(channel, operation)
         if result is None:
-            result = self._late(channel, operation)
-        if result is None:
-            self._wait_in_triggerer(channel, operation)
+            read = channel.read(paths.operation(operation.id), Operation)
+            posted = operation if read is None else read.value  # an earlier try may have posted it
+            if time.time() < end_of(posted):
+                self.wait_in_triggerer(posted, finish=False, alone=True)
+            result = Result(ok=False, sentence=no_result(operation.step), finished_at=time.time())
         return result
-
-    def _late(self, channel: Channel, operation: Operation) -> Result | None:
-        """Return a failure if the step that an earlier try posted has no result in time."""
-        posted = channel.read(paths.operation(operation.id), Operation)
-        if posted is None or time.time() < _end(posted.value):
-            return None
-        sentence = (
-            f"step {operation.step} has no result {requests.GRACE_SECONDS:.0f} s after its deadline. "
-            "Check with `sluice status` that a controller runs"
-        )
-        return Result(ok=False, sentence=sentence, finished_at=time.time())
-
-    def _wait_in_triggerer(self, channel: Channel, operation: Operation) -> NoReturn:
-        posted = channel.read(paths.operation(operation.id), Operation)
-        until = _end(operation if posted is None else posted.value)
-        self.log.info("The step takes longer; the lines of its journal follow in this log")
-        self.defer(
-            trigger=OperationTrigger(
-                operation.id, until, finish=False, alone=True, sluice_conn_id=self.sluice_conn_id
-            ),
-            method_name="resume",
-            timeout=until - time.time() + TRIGGERER_SECONDS,
-        )
 
     def _attempt(self, channel: Channel, context: Context) -> ChangeId:
         """Return the id of the change that this try carries out.
@@ -173,19 +151,9 @@ class SluiceChangeOperator(SluiceOperator):
         )
 
 
-def _end(operation: Operation) -> float:
-    """Return until when a posted step's result is waited for, in wall-clock time."""
-    return operation.posted_at + operation.deadline_seconds + requests.GRACE_SECONDS
-
-
-def class_name(kind: Kind) -> str:
-    """Return the name of a kind's operator."""
-    return f"Sluice{kind.runbook.title().replace('_', '')}Operator"
-
-
 OPERATORS = {
-    class_name(kind): type(
-        class_name(kind),
+    kind.operator: type(
+        kind.operator,
         (SluiceChangeOperator,),
         {"kind": kind, "__module__": __name__, "__doc__": f"{kind.summary}\n\n{kind.details}".strip()},
     )

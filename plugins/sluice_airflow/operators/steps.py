@@ -9,15 +9,14 @@ that it posted before.
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from airflow.sdk import Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from sluice_airflow import forms
 from sluice_airflow.errors import StepFailedError, UnusableFormError, translated_errors
-from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, began, change_spec
-from sluice_airflow.triggers.operations import OperationTrigger
+from sluice_airflow.operators.base import SluiceOperator, asked_by, began, change_spec, no_result
 from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
@@ -71,23 +70,8 @@ class StepOperator(SluiceOperator):
             with self.hook.open() as channel:
                 result = self.post(channel, operation)
         if result is None:
-            self.wait_in_triggerer(context, operation)
+            self.wait_in_triggerer(operation, finish=not self.resumes(context))
         return self.end(context, result)
-
-    def wait_in_triggerer(self, context: Context, operation: Operation) -> NoReturn:
-        """Free the worker until the operation has ended."""
-        self.log.info("The step takes longer; the lines of its journal follow in this log")
-        until = time.time() + operation.deadline_seconds + requests.GRACE_SECONDS
-        self.defer(
-            trigger=OperationTrigger(
-                operation.id,
-                until,
-                finish=not self.resumes(context),
-                sluice_conn_id=self.sluice_conn_id,
-            ),
-            method_name="resume",
-            timeout=until - time.time() + TRIGGERER_SECONDS,
-        )
 
     def operation(self, context: Context) -> Operation:
         """Return the operation to post; raise an error if the form's values are not a valid
@@ -119,11 +103,7 @@ class StepOperator(SluiceOperator):
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after the trigger has fired."""
         if event["result"] is None:
-            message = (
-                f"step {self.step} has no result {requests.GRACE_SECONDS:.0f} s after its deadline; "
-                f"{event['heard']}. Check with `sluice status` that a controller runs"
-            )
-            raise StepFailedError(message)
+            raise StepFailedError(no_result(self.step, event["heard"]))
         return self.end(context, Result.model_validate(event["result"], extra="ignore"))
 
     def end(self, context: Context, result: Result) -> dict[str, Any]:

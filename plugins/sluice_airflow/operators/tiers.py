@@ -14,6 +14,7 @@ from typing import Any
 from airflow.sdk import NEVER_EXPIRE, Context  # type: ignore[attr-defined]  # not in the stub
 
 from sluice_airflow.errors import TierFailedError, translated_errors
+from sluice_airflow.links import LINKS, DriverLogLink
 from sluice_airflow.operators.base import SluiceOperator, asked_by
 from sluice_airflow.triggers.operations import TierTrigger
 from sluice_airflow.triggers.tier_watch import TierEvent, read_incarnations, read_status, read_wanted
@@ -48,16 +49,21 @@ def start_again(channel: Channel, tier: str, by: str, restarted: int) -> int | N
     return newest
 
 
-class LaunchTierOperator(SluiceOperator):
-    """Requests that the tier runs; a tier that the controller gave up is started again."""
+class TierOperator(SluiceOperator):
+    """A task of one tier, with a link to the log of the tier's driver."""
 
     template_fields: Sequence[str] = ("tier",)
+    operator_extra_links = (*LINKS, DriverLogLink())
     ui_color = "#d9efd9"
 
     def __init__(self, *, tier: str, **kwargs: Any) -> None:
-        """Launch `tier`."""
+        """Work on `tier`."""
         super().__init__(**kwargs)
         self.tier = tier
+
+
+class LaunchTierOperator(TierOperator):
+    """Requests that the tier runs; a tier that the controller gave up is started again."""
 
     def execute(self, context: Context) -> None:
         """Write the request to the control channel; writing it twice has no further effect."""
@@ -79,20 +85,12 @@ class LaunchTierOperator(SluiceOperator):
                 self.log.info("Start of %s is requested", self.tier)
 
 
-class SuperviseTierOperator(SluiceOperator):
+class SuperviseTierOperator(TierOperator):
     """Fails when its tier fails, with the driver's last error in the log; the retry watches on.
 
     The tier runs on when this task, its run or the triggerer is ended. Only `sluice stop` stops the
     tier.
     """
-
-    template_fields: Sequence[str] = ("tier",)
-    ui_color = "#d9efd9"
-
-    def __init__(self, *, tier: str, **kwargs: Any) -> None:
-        """Supervise `tier`."""
-        super().__init__(**kwargs)
-        self.tier = tier
 
     def execute(self, context: Context) -> None:
         """Continue after the failures that earlier tries reported; the first try skips all failures

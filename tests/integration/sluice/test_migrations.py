@@ -3,6 +3,7 @@ older versions.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.parse import quote
 
 import psycopg
@@ -102,3 +103,21 @@ def test_a_database_of_an_older_version_gets_missing_columns(address: str) -> No
         assert connection.execute("SELECT epoch, incarnation FROM tier_epochs").fetchall() == [(7, 3)]
     assert "replay" in columns(address, "ledger")
     assert "checked" in columns(address, "audit")
+
+
+def test_the_table_of_a_batch_job_is_made_and_an_earlier_one_is_kept(address: str) -> None:
+    (daily,) = HITS.tables
+    assert daily.name in tables.create(address, HITS)
+    with psycopg.connect(address, autocommit=True) as connection:
+        # as an earlier version made the table, with a row of a report
+        connection.execute(
+            "DROP TABLE campaign_daily; CREATE TABLE campaign_daily (day date, campaign text,"
+            " views bigint NOT NULL, clicks bigint NOT NULL, buys bigint NOT NULL,"
+            " PRIMARY KEY (day, campaign)); INSERT INTO campaign_daily VALUES ('2026-01-01', 'a', 1, 2, 3)"
+        )
+        more = replace(daily, columns=daily.columns | {"refunds": "bigint"})
+        for pipeline in (HITS, replace(HITS, tables=(more,))):
+            tables.create(address, pipeline)
+            rows = connection.execute("SELECT views, clicks, buys FROM campaign_daily").fetchall()
+            assert rows == [(1, 2, 3)]
+    assert columns(address, daily.name) == {*daily.columns, "refunds"}

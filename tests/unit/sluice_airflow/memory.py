@@ -1,4 +1,4 @@
-"""The part of the channel that tier watches read, in memory."""
+"""The part of the channel that tasks and tier watches use, in memory."""
 
 from typing import Any
 
@@ -12,9 +12,29 @@ class MemoryChannel:
 
     def __init__(self) -> None:
         self._nodes: dict[str, BaseModel] = {}
+        self._answers: dict[str, tuple[str, BaseModel]] = {}
 
     def put(self, path: str, value: BaseModel) -> None:
         self._nodes[path] = value
+
+    def on_create(self, path: str, answered: str, value: BaseModel) -> None:
+        """Put a value at `answered` as soon as a node is created at `path`."""
+        self._answers[path] = (answered, value)
+
+    def create(self, path: str, value: BaseModel) -> bool:
+        if path in self._nodes:
+            return False
+        self.put(path, value)
+        if path in self._answers:
+            self.put(*self._answers[path])
+        return True
+
+    def exists(self, path: str) -> bool:
+        return path in self._nodes
+
+    def of(self, model: type[Any]) -> list[Any]:
+        """Return the values of one model."""
+        return [value for value in self._nodes.values() if isinstance(value, model)]
 
     def read(self, path: str, model: type[Any], *, watch: bool = False) -> Read[Any] | None:  # noqa: ARG002
         value = self._nodes.get(path)

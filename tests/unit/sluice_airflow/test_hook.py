@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from sluice_airflow.hooks.sluice import ConnectionFieldError, SluiceHook
-from sluice_airflow.links import DashboardLink, PageLink
+from sluice_airflow.links import DashboardLink, DriverLogLink, PageLink
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators.steps import StepOperator
+from sluice_airflow.operators.tiers import LaunchTierOperator, SuperviseTierOperator
 from sluice_ops.model.change import Step
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -99,3 +100,14 @@ def test_a_task_sends_alerts_and_links_to_its_own_pipeline(shop):
     assert PageLink().get_link(alone, ti_key=None).endswith("/sluice/")
     assert DashboardLink().get_link(alone, ti_key=None) == ""
     assert shop.site.exists()
+
+
+def test_the_tasks_of_a_tier_link_to_its_drivers_log(shop):
+    assert shop.site.exists()
+    for operator in (LaunchTierOperator, SuperviseTierOperator):
+        task = operator(task_id="task", tier="entry", sluice_conn_id="shop")
+        links = {link.name: link.get_link(task, ti_key=None) for link in task.operator_extra_links}
+        assert links.keys() == {"Sluice", "Dashboard", "Driver log"}
+        assert links["Driver log"].endswith("/sluice/log?tier=entry&connection=shop")
+    alone = SuperviseTierOperator(task_id="supervise", tier="entry")
+    assert DriverLogLink().get_link(alone, ti_key=None).endswith("/sluice/log?tier=entry")

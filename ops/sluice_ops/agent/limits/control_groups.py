@@ -37,6 +37,7 @@ from sluice_ops.agent.limits.control_group_trees import (
 from sluice_ops.model.assignment import Unit
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.resources import Capacity
+from sluice_ops.model.wording import page
 
 log = structlog.get_logger()
 
@@ -385,7 +386,8 @@ def open_containers(
         groups.close()
         reason = (
             f"control groups cannot be written by user {os.geteuid()} ({error.strerror}); "
-            "run the agent as root, or have systemd delegate a group to it: docs/limits.md"
+            "run the agent as root, or have systemd delegate a group to it: "
+            f"see {page('Limits', 'Control groups')}"
         )
         return _without_limits(reason, home, host)
     with log_write_errors("the control group of the units (group)"):

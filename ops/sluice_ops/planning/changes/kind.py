@@ -141,6 +141,11 @@ class Kind:
     """The part of the change's time that is unknown until a change of this kind was timed here."""
 
     @property
+    def operator(self) -> str:
+        """The name of the Airflow operator that carries out the whole change; a runbook is set."""
+        return f"Sluice{self.runbook.title().replace('_', '')}Operator"
+
+    @property
     def moves(self) -> bool:
         """Whether the change hands tiers over, or has tiers release workers."""
         return Step.CUT in self.steps

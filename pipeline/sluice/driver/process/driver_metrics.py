@@ -1,5 +1,6 @@
-"""A driver's metrics for Prometheus; docs/metrics.md explains each, and what to do about its
-values.
+"""A driver's metrics for Prometheus.
+
+The page "Metrics" of the documentation explains each, and what to do about its values.
 """
 
 from collections.abc import Iterable, Mapping
