@@ -49,6 +49,7 @@ def cluster_of_draft(draft: Draft) -> Cluster:
         tuple(returning(draft)),
         view.releases,
         view.unread_releases,
+        draft.braked,
     )
 
 

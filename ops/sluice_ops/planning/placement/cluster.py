@@ -273,6 +273,8 @@ class Cluster:
     releases: Mapping[str, Release] = field(default_factory=dict)
     unread_releases: Mapping[str, str] = field(default_factory=dict)
     """Releases that exist but cannot be read, each with the message of the refusal."""
+    braked: frozenset[HostName] = frozenset()
+    """The lost hosts from which nothing is moved, because many hosts were lost at once."""
 
     def end_first(self) -> list[TierNow]:
         """Return the tiers, nearest the pipeline's end first: the order of stops and cuts."""

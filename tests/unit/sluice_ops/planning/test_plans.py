@@ -364,6 +364,21 @@ def test_without_room_to_double_all_tiers_the_rest_follows_a_release():
     assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
+def test_a_write_off_of_all_hosts_names_the_units_on_braked_hosts_only():
+    hosts = {name: host_of(name, state=HostState.LOST) for name in ("h1", "h2")}
+    tiers = {
+        name: TierNow(spec_of(name), Placement(driver=host, slots=(host,)))
+        for name, host in (("t1", "h1"), ("t2", "h2"))
+    }
+    cluster = Cluster(hosts, tiers, (), Rules(), braked=frozenset({"h1"}))
+    assert plan(ChangeSpec(kind="write-off"), cluster).notes[1:] == (
+        "t1 has its driver and 1 worker on a host that is written off",
+    )
+    assert plan(ChangeSpec(kind="write-off", host="h2"), cluster).notes[1:] == (
+        "t2 has its driver and 1 worker on a host that is written off",
+    )
+
+
 def test_the_checker_rejects_wrong_places_numbers_and_full_hosts():
     cluster = running()
     spec = ChangeSpec(kind="migrate", tier="counts", to="label:fast")

@@ -53,11 +53,7 @@ KIND = WriteOff()
 
 
 def _lost_parts(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    gone = {
-        name
-        for name, host in cluster.hosts.items()
-        if host.state is HostState.LOST and spec.host in {None, name}
-    }
+    gone = cluster.braked if spec.host is None else frozenset({spec.host})
     for tier in cluster.end_first():
         now = tier.placement
         parts = [] if now is None or now.driver not in gone else ["its driver"]
