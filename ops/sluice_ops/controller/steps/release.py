@@ -10,7 +10,6 @@ from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Opera
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.status import TierState
 from sluice_ops.planning.changes.kinds import KINDS
-from sluice_ops.planning.changes.plan import layers_after
 
 
 def release(draft: Draft, operation: Operation) -> Outcome:
@@ -31,8 +30,7 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         refused = _accept(draft, change)
         if refused is not None:
             return refused
-    hosts = cluster_of_draft(draft).hosts.values() if kind.empties_burst_hosts else ()
-    layers = layers_after(change.spec, draft.rules, change.by, change.started_at, hosts)
+    layers = kind.layers(change.spec, cluster_of_draft(draft), change.by, change.started_at)
     draft.rules = replace(draft.rules, layers=layers)
     host = change.spec.host
     if kind.empties_host and host is not None and (waiting := _drained(draft, host)) is not None:

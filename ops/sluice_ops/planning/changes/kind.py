@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Step
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers
-from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, TierNow
 from sluice_ops.planning.placement.drift import right_numbers
 from sluice_ops.planning.placement.shares import Target
 
@@ -194,12 +194,9 @@ class Kind:
         """Return notes on the planned moves."""
         return []
 
-    def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        """Return the layers after the change.
-
-        `hosts` tell which places are on burst hosts alone.
-        """
-        return rules.layers
+    def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
+        """Return the layers after the change, made by `by` at the epoch seconds `now`."""
+        return cluster.rules.layers
 
     def reduced_to(self, spec: ChangeSpec) -> int | None:
         """Return the workers that the tier keeps to make room for another tier's minimum.

@@ -12,16 +12,13 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import NO_DRIFT, UPGRADE, ChangeSpec, Move, Plan
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
-from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.lookups import PLANNED
 from sluice_ops.planning.placement.cluster import (
     Cluster,
-    Host,
     Hosts,
     RefusedError,
-    Rules,
     TierNow,
     holding,
     moved,
@@ -133,15 +130,10 @@ def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) ->
             yield burst_missing(name, aim.extra, aim.extra_to, cluster.hosts, missing=aim.k - len(now.slots))
 
 
-def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host] = ()) -> Layers:
-    """Return the layers after this change; `hosts` tell which places are on burst hosts alone."""
-    return KINDS[spec.kind].layers(spec, rules, by, now, hosts)
-
-
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     """Return the cluster with the layers and host states after this change, before any move."""
     kind = KINDS[spec.kind]
-    after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
+    after = cluster.with_layers(kind.layers(spec, cluster, PLANNED, 0.0))
     if kind.empties_host and spec.host is not None and spec.host in after.hosts:
         after = after.with_state(spec.host, HostState.DRAINING)
     return after.with_hosts(without_starving(after.hosts)) if kind.repairs else after

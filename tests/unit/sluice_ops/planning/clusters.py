@@ -11,6 +11,7 @@ from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.share import Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules, TierNow
@@ -36,6 +37,11 @@ def spec_of(name, *, mode=Mode.BATCH, distance=0, quantum=SMALL):
 
 def host_of(name, *, cpu=8.0, memory=8192, zone="onprem", rack="", labels=(), state=HostState.UP):
     return Host(name, zone, labels, Capacity(cpu=cpu, memory=memory), state, rack=rack)
+
+
+def layers_after(spec, rules, by, now):
+    """Return the layers after a change of a cluster without hosts and tiers."""
+    return KINDS[spec.kind].layers(spec, Cluster({}, {}, (), rules), by, now)
 
 
 quanta = st.builds(

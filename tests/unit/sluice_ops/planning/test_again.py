@@ -16,7 +16,8 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from sluice_ops.model.spread import Spread
-from sluice_ops.planning.changes.plan import aftermath, layers_after, plan
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
@@ -159,7 +160,7 @@ def cluster_after(planned, spec, cluster):
     lent.subtract(cluster.batch)
     for name, count in lent.items():
         hosts[name] = hosts[name].holding(SMALL, count)
-    layers = layers_after(spec, cluster.rules, "anna", 0.0, hosts.values())
+    layers = KINDS[spec.kind].layers(spec, cluster.with_hosts(hosts), "anna", 0.0)
     return replace(
         cluster.with_layers(layers), hosts=hosts, tiers=tiers, batch=tuple(sorted(planned.batch_slots))
     )

@@ -16,7 +16,7 @@ from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.kinds import KINDS
-from sluice_ops.planning.changes.plan import aftermath, layers_after, plan
+from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import (
     Cluster,
@@ -31,7 +31,7 @@ from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import place, place_tier
 from sluice_ops.planning.shortage.fitting import fewest_slots
-from tests.unit.sluice_ops.planning.clusters import checked_plan, clusters, host_of, spec_of
+from tests.unit.sluice_ops.planning.clusters import checked_plan, clusters, host_of, layers_after, spec_of
 
 SETTINGS = settings(max_examples=60)
 

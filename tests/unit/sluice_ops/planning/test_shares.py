@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Setting, Share, part
-from sluice_ops.planning.changes.plan import layers_after
 from sluice_ops.planning.placement.cluster import TOLERANCE, Rules
 from sluice_ops.planning.placement.shares import (
     Limits,
@@ -26,6 +25,7 @@ from sluice_ops.planning.placement.shares import (
     with_entry,
     without_entry,
 )
+from tests.unit.sluice_ops.planning.clusters import layers_after
 
 capacities = st.lists(st.builds(Capacity, cpu=st.floats(0.5, 64), memory=st.integers(128, 65536)), max_size=8)
 quanta = st.builds(Quantum, cpu=st.floats(0.1, 4), memory=st.integers(64, 4096), threads=st.integers(1, 8))

@@ -7,7 +7,7 @@ from sluice_ops.model.share import Layers
 from sluice_ops.planning.changes.burst import burst_of
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind
 from sluice_ops.planning.changes.lookups import check_number, notes_if_stopped, person_entry, tier_of
-from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, RefusedError, Rules
+from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, RefusedError
 from sluice_ops.planning.placement.shares import target, with_entry
 
 
@@ -44,9 +44,9 @@ class Burst(Kind):
         check_number(tier, slots, slots + k, cluster)
         return notes_if_stopped(tier)
 
-    def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
+    def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
         update = {"extra": burst_of(spec), "extra_to": spec.to or f"zone:{BURST_ZONE}"}
-        return with_entry(rules.layers, person_entry(spec, by, now).model_copy(update=update))
+        return with_entry(cluster.rules.layers, person_entry(spec, by, now).model_copy(update=update))
 
 
 KIND = Burst()

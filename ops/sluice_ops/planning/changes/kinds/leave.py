@@ -9,7 +9,7 @@ from sluice_ops.model.share import Layers
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kind import Kind, TierCheck
 from sluice_ops.planning.changes.lookups import PLANNED, refuse_given_up
-from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Hosts, Rules, TierNow
+from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Hosts, TierNow
 from sluice_ops.planning.placement.shares import Target, target
 
 
@@ -21,7 +21,7 @@ class Leave(Kind):
     empties_burst_hosts = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        after = cluster.with_layers(self.layers(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
+        after = cluster.with_layers(self.layers(spec, cluster, PLANNED, 0.0))
         leaving = (
             tier
             for tier in cluster.tiers.values()
@@ -56,17 +56,16 @@ class Leave(Kind):
                     "again"
                 )
 
-    def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
+    def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
         """Remove every entry that points to burst hosts alone."""
-        all_hosts = [*hosts]
 
         def is_burst(to: str | None) -> bool:
-            zones = {host.zone for host in all_hosts if to is not None and host.matches(to)}
+            zones = {host.zone for host in cluster.hosts.values() if to is not None and host.matches(to)}
             return to == f"zone:{BURST_ZONE}" or zones == {BURST_ZONE}
 
         return Layers(
             entries=tuple(
-                entry for entry in rules.layers.entries if not entry.extra and not is_burst(entry.to)
+                entry for entry in cluster.rules.layers.entries if not entry.extra and not is_burst(entry.to)
             )
         )
 

@@ -8,7 +8,7 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers, Setting
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import PLANNED, notes_if_stopped, person_entry, tier_of
-from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedError, Rules, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import Target, target, with_entry, without_entry
 
 ANYWHERE = "anywhere"
@@ -39,9 +39,7 @@ class Migrate(Kind):
         if spec.to is None:
             message = "migrate needs a place: a host's name, zone:…, rack:…, label:… or `anywhere`"
             raise RefusedError(message)
-        aim = target(
-            tier.spec.name, cluster.with_layers(self.layers(spec, cluster.rules, PLANNED, 0.0, ())).rules
-        )
+        aim = target(tier.spec.name, cluster.with_layers(self.layers(spec, cluster, PLANNED, 0.0)).rules)
         matching = [host for host in cluster.hosts.values() if host.matches(aim.to)]
         if not matching:
             hosts = cluster.hosts.values()
@@ -65,10 +63,12 @@ class Migrate(Kind):
     ) -> bool:
         return not _is_at(now, aim, cluster.hosts)
 
-    def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
+    def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
         if spec.to in {None, ANYWHERE}:
-            return without_entry(rules.layers, spec.tenant, Layer.PERSON, Setting.PLACE)
-        return with_entry(rules.layers, person_entry(spec, by, now).model_copy(update={"to": spec.to}))
+            return without_entry(cluster.rules.layers, spec.tenant, Layer.PERSON, Setting.PLACE)
+        return with_entry(
+            cluster.rules.layers, person_entry(spec, by, now).model_copy(update={"to": spec.to})
+        )
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
         return check.displaced(gone=True)

@@ -19,7 +19,7 @@ from sluice_ops.planning.changes.lookups import (
     person_entry,
     tier_of,
 )
-from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.drift import right_numbers
 from sluice_ops.planning.placement.shares import (
     Target,
@@ -106,7 +106,7 @@ class Scale(Kind):
                 f"ask for a maximum of {low} or more, or a minimum of {high} or less"
             )
             raise RefusedError(message)
-        after = cluster.with_layers(self.layers(spec, cluster.rules, PLANNED, 0.0, ()))
+        after = cluster.with_layers(self.layers(spec, cluster, PLANNED, 0.0))
         lowest = limits(spec.tenant, after.rules).minimum
         if high is not None and high < lowest:
             advice = how_to_change_bound(
@@ -140,20 +140,20 @@ class Scale(Kind):
     ) -> bool:
         return len(now.slots) != right_numbers(now, aim, cluster.hosts)[0]
 
-    def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
+    def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
         """Return the layers with the number in its layer.
 
         The layer's entry is removed instead if the lower layers give the same number anyway. This
         is not done if the number has an end, a minimum or a maximum.
         """
         layer = Layer.PERSON if spec.layer is None else Layer[spec.layer.upper()]
-        others = without_entry(rules.layers, spec.tenant, layer, Setting.TARGET)
+        others = without_entry(cluster.rules.layers, spec.tenant, layer, Setting.TARGET)
         below = Layers(entries=tuple(entry for entry in others.entries if entry.layer < layer))
         bounds = {"minimum": spec.minimum, "maximum": spec.maximum}
         is_redundant = (
             spec.until is None
             and set(bounds.values()) == {None}
-            and spec.k == target(spec.tenant, replace(rules, layers=below)).slots
+            and spec.k == target(spec.tenant, replace(cluster.rules, layers=below)).slots
         )
         if is_redundant:
             return others

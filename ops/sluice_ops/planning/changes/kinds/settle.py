@@ -7,7 +7,7 @@ from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layers
 from sluice_ops.planning.changes.kind import Kind, TierCheck, has_wrong_number
-from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, TierNow
 from sluice_ops.planning.placement.shares import Target, ended_entries
 from sluice_ops.planning.shortage.fitting import requests_for_minimums
 
@@ -35,12 +35,11 @@ class Settle(Kind):
             request.tenant != BATCH for request in requests_for_minimums(cluster)
         )
 
-    def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
+    def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
         """Remove the tenant's entries that have ended."""
-        ended = [
-            entry for entry in ended_entries(rules.layers, spec.until or 0.0) if entry.tenant == spec.tenant
-        ]
-        return Layers(entries=tuple(entry for entry in rules.layers.entries if entry not in ended))
+        layers = cluster.rules.layers
+        ended = [entry for entry in ended_entries(layers, spec.until or 0.0) if entry.tenant == spec.tenant]
+        return Layers(entries=tuple(entry for entry in layers.entries if entry not in ended))
 
     def reduced_to(self, spec: ChangeSpec) -> int | None:
         return spec.k if isinstance(spec.k, int) else None

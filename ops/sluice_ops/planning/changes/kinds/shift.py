@@ -7,7 +7,7 @@ from sluice_ops.model.ids import BATCH, Tenant
 from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.planning.changes.kind import Field, Input, Kind
 from sluice_ops.planning.changes.lookups import PLANNED
-from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 from sluice_ops.planning.placement.shares import cause, slots_of, target, with_entry, without_layer
 
 
@@ -34,7 +34,7 @@ class Shift(Kind):
                     f"correct shifts.{spec.shift}.shares in the site file"
                 )
                 raise RefusedError(message)
-        rules = cluster.with_layers(self.layers(spec, cluster.rules, PLANNED, 0.0, ())).rules
+        rules = cluster.with_layers(self.layers(spec, cluster, PLANNED, 0.0)).rules
         return [
             f"{tenant} gets {holds.slots} slots, not the shift's {numbers.target}: {cause(holds)}"
             for tenant, numbers in shares.items()
@@ -42,9 +42,9 @@ class Shift(Kind):
             and (holds := target(tenant, rules)).slots != slots_of(tenant, numbers.target, rules)
         ]
 
-    def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
-        layers = without_layer(rules.layers, Layer.SCHEDULE)
-        for tenant, numbers in rules.shifts.get(spec.shift or "", {}).items():
+    def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
+        layers = without_layer(cluster.rules.layers, Layer.SCHEDULE)
+        for tenant, numbers in cluster.rules.shifts.get(spec.shift or "", {}).items():
             owner = f"shift {spec.shift}" + ("" if by == PLANNED else f" ({by})")
             layers = with_entry(
                 layers,
