@@ -1,11 +1,11 @@
 """Releases on the disk that all hosts share: copies of the pipeline's package.
 
 `publish` writes a release, and drivers import it. `<home>/releases/<name>/code/…` is the copy.
-`release.json` beside it describes the release (decision record 0021).
+`release.json` beside it describes the release (decision 21).
 
 A process that can write in the shared folder can change both, so a driver trusts neither. The
 driver copies the files to its own folder. It imports that copy only if the copy's digest is the
-digest in the channel (decision record 0050).
+digest in the channel (decision 50).
 """
 
 import atexit

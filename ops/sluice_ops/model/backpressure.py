@@ -1,4 +1,4 @@
-"""Lag, watermarks and backpressure reports of drivers (decision record 0019). Pure."""
+"""Lag, watermarks and backpressure reports of drivers (decision 19). Pure."""
 
 from pydantic import Field, model_validator
 

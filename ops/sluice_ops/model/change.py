@@ -120,8 +120,8 @@ class Move(Frozen):
     why: str = ""
     """For a repair: the drift."""
     in_place: bool = False
-    """Whether the incarnation stays, and releases its last workers or gets more (decision records
-    0041 and 0065).
+    """Whether the incarnation stays, and releases its last workers or gets more (decisions 41 and
+    65).
     """
 
     @property

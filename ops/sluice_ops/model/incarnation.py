@@ -294,7 +294,7 @@ class IncarnationReport(Frozen):
     ways: RoutingEpochs | None = None
     """The routing epochs of a tier that writes streams.
 
-    The next incarnation has to use the same (decision record 0040).
+    The next incarnation has to use the same (decision 40).
     """
     workers: dict[UnitId, WorkerReceipt] = Field(default_factory=dict)
     """By worker: the last report of a single worker that was paused or resumed."""

@@ -1,6 +1,6 @@
 """The messages between a host that joins, the maker of its token and the controller.
 
-Decision record 0053 gives the reasons. Pure.
+Decision 53 gives the reasons. Pure.
 """
 
 from datetime import UTC, datetime

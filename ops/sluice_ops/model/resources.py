@@ -46,7 +46,7 @@ class Frozen(BaseModel):
     """An immutable value. Unknown keys are refused.
 
     Values from the channel or from an agent's disk are read with `extra="allow"`: keys of a newer
-    version are kept and written again (decision record 0031). Infinite numbers are refused, because
+    version are kept and written again (decision 31). Infinite numbers are refused, because
     JSON has none, but `1e999` would be read as one.
     """
 

@@ -1,8 +1,8 @@
 """Routing epochs: from which input offsets on a tier uses how many partitions of each output. Pure.
 
 A reader recognises a replay by the path that it came. So each run of a tier has to send a record to
-the same partition as the first run, however many partitions the stream has now (decision record
-0040). Drivers report their routing epochs (`RoutingEpochs`); replays read them there.
+the same partition as the first run, however many partitions the stream has now (decision 40).
+Drivers report their routing epochs (`RoutingEpochs`); replays read them there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

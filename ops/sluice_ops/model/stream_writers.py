@@ -1,5 +1,5 @@
-"""The incarnations that may write a tier's streams, in Kafka's control topic (decision record
-0047). Pure.
+"""The incarnations that may write a tier's streams, in Kafka's control topic (decision 47).
+Pure.
 
 The owner record in ZooKeeper decides. A driver copies it into the topic before it begins. So a run
 that is cut off from ZooKeeper learns of a new owner in Kafka, where it writes.

@@ -5,7 +5,7 @@
 The channel holds the host's bundle: the endpoints file, the credentials of agent and driver, and
 the passwords of the user `driver` for Kafka and PostgreSQL. The bundle is sealed with two keys: the
 token's and the controller's. The controller gives it to the first machine that claims it in time,
-by ZooKeeper's clock (decision record 0053).
+by ZooKeeper's clock (decision 53).
 """
 
 import os

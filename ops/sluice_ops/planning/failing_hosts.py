@@ -1,7 +1,7 @@
 """Failing hosts: units of several tenants die there repeatedly, but run well on most other hosts.
 
 Pure, like all of planning. The controller records the deaths, calls this module and cordons the
-hosts that it returns (decision record 0024).
+hosts that it returns (decision 24).
 """
 
 from collections import Counter

@@ -12,7 +12,7 @@ columns that a transform returns have a special meaning:
 - `lineage`: must be returned unchanged. In a tier that reads a stream with `rounds`,
   `lineage.round` is the number of times that the record has come back.
 
-The transform of a tier with state (decision record 0016) gets one DataFrame for each input, with a
+The transform of a tier with state (decision 16) gets one DataFrame for each input, with a
 column `time` and without `lineage`. It returns the rows of its table; each row is made of many
 records. A transform that joins its inputs with `sluice.joined` keeps the column `unmatched`.
 """

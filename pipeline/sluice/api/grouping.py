@@ -2,7 +2,7 @@
 workers of the tiers that read the stream. Pure.
 
 With every grouping, the partition is a function of the record, so a replay takes the same path as
-the original (decision record 0002).
+the original (decision 10).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """High-water marks: they tell replays from new records, exactly and in a few bytes. Pure.
 
 A path is the list of partitions that a record came through. Along one path, origins only grow,
-whichever incarnation writes, for three reasons (decision record 0040):
+whichever incarnation writes, for three reasons (decision 40):
 
 - every tier keeps the order of records;
 - every writer starts at or before the first missing record;

@@ -1,4 +1,4 @@
-"""The audit: a process that finds lost records while the pipeline runs (decision record 0009).
+"""The audit: a process that finds lost records while the pipeline runs (decision 9).
 
 Each input record of a tier must have come out, be in quarantine, or be left out on purpose. The
 audit, `python -m sluice.audit`, reads what the tiers wrote every few seconds, and does not ask the

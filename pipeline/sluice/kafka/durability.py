@@ -1,6 +1,6 @@
 """Checks whether a stream keeps its acknowledged records if one broker loses its disk.
 
-Decision record 0048 has the reasons. `sluice.commands.publish` refuses a weak stream, and
+Decision 48 has the reasons. `sluice.commands.publish` refuses a weak stream, and
 `sluice.commands.durability` checks all streams for `sluice doctor`.
 """
 

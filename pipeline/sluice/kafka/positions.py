@@ -4,8 +4,7 @@ The place is computed from the tier's output. Each run of a query writes in the 
 When an executor writes a record, it knows an offset of the input partition before which Kafka has
 acknowledged all output. The executor writes this offset into the record (`ProducerGuard.java`). So
 all output for earlier offsets is in Kafka. All output for offsets before the start of the run was
-in Kafka before. The highest of these offsets is the place. No clock is involved (decision record
-0044).
+in Kafka before. The highest of these offsets is the place. No clock is involved (decision 44).
 
 If each record makes exactly one, the place is later: all records that are in the output without a
 gap are done.

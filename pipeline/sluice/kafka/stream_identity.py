@@ -1,7 +1,7 @@
 """Checks whether a stream is still the stream to which a tier's positions belong.
 
 Kafka gives each topic a unique id (KIP-516). A topic that was deleted and recreated, or is in
-another cluster, has another id, whatever its length (decision record 0043). A partition that was
+another cluster, has another id, whatever its length (decision 43). A partition that was
 cut back keeps the topic's id; the epoch of its leader reveals the cut (`sluice.kafka.truncation`).
 """
 

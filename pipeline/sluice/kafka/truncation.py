@@ -1,6 +1,6 @@
 """Checks whether a partition lost records that were read, while its topic kept its id.
 
-KIP-320 and decision record 0055 have the details. Each position is stored with the epoch of the
+KIP-320 and decision 55 have the details. Each position is stored with the epoch of the
 partition's leader, as of the time of reading or later. Only an election cuts a log back, and each
 election raises the epoch. So all records before a position are unchanged while the epoch is.
 

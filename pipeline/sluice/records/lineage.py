@@ -1,6 +1,6 @@
 """Lineage: the origin and path of each record, which Sluice adds around a tier's transform.
 
-Transforms pass the column `lineage` on and need not know its content (decision record 0002).
+Transforms pass the column `lineage` on and need not know its content (decision 2).
 """
 
 import operator

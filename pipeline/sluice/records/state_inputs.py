@@ -1,5 +1,5 @@
 """The inputs of a tier with state: late records and replays are dropped before they reach the state
-(decision record 0016).
+(decision 16).
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The limit of the watermark of a tier with state: no waiting record (decision record 0045). Pure.
+"""The limit of the watermark of a tier with state: no waiting record (decision 45). Pure.
 
 Spark's watermark follows the newest `time` of all partitions together. If Spark reads one partition
 ahead of another, timely records of the other partition would become late. So the driver looks at

@@ -5,7 +5,7 @@ record again, with the same header `Idempotency-Key`. A service that honours the
 record once. High-water marks tell replays from new records, as for tables of the kind `Totals`.
 
 A tier that delivers at most once never sends a record again that the service may have taken
-(decision record 0027).
+(decision 27).
 """
 
 import math

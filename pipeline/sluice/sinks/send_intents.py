@@ -3,7 +3,7 @@
 An intent is stored outside the batch's transaction, so it survives the writer. The transaction that
 records the batch deletes the intent. An incarnation that holds the tier's row in `tier_epochs` and
 finds an intent knows two facts: the intent's writer is gone, and the batch must not be sent again
-(decision record 0027).
+(decision 27).
 """
 
 import json

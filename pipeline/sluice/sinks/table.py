@@ -277,7 +277,7 @@ class Totals(Table):
 class Latest(Table):
     """A table with the newest row of each key: the results of a tier with state.
 
-    Decision record 0016 has the reasons.
+    Decision 16 has the reasons.
 
     A row that PostgreSQL refuses comes from many records, so no record can go to quarantine. The
     table `<name>_refused` keeps the newest refused row of each key. The key keeps its older row.

@@ -104,7 +104,7 @@ def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool 
     the output.
 
     With added partitions, a key may change its partition once for each change. A reader may then
-    meet its records out of order (decision record 0040).
+    meet its records out of order (decision 40).
     """
     until(f"{count} records are stored", lambda: stored(lab) >= count, seconds)
     assert lab.query("select count(*), count(distinct n), sum(n) from stored") == [

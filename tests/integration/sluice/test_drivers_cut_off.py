@@ -131,7 +131,7 @@ def test_a_cut_off_driver_stops_only_if_it_has_a_successor(lab: Lab, link: Link)
 @pytest.mark.long
 def test_a_frozen_driver_writes_nothing_with_old_partition_counts(lab: Lab, link: Link) -> None:
     """Its successor uses added partitions: a driver that has not read the control topic for a
-    minute must stop (decision record 0040).
+    minute must stop (decision 40).
     """
     with closing(Streams(lab.endpoints.kafka)) as streams:
         before = len({(record.out.partition, record.out.offset) for record in read_output(streams)})

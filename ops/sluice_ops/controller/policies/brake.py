@@ -2,7 +2,7 @@
 
 It holds until they are back or written off. Many hosts rarely die together. The likely cause is the
 network or the power supply, and the hosts may still run. Moving half of a pipeline to the other
-half would do damage (decision record 0020).
+half would do damage (decision 20).
 """
 
 from collections.abc import Collection

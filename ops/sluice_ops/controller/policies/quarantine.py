@@ -1,7 +1,7 @@
 """Quarantine of hosts: a host on which units die repeatedly is cordoned for an hour.
 
 Afterwards, the host is used again. Deaths are noted in the host's record, so that the next leader
-knows them. `sluice_ops.planning.failing_hosts` decides which hosts fail (decision record 0024).
+knows them. `sluice_ops.planning.failing_hosts` decides which hosts fail (decision 24).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Another number of workers in place: the incarnation stays (decision records 0041 and 0065).
+"""Another number of workers in place: the incarnation stays (decisions 41 and 65).
 
 A tier that gives up workers: its last workers finish their last tasks, then their slots are taken
 away. The change's record names the workers before the driver hears of it, so that the next leader

@@ -128,7 +128,7 @@ def _begin(draft: Draft, tier: TierView) -> str:
 def _must_run_alone(draft: Draft, tier: TierView) -> bool:
     """Tell whether the owner must run alone until it uses added partitions.
 
-    Two incarnations side by side must use the same partitions (decision record 0040).
+    Two incarnations side by side must use the same partitions (decision 40).
     """
     owner = draft.owners[tier.spec.name].owner
     report = None if owner is None else tier.reports.get(owner)

@@ -2,7 +2,7 @@
 
 Agents measure the starvation (`sluice_ops.agent.watch.starvation`). A starved tier has drifted, so
 a repair moves the tier. Its hosts are then put in quarantine; otherwise the tier would move back
-when the starvation ends (decision record 0035).
+when the starvation ends (decision 35).
 """
 
 from collections.abc import Mapping

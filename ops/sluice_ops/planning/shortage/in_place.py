@@ -1,7 +1,7 @@
 """Another number of workers without a handover.
 
-A tier releases its last workers in place (decision record 0041), or gets more (decision record
-0065). `plan` and `minimums` call this module. Pure.
+A tier releases its last workers in place (decision 41), or gets more (decision 65).
+`plan` and `minimums` call this module. Pure.
 """
 
 from sluice_ops.model.assignment import HostState

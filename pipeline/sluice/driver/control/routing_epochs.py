@@ -1,5 +1,5 @@
 """What runs of a tier agree on before records are spread over other partitions than before
-(decision record 0040). Pure.
+(decision 40). Pure.
 
 `sluice.driver.control.control_channel` implements the agreement. `SoleWriter` tells when no other
 run writes records any more. A routing epoch (`RoutingEpoch`) is a stretch of the inputs whose

@@ -1,4 +1,4 @@
-"""The right to write a tier's streams, as Kafka's control topic has it (decision record 0047).
+"""The right to write a tier's streams, as Kafka's control topic has it (decision 47).
 
 A run of a tier that writes streams claims its right there before it begins. Executors follow the
 topic themselves (`WriterFence.java`), and end when they lose the right.

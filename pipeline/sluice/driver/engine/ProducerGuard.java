@@ -15,8 +15,8 @@ import org.apache.kafka.common.header.Header;
 
 /**
  * Ends the executor with the first record that Kafka refuses, before its producer sends a later record
- * (decision record 0033). Also writes into records up to which input offset all output before them is
- * acknowledged (decision record 0044).
+ * (decision 33). Also writes into records up to which input offset all output before them is
+ * acknowledged (decision 44).
  *
  * A producer reports a refused record on its sender thread, before it sends anything else. Or it reports
  * on the task's thread, which could not hand the record over and would read on, because Spark checks for

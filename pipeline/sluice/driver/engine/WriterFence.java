@@ -16,7 +16,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Ends the executor when its incarnation loses the right to write (decision record 0047).
+ * Ends the executor when its incarnation loses the right to write (decision 47).
  *
  * A thread follows the control topic. The executor ends at the first value that no longer names its
  * incarnation as a writer of the tier (`ops/sluice_ops/model/stream_writers.py` has the same rule). It

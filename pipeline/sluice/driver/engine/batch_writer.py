@@ -1,5 +1,5 @@
 """Writes the batches of a tier with a sink, each in one transaction, when the incarnation has its
-turn (decision record 0011).
+turn (decision 11).
 
 The owner and incarnations that are about to take over read the same records. The ledger decides:
 each of them writes only the part of its batch that the ledger lacks.

@@ -1,5 +1,5 @@
-"""How many records a tier that was held back may let in, until it flows again (decision record
-0019). Pure.
+"""How many records a tier that was held back may let in, until it flows again (decision 19).
+Pure.
 """
 
 from collections.abc import Mapping

@@ -48,7 +48,7 @@ def install_guard(session: "SparkSession") -> dict[str, str]:
     it.
 
     An executor ends with the first record that Kafka refuses, so that the output has no hole
-    (decision record 0033). Spark offers no place for that except a class of Kafka's producer. The
+    (decision 33). Spark offers no place for that except a class of Kafka's producer. The
     guard is Java, compiled by the compiler that Spark uses for its own code.
     """
     spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — not public in Python

@@ -1,5 +1,5 @@
 """Partitions that were added to a tier's inputs or outputs, and whether its run may use them
-(decision record 0040).
+(decision 40).
 
 The engine of a tier that writes streams asks `PartitionGrowth` at its checks. The engine itself
 restarts the query or switches the routing epochs.

@@ -1,5 +1,5 @@
 """Where a run of a tier that writes streams starts, and whether its inputs still have the records
-before (decision record 0055).
+before (decision 55).
 """
 
 from collections.abc import Mapping, Sequence

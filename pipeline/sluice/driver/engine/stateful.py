@@ -1,5 +1,5 @@
 """The engine of a tier that holds state in Spark: each run begins on files of an earlier checkpoint
-(decision record 0016).
+(decision 16).
 """
 
 import json

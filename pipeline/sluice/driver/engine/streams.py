@@ -1,5 +1,5 @@
 """The engine of a tier that writes streams: each run starts, on a checkpoint of its own, where its
-output tells (decision record 0002).
+output tells (decision 2).
 """
 
 import shutil
@@ -263,7 +263,7 @@ class StreamsEngine(Engine):
 
     def _switch_routing(self, query: "StreamingQuery") -> None:
         """Process all waiting records by the old routing, then agree on a new routing epoch
-        (decision record 0040).
+        (decision 40).
 
         The new epoch begins after those records. No run reads meanwhile, and the job ends when all
         its output is complete. So no record that was written by the old routing comes after that
@@ -419,7 +419,7 @@ class StreamsEngine(Engine):
             raise NoExecutorError(missing(working, workers.awake, workers.label))
 
     def _look_at_right(self) -> None:
-        """Stop at once if another incarnation has the right to write (decision record 0047)."""
+        """Stop at once if another incarnation has the right to write (decision 47)."""
         try:
             self._config.writers.look()
             elected = self._inputs.look() if self._query is not None or self._metered is not None else None

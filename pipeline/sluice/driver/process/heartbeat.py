@@ -1,4 +1,4 @@
-"""A driver's heartbeat, which its agent watches (decision record 0046), and the watchdog of its
+"""A driver's heartbeat, which its agent watches (decision 46), and the watchdog of its
 working loop.
 
 Two counters go into the file that SLUICE_HEARTBEAT names. The first grows while this Python process

@@ -1,5 +1,5 @@
 """Reports tasks that hang, and ends their executors after the limit; the query restarts on others
-(decision record 0052).
+(decision 52).
 
 `progress_report` calls it every two seconds. An executor with a deadlock in the transform still
 sends heartbeats, so no other check finds it.

@@ -112,8 +112,7 @@ def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession
 
 
 def _plain(context: "SparkContext") -> "JavaObject":
-    """Make the JVM's session without extensions, which take a third of the time (decision record
-    0007).
+    """Make the JVM's session without extensions, which take a third of the time (decision 7).
 
     Only MLlib has extensions. Spark looks for them by the thread's class loader; Java's platform
     class loader finds none.

@@ -1,9 +1,9 @@
-"""Pauses and wakes single workers of an incarnation, while the others work (decision record 0032).
+"""Pauses and wakes single workers of an incarnation, while the others work (decision 32).
 
 A worker is paused when Spark gives it no more tasks and its last task has ended. Its executor
 stays, so its shuffle files can be read, and it works again at once when it is woken. A worker that
-leaves the tier is paused first, and ends soon after (decision record 0041). Spark gives a worker
-that joins an executor by itself (decision record 0065). `process.life` calls this at each check; no
+leaves the tier is paused first, and ends soon after (decision 41). Spark gives a worker
+that joins an executor by itself (decision 65). `process.life` calls this at each check; no
 method waits.
 """
 
