@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sluice.driver.control import write_fence
-from sluice.driver.control.write_fence import AGAIN_SECONDS, LEAVE_SECONDS, ControlTopic
+from sluice.driver.control.write_fence import LEAVE_SECONDS, REPEAT_SECONDS, ControlTopic
 from sluice.sinks.ledger import FencedError
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.incarnation import OwnerRecord, Phase
@@ -167,6 +167,6 @@ def test_the_owner_repeats_its_claim(kafka: str, clock: SimpleNamespace) -> None
     control.claim()
     look_repeatedly(control)
     assert control._next == 1
-    clock.by += AGAIN_SECONDS
+    clock.by += REPEAT_SECONDS
     look_repeatedly(control)
     assert control._next == 2

@@ -58,7 +58,7 @@ class LoggingFollower(ScriptedFollower):
 
 @pytest.fixture(autouse=True)
 def _without_waits(monkeypatch):
-    monkeypatch.setattr(wait_for_services, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(wait_for_services, "RETRY_SECONDS", 0.0)
 
 
 def live(follow, query, folder):

@@ -15,7 +15,7 @@ from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
 
-AGAIN_SECONDS = 30.0
+START_INTERVAL_SECONDS = 30.0
 """Time between the starts of two rollback incarnations of a tier."""
 
 
@@ -65,8 +65,8 @@ def _begin(draft: Draft, tier: TierName, goal: str, sentence: str) -> str:
     before = [
         draft.age(spec.created_at) for spec in draft.incarnations[tier].values() if spec.reason == reason
     ]
-    if before and min(before) < AGAIN_SECONDS:
-        return f"{sentence}: next attempt {AGAIN_SECONDS:.0f} s after the last one"
+    if before and min(before) < START_INTERVAL_SECONDS:
+        return f"{sentence}: next attempt {START_INTERVAL_SECONDS:.0f} s after the last one"
     owning = draft.owner_spec(tier)
     if owning is None or not health.confirmed(draft, tier):
         return f"{sentence} once the tier runs"

@@ -28,7 +28,7 @@ from sluice_ops.planning.placement.shares import ended_entries, target
 from sluice_ops.planning.shortage.fitting import requests_for_minimums
 from sluice_ops.planning.shortage.minimums import giving
 
-AGAIN_SECONDS = 600.0
+ATTEMPT_INTERVAL_SECONDS = 600.0
 """Time between two attempts if one has failed.
 
 A host may come back in this time, and the history stays readable.
@@ -168,7 +168,7 @@ def _attempt(draft: Draft, prefix: str) -> ChangeId | None:
     again.
     """
     attempts = [change for change in draft.changes.values() if _number(change.id, prefix) is not None]
-    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in attempts):
+    if any(draft.age(change.started_at) < ATTEMPT_INTERVAL_SECONDS for change in attempts):
         return None
     before = (_number(identity, prefix) for identity in {*draft.changes, *draft.view.used_change_ids})
     return ChangeId(f"{prefix}{1 + max((number for number in before if number is not None), default=0)}")

@@ -20,7 +20,7 @@ from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
 from sluice_ops.snapshot.view import TierView
 
-AGAIN_SECONDS = 30.0
+START_INTERVAL_SECONDS = 30.0
 """Time between the starts of two standbys of a tier, also if the first dies at once."""
 REASON = "standby"
 
@@ -109,8 +109,8 @@ def _begin(draft: Draft, tier: TierView) -> str:
     before = [
         draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON
     ]
-    if before and min(before) < AGAIN_SECONDS:
-        return f"the next standby starts {AGAIN_SECONDS:.0f} s after the last one"
+    if before and min(before) < START_INTERVAL_SECONDS:
+        return f"the next standby starts {START_INTERVAL_SECONDS:.0f} s after the last one"
     try:
         placement = _place(tier, _without(cluster_of_draft(draft), owning.placement))
     except RefusedError as refused:

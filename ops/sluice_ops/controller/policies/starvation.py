@@ -20,7 +20,7 @@ STARVED_SECONDS = 300.0
 
 Peaks are shorter.
 """
-AGAIN_SECONDS = 1800.0
+MOVE_INTERVAL_SECONDS = 1800.0
 """Time between two moves of one tier, which may be starved on every host."""
 
 
@@ -74,9 +74,9 @@ def why_stays(draft: Draft, tier: TierName) -> str | None:
     """Say why a starved tier must stay although another host has room; None if it may be moved."""
     prefix = change_prefix(tier)
     moves = [change for identity, change in draft.changes.items() if identity.startswith(prefix)]
-    last = min((draft.age(change.started_at) for change in moves), default=AGAIN_SECONDS)
-    if last < AGAIN_SECONDS:
-        return f"a starved tier is moved at most once in {AGAIN_SECONDS / 60:.0f} min"
+    last = min((draft.age(change.started_at) for change in moves), default=MOVE_INTERVAL_SECONDS)
+    if last < MOVE_INTERVAL_SECONDS:
+        return f"a starved tier is moved at most once in {MOVE_INTERVAL_SECONDS / 60:.0f} min"
     used = _hosts_in_use(draft, tier)
     why = quarantine.why_needed(draft, used) if used else None
     return None if why is None else f"{listed(sorted(used))} cannot be taken out of use: {why}"

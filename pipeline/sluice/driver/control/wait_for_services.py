@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-AGAIN_SECONDS = 2.0
+RETRY_SECONDS = 2.0
 """Time between two tries."""
 ROOM_SECONDS = 5.0
-"""The same while a disk is full, when each try starts a query."""
+"""Time between two tries while a disk is full, because each try starts a query."""
 
 
 def is_away(error: Exception) -> bool:
@@ -68,7 +68,7 @@ def restart(run: Callable[[], object], restarts: "Restarts", flow: "Flow") -> No
     except Exception as error:
         if not is_away(error):
             raise
-        restarts.put_off(time.monotonic(), AGAIN_SECONDS)
+        restarts.put_off(time.monotonic(), RETRY_SECONDS)
         flow.away = error_text(error)
         log.warning("a service does not answer; the query restarts once it does", away=flow.away)
 
@@ -90,7 +90,7 @@ class ServiceWait:
         except Exception as error:
             if not is_away(error):
                 raise
-            self._due = time.monotonic() + AGAIN_SECONDS
+            self._due = time.monotonic() + RETRY_SECONDS
             away = (
                 f"PostgreSQL: {error_text(error)}" if isinstance(error, psycopg.Error) else error_text(error)
             )

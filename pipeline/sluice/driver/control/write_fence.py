@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-AGAIN_SECONDS = 60.0
+REPEAT_SECONDS = 60.0
 """Time between two repetitions by the owner, so that a topic that was emptied or recreated has the
 value again.
 """
@@ -137,7 +137,7 @@ class ControlTopic:
                 members=mine.members,
                 seconds=took,
             )
-        self._claim, self._repeat_at = mine, time.monotonic() + AGAIN_SECONDS
+        self._claim, self._repeat_at = mine, time.monotonic() + REPEAT_SECONDS
 
     def _confirmed(self, mine: Writers | None, term: int | None) -> Writers:
         """Confirm the claim in ZooKeeper, because the topic has a value as high or higher.
@@ -211,7 +211,7 @@ class ControlTopic:
 
     def _repeat(self) -> None:
         """Write the owner record's writers to the topic: after LEAVE_SECONDS if they changed, else
-        every AGAIN_SECONDS.
+        every REPEAT_SECONDS.
         """
         now = time.monotonic()
         if not self._follower.owns or self._claim is None or self._heard is None:
@@ -228,7 +228,7 @@ class ControlTopic:
                 stream=CONTROL_TOPIC,
             )
             self._open().assign([BEGINNING])
-        self._repeat_at, self._came = now + AGAIN_SECONDS, False
+        self._repeat_at, self._came = now + REPEAT_SECONDS, False
         record = self._record(max(mine, self._heard, key=lambda each: each.order))
         try:
             self._producer.produce(

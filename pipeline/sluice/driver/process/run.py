@@ -221,11 +221,11 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
 
 def _wait_for_kafka(follower: ChannelFollower, streams: "Streams", inputs: tuple[str, ...]) -> bool:
     """Wait until Kafka answers; return False if the owner record says exit before."""
-    from sluice.driver.control.wait_for_services import AGAIN_SECONDS, ServiceWait  # noqa: PLC0415
+    from sluice.driver.control.wait_for_services import RETRY_SECONDS, ServiceWait  # noqa: PLC0415
 
     kafka = ServiceWait(follower)
     while not kafka.done(lambda: [streams.partitions(stream) for stream in inputs]):
-        follower.wait(AGAIN_SECONDS)
+        follower.wait(RETRY_SECONDS)
         if follower.directive() is Directive.EXIT:
             return False
     return True

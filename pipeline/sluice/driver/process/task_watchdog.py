@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-AGAIN_SECONDS = 30.0
+END_RETRY_SECONDS = 30.0
 """Time between two tries to end an executor."""
 FRAMES = 12
 """Lines of a task's stack in the log."""
@@ -157,13 +157,13 @@ class TaskWatchdog:
             seconds=round(worst.seconds),
             task_stack=self._stack(worst.work),
         )
-        self._again_at = now + AGAIN_SECONDS
+        self._again_at = now + END_RETRY_SECONDS
         context = self._config.session.sparkContext._jsc.sc()  # noqa: SLF001 — likewise
         if not context.killAndReplaceExecutor(_executor(worst.work)):
             log.warning(
                 "Spark's master did not end the executor; it is asked again",
                 executor=place,
-                seconds=AGAIN_SECONDS,
+                seconds=END_RETRY_SECONDS,
             )
             return
         self._limit.ended(now)

@@ -12,7 +12,7 @@ from simulation.world import RULES, World, host, tier
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import batch, settling
 from sluice_ops.controller.policies.capacity import cluster_of_draft
-from sluice_ops.controller.policies.settling import AGAIN_SECONDS
+from sluice_ops.controller.policies.settling import ATTEMPT_INTERVAL_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Step
 from sluice_ops.model.ids import BATCH
@@ -121,7 +121,7 @@ def test_given_up_workers_return_once_there_is_room_and_then_nothing_moves():
     world.rules = replace(world.rules, locality={})
     world.add_host(host("h3"))
     for _ in range(2):
-        ticks(world, 2 * AGAIN_SECONDS)
+        ticks(world, 2 * ATTEMPT_INTERVAL_SECONDS)
         assert slots(world) == {"counts": 4, "enrich": 1}
         assert [change.spec.k for change in own_changes(world)] == [2, None]
 
@@ -148,7 +148,7 @@ def test_a_giving_tier_leaves_the_room_to_the_other_tier_while_it_waits():
     for _ in range(3):
         ticks(world, 30)
         assert slots(world) == {"counts": 1, "last": 3, "enrich": None}
-        world.now += AGAIN_SECONDS
+        world.now += ATTEMPT_INTERVAL_SECONDS
     world.want("last", paused=False)
     ticks(world, 60)
     assert slots(world) == {"counts": 1, "last": 1, "enrich": 4}
@@ -187,7 +187,7 @@ def test_workers_given_up_long_ago_do_not_block_a_tier_now():
     world = full()
     world.rules = replace(world.rules, locality={})
     world.add_host(host("h3"))
-    ticks(world, 2 * AGAIN_SECONDS)
+    ticks(world, 2 * ATTEMPT_INTERVAL_SECONDS)
     assert slots(world) == {"counts": 4, "enrich": 1}
     view = look(world.channel)
     draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
@@ -209,7 +209,7 @@ def test_several_tiers_give_up_workers_where_one_is_not_enough():
         enrich=(2, 2, "h2"),
         other=(1, 2, "h3"),
     )
-    ticks(world, AGAIN_SECONDS)
+    ticks(world, ATTEMPT_INTERVAL_SECONDS)
     assert slots(world) == {"counts": 1, "enrich": 2, "other": 1}
     assert len(own_changes(world)) == 2
 
@@ -376,13 +376,13 @@ def test_at_rest_no_tier_lacks_a_minimum_that_anothers_surplus_could_fill(drawn)
     world.agents[gone].die()
     for _ in range(3):
         ticks(world, 20)
-        world.now += AGAIN_SECONDS
+        world.now += ATTEMPT_INTERVAL_SECONDS
     ticks(world, 15)
     assert not world.channel.exists(paths.LOCK)
     assert needlessly_short(world) == []
     gave, changes = sum("-for-" in change.id for change in own_changes(world)), len(own_changes(world))
     event(f"{gave} gave up workers")
     for _ in range(3):
-        world.now += AGAIN_SECONDS
+        world.now += ATTEMPT_INTERVAL_SECONDS
         ticks(world, 5)
     assert len(own_changes(world)) == changes, "workers do not move back and forth"

@@ -6,7 +6,7 @@ import pytest
 from simulation.world import RULES, StatusWorld, host, tier
 
 from sluice_ops.channel import trail_queue
-from sluice_ops.controller.policies.settling import AGAIN_SECONDS
+from sluice_ops.controller.policies.settling import ATTEMPT_INTERVAL_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.incarnation import State
@@ -158,7 +158,7 @@ def test_an_aborted_repair_is_tried_again_after_the_full_wait(moment):
     assert ended(world) == [ChangeState.ABORTED]
     pass_time(world, WAIT - 100)
     assert len(repairs(world)) == 1
-    pass_time(world, AGAIN_SECONDS)
+    pass_time(world, ATTEMPT_INTERVAL_SECONDS)
     world.until(lambda: is_on(world, "h3"))
     assert ended(world)[0] is ChangeState.ABORTED
 
@@ -170,7 +170,7 @@ def test_a_failed_repair_is_undone_and_tried_again():
     world.next_driver("counts").broken = {State.WARMING, State.READY}
     assert ended(world) == [ChangeState.ABORTED]
     assert not is_on(world, "h3")
-    pass_time(world, AGAIN_SECONDS)
+    pass_time(world, ATTEMPT_INTERVAL_SECONDS)
     assert ended(world) == [ChangeState.ABORTED, ChangeState.DONE]
     assert is_on(world, "h3")
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from simulation.world import RULES, World
 
-from sluice_ops.controller.policies.settling import AGAIN_SECONDS
+from sluice_ops.controller.policies.settling import ATTEMPT_INTERVAL_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.incarnation import State
@@ -117,7 +117,7 @@ def test_a_failed_attempt_is_undone_and_repeated_minutes_later(world):
     )
     assert len(world.placement("enrich").slots) == 3
     world.check_settled()
-    pass_time(world, AGAIN_SECONDS)
+    pass_time(world, ATTEMPT_INTERVAL_SECONDS)
     assert layers(world) == Layers()
     assert [change.state for change in expiries(world)] == [ChangeState.ABORTED, ChangeState.DONE]
     assert len(world.placement("enrich").slots) == 2
@@ -141,7 +141,7 @@ def test_an_operator_may_abort_the_removal_at_any_moment():
         world.settle()
         world.check_settled()
         assert world.state("enrich") is State.RUNNING
-        pass_time(world, AGAIN_SECONDS)
+        pass_time(world, ATTEMPT_INTERVAL_SECONDS)
         assert layers(world) == Layers()
         assert len(world.placement("enrich").slots) == 2
 
@@ -154,7 +154,7 @@ def test_a_driver_killed_at_any_moment_does_not_change_the_end():
             world.tick()
         world.kill_driver("enrich")
         for _ in range(2):
-            pass_time(world, AGAIN_SECONDS)
+            pass_time(world, ATTEMPT_INTERVAL_SECONDS)
         assert not ended_entries(layers(world), world.now)
         assert len(world.placement("enrich").slots) == 2
         world.check_settled()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulation.world import RULES, host, tier
 
 from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
-from sluice_ops.controller.policies.starvation import AGAIN_SECONDS, STARVED_SECONDS
+from sluice_ops.controller.policies.starvation import MOVE_INTERVAL_SECONDS, STARVED_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, Observed
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
@@ -217,5 +217,5 @@ def test_a_starved_tier_moves_once_per_cool_down_and_off_starved_hosts(
     world.check_settled()
     for name in ("counts", "enrich"):
         at = [change.started_at for change in moves(world) if change.spec.tier == name]
-        assert all(later - first >= AGAIN_SECONDS for first, later in pairwise(at))
+        assert all(later - first >= MOVE_INTERVAL_SECONDS for first, later in pairwise(at))
     assert sum(bool(record(world, name).reason) for name in world.agents) <= 1
