@@ -138,7 +138,8 @@ def _print_plan(result: Result) -> None:
             continue
         if move.in_place:
             typer.echo(
-                f"  {number}. {move.tier}: releases {move.let_go} of its workers in place, and keeps {after}"
+                f"  {number}. {move.tier}: releases {move.released} of its workers in place, "
+                f"and keeps {after}"
             )
             continue
         before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)

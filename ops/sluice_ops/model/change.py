@@ -125,7 +125,7 @@ class Move(Frozen):
     """
 
     @property
-    def let_go(self) -> int:
+    def released(self) -> int:
         """The number of workers that are released in place."""
         return max(0, -self._added)
 
@@ -165,7 +165,7 @@ class Plan(Frozen):
     """The part of the time that is not in `predicted_seconds`, and why; empty: none."""
 
     @property
-    def hand_overs(self) -> tuple[Move, ...]:
+    def handovers(self) -> tuple[Move, ...]:
         """The moves for which a new incarnation is started."""
         return tuple(move for move in self.moves if not move.in_place)
 

@@ -45,7 +45,7 @@ def _of_tier(change: ChangeRecord, tier: TierView, draft: Draft) -> Iterator[str
             else f"and rolls back to {back}: a gap of about {draft.pace.gap:g} s"
         )
         yield f"{name}: was handed over to incarnation {owner}, {then}"
-    if in_place is not None and in_place.let_go and name in change.receipts and owner in tier.incarnations:
+    if in_place is not None and in_place.released and name in change.receipts and owner in tier.incarnations:
         gone = name in change.incarnations
         result = "have left for good" if gone else "that were to leave get tasks again"
-        yield f"{name}: {workers(in_place.let_go)} {result}"
+        yield f"{name}: {workers(in_place.released)} {result}"

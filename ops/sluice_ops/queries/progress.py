@@ -68,7 +68,7 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
     change = view.changes.get(identity)
     if change is None:
         return None
-    moves = [move.tier for move in change.plan.hand_overs]
+    moves = [move.tier for move in change.plan.handovers]
     in_place = [move for move in change.plan.moves if move.tier not in change.incarnations]
     handed = sum(
         tier in view.tiers and view.tiers[tier].owner.owner == change.incarnations.get(tier) for tier in moves
@@ -86,7 +86,7 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
         seconds_left=learnt_pace.seconds(
             len(moves) - ready,
             len(moves) - handed,
-            sum(move.let_go > 0 for move in in_place),
+            sum(move.released > 0 for move in in_place),
             sum(move.joining > 0 for move in in_place),
         )
         + _rest(learnt_pace, change, step, now),

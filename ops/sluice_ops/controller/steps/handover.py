@@ -40,7 +40,7 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
     waits: list[str] = []
     later: list[TierName] = []
     moves = draft.changes[operation.change].plan.moves
-    for move in draft.changes[operation.change].plan.hand_overs:
+    for move in draft.changes[operation.change].plan.handovers:
         started = _start(draft, operation.change, move)
         if isinstance(started, Failed):
             return started

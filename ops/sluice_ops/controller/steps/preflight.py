@@ -120,7 +120,7 @@ def _of_move(move: Move) -> str:
         return f"{move.tier} gets {workers(move.joining)} in place, on {added}"
     if move.in_place:
         return (
-            f"{move.tier} gives up {move.let_go} of its workers in place; "
+            f"{move.tier} gives up {move.released} of its workers in place; "
             f"the others stay on {listed(move.after.slots)}"
         )
     return f"{move.tier} → driver on {move.after.driver}, workers on {listed(move.after.slots)}"

@@ -87,7 +87,7 @@ def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
     return cluster.pace.seconds(
         handed_over,
         handed_over,
-        sum(move.let_go > 0 for move in all_moves),
+        sum(move.released > 0 for move in all_moves),
         sum(move.joining > 0 for move in all_moves),
     )
 

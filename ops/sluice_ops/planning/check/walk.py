@@ -40,7 +40,7 @@ class Walk:
 
         If there are problems, release the old incarnations of earlier moves and check again.
         """
-        if move.let_go:
+        if move.released:
             self._old.append(move)
             return []
         self._hold(move, move.after, 1)

@@ -76,7 +76,7 @@ def pace(changes: Iterable[ChangeRecord], incarnations: Iterable[IncarnationSpec
     done = [
         change
         for change in ended
-        if change.plan.moves and change.plan.hand_overs == change.plan.moves and {*change.took} >= MOVES
+        if change.plan.moves and change.plan.handovers == change.plan.moves and {*change.took} >= MOVES
     ][-LAST:]
     if not done:
         return Pace(rest=rest, abort=abort)

@@ -131,7 +131,7 @@ def test_a_micro_batch_tier_releases_the_fewest_workers_in_place(cluster, data):
     k = data.draw(st.integers(1, len(now.slots) - 1))
     planned = plan_fewer(k, cluster, name)
     (move,) = planned.moves
-    assert (move.in_place, move.let_go, move.moved) == (True, len(now.slots) - k, 0)
+    assert (move.in_place, move.released, move.moved) == (True, len(now.slots) - k, 0)
     assert not Counter(move.after.slots) - Counter(now.slots)
     assert planned.predicted_gap_seconds == 0
 
