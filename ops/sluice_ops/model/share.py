@@ -1,4 +1,7 @@
-"""Shares: the slots that a tenant is entitled to, and the layers that set the numbers."""
+"""Shares: the slots that a tenant is entitled to, and the layers that set the numbers.
+
+`planning.placement.shares` computes each tenant's slots from these types.
+"""
 
 import math
 import re

@@ -1,6 +1,7 @@
-"""Find the mounted trees of control groups.
+"""The mounted trees of control groups, and the files and numbers of each version.
 
-Version 1 has a tree for each controller, version 2 has one tree.
+Version 1 has a tree for each resource controller, such as `cpu` or `memory`. Version 2 has one tree
+for all of them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The hosts' capacity for planning: less every unit of every incarnation that holds units."""
+"""The cluster for planning: hosts with what their units hold, and tiers with their places."""
 
 from collections import defaultdict
 from collections.abc import Iterable

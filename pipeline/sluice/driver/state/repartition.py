@@ -1,9 +1,8 @@
-"""Repartitions a state: in a copy of a checkpoint, with all keys and values counted before and
-after.
+"""Repartitions the state of a tier in a copy of a checkpoint.
 
-Spark's own `streamingCheckpointManager` does it (experimental in 4.2.0): it adds a batch to the
-checkpoint, which reads nothing and writes every store anew. The original checkpoint stays, so a
-crash in the middle changes nothing.
+Spark's `streamingCheckpointManager` (experimental in 4.2.0) adds a batch to the copy. The batch
+reads nothing and writes every store anew. All keys and values are counted before and after. The
+original checkpoint stays, so a crash in the middle changes nothing.
 """
 
 import time
