@@ -10,7 +10,7 @@ from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, resize_in_place
 from sluice_ops.controller.policies.batch import awaited
 from sluice_ops.controller.policies.capacity import cluster_of_draft
-from sluice_ops.controller.steps.preflight import check, describe
+from sluice_ops.controller.steps.preflight import describe, refused_by_check
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, Move, Operation
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName
@@ -148,9 +148,8 @@ def _plan_again(draft: Draft, change: ChangeRecord) -> Failed | None:
         planned = plan(change.spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
-    violations = check(planned, change.spec, now)
-    if violations:
-        return Failed(f"the independent check refused the plan: {'; '.join(violations)}")
+    if (failed := refused_by_check(planned, change.spec, now)) is not None:
+        return failed
     if planned.moves != change.plan.moves:
         draft.log(f"planned again: {describe(planned)}")
         draft.update_change(change.id, plan=planned)

@@ -53,7 +53,8 @@ def reboot(draft: Draft, operation: Operation) -> Outcome:
     draft.set_host_state(name, HostState.REBOOTING, draft.records[name].by)
     draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": operation.id})
     return Waiting(
-        f"{name} is asked to reboot; if it does not, see the log of its agent"
+        f"the agent of {name} is asked to reboot the host; if the host does not reboot, read the agent's "
+        f"log: `journalctl -u sluice-agent@{name}`"
         if host.live
         else f"{name} reboots: its agent is silent"
     )

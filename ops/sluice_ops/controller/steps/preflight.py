@@ -47,9 +47,8 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         planned = plan(spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
-    violated = check(planned, spec, now)
-    if violated:
-        return Failed(f"the independent check refused the plan, nothing was changed: {'; '.join(violated)}")
+    if (failed := refused_by_check(planned, spec, now)) is not None:
+        return failed
     if launches:
         planned = planned.model_copy(
             update={"unpredicted": "the time until the agents of the new instances have registered"}
@@ -95,9 +94,17 @@ def _completed(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
     return KINDS[spec.kind].complete(spec, None if tier is None else tier.spec.release)
 
 
-def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:
-    """Return what the independent checker finds wrong with a plan; empty if nothing."""
-    return violations(planned, spec, aftermath(spec, now))
+def refused_by_check(planned: Plan, spec: ChangeSpec, now: Cluster) -> Failed | None:
+    """Return what the independent checker finds wrong with a plan; None if nothing."""
+    found = violations(planned, spec, aftermath(spec, now))
+    return (
+        Failed(
+            f"the independent check refused the plan, so no tier was moved: {'; '.join(found)}; "
+            "this is a fault of Sluice: report this message"
+        )
+        if found
+        else None
+    )
 
 
 def describe(planned: Plan) -> str:

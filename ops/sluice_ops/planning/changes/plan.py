@@ -406,7 +406,7 @@ def _placement_kept(
         if keeps is None:
             message = (
                 f"{tier.spec.name} can no longer release workers in place, so the other tier gets no room "
-                "from it"
+                "from it; the controller tries again later"
             )
             raise RefusedError(message)
     elif keeps is not None and tier.spec.mode is Mode.REALTIME:
