@@ -39,7 +39,7 @@ def _settings(context: typer.Context) -> None:
 
 @app.command(epilog="Example: watch -n1 sluice status")
 def status(*, as_json: AsJson = False) -> None:
-    """Show on one screen: hosts, tiers, shares, changes in progress, and every problem."""
+    """Show hosts, tiers, shares, changes and every problem."""
     from sluice_ops.cli.status import show  # noqa: PLC0415
 
     show(as_json=as_json)
@@ -54,7 +54,7 @@ def audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show for each tier whether every input record was processed, and list the lost records."""
+    """Show whether each tier processed every record; list losses."""
     from sluice_ops.cli.audit import show  # noqa: PLC0415
 
     show(settle, as_json=as_json)
@@ -149,15 +149,23 @@ def token(
 
 @app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")
 def feed(
-    rate: Annotated[float, typer.Option(help="Records per second.", min=0.1)],
-    count: Annotated[int | None, typer.Option(help="How many. Default: until Ctrl-C.", min=1)] = None,
+    rate: Annotated[float, typer.Option(metavar="RATE", help="Records per second.", min=0.1)],
+    count: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="How many records. Default: until Ctrl-C.", min=1),
+    ] = None,
     first: Annotated[
         int | None,
-        typer.Option(help="Number of the first, if the feed numbers its records.", min=0),
+        typer.Option(
+            metavar="NUMBER", help="Number of the first record, if the feed numbers its records.", min=0
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Produce records into the pipeline's input, with the module `feed` of the pipeline."""
+    """Send example records into the pipeline's input.
+
+    The module `feed` of the pipeline makes them.
+    """
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.services.sluice import feed_modules  # noqa: PLC0415
     from sluice_ops.local.start.priority import SERVICES, in_group  # noqa: PLC0415
@@ -193,14 +201,18 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     begin: Annotated[
         str | None,
         typer.Option(
-            "--from", help="A time, or a place ([stream/]partition:offset). Default: the oldest record."
+            "--from",
+            metavar="TIME|PLACE",
+            help="A time, or a record's place such as hits/2:1700. Default: the oldest record.",
         ),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", help="A time or a place, as in --from. Default: now.")
+        str | None,
+        typer.Option("--to", metavar="TIME|PLACE", help="A time or a place, as in --from. Default: now."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Most records per second. Default: 100.", min=0.1)
+        float | None,
+        typer.Option(metavar="RATE", help="Most records per second. Default: 100.", min=0.1),
     ] = None,
     resume: Annotated[int | None, typer.Option(metavar="NUMBER", help="Continue this replay.", min=1)] = None,
     cancel: Annotated[
@@ -250,10 +262,10 @@ def skip(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a tier continue after input records that were deleted before the tier read them.
+    """Let a tier continue after records that were deleted unread.
 
-    Retention or a person deleted these records. The tier waits until you run this command.
-    `sluice audit` reports the records as lost, and `sluice trail` shows who skipped them.
+    Retention or a person deleted them before the tier read them. The tier waits until you run this
+    command. `sluice audit` reports the records as lost, and `sluice trail` shows who skipped them.
     """
     project.use_code()
     become("sluice.commands.skip", tier, *["--dry-run"] * dry_run, *["--json"] * as_json)
@@ -261,19 +273,20 @@ def skip(
 
 @app.command(epilog="Example: sluice simulate --hosts 2300 --slots 18400")
 def simulate(
-    hosts: Annotated[int, typer.Option(help="Number of hosts, each with an agent.")],
-    slots: Annotated[int, typer.Option(help="Number of slots in all; a tier has at most 1,000.")],
+    hosts: Annotated[int, typer.Option(metavar="NUMBER", help="How many hosts, each with an agent.")],
+    slots: Annotated[
+        int, typer.Option(metavar="NUMBER", help="How many slots in all; a tier has at most 1,000.")
+    ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the control plane at scale: real controllers and a ZooKeeper of their own, simulated
-    agents.
+    """Measure the control plane at scale, with simulated agents.
 
-    The command measures the time to plan, the time until a lost host's slots are assigned to other
-    hosts, the time until a standby controller replaces a killed leader, and the memory, nodes and
-    watches in use. The simulated agents do no work and share sessions. A measurement takes one to
-    ten minutes and does not touch a running platform. Use an idle machine. The page "Scale" of the
-    documentation has results.
+    Controllers and ZooKeeper are real processes of their own. The command measures the time to
+    plan, the time until a lost host's slots are assigned to other hosts, the time until a standby
+    controller replaces a killed leader, and the memory, nodes and watches in use. The simulated
+    agents do no work and share sessions. A measurement takes one to ten minutes and does not touch
+    a running platform. Use an idle machine. The page "Scale" of the documentation has results.
     """
     from sluice_ops.local.simulation.command import simulate as measure  # noqa: PLC0415
 

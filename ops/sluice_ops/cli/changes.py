@@ -83,7 +83,7 @@ def plan(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a change would do, with its predicted time and gap. Nothing is changed."""
+    """Show what a change would do, and its predicted time and gap. Nothing is changed."""
     spec = spec_of(KINDS[kind], words or [])
     _carry_out(KINDS[kind], spec, deadline=PLAN_SECONDS, dry_run=True, as_json=as_json)
 
@@ -219,7 +219,10 @@ def drift(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where placement differs from the plan, and the fewest moves that repair it."""
+    """Show where placement differs from the plan.
+
+    The fewest moves that repair the drift are shown, too.
+    """
     from sluice_ops.cli import drift as drifting  # noqa: PLC0415
 
     if repair:
@@ -235,7 +238,10 @@ def retire(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a host for good, after it was drained or written off and its agent was stopped."""
+    """Remove a host for good.
+
+    Before, drain the host or write it off, and stop its agent.
+    """
     from sluice_ops.cli.retire import retire as carry_out  # noqa: PLC0415
     from sluice_ops.model.ids import HostName  # noqa: PLC0415
 
@@ -251,7 +257,10 @@ def abort(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Abort a change: every tier continues as before it, and the maintenance lock is released."""
+    """Abort a change: every tier continues as before it.
+
+    The maintenance lock is released.
+    """
     from sluice_ops.cli.abort import abort as carry_out  # noqa: PLC0415
 
     carry_out(change, dry_run=dry_run, as_json=as_json)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+Last = Annotated[int, typer.Option(metavar="NUMBER", help="How many lines.", min=1)]
+
 NOT_UP = "The platform may have started a moment ago. See `sluice status`."
 
 
@@ -110,7 +112,7 @@ def tiers(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice holds --json | jq '.[] | select(.ended == null)'")
 def holds(*, as_json: AsJson = False) -> None:
-    """List the backpressure history: when intake was throttled, and which tier caused it."""
+    """List when intake was throttled, and which tier caused it."""
     from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
 
@@ -127,9 +129,7 @@ def holds(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice slots --json | jq '.[] | select(.tenant == \"batch\")'")
 def slots(*, as_json: AsJson = False) -> None:
-    """List the slots: host, tenant, state, process, and the number of records that its executor
-    read.
-    """
+    """List the slots: host, tenant, state, process, records read."""
     from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
     from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
@@ -151,9 +151,7 @@ def slots(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice shares")
 def shares(*, as_json: AsJson = False) -> None:
-    """List the share of each tenant: minimum, target, maximum, the layer that set it, and its slots
-    now.
-    """
+    """List the shares: numbers, the layer that set them, slots now."""
     from sluice_ops.operations.snapshot import snapshot, the_site  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
     from sluice_ops.snapshot.rules import rules_of  # noqa: PLC0415
@@ -201,9 +199,10 @@ def shares(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice metrics --json | jq -r '.[].targets[0]'")
 def metrics(*, as_json: AsJson = False) -> None:
-    """List the metrics endpoints of drivers, agents, controllers and the audit.
+    """List the metrics endpoints of all processes.
 
-    The JSON has the format of Prometheus' file_sd_configs.
+    These are drivers, agents, controllers and the audit. The JSON has the format of Prometheus'
+    file_sd_configs.
     """
     from sluice_ops.model.exporter import targets  # noqa: PLC0415
     from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
@@ -226,7 +225,7 @@ def metrics(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice trail --by cli:anna --last 100")
 def trail(
-    last: Annotated[int, typer.Option(help="Number of lines.", min=1)] = 20,
+    last: Last = 20,
     *,
     by: Annotated[
         str | None, typer.Option(metavar="USER", help="Only requests of this user, such as cli:anna.")
@@ -234,7 +233,7 @@ def trail(
     change: Annotated[str | None, typer.Option(metavar="ID", help="Only this change.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List all requests, newest last: time, user, layer, request and outcome.
+    """List all requests with user and outcome, newest last.
 
     Entries are never changed.
     """
@@ -256,10 +255,13 @@ def trail(
 @app.command(epilog="Example: sluice changes --last 5")
 def changes(
     *,
-    last: Annotated[int, typer.Option(help="Number of lines.", min=1)] = 20,
+    last: Last = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List changes, starts and stops, newest last: time and gap, predicted and measured."""
+    """List changes with time and gap, predicted and measured.
+
+    Starts and stops are listed, too. The newest is last.
+    """
     from sluice_ops.queries.history import changes as read  # noqa: PLC0415
 
     lines = read(last)
@@ -307,11 +309,12 @@ def operations(
         typer.Argument(metavar="ID", help="A change or an operation: show its steps with their journals."),
     ] = None,
     *,
-    last: Annotated[int, typer.Option(help="Number of lines.", min=1)] = 20,
+    last: Last = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the posted steps, newest last; with a change, also the controller's journal of each
-    step.
+    """List the posted steps, newest last.
+
+    With a change, also the controller's journal of each step.
     """
     from sluice_ops.queries.history import history  # noqa: PLC0415
 

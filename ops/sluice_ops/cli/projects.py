@@ -35,7 +35,10 @@ def init(
         str, typer.Argument(metavar="NAME", help="The name of the pipeline, its package and its folder.")
     ],
 ) -> None:
-    """Make a project: a pipeline of two tiers with tests, a site file, and the DAGs of runbooks."""
+    """Make a project with a pipeline of two tiers.
+
+    The project has tests, a site file, and the DAGs of runbooks.
+    """
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
         message = f"{name!r} cannot be the name of a Python package: use letters a-z, digits and _"
         raise WrongUsageError(message)
@@ -84,9 +87,10 @@ def publish(
         ),
     ] = False,
 ) -> None:
-    """Check the pipeline of the site file, and publish its streams, tables and a new release.
+    """Publish the pipeline's streams, tables and a new release.
 
-    A running tier keeps its release until `sluice upgrade TIER`.
+    The pipeline of the site file is checked first. A running tier keeps its release until `sluice
+    upgrade TIER`.
     """
     if find_spec("pyspark") is None:
         raise ModuleNotFoundError(name="pyspark")
@@ -100,7 +104,7 @@ def publish(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def test(context: typer.Context) -> None:
-    """Run the project's tests with pytest, which gets all arguments."""
+    """Run the project's tests; pytest gets all arguments."""
     folder = project.found()
     if folder is None:
         message = "no folder here or above has a site.yaml: run this in the folder of a project"

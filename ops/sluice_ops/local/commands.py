@@ -34,7 +34,7 @@ def _failed(error: Exception) -> typer.Exit:
 
 
 def up(as_json: AsJson = False) -> None:
-    """Start all services in parallel, and return when records flow.
+    """Start all services, and return when records flow.
 
     Example: sluice up
     """
@@ -123,7 +123,7 @@ def down(as_json: AsJson = False) -> None:
 
 
 def clean(as_json: AsJson = False) -> None:
-    """Stop all services and delete all data of the embedded platform.
+    """Stop all services and delete the embedded platform's data.
 
     Example: sluice clean
     """
@@ -153,10 +153,11 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check Java, disk, memory, ports, the site file and all services; print the next steps.
+    """Check this machine, the site file and all services.
 
-    With --host, on a real host: check the needs of its agent, and that the host reaches the
-    services of the endpoints file. The exit code is 1 if something is bad.
+    On the machine: Java, disk, memory and ports. Each finding has the next step. With --host, on a
+    real host: check the needs of its agent, and that the host reaches the services of the endpoints
+    file. The exit code is 1 if something is bad.
 
     Example: sluice doctor --json
     """
@@ -227,7 +228,9 @@ def endpoints(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the address of each service, and Airflow's users; or client properties for Kafka.
+    """Print the addresses of the services, and Airflow's users.
+
+    With --client-properties: the settings for a client of Kafka.
 
     Example: sluice endpoints; sluice endpoints --client-properties outside > client.properties
     """
@@ -293,13 +296,16 @@ def logs(
             help="A service, such as kafka, or a unit, such as h1/driver-entry-1; without it: list the logs.",
         ),
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="Print this many last lines.", min=0)] = 40,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", metavar="NUMBER", help="Print this many last lines.", min=0)
+    ] = 40,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the end of a log of this machine: of a slot, a driver or the embedded platform.
+    """Print the end of a log of this machine.
 
-    The log of an ended slot or driver is kept until 20 others of its host have ended.
+    The log is that of a slot, a driver or the embedded platform. The log of an ended slot or driver
+    is kept until 20 others of its host have ended.
 
     Example: sluice logs controller -n 100 -f
     """

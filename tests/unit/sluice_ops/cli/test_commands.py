@@ -79,15 +79,21 @@ def test_every_command_has_help_with_an_example_and_speaks_json(runner: CliRunne
         assert name in WITHOUT_JSON or "--json" in help_text, name
 
 
-def test_usage_names_each_argument_in_capitals() -> None:
-    arguments = {
+def test_usage_names_each_argument_and_value_in_capitals() -> None:
+    values = {
         f"{name} {parameter.name}": getattr(parameter, "metavar", None)
         for name, command in get_command(app).commands.items()
         for parameter in command.params
-        if parameter.param_type_name == "argument"
+        if not getattr(parameter, "is_flag", False)
     }
-    assert arguments
-    assert [name for name, metavar in arguments.items() if metavar is None or not metavar.isupper()] == []
+    assert {"drain host", "feed rate"} <= values.keys()
+    assert [name for name, metavar in values.items() if metavar is None or not metavar.isupper()] == []
+
+
+def test_the_list_of_commands_shows_whole_sentences(runner: CliRunner) -> None:
+    lines = runner.invoke(app, ["--help"], env={"COLUMNS": "100"}).stdout.splitlines()
+    assert len(lines) > len(get_command(app).commands)
+    assert [line for line in lines[1:] if line.endswith("...")] == []
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -13,7 +13,7 @@ from sluice_ops.planning.placement.shares import target, with_entry
 
 class Burst(Kind):
     name = "burst"
-    summary = "Launch EC2 instances and give a tier k more workers on them."
+    summary = "Give a tier k more workers, on new EC2 instances."
     details = "`leave_ec2` moves the tier back and terminates the instances."
     example = "sluice burst enrich 2"
     fields = (

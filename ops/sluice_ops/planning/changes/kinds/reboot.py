@@ -6,7 +6,7 @@ from sluice_ops.planning.changes.kinds.drain import Drain
 
 class Reboot(Drain):
     name = "reboot"
-    summary = "Drain a host, reboot it, check its health and return it, while records flow."
+    summary = "Drain, reboot, check and return a host while records flow."
     details = "The host's agent runs the site's reboot command, but only after the handovers are verified."
     example = "sluice reboot h2"
     steps = (*Drain.steps, Step.REBOOT, Step.HEALTH, Step.RETURN)

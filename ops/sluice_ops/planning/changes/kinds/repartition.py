@@ -20,7 +20,7 @@ is a typing error.
 class Repartition(Kind):
     name = "repartition"
     summary = (
-        "Spread the Spark state of a tier over more or fewer partitions while records flow. Sluice counts "
+        "Spread a tier's state over another number of partitions. Records flow meanwhile, and Sluice counts "
         "the keys before and after."
     )
     details = (

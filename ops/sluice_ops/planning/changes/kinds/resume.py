@@ -11,8 +11,8 @@ from sluice_ops.planning.placement.cluster import Cluster
 class Resume(Kind):
     name = "resume"
     summary = (
-        "Resume a paused tier or the whole pipeline where it stopped, with the workers that were "
-        "paused alone."
+        "Resume a tier or the whole pipeline where it stopped. Workers that were paused alone are "
+        "resumed, too."
     )
     example = "sluice resume"
     steps = (Step.PREFLIGHT, Step.RESUME)

@@ -12,7 +12,7 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 
 class Return(Kind):
     name = "return"
-    summary = "Let a drained or cordoned host be used again, after a health check."
+    summary = "Let a drained or cordoned host be used again. Sluice checks its health first."
     details = (
         "The check: the host's agent answers, and the host has its capacity. Nothing moves onto the "
         "host now. The next change, or a failure elsewhere, may place units there."
