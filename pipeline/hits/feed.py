@@ -113,8 +113,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m hits.feed", description="Feed numbered hits into the pipeline."
     )
     parser.add_argument("--rate", type=float, required=True, help="hits per second")
-    parser.add_argument("--count", type=int, help="stop after this number of hits; without it, at Ctrl-C")
-    parser.add_argument("--first", type=int, help="number of the first hit; without it, from the clock")
+    parser.add_argument("--count", type=int, help="stop after this number of hits (default: at Ctrl-C)")
+    parser.add_argument(
+        "--first", type=int, help="number of the first hit (default: the time in microseconds)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     chosen = parser.parse_args(arguments)
     if chosen.rate <= 0:

@@ -155,7 +155,7 @@ def _lines(figures: Figures) -> list[tuple[Audited, int, str]]:
 
 
 def _since(line: Audited) -> str:
-    """Return at which offsets the audit of a tier begins."""
+    """Return where a tier's audit begins, as a part of a sentence; empty if unknown."""
     places = [
         f"{partition}:{offset}" for partition, offset in sorted(line.since.items()) if offset is not None
     ]

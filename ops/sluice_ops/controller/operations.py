@@ -117,7 +117,7 @@ def _without_step(draft: Draft) -> list[str]:
 
 
 def _abandoned(draft: Draft, change: ChangeRecord) -> str | None:
-    """Say why nobody will continue a change without a posted step; None while somebody may."""
+    """Return why a change without a posted step is aborted; None while its next step may come."""
     deadline = change.deadline_seconds
     if deadline is not None and draft.age(change.started_at) > deadline + GRACE_SECONDS:
         return f"its deadline passed more than {GRACE_SECONDS:.0f} s ago, and no step is posted"

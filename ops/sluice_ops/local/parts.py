@@ -101,7 +101,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sluice_ops.local.parts", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "jars"))
     parser.add_argument(
-        "--only", default=",".join(PARTS), help=f"the services, with commas (default: {','.join(PARTS)})"
+        "--only",
+        default=",".join(PARTS),
+        help=f"the services, separated by commas (default: {','.join(PARTS)})",
     )
     arguments = parser.parse_args()
     only = arguments.only.split(",")

@@ -67,9 +67,9 @@ class RoutingEpochs(Frozen):
         return self if each == self.each else RoutingEpochs(turn=self.turn + 1, each=each)
 
     def widened(self, counts: Mapping[str, int], since: Mapping[str, int]) -> "RoutingEpochs":
-        """Return the epochs with a new one from `since` on.
+        """Return the epochs with a new one from the offsets `since` on.
 
-        All earlier records have been written.
+        Before the call, the tier has written the output of all records before `since`.
         """
         return RoutingEpochs(
             turn=self.turn + 1,

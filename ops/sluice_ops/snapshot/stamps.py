@@ -1,6 +1,7 @@
-"""The stamps of a snapshot whose age decides something.
+"""The timestamps of a snapshot whose age a decision needs.
 
-Pure; used in each look, also by standbys.
+Every controller tracks them in each snapshot. So a standby that becomes the leader knows their ages
+already. Pure.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from sluice_ops.snapshot.view import TierView, View
 
 
 def stamps(view: View) -> Iterator[float]:
-    """Yield the stamps, some of them repeatedly."""
+    """Yield the timestamps as epoch seconds; some come repeatedly."""
     for tier in view.tiers.values():
         yield from _tier(tier, view)
     for host in view.hosts.values():

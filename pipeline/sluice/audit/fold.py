@@ -38,7 +38,7 @@ FOLD = """
 
 
 def fold(connection: psycopg.Connection[Any], tier: str) -> int:
-    """Fold the oldest day that is old enough; return how many rows the ledger has less."""
+    """Fold the oldest day that is old enough; return by how many rows the ledger shrank."""
     oldest = connection.execute(OLDEST, {"tier": tier, "days": DAYS, "newest": NEWEST}).fetchone()
     if oldest is None:
         return 0

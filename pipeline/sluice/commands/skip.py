@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"Nothing to skip: all records that {chosen.tier} has not read are in its inputs.\n")
     else:
         count, where = sum(gap.end - gap.begin for gap in skipped), "; ".join(map(str, skipped))
-        records = f"at most {count} records that {chosen.tier} has not read and that are gone: {where}.\n"
+        records = f"at most {count} records that were deleted before {chosen.tier} read them: {where}.\n"
         then = (
             f"{chosen.tier} starts again at the oldest existing records. "
             "`sluice audit` reports the skipped records as lost.\n"

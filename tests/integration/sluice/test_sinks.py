@@ -226,7 +226,7 @@ def test_refused_rows_of_a_state_are_kept_and_all_others_written(lab: Lab) -> No
         ("b", 40000, "{}", moment),
         ("c", 1, "[40000]", moment),
         ("d", 1, "{so", moment),
-        ("e", 1, "{}", Unfit("+10000-01-01 is no value that its table takes")),
+        ("e", 1, "{}", Unfit("+10000-01-01 does not fit its column")),
     ]
     good = [(f"user-{number}", number, "{}", moment) for number in range(20)]
 
@@ -253,7 +253,7 @@ def test_refused_rows_of_a_state_are_kept_and_all_others_written(lab: Lab) -> No
         "b": "smallint out of range",
         "c": 'new row for relation "kept" violates check constraint "short"',
         "d": "invalid input syntax for type json",
-        "e": "+10000-01-01 is no value that its table takes",
+        "e": "+10000-01-01 does not fit its column",
     }
     assert {who: reason[: len(begins[who])] for who, reason in reasons.items()} == begins
 

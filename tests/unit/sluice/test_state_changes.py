@@ -28,7 +28,7 @@ def test_a_text_that_is_not_utf_8_is_marked_as_unfit() -> None:
     )
     good, bad = values(pa.chunked_array([text]))
     assert good == "a"
-    assert str(bad).startswith("b\\xff is no value that its table takes")
+    assert str(bad).startswith("b\\xff does not fit its column")
 
 
 def test_an_unfit_value_in_a_list_makes_the_list_unfit() -> None:

@@ -37,7 +37,7 @@ class Input(StrEnum):
     SHIFT = "shift"
     LAYER = "layer"
     TIME = "time"
-    """A duration or a time of day."""
+    """A duration or a time of day. A form of this type always fills `ChangeSpec.until`."""
     WORKERS = "workers"
 
 

@@ -168,7 +168,7 @@ class BatchWriter:
             name: now.streams[name] for name in of_positions(last.ends, now.streams) if name not in ledger_ids
         }:
             log.info(
-                "the ledger had no ids of some inputs; its positions count for the topics of today",
+                "the ledger has no topic ids of some inputs; it adopts those of the present topics",
                 streams=new,
             )
             self.ledger.adopt_streams(new)

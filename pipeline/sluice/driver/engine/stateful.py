@@ -92,7 +92,7 @@ def _value(scalar: pa.Scalar) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError) as error:
-        return Unfit(f"{_raw(scalar)} is no value that its table takes: {error}")
+        return Unfit(f"{_raw(scalar)} does not fit its column: {error}")
 
 
 def _raw(scalar: pa.Scalar) -> str:
@@ -102,7 +102,7 @@ def _raw(scalar: pa.Scalar) -> str:
     except UnicodeDecodeError:
         return str(scalar.cast(pa.binary()).as_py().decode(errors="backslashreplace"))
     except pa.ArrowException:
-        return "what is in it"
+        return "the value"
 
 
 class Changes:

@@ -79,7 +79,7 @@ class LagHistory:
     ) -> None:
         """Take a look, and update lags and pressure.
 
-        With `metered` the tier was held back, and its lag presses no other tier.
+        `metered` tells that the tier itself was throttled. Its lag then throttles no other tier.
 
         `read` returns the sum of the next offsets that the tier will read, or None if unknown; it
         is asked only if the lag seems over the limit. `keys` returns keys of some waiting records

@@ -59,10 +59,11 @@ class Life:
         self._counted = (0, 0, 0)
         """The counts at the last hold: records in, out, and to quarantine."""
         self._beside = False
-        """Whether it started beside an owner that has not left its internal state yet."""
+        """Whether this incarnation runs beside an owner whose internal state it has to take over."""
         self._left: Receipt | None = None
-        """The receipt of another incarnation that was there when this one last started to run."""
+        """The furthest receipt of the other incarnations when this one last started to run."""
         self._looked = 0.0
+        """When the receipt of the former owner was last looked for. Monotonic clock."""
         self._refused: int | None = None
         """The epoch that the fence refused: the next incarnation has taken over, and the owner
         record does not show it yet.
