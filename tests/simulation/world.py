@@ -9,7 +9,7 @@ from simulation.memory import MemoryChannel
 
 from sluice_ops.controller.decide import decide
 from sluice_ops.controller.leader import Absences
-from sluice_ops.controller.pass_state import Moment
+from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState, driver_id
 from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
@@ -232,7 +232,7 @@ class World:
         view = look(self.channel)
         self.ages.track(stamps(view))
         lost = self.absences.lost(view)
-        moment = Moment(
+        inputs = PassInputs(
             now=self.wall(),
             lost=lost,
             rules=self.rules,
@@ -240,8 +240,8 @@ class World:
             known_seconds=self.ages.ages(),
             baseline=self.settled,
         )
-        decision = decide(view, moment)
-        assert not self.checks_baseline or decision == decide(view, replace(moment, baseline=None)), (
+        decision = decide(view, inputs)
+        assert not self.checks_baseline or decision == decide(view, replace(inputs, baseline=None)), (
             "with and without a baseline, the decision is the same"
         )
         if not decision.writes:

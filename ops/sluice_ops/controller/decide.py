@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sluice_ops.channel import Write
 from sluice_ops.controller import operations, trail_entries
-from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import (
     assignments,
     backpressure,
@@ -38,9 +38,9 @@ class Decision:
     """Lost hosts from which nothing is moved."""
 
 
-def decide(view: View, moment: Moment) -> Decision:
+def decide(view: View, inputs: PassInputs) -> Decision:
     """Decide what to write now. Each ruling is applied before the next policy reads the draft."""
-    draft = Draft(view, moment)
+    draft = Draft(view, inputs)
     # Hosts: where units stay, and where no units go.
     brake.hosts_to_brake(draft).apply(draft)
     quarantine.ended_and_deaths(draft).apply(draft)

@@ -29,7 +29,7 @@ from sluice_ops.channel.client import LARGEST_BYTES, Waker
 from sluice_ops.controller.controller_metrics import ControllerMetrics
 from sluice_ops.controller.decide import Decision, decide
 from sluice_ops.controller.joining import Joining
-from sluice_ops.controller.pass_state import Moment
+from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.controller.prune import prune
 from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
@@ -344,7 +344,7 @@ class Controller:
         with self.metrics.phase("look"):
             view = self._look()
         with self.metrics.phase("decide"):
-            moment = Moment(
+            inputs = PassInputs(
                 now=time.time(),
                 lost=self._absences.lost(view),
                 rules=self._rules(),
@@ -353,7 +353,7 @@ class Controller:
                 baseline=self._baseline,
             )
             blocked = self._blocked(view)
-            decision = blocked or decide(view, moment)
+            decision = blocked or decide(view, inputs)
         if blocked is None and not decision.writes:
             self._baseline = view
         writes = [*decision.writes, *self._status(view, decision, term)]

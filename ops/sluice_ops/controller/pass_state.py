@@ -34,7 +34,7 @@ from sluice_ops.snapshot.view import HostView, TierView, View
 
 
 @dataclass(frozen=True)
-class Moment:
+class PassInputs:
     """The inputs of a pass besides the snapshot."""
 
     now: float
@@ -67,12 +67,12 @@ class Shortage:
 class Draft:
     """The decisions of one pass so far. Policies read it, and `decide` applies their results."""
 
-    def __init__(self, view: View, moment: Moment) -> None:
+    def __init__(self, view: View, inputs: PassInputs) -> None:
         """Start from the snapshot."""
         self.view = view
-        self.moment = moment
-        totals = CapacityTotals(view, moment.rules)
-        self.rules = replace(moment.rules, layers=view.layers, capacity_totals=totals)
+        self.inputs = inputs
+        totals = CapacityTotals(view, inputs.rules)
+        self.rules = replace(inputs.rules, layers=view.layers, capacity_totals=totals)
         """The rules of the site file under the layers."""
         self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
         self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {
@@ -100,8 +100,10 @@ class Draft:
         self.results: dict[OperationId, Result] = {}
         self.posted: dict[OperationId, Operation] = {}
         """Steps of the controller's own changes, which the next pass carries out."""
-        self.room: Hosts | None = None
-        """What the hosts hold, once `capacity` has counted it. Changes of the draft keep it true.
+        self.counted_hosts: Hosts | None = None
+        """The hosts with the units that they hold, once `capacity` has counted them.
+
+        Changes of the draft keep the count true.
         """
         self._usable: frozenset[HostName] | None = None
         self._journals: dict[OperationId, list[str]] = {}
@@ -109,12 +111,12 @@ class Draft:
     @property
     def now(self) -> float:
         """The wall clock at the begin of the pass."""
-        return self.moment.now
+        return self.inputs.now
 
     @property
     def lost(self) -> frozenset[HostName]:
         """The hosts whose agents have been silent for too long."""
-        return self.moment.lost
+        return self.inputs.lost
 
     @cached_property
     def site(self) -> SiteSaid:
@@ -123,7 +125,7 @@ class Draft:
 
     def age(self, stamp: float) -> float:
         """Return how long this controller has known a stamp. Unit: seconds."""
-        return self.moment.known_seconds.get(stamp, 0.0)
+        return self.inputs.known_seconds.get(stamp, 0.0)
 
     # -- tiers
 
@@ -166,12 +168,12 @@ class Draft:
         failures: int = 0,
         release: str | None = None,
         partitions: int | None = None,
-        room: Hosts | None = None,
+        counted_hosts: Hosts | None = None,
     ) -> Incarnation:
         """Add an incarnation under a number that was never used, and return the number.
 
-        Release and partitions default to those of the tier. `room` is what the hosts then hold, if
-        the caller has counted it.
+        Release and partitions default to those of the tier. `counted_hosts` are the hosts with the
+        units that they then hold, if the caller has counted them.
         """
         if release is None and (release := self.release_of(tier)) != self.wanted[tier].release:
             self.wanted[tier] = self.wanted[tier].model_copy(update={"release": release})
@@ -188,10 +190,10 @@ class Draft:
             partitions=partitions or self.wanted[tier].partitions,
             attempt=self.wanted[tier].attempt,
         )
-        if room is None:
+        if counted_hosts is None:
             self._count(tier, placement, 1)
         else:
-            self.room = room
+            self.counted_hosts = counted_hosts
         return number
 
     def update_incarnation(self, tier: TierName, number: Incarnation, **fields: object) -> None:
@@ -210,12 +212,12 @@ class Draft:
         before = self.incarnations[tier][number].placement
         after = before.model_copy(update={"slots": slots})
         self.update_incarnation(tier, number, placement=after)
-        if self.room is not None:
-            self.room = moved(self.room, self.view.tiers[tier].spec, before, after)
+        if self.counted_hosts is not None:
+            self.counted_hosts = moved(self.counted_hosts, self.view.tiers[tier].spec, before, after)
 
     def _count(self, tier: TierName, placement: Placement, count: int) -> None:
-        if self.room is not None:
-            self.room = holding(self.room, self.view.tiers[tier].spec, placement, count)
+        if self.counted_hosts is not None:
+            self.counted_hosts = holding(self.counted_hosts, self.view.tiers[tier].spec, placement, count)
 
     def update_owner(self, tier: TierName, **fields: object) -> None:
         """Change fields of a tier's owner record."""
@@ -304,13 +306,13 @@ class Draft:
         """Write the records of some hosts."""
         if records:
             self.records |= records
-            self.room = self._usable = None
+            self.counted_hosts = self._usable = None
 
     def lend(self, slots: Mapping[int, HostName]) -> None:
         """Give `batch` exactly these slots."""
         if self.batch != slots:
             self.batch = dict(slots)
-            self.room = None
+            self.counted_hosts = None
 
     def update_change(self, identity: ChangeId, **fields: object) -> None:
         """Change fields of a change's record."""

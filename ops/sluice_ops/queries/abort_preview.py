@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sluice_ops.channel.trail_queue import cli_user
-from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import rollback
 from sluice_ops.controller.steps.abort import predicted_seconds, undo
 from sluice_ops.model.change import ChangeRecord
@@ -20,8 +20,8 @@ def preview(change: ChangeRecord, view: View, now: float) -> tuple[list[str], fl
     is in seconds; None if no abort has been timed at this site.
     """
     known_seconds = {at: max(0.0, now - at) for at in stamps(view)}
-    moment = Moment(now=now, lost=frozenset(), rules=Rules(), known_seconds=known_seconds)
-    draft = Draft(view, moment)
+    inputs = PassInputs(now=now, lost=frozenset(), rules=Rules(), known_seconds=known_seconds)
+    draft = Draft(view, inputs)
     undo(draft, change.id, cli_user())
     sentences = [event.removesuffix(" (aborted)") for event in draft.events]
     for name in sorted(view.tiers):

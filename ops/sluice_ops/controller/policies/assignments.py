@@ -51,7 +51,7 @@ def changed_assignments(draft: Draft) -> AssignmentRuling:
 
 def _hosts_to_check(draft: Draft) -> Iterable[HostName]:
     """Name the hosts whose assignment may be out of date: all, or those that have changed."""
-    was, now = draft.moment.baseline, draft.view
+    was, now = draft.inputs.baseline, draft.view
     if was is None or was.unread or now.unread:
         return now.hosts
     changed = {

@@ -93,7 +93,7 @@ def _braked(draft: Draft) -> frozenset[HostName]:
     before = _braked_before(draft)
     if len(gone) > 1 and (len(gone) > MOST_HOSTS or len(gone) > MOST_PART * (len(gone) + alive)):
         return (draft.lost | before).intersection(gone)
-    return before.intersection(gone if draft.moment.braked_return else undecided(draft))
+    return before.intersection(gone if draft.inputs.braked_return else undecided(draft))
 
 
 def _braked_before(draft: Draft) -> frozenset[HostName]:

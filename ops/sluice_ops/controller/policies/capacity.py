@@ -15,8 +15,8 @@ from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, TierNow
 
 def cluster_of_draft(draft: Draft) -> Cluster:
     """Return the cluster with the decisions of this pass so far."""
-    if draft.room is None:
-        draft.room = _count(draft)
+    if draft.counted_hosts is None:
+        draft.counted_hosts = _counted_hosts(draft)
     tiers: dict[TierName, TierNow] = {}
     for name, tier in draft.view.tiers.items():
         owning, owner = draft.owner_spec(name), draft.owners[name].owner
@@ -41,7 +41,7 @@ def cluster_of_draft(draft: Draft) -> Cluster:
         )
     batch, view = tuple(sorted(draft.batch.values())), draft.view
     return Cluster(
-        draft.room,
+        draft.counted_hosts,
         tiers,
         batch,
         draft.rules,
@@ -59,8 +59,8 @@ def returning(draft: Draft) -> list[HostName]:
     return [host for host, unit in draft.observed_batch if (host, unit) not in kept]
 
 
-def _count(draft: Draft) -> Hosts:
-    """Count what every registered host holds, in the order of the hosts' names."""
+def _counted_hosts(draft: Draft) -> Hosts:
+    """Return every registered host with what it holds, in the order of the hosts' names."""
     cpu: dict[HostName, float] = defaultdict(float)
     memory: dict[HostName, int] = defaultdict(int)
     tiers: dict[HostName, list[TierName]] = defaultdict(list)

@@ -123,7 +123,7 @@ def _start(
             draft.shortage.needy.append(name)
         sentence = f"cannot start: {refused}" if waits is None else f"starts when it has the room of {waits}"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
-    number = draft.begin(name, placement, reason, failures, room=placed.hosts)
+    number = draft.begin(name, placement, reason, failures, counted_hosts=placed.hosts)
     if _is_requested(draft, name, old):
         timing.start_begins(draft, name, number)
     elif old is not None:

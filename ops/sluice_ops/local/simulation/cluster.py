@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from sluice_ops.controller.pass_state import Moment
+from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import OwnerRecord, TierWanted
@@ -114,7 +114,7 @@ def wanted() -> TierWanted:
     return TierWanted(running=True, by="sluice simulate")
 
 
-def unplanned(size: Size) -> tuple[View, Moment]:
+def unplanned(size: Size) -> tuple[View, PassInputs]:
     """Return a controller's view of all hosts up and all tiers wanted, before anything runs."""
     hosts = {
         host.name: HostView(
@@ -123,4 +123,4 @@ def unplanned(size: Size) -> tuple[View, Moment]:
         for host in (facts(size, number) for number in range(size.hosts))
     }
     views = {name: TierView(spec, OwnerRecord(), wanted(), {}, {}) for name, (spec, _) in tiers(size).items()}
-    return View(tiers=views, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=rules(size))
+    return View(tiers=views, hosts=hosts), PassInputs(now=0.0, lost=frozenset(), rules=rules(size))

@@ -80,9 +80,9 @@ def simulate(size: Size, say: Say) -> Figures:
 
 
 def _plan(size: Size) -> float:
-    view, moment = cluster.unplanned(size)
+    view, inputs = cluster.unplanned(size)
     began = time.perf_counter()
-    decide(view, moment)
+    decide(view, inputs)
     return time.perf_counter() - began
 
 

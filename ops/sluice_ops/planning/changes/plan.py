@@ -61,9 +61,9 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     if not kind.moves:
         return kind.plan(spec, cluster, notes)
     after = aftermath(spec, cluster)
-    kept, moves, remarks = _fit(spec, after)
-    remarks += [*_left_out(spec, after), *kind.remarks(spec, after, moves)]
-    notes += [*remarks, *_without_burst(spec, after, moves)]
+    kept, moves, remarks = _fit_moves(spec, after)
+    remarks += [*_notes_on_given_up(spec, after), *kind.remarks(spec, after, moves)]
+    notes += [*remarks, *_notes_on_missing_burst(spec, after, moves)]
     batch = lend(kept, after.with_hosts(_hosts_after_moves(giving_back(after, kept), moves)), notes)
     if kind.repairs and not moves and not remarks:
         notes.append(NO_DRIFT)
@@ -74,14 +74,14 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         batch_slots=batch,
         batch_kept=kept,
         notes=tuple(notes),
-        predicted_seconds=_seconds(moves, after)
+        predicted_seconds=_predicted_seconds(moves, after)
         + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind != UPGRADE else 0.0),
-        predicted_gap_seconds=max((_gap(move, after) for move in moves), default=0.0),
+        predicted_gap_seconds=max((_predicted_gap(move, after) for move in moves), default=0.0),
         unpredicted=cluster.pace.unknown(spec.kind, kind.unpredicted) if kind.unpredicted else "",
     )
 
 
-def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
+def _predicted_seconds(moves: Iterable[Move], cluster: Cluster) -> float:
     all_moves = [*moves]
     handed_over = sum(not move.in_place for move in all_moves)
     return cluster.pace.seconds(
@@ -92,13 +92,13 @@ def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
     )
 
 
-def _gap(move: Move, cluster: Cluster) -> float:
+def _predicted_gap(move: Move, cluster: Cluster) -> float:
     if not move.in_place:
         return cluster.pace.gap
     return cluster.pace.realtime_restart_gap if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
 
 
-def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
+def _notes_on_given_up(spec: ChangeSpec, cluster: Cluster) -> list[str]:
     """Return notes on the tiers that would have to move, but were given up.
 
     An upgrade notes these tiers in its `refuse`.
@@ -114,7 +114,7 @@ def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
     ]
 
 
-def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
+def _notes_on_missing_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
     """Return notes on tiers that stay without their burst, because no burst host is up.
 
     These are the tier that the change names, or all tiers of a repair.
@@ -139,20 +139,20 @@ def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     return after.with_hosts(without_starving(after.hosts)) if kind.repairs else after
 
 
-def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
+def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
     """Return the slots that batch keeps, the moves, and notes.
 
     Moves use free room first, then as few of batch's slots as possible. If that is not enough, the
     tiers get fewer slots than their shares. Raise RefusedError if the tiers find no room even then,
     or if the kind is exact.
     """
-    staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
+    staying = keepable(cluster, (aim.to for aim in _tiers_to_move(spec, cluster).values()))
     batch_minimum = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
     def attempt(
         more: int, missing: Mapping[TierName, int] = NO_MISSING_SLOTS
     ) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: batch_minimum + more]), missing)
+        return _place_moves(spec, giving_back(cluster, staying[: batch_minimum + more]), missing)
 
     try:
         more, (moves, notes) = largest_accepted(len(staying) - batch_minimum, attempt)
@@ -223,12 +223,12 @@ def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...
     has beyond its fewest slots. Raise RefusedError if the tiers find no room with their fewest
     slots.
     """
-    moving, after = _moving(spec, cluster), giving_back(cluster, kept)
-    spare = {name: _spare(cluster.tiers[name], aim, cluster) for name, aim in moving.items()}
+    moving, after = _tiers_to_move(spec, cluster), giving_back(cluster, kept)
+    most_missing = {name: _most_missing(cluster.tiers[name], aim, cluster) for name, aim in moving.items()}
     try:
-        _moves(spec, after, spare)
+        _place_moves(spec, after, most_missing)
     except RefusedError as refused:
-        needs = ", ".join(_need(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
+        needs = ", ".join(_fewest_in_words(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
         message = (
             f"there is no room for the minimum of each tier that moves ({needs}) beside the running "
             f"units: {refused}"
@@ -236,10 +236,10 @@ def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...
         raise RefusedError(message) from refused
 
     def attempt(missing: Mapping[TierName, int]) -> list[Move]:
-        return _moves(spec, after, missing)[0]
+        return _place_moves(spec, after, missing)[0]
 
     missing, lowered = (
-        spare,
+        most_missing,
         [
             name
             for name, aim in moving.items()
@@ -247,12 +247,14 @@ def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...
         ],
     )
     if lowered:
-        missing = missing_in_equal_parts(lowered, spare, spare, attempt)
+        missing = missing_in_equal_parts(lowered, most_missing, most_missing, attempt)
         moves, _ = top_up(attempt(missing), lowered, kept, len(kept), cluster)
         with suppress(RefusedError):
             attempt(smaller := missing | {move.tier: move.short for move in moves if move.tier in lowered})
             missing = smaller
-    return missing_in_equal_parts([name for name in moving if name not in lowered], spare, missing, attempt)
+    return missing_in_equal_parts(
+        [name for name in moving if name not in lowered], most_missing, missing, attempt
+    )
 
 
 def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:
@@ -260,13 +262,13 @@ def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:
     return now is not None and len(now.slots) > right_numbers(now, aim, hosts)[0]
 
 
-def _spare(tier: TierNow, share: Target, cluster: Cluster) -> int:
+def _most_missing(tier: TierNow, share: Target, cluster: Cluster) -> int:
     """Return how many slots of its share a change may leave a tier without."""
     aim = replace(share, extra=available_extra(share, cluster.hosts))
     return share.slots - fewest_slots_in_change(tier.spec, aim, tier.placement, cluster.rules)
 
 
-def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
+def _fewest_in_words(tier: TierNow, aim: Target, cluster: Cluster) -> str:
     """Return the fewest slots that a change may leave a tier, and whether its budget is
     the reason.
     """
@@ -279,13 +281,13 @@ def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
     )
 
 
-def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
+def _tiers_to_move(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
     """Return the tiers that have to move, with their targets."""
     aims = {name: target(name, cluster.rules) for name in sorted(cluster.tiers)}
     return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
 
 
-def _moves(
+def _place_moves(
     spec: ChangeSpec, cluster: Cluster, missing: Mapping[TierName, int] = NO_MISSING_SLOTS
 ) -> tuple[list[Move], list[str]]:
     """Place the next incarnation of each tier that has to move, nearest the pipeline's end first.
@@ -295,7 +297,7 @@ def _moves(
     """
     order = cluster.end_first()
     try:
-        return _in_order(order, spec, cluster, missing)
+        return _place_in_order(order, spec, cluster, missing)
     except _NoRoomError as refused:
         first = last = refused
     for _ in order:
@@ -303,7 +305,7 @@ def _moves(
             break
         order = [last.tier, *(tier for tier in order if tier is not last.tier)]
         try:
-            return _in_order(order, spec, cluster, missing)
+            return _place_in_order(order, spec, cluster, missing)
         except _NoRoomError as refused:
             last = refused
     raise first
@@ -317,7 +319,7 @@ class _NoRoomError(RefusedError):
         self.tier = tier
 
 
-def _in_order(
+def _place_in_order(
     order: list[TierNow], spec: ChangeSpec, cluster: Cluster, missing: Mapping[TierName, int]
 ) -> tuple[list[Move], list[str]]:
     """Place tiers one after the other, each beside all running units and earlier placements.
@@ -353,7 +355,7 @@ def _in_order(
         if kind.repairs:
             why, aim = "; ".join(drift(tier, aim, state)), evenly_spread(tier, aim, state)
         try:
-            after, placed, is_beside = _beside(tier, aim, hosts, released)
+            after, placed, is_beside = _place_beside(tier, aim, hosts, released)
         except RefusedError as refused:
             if not kind.repairs:
                 raise _NoRoomError(tier, str(refused)) from refused
@@ -411,7 +413,7 @@ def _placement_kept(
             raise RefusedError(message)
     elif keeps is not None and tier.spec.mode is Mode.REALTIME:
         with suppress(RefusedError):
-            _beside(tier, aim, hosts, released)
+            _place_beside(tier, aim, hosts, released)
             return None
     return keeps
 
@@ -464,7 +466,7 @@ def _resized(  # noqa: PLR0913, PLR0917 - what a move in place depends on
     return Move(tier=name, before=tier.placement, after=after, short=short, in_place=True), held
 
 
-def _beside(
+def _place_beside(
     tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None
 ) -> tuple[Placement, Placed, bool]:
     """Place a tier beside all units, or else beside the units that stay after earlier releases.

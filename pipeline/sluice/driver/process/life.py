@@ -54,17 +54,17 @@ class Life:
         self._workers = workers
         self._pulse = pulse
         self._services = ServiceWait(follower)
-        self._owned: float | None = None
+        self._owned_since: float | None = None
         """Since when this incarnation has owned the tier and run. Monotonic clock."""
-        self._counted = (0, 0, 0)
+        self._counts_at_hold = (0, 0, 0)
         """The counts at the last hold: records in, out, and to quarantine."""
-        self._beside = False
-        """Whether this incarnation runs beside an owner whose internal state it has to take over."""
-        self._left: Receipt | None = None
+        self._beside_owner = False
+        """Whether this incarnation runs beside an owner whose internal state it will take."""
+        self._receipt_at_start: Receipt | None = None
         """The furthest receipt of the other incarnations when this one last started to run."""
-        self._looked = 0.0
+        self._receipt_looked_at = 0.0
         """When the receipt of the former owner was last looked for. Monotonic clock."""
-        self._refused: int | None = None
+        self._refused_epoch: int | None = None
         """The epoch that the fence refused: the next incarnation has taken over, and the owner
         record does not show it yet.
         """
@@ -102,7 +102,7 @@ class Life:
             self._hold(state)
 
     def _serve(self, state: State) -> None:
-        if self._refused == self._follower.epoch:
+        if self._refused_epoch == self._follower.epoch:
             return
         try:
             self._workers.pause_only(self._follower.paused_workers)
@@ -124,7 +124,7 @@ class Life:
             ):
                 raise
             log.info("another incarnation has taken over; this one pauses", refused=str(error))
-            self._refused = self._follower.epoch if self._follower.hands_over else refused
+            self._refused_epoch = self._follower.epoch if self._follower.hands_over else refused
             self._hold(self._follower.report.state)
 
     def _stand_by(self, state: State) -> None:
@@ -147,11 +147,11 @@ class Life:
         return self._follower.directive() is Directive.STANDBY
 
     def _run(self) -> None:
-        self._beside = self._states.wanted and not self._follower.owns
+        self._beside_owner = self._states.wanted and not self._follower.owns
         left = self._follower.furthest_stop_receipt() if self._states.wanted else None
-        if left is not None and left != self._left:
+        if left is not None and left != self._receipt_at_start:
             self._states.take(left.internal)
-        self._left = left
+        self._receipt_at_start = left
         receipt = self._engine.run()
         self._follower.note(started_from=receipt, caught_up=False, measured=False, pressure=None)
         self._follower.enter(State.RUNNING)
@@ -187,13 +187,13 @@ class Life:
         ran beside it.
         """
         now = time.monotonic()
-        if not self._beside or not self._follower.owns or now < self._looked + LEFT_SECONDS:
+        if not self._beside_owner or not self._follower.owns or now < self._receipt_looked_at + LEFT_SECONDS:
             return
-        self._looked = now
+        self._receipt_looked_at = now
         left = self._follower.furthest_stop_receipt()
-        if left is not None and left != self._left:
+        if left is not None and left != self._receipt_at_start:
             self._states.take(left.internal)
-            self._beside = False
+            self._beside_owner = False
 
     def _report_flow(self, *, held: bool = False) -> None:
         """Report the counts: once after TRIAL_SECONDS as owner, after each failure of the query,
@@ -201,10 +201,10 @@ class Life:
         """
         now, flow, reported = time.monotonic(), self._flow, self._follower.report.flowed
         if self._follower.owns and not held:
-            self._owned = self._owned or now
-        if self._owned is None:
+            self._owned_since = self._owned_since or now
+        if self._owned_since is None:
             return
-        seconds = now - self._owned
+        seconds = now - self._owned_since
         tried = reported is not None and reported.seconds >= TRIAL_SECONDS
         counted = (sum(flow.records_in.values()), sum(flow.records_out.values()), flow.quarantined)
         if (
@@ -213,7 +213,7 @@ class Life:
             or (seconds >= TRIAL_SECONDS and not tried)
         ):
             records_in, records_out, quarantined = (
-                count - before for count, before in zip(counted, self._counted, strict=True)
+                count - before for count, before in zip(counted, self._counts_at_hold, strict=True)
             )
             self._follower.note(
                 flowed=Flowed(
@@ -227,7 +227,7 @@ class Life:
                 )
             )
         if held:
-            self._owned, self._counted = None, counted
+            self._owned_since, self._counts_at_hold = None, counted
 
     def _measure(self) -> None:
         if not self._follower.report.caught_up and self._engine.caught_up():

@@ -12,13 +12,13 @@ from sluice_ops.model.status import ControllerStatus, TierState
 
 
 def with_away(count, hosts=40):
-    view, moment = unplanned(Size(hosts, hosts * 2))
+    view, inputs = unplanned(Size(hosts, hosts * 2))
     away = set(list(view.hosts)[:count])
     return (
         replace(
             view, hosts={name: replace(host, live=name not in away) for name, host in view.hosts.items()}
         ),
-        moment,
+        inputs,
         away,
     )
 
@@ -76,11 +76,11 @@ def test_the_leader_is_due_at_once_for_a_host_that_expired_during_the_pass():
 
 
 def test_a_start_waits_for_many_hosts_and_not_for_a_few():
-    view, moment, away = with_away(4)
-    decided = decide(view, moment)
+    view, inputs, away = with_away(4)
+    decided = decide(view, inputs)
     assert {status.state for status in decided.tiers.values()} == {TierState.STARTING}
     assert not {write.path.rsplit("/", 1)[1] for write in decided.writes} & away, (
         "a host that is away gets no units"
     )
-    view, moment, _ = with_away(5)
-    assert {status.state for status in decide(view, moment).tiers.values()} == {TierState.WAITING}
+    view, inputs, _ = with_away(5)
+    assert {status.state for status in decide(view, inputs).tiers.values()} == {TierState.WAITING}

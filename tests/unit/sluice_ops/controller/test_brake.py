@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from simulation.world import HOSTS, RULES, StatusWorld, World, host
 
-from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import brake
 from sluice_ops.model.change import Step
 from sluice_ops.model.share import Share
@@ -187,7 +187,7 @@ def test_a_new_leader_reports_the_end_of_the_brake_only_when_it_ends():
         (away, []),
         (view.hosts, ["the brake is off: h1, h2 are back, or were written off"]),
     ):
-        draft = Draft(replace(view, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=RULES))
+        draft = Draft(replace(view, hosts=hosts), PassInputs(now=0.0, lost=frozenset(), rules=RULES))
         brake.hosts_to_brake(draft).apply(draft)
         assert draft.events == events
 

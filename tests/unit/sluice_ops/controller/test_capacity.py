@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import tier_lifecycle
-from sluice_ops.controller.policies.capacity import _count, cluster_of_draft
+from sluice_ops.controller.policies.capacity import _counted_hosts, cluster_of_draft
 from sluice_ops.local.simulation.cluster import Size, unplanned
 from sluice_ops.model.ids import Incarnation
 
@@ -33,13 +33,13 @@ def next_draft(draft):
         name: replace(tier, incarnations=draft.incarnations[name], owner=draft.owners[name])
         for name, tier in draft.view.tiers.items()
     }
-    return Draft(replace(draft.view, tiers=seen), Moment(now=0.0, lost=frozenset(), rules=draft.rules))
+    return Draft(replace(draft.view, tiers=seen), PassInputs(now=0.0, lost=frozenset(), rules=draft.rules))
 
 
 def check_counts(draft):
-    counted = _count(next_draft(draft))
-    assert draft.room.keys() == counted.keys()
-    for name, host in draft.room.items():
+    counted = _counted_hosts(next_draft(draft))
+    assert draft.counted_hosts.keys() == counted.keys()
+    for name, host in draft.counted_hosts.items():
         assert (host.used_cpu, host.used_memory) == (
             pytest.approx(counted[name].used_cpu),
             counted[name].used_memory,
@@ -60,7 +60,7 @@ def test_moved_slots_are_counted_only_on_their_new_hosts():
     away, to = placement.slots[0], min(draft.view.hosts.keys() - {placement.slots[0]})
     slots = tuple(to if slot == away else slot for slot in placement.slots)
     draft.move_slots(name, Incarnation(1), slots)
-    assert draft.room[away].used_cpu < _count(next_draft(placed_draft()))[away].used_cpu
+    assert draft.counted_hosts[away].used_cpu < _counted_hosts(next_draft(placed_draft()))[away].used_cpu
     check_counts(draft)
 
 
@@ -70,4 +70,4 @@ def test_retired_incarnations_are_no_longer_counted():
     for name in draft.incarnations:
         draft.retire(name, Incarnation(1))
     check_counts(draft)
-    assert not any(host.tiers for host in draft.room.values())
+    assert not any(host.tiers for host in draft.counted_hosts.values())

@@ -13,7 +13,7 @@ from simulation.world import HOSTS, RULES, TIERS, World, host, tier
 
 from sluice_ops.channel import ConflictError, Guard, Write, trail_queue
 from sluice_ops.controller.leader import Absences
-from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import batch
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.split_writes import split_writes
@@ -214,7 +214,7 @@ def is_over(world):
 def is_legal(world):
     """Let the independent checker judge the current placement, as if a plan had made it."""
     world.check_settled()
-    draft = Draft(look(world.channel), Moment(now=world.wall(), lost=frozenset(), rules=world.rules))
+    draft = Draft(look(world.channel), PassInputs(now=world.wall(), lost=frozenset(), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
     now = cluster_of_draft(draft)
     stay = {

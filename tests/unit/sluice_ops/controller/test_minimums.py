@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from simulation.world import RULES, World, host, tier
 
-from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import batch, settling
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.policies.settling import ATTEMPT_INTERVAL_SECONDS
@@ -190,7 +190,7 @@ def test_workers_given_up_long_ago_do_not_block_a_tier_now():
     ticks(world, 2 * ATTEMPT_INTERVAL_SECONDS)
     assert slots(world) == {"counts": 4, "enrich": 1}
     view = look(world.channel)
-    draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
+    draft = Draft(view, PassInputs(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     draft.shortage.needy.append("enrich")
     assert not settling._has_given(draft, "counts"), "the tier got its workers back"
 
@@ -340,7 +340,7 @@ def needlessly_short(world):
     workers in place kept only its minimum.
     """
     view = look(world.channel)
-    draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
+    draft = Draft(view, PassInputs(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
     now = cluster_of_draft(draft)
     wronged_tiers = []
