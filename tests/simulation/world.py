@@ -25,7 +25,7 @@ from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.process.durations import TimestampAges
 from sluice_ops.site.site_file import HostConfig
 from sluice_ops.snapshot.stamps import stamps
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 
 def tier(name, mode, distance, **more):
@@ -229,7 +229,7 @@ class World:
         """Look and decide as a controller that has stood by: it knows only what it has seen, and
         for how long.
         """
-        view = look(self.channel)
+        view = read_view(self.channel)
         self.ages.track(stamps(view))
         lost = self.absences.lost(view)
         inputs = PassInputs(

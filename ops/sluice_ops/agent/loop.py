@@ -131,8 +131,8 @@ class Agent:
             {found_unit.unit.id for found_unit in units} | {unit.id for unit in self._assignment.units}
         )
         self._process_control.cap_logs()
-        self._neighbours.look(units)
-        ended = self._disks.look(units)
+        self._neighbours.measure(units)
+        ended = self._disks.measure(units)
         if registered:
             self._report()
         next_rounds = [now + (FULL_ROUND_SECONDS if registered else AWAY_ROUND_SECONDS)]
@@ -249,7 +249,7 @@ class Agent:
                 return
             while not poll.poll(max(0.0, min(until - time.monotonic(), LOOK_SECONDS)) * 1000):
                 self._watchdog.turn()
-                if self._heartbeats.look() or time.monotonic() >= until:
+                if self._heartbeats.check() or time.monotonic() >= until:
                     break
         finally:
             for descriptor in descriptors:

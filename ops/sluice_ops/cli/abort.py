@@ -13,7 +13,7 @@ from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.queries.abort_preview import preview
-from sluice_ops.snapshot.view import View, look
+from sluice_ops.snapshot.view import View, read_view
 
 
 def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
@@ -32,7 +32,7 @@ def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
             message = f"no change is named {change!r}; `sluice changes` lists the changes"
             raise WrongUsageError(message)
         if dry_run:
-            _print_preview(ChangeId(change), record.value, look(channel), as_json=as_json)
+            _print_preview(ChangeId(change), record.value, read_view(channel), as_json=as_json)
             return
         on_sentence = None if as_json else lambda step, sentence: typer.echo(f"{step}: {sentence}")
         result = requests.abort(channel, change, record.value.spec, cli_user(), on_sentence)

@@ -18,7 +18,7 @@ from sluice_ops.model.share import Layer
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.wording import listed
 from sluice_ops.operations.connect import open_channel
-from sluice_ops.snapshot.view import View, look
+from sluice_ops.snapshot.view import View, read_view
 
 
 def retire(host: HostName, *, dry_run: bool, as_json: bool) -> None:
@@ -26,7 +26,7 @@ def retire(host: HostName, *, dry_run: bool, as_json: bool) -> None:
     credential.
     """
     with open_channel() as channel:
-        view = look(channel)
+        view = read_view(channel)
         why = refusal(view, host)
         if why is not None:
             raise WrongUsageError(why)

@@ -43,7 +43,7 @@ from sluice_ops.process.durations import TimestampAges
 from sluice_ops.process.watchdog import LoopLimits, Watchdog
 from sluice_ops.snapshot.mirror import Mirror
 from sluice_ops.snapshot.stamps import stamps
-from sluice_ops.snapshot.view import MENDED_BY, View, is_needed_by_all, look
+from sluice_ops.snapshot.view import MENDED_BY, View, is_needed_by_all, read_view
 
 log = structlog.get_logger()
 
@@ -325,7 +325,7 @@ class Controller:
         now = time.monotonic()
         self._mirror.invalidate_oldest(round(HEAL_NODES * min(1.0, (now - self._healed_at) / PERIOD_SECONDS)))
         self._healed_at = now
-        view = look(self._mirror, self._mirror)
+        view = read_view(self._mirror, self._mirror)
         if now - self._forgot_at > PERIOD_SECONDS:
             self._forgot_at = now
             self._mirror.forget_missing()

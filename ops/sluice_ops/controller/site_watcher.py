@@ -37,14 +37,14 @@ class SiteWatcher:
         while True:
             time.sleep(LOOK_SECONDS)
             try:
-                if self.look():
+                if self.read_if_changed():
                     changed()
             except Exception:
                 log.exception(
                     "the site file could not be read; its last valid version applies", path=str(self._path)
                 )
 
-    def look(self) -> bool:
+    def read_if_changed(self) -> bool:
         """Read the file if it has changed and was stable since the last look.
 
         Return whether the rules have changed.

@@ -3,13 +3,13 @@
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.site import project
 from sluice_ops.site.site_file import Site, load
-from sluice_ops.snapshot.view import View, look
+from sluice_ops.snapshot.view import View, read_view
 
 
 def snapshot() -> View:
     """Connect, take a snapshot of the channel, and disconnect."""
     with open_channel() as channel:
-        return look(channel)
+        return read_view(channel)
 
 
 def the_site() -> Site:

@@ -203,7 +203,7 @@ class _Look:
         return value is None and self.reader.exists(path, watch=True)
 
 
-def look(reader: Reader, cache: HostCache | None = None) -> View:
+def read_view(reader: Reader, cache: HostCache | None = None) -> View:
     """Take a snapshot; hosts in the `cache` are not read again."""
     at = _Look(reader)
     tiers = {TierName(name): _tier(at, name) for name in at.names("/tiers")}

@@ -74,7 +74,7 @@ class Auditor:
         self._is_report_late = False
         self.metrics = AuditMetrics()
 
-    def look(self) -> list[Missing]:
+    def check(self) -> list[Missing]:
         """Check each tier once; return the newly lost records."""
         lost: list[Missing] = []
         self._streams.renew()
@@ -92,7 +92,7 @@ class Auditor:
                 if tier.name not in self._audits:
                     kind = StreamAudit if tier.outputs else TableAudit
                     self._audits[tier.name] = kind(tier, self._streams, self._book)
-                missing = self._audits[tier.name].look()
+                missing = self._audits[tier.name].check()
                 self._advance(tier)
             except (psycopg.Error, StreamError, KafkaException) as error:
                 self._restart_from_book(tier.name, str(error).splitlines()[0])
@@ -382,7 +382,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     while not stop.wait(EVERY_SECONDS):
-        auditor.look()
+        auditor.check()
         auditor.report()
         auditor.fold()
         auditor.delete_expired()

@@ -51,7 +51,7 @@ class StreamAudit:
         self._first: dict[str, int] = {}
         """The oldest input offsets, if the whole output of the tier still exists."""
 
-    def look(self) -> list[Missing]:
+    def check(self) -> list[Missing]:
         """Read new output records, judge the input offsets, and return the newly lost records."""
         sooner = self._streams.bounds(self._topics).ends
         # read the ends a second time: records before `sooner` claim records before these ends

@@ -88,7 +88,7 @@ class TableAudit:
         self._page = book.load(tier.name)
         self._page.checked = _checked(tier.sink)
 
-    def look(self) -> list[Missing]:
+    def check(self) -> list[Missing]:
         """Check the batches since the last check, and return the newly lost records."""
         newest = (
             self._book.open()

@@ -362,7 +362,7 @@ class SameStreams:
                     positions[place] = max(receipt.positions[place], positions.get(place, 0))
         return positions
 
-    def look(self) -> bool | None:
+    def compare(self) -> bool | None:
         """Compare the streams while the tier runs, without waiting.
 
         RecordsGoneError if a stream was recreated, because the tier would read the new stream from

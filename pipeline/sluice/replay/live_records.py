@@ -60,9 +60,9 @@ class LatencyWatch(threading.Thread):
                     error=str(error).splitlines()[0],
                 )
                 self._tables.close()
-                self._pace.look(time.monotonic(), None)
+                self._pace.add(time.monotonic(), None)
             else:
-                self._pace.look(time.monotonic(), waits)
+                self._pace.add(time.monotonic(), waits)
 
     def end(self) -> None:
         """Stop measuring, and wait for the end of the thread."""

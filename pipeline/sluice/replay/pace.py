@@ -57,7 +57,7 @@ class Pace:
         """The current pace, 0 during a pause. Unit: records per second."""
         return self._part * self.most
 
-    def look(self, now: float, waits: Mapping[str, Sequence[float]] | None) -> None:
+    def add(self, now: float, waits: Mapping[str, Sequence[float]] | None) -> None:
         """Add the latencies since the last call; None: nothing was measured, so the replay pauses.
 
         `now` is in seconds, of any clock that only grows.

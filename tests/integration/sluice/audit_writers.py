@@ -99,7 +99,7 @@ def losses(lab: Lab, tier: str) -> list[tuple[str, int]]:
 def started_audit(lab: Lab, *tiers: Tier) -> Auditor:
     """Return an audit that has looked once, so that it judges later records."""
     auditor = Auditor(tiers, lab.endpoints)
-    assert auditor.look() == []
+    assert auditor.check() == []
     return auditor
 
 

@@ -59,19 +59,19 @@ def test_one_missing_record_in_ten_thousand_is_named_by_its_offset(lab: Lab) -> 
     )
     kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now, acked=0)
     kafka.put("raw.quarantine", "other/1", "raw/0", [7777], now)
-    assert auditor.look() == [], "no later record acknowledges the offset: the run may still write it"
+    assert auditor.check() == [], "no later record acknowledges the offset: the run may still write it"
     auditor.close()
     auditor = Auditor(
         (entry,), lab.endpoints
     )  # a restarted audit continues from its book, and waits for an acknowledgement of its own time
     kafka.put("hits", "entry/1", "raw/0", range(COUNT, COUNT + 2), now)
     kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now)
-    (missing,) = auditor.look()
+    (missing,) = auditor.check()
     assert "1 records of raw/0 were read by entry and have not come out: offsets 7777;" in missing.sentence
     assert lines(lab, "entry") == {"raw/0": (COUNT + 3, 0)}
     assert losses(lab, "entry") == [("raw/0:7777", 1)]
     kafka.put("hits", "entry/2", "raw/0", range(COUNT - 100, COUNT + 4), now)
-    assert auditor.look() == [], "a replay is no loss"
+    assert auditor.check() == [], "a replay is no loss"
     assert lines(lab, "entry")["raw/0"][1] == 104
     assert losses(lab, "entry") == [("raw/0:7777", 1)]
     assert_reported_until_settled(lab, auditor, missing.sentence)
@@ -112,7 +112,7 @@ def test_open_transactions_are_incomplete_and_markers_do_not_count(
 
         def complete(looks: int) -> float:
             for _ in range(looks):
-                assert auditor.look() == []
+                assert auditor.check() == []
             return auditor.metrics.complete["entry"]
 
         kafka.fill("raw", 1)
@@ -136,12 +136,12 @@ def test_a_removed_tier_is_forgotten_and_a_renamed_stream_starts_over(lab: Lab) 
     enrich, kafka, now = PIPELINE.tier("enrich"), Kafka(lab.endpoints), time.time()
     auditor = started_audit(lab, enrich)
     kafka.put("enriched", "enrich/7", "hits/1", range(10), now)
-    assert auditor.look() == []
+    assert auditor.check() == []
     auditor.close()
     renamed = replace(enrich, outputs=(declarations.Stream("hits", "id string"),))
     with closing(Auditor((renamed,), lab.endpoints)) as other:
-        assert other.look() == []
-        assert other.look() == []
+        assert other.check() == []
+        assert other.check() == []
         assert other._audits["enrich"].done() == {"hits/1": 10}, "earlier output still counts"
     assert lines(lab, "enrich")
     with closing(Auditor((PIPELINE.tier("entry"),), lab.endpoints)) as other:
@@ -154,7 +154,7 @@ def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> No
     auditor = started_audit(lab, enrich)
     kafka.put("enriched", "enrich/1", "hits/0", range(0, 100, 2), now)
     kafka.put("enriched", "enrich/1", "hits/0", [100], now)
-    assert auditor.look() == []
+    assert auditor.check() == []
     assert lines(lab, "enrich")["hits/0"] == (51, 0)
     auditor.close()
 
@@ -188,7 +188,7 @@ def test_a_sender_with_transactions_misses_only_real_records(lab: Lab) -> None:
     with closing(started_audit(lab, entry)) as auditor:
         kafka.put("hits", "entry/8", "raw/0", sorted(committed - {first + 12}), now)
         kafka.put("hits", "entry/8", "raw/0", [first + 15], now)
-        (missing,) = auditor.look()
+        (missing,) = auditor.check()
     assert (
         f"1 records of raw/0 were read by entry and have not come out: offsets {first + 12};"
         in missing.sentence
@@ -208,11 +208,11 @@ def test_a_sender_with_transactions_misses_only_real_records(lab: Lab) -> None:
         connection.execute(
             insert, (0, json.dumps({"raw/0": first}), json.dumps({"raw/0": first + 9}), 9, 5, 4)
         )
-        assert auditor.look() == []
+        assert auditor.check() == []
         connection.execute(
             insert, (1, json.dumps({"raw/0": first + 9}), json.dumps({"raw/0": first + 15}), 6, 4, 2)
         )
-        (missing,) = auditor.look()
+        (missing,) = auditor.check()
     assert "read 6 records, and 1 of them went nowhere" in missing.sentence
 
 
@@ -232,7 +232,7 @@ def test_added_partitions_are_audited(lab: Lab) -> None:
             created.result()
         kafka.put("grown", "growing/1", "raw/1", range(100), now)
         kafka.put("grown", "growing/1", "raw/1", range(100, 104), now)
-        assert auditor.look() == []
+        assert auditor.check() == []
     assert lines(lab, "growing") == {"raw/1": (104, 0)}
 
 
@@ -289,7 +289,7 @@ def test_output_missed_while_the_audit_was_down_is_read_later_in_steps(
             )
         lost, audited_ends = [], []
         while streams.bounds(["stepped"]).ends.items() - auditor._audits["stepping"]._read.items():  # type: ignore[union-attr]
-            lost += auditor.look()
+            lost += auditor.check()
             audited_ends.append(auditor._audits["stepping"].done()["raw/2"])
     assert len(audited_ends) > 5
     assert audited_ends == sorted(audited_ends)
@@ -318,7 +318,7 @@ def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
     kafka.put("latecomer", "latecomer/1", "raw/3", written, an_hour_ago, partitions=1)
     kafka.put("latecomer", "latecomer/1", "raw/3", range(100, 104), an_hour_ago, partitions=1)
     with closing(Auditor((tier,), lab.endpoints)) as auditor:
-        (missing,) = auditor.look()
+        (missing,) = auditor.check()
     assert (
         "2 records of raw/3 were read by latecomer and have not come out: offsets 0, 50;" in missing.sentence
     )
@@ -334,9 +334,9 @@ def test_the_audit_records_where_it_began_if_old_output_is_gone(lab: Lab) -> Non
     for deleted in admin.delete_records([TopicPartition("truncated", 0, 90)]).values():
         deleted.result()
     with closing(Auditor((tier,), lab.endpoints)) as auditor:
-        assert auditor.look() == []
+        assert auditor.check() == []
         kafka.put("truncated", "truncated/1", "raw/3", range(100, 104), now, partitions=1)
-        assert auditor.look() == []
+        assert auditor.check() == []
     assert since(lab, "truncated") == [(100, False)]
 
 
@@ -355,13 +355,13 @@ def test_output_expired_before_it_was_read_is_neither_balanced_nor_lost(lab: Lab
     )
     with closing(started_audit(lab, tier)) as auditor:
         kafka.put("passing", "passing/1", "raw/1", range(10), now, partitions=1)
-        assert auditor.look() == []
+        assert auditor.check() == []
         kafka.put("passing", "passing/1", "raw/1", range(10, 100), now, partitions=1)
         for deleted in admin.delete_records([TopicPartition("passing", 0, 80)]).values():
             deleted.result()
-        assert auditor.look() == []
+        assert auditor.check() == []
         kafka.put("passing", "passing/1", "raw/1", range(100, 104), now, partitions=1)
-        assert auditor.look() == []
+        assert auditor.check() == []
         assert auditor._audits["passing"].done() == {"raw/1": 104}
     assert lab.query("SELECT unseen FROM audit WHERE tier = 'passing'") == [(90,)]
 

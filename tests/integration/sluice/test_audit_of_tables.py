@@ -57,7 +57,7 @@ def test_a_table_without_one_record_in_ten_thousand_is_reported(lab: Lab) -> Non
     good = Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)
     good.write(Batch(positions(0), positions(COUNT)), rows(first), epoch=1)
     good.close()
-    assert auditor.look() == []
+    assert auditor.check() == []
     lossy = Lossy(
         DELIVERED.name,
         DELIVERED.columns,
@@ -76,13 +76,13 @@ def test_a_table_without_one_record_in_ten_thousand_is_reported(lab: Lab) -> Non
         quarantined=2,
     )
     bad.close()
-    (missing,) = auditor.look()
+    (missing,) = auditor.check()
     assert (
         "2 records that outbound read in batches 1 to 1 are not in delivered; the first may be enriched/2:"
         in missing.sentence
     )
     assert [count for _, count in losses(lab, "outbound")] == [2]
-    assert auditor.look() == []
+    assert auditor.check() == []
     auditor.close()
 
 
@@ -101,7 +101,7 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
         with closing(Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)) as owner, closing(auditor):
             owner.write(Batch(places[0], places[1]), rows(first), epoch=5)
             connection.execute("DELETE FROM delivered WHERE origin = '0:60007'")
-            (missing,) = auditor.look()
+            (missing,) = auditor.check()
             assert missing.records == 1
             saved: list[Counts] = []
             with closing(Ledger(lab.endpoints.postgres, "outbound", 1, DELIVERED)) as replay:
@@ -112,7 +112,7 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
             assert (done.rows_in, done.rows_out, done.replays) == (100, 1, 99)
             # the fence does not refuse the owner, and no record is read again
             owner.write(Batch(places[1], places[2]), rows(second), epoch=5)
-            assert auditor.look() == []
+            assert auditor.check() == []
             written = connection.execute(
                 "SELECT batch, replay, begins = ends FROM ledger ORDER BY batch"
             ).fetchall()
@@ -129,7 +129,7 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
             )
             with closing(Ledger(lab.endpoints.postgres, "outbound", 1, lossy)) as replay:
                 replay.replay(2, rows([60_300, 60_301]), number=8, quarantined=0, save=lambda *_: None)
-            (missing,) = auditor.look()
+            (missing,) = auditor.check()
             assert "batch 3 of outbound wrote 2 rows, and 1 are in the table" in missing.sentence
 
 
@@ -151,7 +151,7 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         connection.execute(
             "INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 70, 7, 0)"
         )  # before the audit's first look
-        assert auditor.look() == []
+        assert auditor.check() == []
         positions = iter(range(0, 10 * COUNT, COUNT))
         at = -COUNT
 
@@ -164,7 +164,7 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
                     hits(range(at, at + COUNT)),
                     epoch=owner,
                 )
-            return [missing.sentence for missing in auditor.look()]
+            return [missing.sentence for missing in auditor.check()]
 
         assert write(CAMPAIGN_COUNTS, 1) == []
         assert verdict_of(lab, "counts", monkeypatch) == "balanced by its sums"
@@ -183,9 +183,9 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         connection.execute("DELETE FROM campaign_counts")  # old totals are deleted
         assert write(CAMPAIGN_COUNTS, 4) == []
         with closing(Auditor((counts,), lab.endpoints)) as later:
-            assert later.look() == [], "the audit's book remembers the loss"
+            assert later.check() == [], "the audit's book remembers the loss"
         connection.execute("UPDATE campaign_counts SET buys = buys + 3")
-        (missing,) = auditor.look()
+        (missing,) = auditor.check()
         assert missing.records == 3
         assert missing.sentence.startswith(
             "no batch of counts wrote rows, and views + clicks + buys of campaign_counts grew by 3: rows were"
@@ -212,7 +212,7 @@ def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -
     writer = Thread(target=write)
     with closing(started_audit(lab, tier)) as auditor:
         writer.start()
-        losses_found = [missing for _ in range(50) for missing in auditor.look()]
+        losses_found = [missing for _ in range(50) for missing in auditor.check()]
         stopped.set()
         writer.join()
     assert losses_found == []
@@ -232,7 +232,7 @@ def test_gaps_between_batches_and_records_without_destination_are_reported(lab: 
         connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 10}', 10, 10, 0))
         connection.execute(insert, (1, '{"enriched/0": 15}', '{"enriched/0": 20}', 5, 4, 1))
         connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 14, 0, 0)")
-    sentences = [missing.sentence for missing in auditor.look()]
+    sentences = [missing.sentence for missing in auditor.check()]
     assert (
         "batch 1 of counts begins with offset 15 of enriched/0, the batch before it ended at 10: "
         "5 records were skipped" in sentences[0]
@@ -242,7 +242,7 @@ def test_gaps_between_batches_and_records_without_destination_are_reported(lab: 
     assert losses(lab, "counts") == [("enriched/0:10", 5), ("enriched/0:15", 1)]
     auditor.close()
     with closing(Auditor((counts,), lab.endpoints)) as later:
-        assert later.look() == [], "the audit's book remembers the losses"
+        assert later.check() == [], "the audit's book remembers the losses"
 
 
 def test_a_ledger_that_was_started_over_is_audited(lab: Lab) -> None:
@@ -261,7 +261,7 @@ def test_a_ledger_that_was_started_over_is_audited(lab: Lab) -> None:
         with closing(started_audit(lab, tier)) as auditor:
             connection.execute("DELETE FROM ledger WHERE tier = 'renewed'")
             connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 7}', 7, 7))
-            assert auditor.look() == []
+            assert auditor.check() == []
             assert auditor._audits["renewed"].done() == {"enriched/0": 7}, "the earlier ledger does not count"
 
 
@@ -303,6 +303,6 @@ def test_expired_records_never_read_are_neither_balanced_nor_lost(lab: Lab) -> N
             connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
         for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
             deleted.result()
-        (missing,) = auditor.look()
+        (missing,) = auditor.check()
     assert (missing.records, missing.place) == (1, "expiring/0:70")
     assert lab.query("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]

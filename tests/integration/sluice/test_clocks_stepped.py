@@ -60,15 +60,15 @@ def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, 
                     for tier in TIERS:
                         lab.kill_executor(tier, 1)
                 _assert_flows(lab, fed, step)
-                assert auditor.look() == []
+                assert auditor.check() == []
             before = len(fed)
             until(
                 "records of all clock steps are audited",
-                lambda: not auditor.look() and _audited(lab) >= before,
+                lambda: not auditor.check() and _audited(lab) >= before,
                 120,
             )
         until("every number is stored", lambda: lab.query("select count(*) from stored") == [(len(fed),)], 60)
-        assert auditor.look() == []
+        assert auditor.check() == []
     for tier in TIERS:
         assert lab.driver(tier, 1).poll() is None
         report = lab.report(tier, 1)

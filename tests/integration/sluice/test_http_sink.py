@@ -183,7 +183,7 @@ def test_at_most_once_sends_no_record_twice_and_reports_possible_losses(
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
     put(lab, 400)
     with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("notify"),), lab.endpoints)) as auditor:
-        assert auditor.look() == []
+        assert auditor.check() == []
         lab.start_owner("notify", 1, "h2")
         until(
             "the tier is in the middle of a batch",
@@ -195,7 +195,7 @@ def test_at_most_once_sends_no_record_twice_and_reports_possible_losses(
         put(lab, 500)
         lab.start_owner("notify", 2, "h3")
         until("all records are done", lambda: is_done(lab, "notify"))
-        assert auditor.look() == [], "accepted losses cause no alert"
+        assert auditor.check() == [], "accepted losses cause no alert"
     posts, taken, ledger = service.times("bell"), service.numbers("/bell"), sums(lab, "notify")
     # 429 means that the service did not accept the record, so it is sent again; all others are sent
     # once

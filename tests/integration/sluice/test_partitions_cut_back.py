@@ -179,7 +179,7 @@ def test_elections_that_lose_nothing_stop_no_tier_under_load(three: ThreeBrokers
         for tier in ("pass", "keep"):
             lab.wait_for(tier, 1, State.RUNNING)
             lab.stop(tier, 1)
-        assert auditor.look() == []
+        assert auditor.check() == []
 
 
 def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(
@@ -265,7 +265,7 @@ def test_skip_lets_a_table_continue_after_its_stream_was_cut_back(three: ThreeBr
         assert set(stopped.epochs) == {"copied/0"}
         put(three, "raw", BEFORE, UNREAD)
         until("records wait for the tier", lambda: copied() == BEFORE + UNREAD)
-        assert auditor.look() == []
+        assert auditor.check() == []
 
         lose(three, "copied")
         put(three, "raw", BEFORE + UNREAD, AFTER)
@@ -279,7 +279,7 @@ def test_skip_lets_a_table_continue_after_its_stream_was_cut_back(three: ThreeBr
         lab.stop("load", 1)
         assert len(loaded(lab)) == BEFORE, "no record was read from the old offset"
 
-        (missing,) = auditor.look()
+        (missing,) = auditor.check()
         assert missing.sentence.startswith("copied/0 was cut back from offset 120 to 0"), missing
         assert missing.records == UNREAD
         audit = sluice(lab, "audit")
@@ -298,7 +298,7 @@ def test_skip_lets_a_table_continue_after_its_stream_was_cut_back(three: ThreeBr
             "every remaining record is delivered",
             lambda: wanted - loaded(lab) <= set(range(BEFORE, BEFORE + UNREAD)),
         )
-        assert auditor.look() == [], "the loss is reported once"
+        assert auditor.check() == [], "the loss is reported once"
 
         lose(three, "copied")  # while the tier runs
         put(three, "raw", BEFORE + UNREAD + AFTER, 2 * AFTER)
@@ -317,7 +317,7 @@ def test_an_output_that_was_cut_back_stops_its_tier_with_the_remedy(three: Three
         lab.start_owner("copy", 2, "h1")
         put(three, "raw", before, BEFORE)
         until("every record is out", lambda: before + BEFORE - 1 in lines(streams, "copied"))
-        auditor.look()
+        auditor.check()
         lab.set_owner("copy", 2, paused=True)
         lab.wait_for("copy", 2, State.PAUSED)
         out = streams.bounds(["copied"]).ends
@@ -328,7 +328,7 @@ def test_an_output_that_was_cut_back_stops_its_tier_with_the_remedy(three: Three
         assert "raw/0 was cut back to offset 0, and was read up to" in error
         assert "give the stream another name" in error
         assert streams.bounds(["copied"]).ends == out, "no record was read from the old offset"
-        assert any(missing.sentence.startswith("raw/0 was cut back") for missing in auditor.look())
+        assert any(missing.sentence.startswith("raw/0 was cut back") for missing in auditor.check())
         refused = skip(lab, "copy")
         assert refused.returncode == 1
         assert "raw/0 was cut back to offset 0" in refused.stderr

@@ -30,7 +30,7 @@ def test_a_recreated_stream_stops_its_readers(lab: Lab) -> None:
         lab.start_owner("load", 1, "h2")
         put(lab, 0, BEFORE)
         until("every record is out", lambda: (loaded(lab), copied(streams)) == (BEFORE, BEFORE))
-        assert auditor.look() == []
+        assert auditor.check() == []
         for tier in ("copy", "load"):
             lab.set_owner(tier, 1, paused=True)
             report = lab.wait_for(tier, 1, State.PAUSED)
@@ -45,7 +45,7 @@ def test_a_recreated_stream_stops_its_readers(lab: Lab) -> None:
             )
             lab.stop(tier, 1)
         assert (loaded(lab), copied(streams)) == (BEFORE, BEFORE), "no record was read from the old offsets"
-        sentences = {missing.sentence for missing in auditor.look()}
+        sentences = {missing.sentence for missing in auditor.check()}
         assert len(sentences) == 2, sentences
         assert all("raw was deleted and recreated" in sentence for sentence in sentences), sentences
 

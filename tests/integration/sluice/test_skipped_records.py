@@ -49,7 +49,7 @@ def test_records_that_are_gone_are_skipped_on_request(lab: Lab, tier: str) -> No
         next_offset = streams.bounds(["raw"]).ends["raw/0"]
 
         def out() -> int:
-            auditor.look()
+            auditor.check()
             return loaded(lab) if tier == "load" else copied(streams)
 
         lab.start_owner(tier, 1, "h1")
@@ -84,6 +84,6 @@ def test_records_that_are_gone_are_skipped_on_request(lab: Lab, tier: str) -> No
         lab.start_owner(tier, 3, "h2")
         until("the remaining records are out", lambda: out() >= output_count + LAST)
         assert out() == output_count + LAST
-        until("the loss is reported", lambda: auditor.look() or losses(lab))
+        until("the loss is reported", lambda: auditor.check() or losses(lab))
         assert [(name, records) for name, _, records in losses(lab) if name == tier] == [(tier, gone)]
         lab.stop(tier, 3)

@@ -100,11 +100,11 @@ def test_the_audit_balances_a_state_and_misses_a_deleted_row(
 ) -> None:
     runs, tier = begin("by-window", 10), PIPELINE.tier("by-window")
     with closing(Auditor((tier,), lab.endpoints)) as auditor:
-        assert auditor.look() == []
+        assert auditor.check() == []
         engine = runs.start(10)
         feed.hits(100)
         runs.wait_level(engine)
-        assert auditor.look() == []
+        assert auditor.check() == []
         feed.hits(100)
         runs.wait_level(engine)
         engine.hold()
@@ -112,7 +112,7 @@ def test_the_audit_balances_a_state_and_misses_a_deleted_row(
             connection.execute(
                 "DELETE FROM windows WHERE batch = (SELECT max(batch) FROM windows) AND who = 'user-1'"
             )
-        (missing,) = auditor.look()
+        (missing,) = auditor.check()
     assert "rows, and" in missing.sentence
 
 
@@ -189,7 +189,7 @@ def test_a_row_that_its_table_refuses_is_kept_and_the_tier_continues(
         feed.number += 1
         feed.hits(100)
         runs.wait_level(engine)
-        assert auditor.look() == []
+        assert auditor.check() == []
         engine.hold()
     expected = sums(feed.records["hits"])
     refused = expected.pop(("nobody\0",))

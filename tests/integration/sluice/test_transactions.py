@@ -49,11 +49,11 @@ def test_committed_records_are_delivered_and_aborted_ones_are_not(lab: Lab) -> N
     producer.init_transactions(30)
     tiers = tuple(tier for tier in declarations.load("hits").tiers if tier.name != "counts")
     with closing(Auditor(tiers, lab.endpoints)) as auditor, closing(Streams(lab.endpoints.kafka)) as streams:
-        missing, sent = auditor.look(), 0
+        missing, sent = auditor.check(), 0
 
         def is_judged(tier: str, required_ends: dict[str, int]) -> bool:
             """Let the audit look, and tell whether it has judged all records before these ends."""
-            missing.extend(auditor.look())
+            missing.extend(auditor.check())
             judged_ends = auditor._audits[tier].done()
             return all(judged_ends.get(place, 0) >= end for place, end in required_ends.items())
 

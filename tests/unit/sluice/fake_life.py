@@ -73,5 +73,5 @@ class ScriptedFollower:
     def wait(self, seconds):
         pass
 
-    def look(self):
+    def read_owner(self):
         pass

@@ -66,7 +66,7 @@ def newest_value(kafka: str) -> Writers | None:
 def look_repeatedly(control: ControlTopic) -> None:
     """Look until all values have arrived."""
     for _ in range(20):
-        control.look()
+        control.check()
         time.sleep(0.05)
 
 

@@ -30,44 +30,46 @@ def history():
 
 def test_a_tier_that_keeps_up_causes_no_backpressure(history):
     for second in range(0, 600, 2):
-        history.look(look(second, {"hits/0": second * 10}, {"hits/0": second * 10 - 5}), unknown, no_samples)
+        history.update(
+            look(second, {"hits/0": second * 10}, {"hits/0": second * 10 - 5}), unknown, no_samples
+        )
         assert history.pressure is None
     assert history.lags == {"hits": Lag(records=5, seconds=0)}
 
 
 def test_backpressure_lasts_from_the_high_to_the_low_watermark(history):
     for second in range(0, 202, 2):
-        history.look(look(second, {"hits/0": second * 20}, {"hits/0": second * 10}), unknown, no_samples)
+        history.update(look(second, {"hits/0": second * 20}, {"hits/0": second * 10}), unknown, no_samples)
         assert (history.pressure is not None) is (second * 10 > 1000)
     assert history.pressure.since == 102
     assert history.pressure.sentence == "is 1620 records, 0 s behind in hits; 20/s came in and 10/s were done"
     for lag in (900, 101):
-        history.look(look(300, {"hits/0": 5000}, {"hits/0": 5000 - lag}), unknown, no_samples)
+        history.update(look(300, {"hits/0": 5000}, {"hits/0": 5000 - lag}), unknown, no_samples)
         assert history.pressure is not None
-    history.look(look(302, {"hits/0": 5000}, {"hits/0": 4900}), unknown, no_samples)
+    history.update(look(302, {"hits/0": 5000}, {"hits/0": 4900}), unknown, no_samples)
     assert history.pressure is None
 
 
 def test_a_throttled_tier_causes_no_backpressure(history):
     for second in range(0, 300, 2):
-        history.look(
+        history.update(
             look(second, {"hits/0": 5000 + 10 * second}, {"hits/0": 500}), unknown, no_samples, metered=True
         )
         assert history.pressure is None
         assert history.lags["hits"].records > 1000
-    history.look(look(300, {"hits/0": 8000}, {"hits/0": 8000}), unknown, no_samples)
+    history.update(look(300, {"hits/0": 8000}, {"hits/0": 8000}), unknown, no_samples)
     assert history.pressure is None
 
 
 def test_seconds_alone_cause_backpressure(history):
-    history.look(look(0, {"hits/0": 10}, {"hits/0": 5}, wait=61), unknown, no_samples)
+    history.update(look(0, {"hits/0": 10}, {"hits/0": 5}, wait=61), unknown, no_samples)
     assert history.pressure.lag == Lag(records=5, seconds=61)
 
 
 def test_figures_of_backpressure_are_renewed_only_at_intervals(history):
     pressures = []
     for second in range(0, 300, 2):
-        history.look(look(second, {"hits/0": 5000 + second}, {"hits/0": 0}), unknown, no_samples)
+        history.update(look(second, {"hits/0": 5000 + second}, {"hits/0": 0}), unknown, no_samples)
         pressures.append(history.pressure)
     assert len(set(pressures)) == 300 / RENEW_SECONDS
 
@@ -77,19 +79,19 @@ def test_records_without_a_trace_in_the_output_are_no_lag(history):
     quiet partition.
     """
     for second in range(0, 3600, 2):
-        history.look(
+        history.update(
             look(second, {"hits/0": 20_000 + second}, {"hits/0": 500}, wait=second),
             lambda now=second: 20_000 + now,
             no_samples,
         )
         assert history.pressure is None
-    history.look(look(3600, {"hits/0": 30_000}, {"hits/0": 500}, wait=3600), lambda: 23_598, no_samples)
+    history.update(look(3600, {"hits/0": 30_000}, {"hits/0": 500}, wait=3600), lambda: 23_598, no_samples)
     assert history.pressure.lag == Lag(records=6402, seconds=2)
 
 
 def test_the_lagging_partition_is_named(history):
     ends = dict.fromkeys(("hits/0", "hits/1", "hits/2", "hits/3"), 10_000)
-    history.look(look(0, ends, ends | {"hits/2": 100}), unknown, lambda _: {2: [b"a"] * 9 + [b"b"]})
+    history.update(look(0, ends, ends | {"hits/2": 100}), unknown, lambda _: {2: [b"a"] * 9 + [b"b"]})
     assert (
         history.pressure.hot == "100% of it is in partition 2 of 4, key 'a' has 90% of it, as 10 records tell"
     )
@@ -134,5 +136,5 @@ def test_a_clock_jump_causes_no_backpressure(history):
         jumped = Look(
             float(second), second + 3600.0, ends, {"hits/0": ends["hits/0"] - 20}, {"hits/0": 3602.0}
         )
-        history.look(jumped, lambda now=second: 1000 + 10 * now - 20, no_samples)
+        history.update(jumped, lambda now=second: 1000 + 10 * now - 20, no_samples)
         assert (history.pressure is None) or second < 4

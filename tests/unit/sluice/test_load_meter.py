@@ -4,37 +4,37 @@ from sluice.driver.process.load_meter import LoadMeter, Sums
 from sluice_ops.model.load import LOAD_SECONDS
 
 
-def look(meter, now, end, done, out=0, busy=0.0):
+def measure(meter, now, end, done, out=0, busy=0.0):
     sums = Sums(now=now, ends={"in/0": end}, done=done, out=out, busy_seconds=busy)
-    return meter.look(sums, at=1000.0 + now, workers=2, lag=end - done, lag_seconds=1.0)
+    return meter.measure(sums, at=1000.0 + now, workers=2, lag=end - done, lag_seconds=1.0)
 
 
 def test_rates_and_useful_time_are_those_since_the_last_result():
     meter = LoadMeter()
-    assert look(meter, 0.0, end=500, done=400) is None, "there is nothing to compare"
-    assert look(meter, LOAD_SECONDS - 1, end=900, done=700, busy=3.0) is None, "too early"
-    load = look(meter, LOAD_SECONDS, end=1500, done=900, out=100, busy=4.0)
+    assert measure(meter, 0.0, end=500, done=400) is None, "there is nothing to compare"
+    assert measure(meter, LOAD_SECONDS - 1, end=900, done=700, busy=3.0) is None, "too early"
+    load = measure(meter, LOAD_SECONDS, end=1500, done=900, out=100, busy=4.0)
     assert (load.rate_in, load.rate_done, load.rate_out, load.busy) == (100.0, 50.0, 10.0, 0.4)
     assert (load.workers, load.lag, load.at) == (2, 600, 1010.0)
-    load = look(meter, 2 * LOAD_SECONDS, end=1500, done=1500, out=100, busy=14.5)
+    load = measure(meter, 2 * LOAD_SECONDS, end=1500, done=1500, out=100, busy=14.5)
     assert (load.rate_in, load.rate_done, load.busy) == (0.0, 60.0, 1.0), "one batch may begin before"
 
 
 def test_a_realtime_tier_has_no_useful_time():
     meter = LoadMeter()
-    look(meter, 0.0, end=0, done=0, busy=None)
-    assert look(meter, LOAD_SECONDS, end=10, done=10, busy=None).busy is None
+    measure(meter, 0.0, end=0, done=0, busy=None)
+    assert measure(meter, LOAD_SECONDS, end=10, done=10, busy=None).busy is None
 
 
 def test_an_added_partition_counts_from_its_first_look():
     meter = LoadMeter()
-    meter.look(Sums(0.0, {"in/0": 10}, 0, 0, None), at=0.0, workers=1, lag=0, lag_seconds=0.0)
+    meter.measure(Sums(0.0, {"in/0": 10}, 0, 0, None), at=0.0, workers=1, lag=0, lag_seconds=0.0)
     sums = Sums(LOAD_SECONDS, {"in/0": 10, "in/1": 5000}, 0, 0, None)
-    assert meter.look(sums, at=0.0, workers=1, lag=0, lag_seconds=0.0).rate_in == 0.0
+    assert meter.measure(sums, at=0.0, workers=1, lag=0, lag_seconds=0.0).rate_in == 0.0
 
 
 def test_after_a_change_of_owner_the_meter_begins_anew():
     meter = LoadMeter()
-    look(meter, 0.0, end=0, done=0)
+    measure(meter, 0.0, end=0, done=0)
     meter.forget()
-    assert look(meter, LOAD_SECONDS, end=10, done=10) is None
+    assert measure(meter, LOAD_SECONDS, end=10, done=10) is None

@@ -30,7 +30,7 @@ class FakePipeline:
             self.now += 1
             self.taken += self.pace.rate
             waits.append(self.wait() + extra)
-            self.pace.look(self.now, {"hits": [waits[-1]] * 20})
+            self.pace.add(self.now, {"hits": [waits[-1]] * 20})
         return waits
 
 
@@ -74,14 +74,14 @@ def test_latency_that_stays_high_during_a_pause_becomes_the_usual():
 def test_without_live_records_a_replay_runs_at_its_full_rate():
     pace = Pace(RATE)
     for second in range(80):
-        pace.look(float(second), {})
+        pace.add(float(second), {})
     assert pace.rate == RATE
 
 
 def test_a_replay_pauses_while_latency_cannot_be_measured():
     world = FakePipeline(capacity=100_000)
     world.run(80)
-    world.pace.look(world.now + 1, None)
+    world.pace.add(world.now + 1, None)
     assert world.pace.rate == 0
     assert "cannot be measured" in world.pace.sentence
 
@@ -89,11 +89,11 @@ def test_a_replay_pauses_while_latency_cannot_be_measured():
 def test_one_slow_stream_slows_the_replay():
     pace = Pace(RATE)
     for second in range(12):
-        pace.look(float(second), {"hits": [0.01] * 50, "counts": [2.0]})
+        pace.add(float(second), {"hits": [0.01] * 50, "counts": [2.0]})
     before = pace.rate
     assert before
     for second in range(12, 17):
-        pace.look(float(second), {"hits": [0.01] * 50, "counts": [2.0 * TOO_LONG + 0.1]})
+        pace.add(float(second), {"hits": [0.01] * 50, "counts": [2.0 * TOO_LONG + 0.1]})
     assert pace.rate == before / 2, "the rate must be halved at once"
     assert "3.70 s to counts (p99), and 2.00 s is usual" in pace.sentence
 

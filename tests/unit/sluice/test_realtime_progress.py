@@ -115,7 +115,7 @@ def run(working, pauses=()):
         out = {}
         for number, executor in enumerate(working):
             out[partition(number)] = min(executor.out(clock.now), out.get(partition(number), math.inf))
-        yield clock.now, progress.look(tasks), out
+        yield clock.now, progress.newly_complete(tasks), out
 
 
 def partition(number):
@@ -168,7 +168,9 @@ def test_a_quiet_partition_reports_its_position_and_an_idle_executor_none():
     quiet, idle = Task(2, "a", "numbers/1", 500, 40), Task(3, "b", "numbers/2", 0, 7)
     while not reported:
         clock.now += LOOK
-        reported = progress.look(lambda: [Task(1, "a", "numbers/0", 0, int(clock.now * 100)), quiet, idle])
+        reported = progress.newly_complete(
+            lambda: [Task(1, "a", "numbers/0", 0, int(clock.now * 100)), quiet, idle]
+        )
     assert reported == {"numbers/0": EVERY_SECONDS * 100 - 1, "numbers/1": 539, "numbers/2": 0}
 
 
@@ -179,7 +181,9 @@ def test_tasks_that_were_replaced_report_nothing():
         clock.now += LOOK
         number = int(clock.now // (LATER_SECONDS / 2))
         reported.append(
-            progress.look(lambda number=number: [Task(number, "a", "numbers/0", 0, int(clock.now * 100))])
+            progress.newly_complete(
+                lambda number=number: [Task(number, "a", "numbers/0", 0, int(clock.now * 100))]
+            )
         )
     assert not any(reported)
 
@@ -194,7 +198,7 @@ def test_after_a_long_pause_between_looks_the_progress_starts_anew(pause, anew):
         return [Task(1, "a", "numbers/0", 0, int(clock.now * 100))]
 
     for clock.now in (EVERY_SECONDS, EVERY_SECONDS + pause, EVERY_SECONDS + pause + 0.1):
-        assert progress.look(tasks) == {}
+        assert progress.newly_complete(tasks) == {}
     assert asked_at == [EVERY_SECONDS, EVERY_SECONDS + pause][: 1 + anew]
 
 

@@ -69,7 +69,7 @@ def running(channel, number):
     spec = IncarnationSpec(tier="entry", incarnation=number, placement=placement, reason="test", created_at=0)
     channel.put(paths.incarnation("entry", number), spec)
     follow = ChannelFollower(channel, "entry", number, leaving=lambda: False)
-    follow.look()
+    follow.read_owner()
     follow.enter(State.RUNNING)
     return follow
 

@@ -443,10 +443,10 @@ def test_a_warm_up_is_routed_as_its_run_and_over_existing_partitions(world, tmp_
 
 def test_a_run_is_alone_after_a_minute_of_only_its_own_records():
     sole_writer = SoleWriter()
-    sole_writer.look(0, "t/1", {"t/1"})
+    sole_writer.note_runs(0, "t/1", {"t/1"})
     assert not sole_writer.lasts(ALONE_SECONDS - 1)
     assert sole_writer.lasts(ALONE_SECONDS)
-    sole_writer.look(50, "t/1", {"t/1", "t/0"})
+    sole_writer.note_runs(50, "t/1", {"t/1", "t/0"})
     assert not sole_writer.lasts(500)
-    sole_writer.look(60, "t/1", ())
+    sole_writer.note_runs(60, "t/1", ())
     assert not sole_writer.lasts(500), "the run has written no record"

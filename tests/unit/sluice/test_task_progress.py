@@ -67,7 +67,7 @@ def reported_hung_at(partition: Partition, until: float, *, apart: float = 0.3) 
     tasks, now = TaskProgress(), 0.0
     while now < until:
         ends = {"in/0": partition.end(now)}
-        if tasks.look([Work(1, "h1/0", partition.heard(now + apart), "in/0")], ends, LOOK, no_counts):
+        if tasks.hung_tasks([Work(1, "h1/0", partition.heard(now + apart), "in/0")], ends, LOOK, no_counts):
             return now
         now += LOOK
     return None
@@ -103,7 +103,7 @@ def test_a_task_that_reads_between_late_looks_does_not_hang(
     for number, (passed, more) in enumerate(looks):
         read += more
         assert (
-            tasks.look(
+            tasks.hung_tasks(
                 [Work(1, "h1/0", read, "in/0" if realtime else None)],
                 {"in/0": 1000 * number},
                 passed,
@@ -117,7 +117,7 @@ def test_a_task_that_reads_between_late_looks_does_not_hang(
 def test_a_few_late_looks_report_no_hung_task(pauses: list[float], partition: str | None) -> None:
     tasks = TaskProgress(60.0)
     for number, passed in enumerate(pauses):
-        assert tasks.look([Work(1, "h1/0", 7, partition)], {"in/0": number}, passed, no_counts) == []
+        assert tasks.hung_tasks([Work(1, "h1/0", 7, partition)], {"in/0": number}, passed, no_counts) == []
 
 
 def hung_tasks_at_each_look(
@@ -130,7 +130,7 @@ def hung_tasks_at_each_look(
     tasks, hung, now = TaskProgress(2 * TOLD_SECONDS), [], 0.0
     while now <= seconds:
         works = [Work(1, "h1/0", 20), *(work_at(now) for work_at in other_works)]
-        hung_now = tasks.look(works, {}, LOOK, lambda at=now: counts(at))
+        hung_now = tasks.hung_tasks(works, {}, LOOK, lambda at=now: counts(at))
         hung.append([still.work.number for still in hung_now])
         now += LOOK
     return hung
@@ -152,9 +152,11 @@ def test_aborted_records_do_not_count_as_waiting() -> None:
     tasks, ends = TaskProgress(), 10
     for number in range(200):
         ends += number == 5
-        for still in tasks.look([Work(1, "h1/0", 7, "in/0")], {"in/0": ends}, LOOK, no_counts):
+        for still in tasks.hung_tasks([Work(1, "h1/0", 7, "in/0")], {"in/0": ends}, LOOK, no_counts):
             tasks.excuse(still)
-        assert number < 45 or not tasks.look([Work(1, "h1/0", 7, "in/0")], {"in/0": ends}, 0.0, no_counts)
+        assert number < 45 or not tasks.hung_tasks(
+            [Work(1, "h1/0", 7, "in/0")], {"in/0": ends}, 0.0, no_counts
+        )
 
 
 @given(st.lists(st.floats(0.0, 2 * REMEMBERED_SECONDS), max_size=30))

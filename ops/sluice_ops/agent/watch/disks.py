@@ -24,7 +24,7 @@ class Disks:
         self.used_bytes: dict[UnitId, int] = {}
         """Unit: bytes."""
 
-    def look(self, units: Iterable[FoundUnit]) -> bool:
+    def measure(self, units: Iterable[FoundUnit]) -> bool:
         """Measure all units, at most every 30 s, and kill units that exceed their quantum.
 
         A killed unit's files are removed when the unit starts again. Return whether a unit was

@@ -49,7 +49,7 @@ class Heartbeats:
         self.ended: dict[UnitKind, int] = dict.fromkeys(UnitKind, 0)
         """How many hanging units and executors this agent has killed."""
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Check all units, at most every 0.25 s, and kill hanging processes.
 
         Return whether a process was killed.

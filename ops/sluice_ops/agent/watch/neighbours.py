@@ -47,7 +47,7 @@ class Neighbours:
         """The starved units, and the time since when, by the wall clock."""
         return {unit: verdict.since for unit, verdict in self._verdicts.items() if verdict.since is not None}
 
-    def look(self, units: Iterable[FoundUnit]) -> None:
+    def measure(self, units: Iterable[FoundUnit]) -> None:
         """Measure all units, at most every 10 s.
 
         A quiet unit prepares and yields to others on purpose, so it is never starved.

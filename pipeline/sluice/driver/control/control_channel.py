@@ -95,7 +95,7 @@ class ChannelFollower:
                 if spec is not None and mine is not None:
                     name = mine.value.release
                     release = None if name is None else self._channel.read(paths.release(name), Release)
-                    self.look()
+                    self.read_owner()
                     return spec.value, mine.value, None if release is None else release.value
                 missing = (
                     f"tier {self._tier!r}"
@@ -177,13 +177,13 @@ class ChannelFollower:
     def wait(self, seconds: float) -> None:
         """Sleep until the owner record may have changed, or `seconds` are over; then look."""
         self._waker.wait(seconds)
-        self.look()
+        self.read_owner()
 
     def wake(self) -> None:
         """End a wait."""
         self._waker.set()
 
-    def look(self) -> None:
+    def read_owner(self) -> None:
         """Read the owner record, and write the report again if the last write failed."""
         try:
             record = self._channel.read(paths.owner(self._tier), OwnerRecord, watch=True)

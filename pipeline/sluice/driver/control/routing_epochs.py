@@ -76,7 +76,7 @@ class SoleWriter:
     _wrote: bool = False
     """Whether records of that run have come out."""
 
-    def look(self, now: float, mine: str, runs: Collection[str]) -> None:
+    def note_runs(self, now: float, mine: str, runs: Collection[str]) -> None:
         """Take the names of the runs whose records have come out since the last look."""
         if set(runs) - {mine}:
             self.forget()

@@ -54,7 +54,7 @@ class WriterFence(Protocol):
         the right.
         """
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read what has come to the topic, without waiting; FencedError if this run has lost the
         right.
         """
@@ -74,7 +74,7 @@ class Unfenced:
     def claim(self) -> None:
         """Do nothing."""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Do nothing."""
 
     def options(self) -> dict[str, str]:
@@ -164,7 +164,7 @@ class ControlTopic:
             raise self._over()
         return fresh
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read what has come to the topic, without waiting; FencedError if the right is lost.
 
         The owner repeats its value.

@@ -169,7 +169,7 @@ class PartitionGrowth:
             seen.out.by for seen in config.streams.read(starts, ends) if seen.out.tier == config.tier.name
         }
         self._seen = ends
-        self._sole.look(now, by, runs)
+        self._sole.note_runs(now, by, runs)
 
     def _hindrance(self, now: float, positions: Callable[[], dict[str, int]]) -> str | None:
         """Return why the run may not switch its routing epochs now; None if it may."""

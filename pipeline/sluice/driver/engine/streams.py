@@ -421,8 +421,8 @@ class StreamsEngine(Engine):
     def _look_at_right(self) -> None:
         """Stop at once if another incarnation has the right to write (decision 47)."""
         try:
-            self._config.writers.look()
-            elected = self._inputs.look() if self._query is not None or self._metered is not None else None
+            self._config.writers.check()
+            elected = self._inputs.compare() if self._query is not None or self._metered is not None else None
             if elected:  # the start checks whether the records read before are still there
                 log.info("leaders of the inputs were elected; the query restarts")
                 self._stop_query(self._query)
@@ -509,7 +509,7 @@ class StreamsEngine(Engine):
         query, now = self._query, time.monotonic()
         news, self._news = self._reached.news(self._news), {}
         if query is not None and self._config.tier.mode is Mode.REALTIME:
-            news = self._reached.look(lambda: reading(self._config.session, query)) or news
+            news = self._reached.newly_complete(lambda: reading(self._config.session, query)) or news
         if now >= self._settled + EVERY_SECONDS:
             self._settled = now
             news = self._reached.news(self._all_out()) or news

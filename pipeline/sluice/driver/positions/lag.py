@@ -69,7 +69,7 @@ class LagHistory:
         self._came.clear()
         self._over, self.lags, self.pressure = {}, {}, None
 
-    def look(
+    def update(
         self,
         look: Look,
         read: Callable[[], int | None],

@@ -55,7 +55,7 @@ class RealtimeProgress:
         self._sights: list[Mapping[int, Task]] = []
         self._reported: dict[str, int] = {}
 
-    def look(self, tasks: Callable[[], Sequence[Task]]) -> dict[str, int]:
+    def newly_complete(self, tasks: Callable[[], Sequence[Task]]) -> dict[str, int]:
         """Return the positions before which output is complete, if there is news; empty most of the
         time.
 

@@ -116,7 +116,7 @@ class Life:
             self._report_flow()
         except FencedError as error:
             refused = self._follower.epoch
-            self._follower.look()
+            self._follower.read_owner()
             if (
                 self._follower.directive() is Directive.RUN
                 and self._follower.epoch == refused
@@ -143,7 +143,7 @@ class Life:
 
     def _still_waiting(self) -> bool:
         self._pulse.turn()
-        self._follower.look()
+        self._follower.read_owner()
         return self._follower.directive() is Directive.STANDBY
 
     def _run(self) -> None:

@@ -32,7 +32,9 @@ class LoadMeter:
         """Begin anew: another incarnation owns the tier, or the query does not run."""
         self._before = None
 
-    def look(self, sums: Sums, *, at: float, workers: int, lag: int, lag_seconds: float) -> TierLoad | None:
+    def measure(
+        self, sums: Sums, *, at: float, workers: int, lag: int, lag_seconds: float
+    ) -> TierLoad | None:
         """Return the load since the last result; None if that is less than `LOAD_SECONDS` ago."""
         before = self._before
         if before is None:

@@ -151,7 +151,7 @@ class Progress:
         positions = self._positions
         flow.records_in = raised(flow.records_in, self._read.to(positions))
         look = Look(time.monotonic(), time.time(), ends, dict(positions), self._waits(ends))
-        self._behind.look(look, self._engine.offset_sum, self._keys, metered=flow.metered)
+        self._behind.update(look, self._engine.offset_sum, self._keys, metered=flow.metered)
         flow.lag = {stream: lag.records for stream, lag in self._behind.lags.items()}
         flow.waiting = {stream: lag.seconds for stream, lag in self._behind.lags.items()}
         flow.pressure = self._behind.pressure
@@ -162,7 +162,7 @@ class Progress:
         seconds = max(now - before[0], 0.001)
         self._look_at_load(Sums(now, ends, done, out, self._busy_seconds()))
         slots = self._slots.read()
-        self._watchdog.look(self._slots.running, ends)
+        self._watchdog.check(self._slots.running, ends)
         return TierProgress(
             tier=TierName(config.tier.name),
             incarnation=Incarnation(config.incarnation),
@@ -177,7 +177,7 @@ class Progress:
 
     def _look_at_load(self, sums: Sums) -> None:
         flow = self._flow
-        load = self._load.look(
+        load = self._load.measure(
             sums,
             at=time.time(),
             workers=len(self._config.workers.working()),

@@ -79,7 +79,7 @@ class TaskProgress:
     _counts: object = None
     """The SQL counters of all batch tasks at the last closer look."""
 
-    def look(
+    def hung_tasks(
         self, works: Sequence[Work], ends: Mapping[str, int], passed: float, counts: Callable[[], object]
     ) -> list[Still]:
         """Return the tasks that have hung long enough to be reported.

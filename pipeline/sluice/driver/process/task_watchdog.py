@@ -52,7 +52,7 @@ class TaskWatchdog:
         self._config.flow.hung = None
         self._looked = time.monotonic()
 
-    def look(self, running: Mapping[int, tuple[str, int]], ends: Mapping[str, int]) -> None:
+    def check(self, running: Mapping[int, tuple[str, int]], ends: Mapping[str, int]) -> None:
         """Look at the tasks that run, by place and records read; `ends` of the inputs were asked
         before.
         """
@@ -60,7 +60,7 @@ class TaskWatchdog:
         passed, self._looked = now - self._looked, now
         hung = [
             still
-            for still in self._tasks.look(self._works(running), ends, passed, self._counts)
+            for still in self._tasks.hung_tasks(self._works(running), ends, passed, self._counts)
             if self._input_waits(still)
         ]
         self._told = {

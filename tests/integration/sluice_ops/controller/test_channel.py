@@ -33,7 +33,7 @@ from sluice_ops.model.share import Layers
 from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
 from sluice_ops.process import metrics_server
 from sluice_ops.snapshot.mirror import Mirror
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(120)
@@ -213,11 +213,11 @@ def test_a_host_about_to_register_is_readable_and_an_emptied_node_is_not(
     path = paths.host("h1")
     facts = HostFacts(name="h1", address="127.0.1.1", zone="onprem", cpu=1, memory=1)
     channel.create(paths.live("h1"), facts, ephemeral=True)  # creates the host's node as a parent
-    assert look(Mirror(channel)).unread_hosts == {}
+    assert read_view(Mirror(channel)).unread_hosts == {}
     channel.put(path, facts)
-    assert look(Mirror(channel)).hosts["h1"].facts == facts
+    assert read_view(Mirror(channel)).hosts["h1"].facts == facts
     channel.kazoo.set(path, b"")
-    assert look(Mirror(channel)).unread_hosts == {"h1": path}
+    assert read_view(Mirror(channel)).unread_hosts == {"h1": path}
 
 
 @pytest.fixture

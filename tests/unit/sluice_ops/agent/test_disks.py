@@ -35,7 +35,7 @@ def test_a_unit_over_its_disk_quantum_is_restarted_without_its_files(
     file = written(folder)
     disks = Disks(process_control)
     (folder.unit(unit.id).path / "log.1").write_bytes(bytes(1000))
-    assert disks.look(process_control.find())
+    assert disks.measure(process_control.find())
     assert disks.used_bytes[unit.id] > 2_900_000
     until(lambda: not only_unit(process_control).alive)
     reason = only_unit(process_control).exit or ""
@@ -58,7 +58,7 @@ def test_a_stopping_unit_keeps_its_grace_over_its_disk_quantum(
     process_control.do(Start(unit))
     written(folder)
     (seen,) = process_control.find()
-    assert not Disks(process_control).look([replace(seen, stopping_at=1.0)])
+    assert not Disks(process_control).measure([replace(seen, stopping_at=1.0)])
     assert only_unit(process_control).alive
 
 
@@ -70,7 +70,7 @@ def test_a_unit_within_its_limit_or_without_a_limit_continues(
         unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": disk})})
         process_control.do(Start(unit))
         written(folder)
-        assert not Disks(process_control).look(process_control.find())
+        assert not Disks(process_control).measure(process_control.find())
         assert only_unit(process_control).alive
         end(process_control, folder)
 
@@ -82,16 +82,16 @@ def test_disk_space_is_measured_once_per_look_seconds(
     now = 100.0
     monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
     disks = Disks(process_control)
-    disks.look([])
+    disks.measure([])
     process_control.do(Start(slot()))
     monkeypatch.undo()
     written(folder)
     monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
     now += LOOK_SECONDS - 1
-    disks.look(process_control.find())
+    disks.measure(process_control.find())
     assert disks.used_bytes == {}
     now += 1
-    disks.look(process_control.find())
+    disks.measure(process_control.find())
     assert list(disks.used_bytes) == [slot().id]
     monkeypatch.undo()
 

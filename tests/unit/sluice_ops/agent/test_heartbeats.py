@@ -56,7 +56,7 @@ def watch(
     begun = time.monotonic()
     while time.monotonic() < begun + seconds:
         on_each_look()
-        if heartbeats.look():
+        if heartbeats.check():
             return time.monotonic() - begun
         time.sleep(LOOK_SECONDS)
     return None

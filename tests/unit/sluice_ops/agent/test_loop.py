@@ -23,7 +23,7 @@ SECONDS = 2.0
 
 @pytest.fixture
 def agent(process_control: ProcessControl, folder: HostFolder) -> Agent:
-    idle = cast("Any", SimpleNamespace(on_wake=lambda _: None, look=lambda: False))
+    idle = cast("Any", SimpleNamespace(on_wake=lambda _: None, check=lambda: False))
     parts = dict.fromkeys(("channel", "presence", "neighbours", "disks", "heartbeats"), idle)
     return Agent(
         **parts, process_control=process_control, folder=folder, reboot=lambda _: None, reclaim_seconds=0

@@ -52,7 +52,7 @@ class Machine:
             self.look()
 
     def look(self) -> None:
-        self.neighbours_view.look(
+        self.neighbours_view.measure(
             [FoundUnit(unit, alive=True, others=0, started_at=1.0) for unit in self.units]
         )
 

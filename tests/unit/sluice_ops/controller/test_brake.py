@@ -13,7 +13,7 @@ from sluice_ops.controller.policies import brake
 from sluice_ops.model.change import Step
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import ControllerStatus
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 MANY = (*HOSTS, *(host(f"h{number}") for number in range(4, 11)))
 WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}
@@ -179,7 +179,7 @@ def test_a_new_leader_carries_out_a_persons_write_off():
 def test_a_new_leader_reports_the_end_of_the_brake_only_when_it_ends():
     world = World(hosts=MANY)
     view = replace(
-        look(world.channel),
+        read_view(world.channel),
         status=ControllerStatus(leader="c1", epoch=1, at=0.0, sentence="", braked=("h1", "h2")),
     )
     away = {name: replace(host_view, live=name not in {"h1", "h2"}) for name, host_view in view.hosts.items()}

@@ -38,7 +38,7 @@ from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import holding
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.process.durations import TimestampAges
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -214,7 +214,7 @@ def is_over(world):
 def is_legal(world):
     """Let the independent checker judge the current placement, as if a plan had made it."""
     world.check_settled()
-    draft = Draft(look(world.channel), PassInputs(now=world.wall(), lost=frozenset(), rules=world.rules))
+    draft = Draft(read_view(world.channel), PassInputs(now=world.wall(), lost=frozenset(), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
     now = cluster_of_draft(draft)
     stay = {

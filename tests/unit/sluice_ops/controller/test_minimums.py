@@ -23,7 +23,7 @@ from sluice_ops.planning.placement.cluster import moved
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.shortage.fitting import fewest_slots, requests_for_minimums, why_no_room_together
 from sluice_ops.planning.shortage.in_place import why_handed_over
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -189,7 +189,7 @@ def test_workers_given_up_long_ago_do_not_block_a_tier_now():
     world.add_host(host("h3"))
     ticks(world, 2 * ATTEMPT_INTERVAL_SECONDS)
     assert slots(world) == {"counts": 4, "enrich": 1}
-    view = look(world.channel)
+    view = read_view(world.channel)
     draft = Draft(view, PassInputs(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     draft.shortage.needy.append("enrich")
     assert not settling._has_given(draft, "counts"), "the tier got its workers back"
@@ -339,7 +339,7 @@ def needlessly_short(world):
     """Return the tiers below their minimum that could have it if every tier that can release
     workers in place kept only its minimum.
     """
-    view = look(world.channel)
+    view = read_view(world.channel)
     draft = Draft(view, PassInputs(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
     batch.slots_to_keep(draft).apply(draft)
     now = cluster_of_draft(draft)

@@ -11,7 +11,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.snapshot.mirror import Mirror
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 
 def wanted(number):
@@ -50,18 +50,18 @@ def test_deleted_nodes_are_forgotten_and_existing_ones_are_not():
     for number in range(20):
         channel.put(wanted(number), TierWanted(attempt=number))
 
-    def look():
+    def read_wanted():
         return mirror.read_many(
             [wanted(number) for number in range(20) if channel.exists(wanted(number))], TierWanted
         )
 
-    look()
+    read_wanted()
     for number in range(10):
         channel.delete(wanted(number))
     channel.damage(wanted(19))
-    look()
+    read_wanted()
     mirror.forget_missing()
-    assert len(look()) == 10
+    assert len(read_wanted()) == 10
     assert set(mirror._last_good) == {wanted(number) for number in range(10, 20)}
 
 
@@ -98,7 +98,7 @@ def test_a_look_with_kept_hosts_equals_a_look_that_reads_all(looks):
             for changed_path in (path(host), path(host).rsplit("/", 1)[0]):
                 mirror.invalidate(changed_path)
         mirror.invalidate_oldest(2)
-        assert look(mirror, mirror) == look(channel)
+        assert read_view(mirror, mirror) == read_view(channel)
 
 
 def test_a_host_that_changes_while_it_is_read_is_not_kept():

@@ -6,7 +6,7 @@ from simulation.world import World
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.queries.progress import STUCK_SECONDS, Verdict, progress
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def world():
 
 
 def progress_of(world, change="d1"):
-    return progress(look(world.channel), change, world.now)
+    return progress(read_view(world.channel), change, world.now)
 
 
 def test_progress_grows_and_the_remaining_time_shrinks(world):

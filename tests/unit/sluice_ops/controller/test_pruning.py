@@ -9,7 +9,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.change import EpochRecord, Result, Step
 from sluice_ops.model.incarnation import IncarnationReport
 from sluice_ops.model.routing_epochs import begun
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 
 def lead(world: World, epoch: int = 1) -> Guard:
@@ -25,7 +25,7 @@ def test_a_deposed_leader_deletes_nothing():
     for number in range(KEEP_CHANGES + 4):
         world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
-    before, view = dict(world.channel.nodes), look(world.channel)
+    before, view = dict(world.channel.nodes), read_view(world.channel)
     deposed = lead(world)
     lead(world, epoch=2)
     with pytest.raises(ConflictError):
@@ -44,7 +44,7 @@ def test_the_last_incarnations_stay_and_numbers_are_never_used_again():
         world.until(lambda: world.runbooks[-1].ended)
     newest = world.owner("counts").owner
     assert len(world.channel.children("/operations")) > KEEP_OPERATIONS
-    prune(world.channel, look(world.channel), lead(world))
+    prune(world.channel, read_view(world.channel), lead(world))
     remaining = sorted(int(name) for name in world.channel.children(paths.incarnations("counts")))
     assert remaining == list(range(newest - KEEP_INCARNATIONS + 1, newest + 1))
     assert len(world.channel.children("/operations")) == KEEP_OPERATIONS
@@ -64,7 +64,7 @@ def test_results_of_an_active_change_stay():
     for number in range(KEEP_OPERATIONS + 5):
         operation = f"later{number}.preflight"
         world.channel.put(paths.result(operation), result)
-    prune(world.channel, look(world.channel), lead(world))
+    prune(world.channel, read_view(world.channel), lead(world))
     left = world.channel.children("/operations")
     assert {"d1.preflight", "d1.cordon"} <= set(left)
     assert len([name for name in left if name.startswith("later")]) == KEEP_OPERATIONS
@@ -79,7 +79,7 @@ def test_the_last_changes_stay_although_the_clock_was_set_back():
         world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
     last = world.runbooks[-1].change
-    prune(world.channel, look(world.channel), lead(world))
+    prune(world.channel, read_view(world.channel), lead(world))
     assert world.channel.children("/changes") == [f"c{number:02}" for number in range(4, KEEP_CHANGES + 4)]
     posted = world.channel.children("/operations")
     assert len(posted) == KEEP_OPERATIONS
@@ -101,7 +101,7 @@ def test_the_incarnation_with_the_newest_routing_epochs_stays():
         world.begin(f"m{number}", kind="migrate", tier="entry", to=("h1", "h2")[number % 2])
         world.until(lambda: world.runbooks[-1].ended)
     world.channel.put(paths.report("entry", early), report.model_copy(update={"ways": routing}))
-    prune(world.channel, look(world.channel), lead(world))
+    prune(world.channel, read_view(world.channel), lead(world))
     remaining = {int(name) for name in world.channel.children(paths.incarnations("entry"))}
     assert len(remaining) == KEEP_INCARNATIONS + 1
     assert early in remaining

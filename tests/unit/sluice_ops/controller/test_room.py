@@ -12,7 +12,7 @@ from sluice_ops.model.ids import BATCH
 from sluice_ops.model.share import Numbers, Share
 from sluice_ops.model.tier import Mode
 from sluice_ops.queries.progress import STUCK_SECONDS, Verdict, progress
-from sluice_ops.snapshot.view import look
+from sluice_ops.snapshot.view import read_view
 
 TASKS = 30.0
 
@@ -100,7 +100,7 @@ def test_a_wait_for_batch_tasks_is_not_stuck_within_their_time_limit():
             for agent in world.agents.values()
             for state, *_ in agent.units.values()
         ):
-            verdicts.add(progress(look(world.channel), "s1", world.now).verdict)
+            verdicts.add(progress(read_view(world.channel), "s1", world.now).verdict)
     assert runbook.ok, sentences(runbook)
     assert verdicts == {Verdict.ON_TIME}
 

@@ -24,7 +24,7 @@ def path(tmp_path):
 
 def look_twice(watcher):
     """Look twice, so that an unchanged file is accepted."""
-    return [watcher.look(), watcher.look()]
+    return [watcher.read_if_changed(), watcher.read_if_changed()]
 
 
 def test_a_change_applies_from_the_second_look_on(path):
@@ -40,8 +40,8 @@ def test_a_changing_file_is_read_when_it_no_longer_changes(path):
     watcher = SiteWatcher(path)
     for number in range(3):
         path.write_text(SITE.format(place=f"h{number}") + "#" * number)
-        assert not watcher.look()
-    assert watcher.look()
+        assert not watcher.read_if_changed()
+    assert watcher.read_if_changed()
     assert watcher.rules.locality == {"counts": "h2"}
 
 

@@ -14,7 +14,7 @@ from sluice_ops.local.simulation.cluster import Size, unplanned
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment
 from sluice_ops.model.incarnation import State
-from sluice_ops.snapshot.view import View, look
+from sluice_ops.snapshot.view import View, read_view
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -95,7 +95,7 @@ def test_assignments_that_remove_units_are_written_before_others():
     world = World()
     world.want()
     world.settle()
-    view = look(world.channel)
+    view = read_view(world.channel)
     full = next(name for name, host in view.hosts.items() if host.assignment.units)
     empty = Assignment(epoch=9)
     more = view.hosts[full].assignment
