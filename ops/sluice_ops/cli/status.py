@@ -293,8 +293,7 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
     return (
         tier.name,
         tier.mode,
-        tier.state
-        + (f", throttled for {tier.held_for}" if tier.held_for else ", catching up" if tier.metered else ""),
+        tier.state + _intake(tier),
         incarnation,
         tier.driver.host,
         ", ".join(f"{count} {state}" for state, count in states.items()),
@@ -304,6 +303,12 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
         None if tier.latency_ms is None else f"{tier.latency_ms:.0f} ms",
         None if tier.gap_seconds is None else f"{tier.gap_seconds:.2f} s",
     )
+
+
+def _intake(tier: TierLine) -> str:
+    if tier.held_for is not None:
+        return f", throttled to {tier.admitted:,.0f}/s for {tier.held_for}"
+    return ", catching up" if tier.metered else ""
 
 
 def _print_remembered(figures: Figures) -> None:

@@ -17,7 +17,7 @@ class Lag(Frozen):
 class Watermarks(Frozen):
     """The lag limits of a stream.
 
-    A tier with a lag above `high` holds the pipeline's entry back until its lag is below `low`.
+    A tier with a lag above `high` throttles the pipeline's entry until its lag is below `low`.
     """
 
     high: Lag = Lag(records=100_000, seconds=120)
@@ -52,6 +52,8 @@ class Pressure(Frozen):
     """Records that came into the stream each second."""
     rate_done: float | None = None
     """Records that the tier processed each second."""
+    rate_wanted: float = 0.0
+    """Records that should come into the stream each second (`admission.wanted_rate`)."""
     hot: str = ""
     """A text that names the partition or key with more than its part of the records;
     empty: none.

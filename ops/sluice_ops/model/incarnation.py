@@ -282,9 +282,9 @@ class IncarnationReport(Frozen):
     """Whether `pressure` is valid: the incarnation runs, owns the tier and has measured its lag."""
     pressure: Pressure | None = None
     metered: bool = False
-    """Whether the tier, after it was throttled, still takes records in batch by batch to
-    catch up.
-    """
+    """Whether the tier takes records in batch by batch: it is throttled, or catches up after it."""
+    rate_taken: float | None = None
+    """Records that a metered tier took in each second; None: not metered, or not measured yet."""
     unread: str | None = None
     """Why the incarnation does not read partitions that were added to its inputs."""
     hung: str | None = None
@@ -330,7 +330,9 @@ class OwnerRecord(Frozen):
     paused_workers: tuple[UnitId, ...] = ()
     """Slots of the owner that stay without tasks while the other slots work."""
     held_for: TierName | None = None
-    """The downstream tier with a large lag for which this tier, which runs, takes no records in."""
+    """The downstream tier with a large lag for which this tier, which runs, is throttled."""
+    admitted: float = 0.0
+    """Records that the tier may let in each second while it is throttled."""
     stopped: bool = False
     """Whether the tier should not run, so that every incarnation exits."""
     epoch: int = 0

@@ -209,6 +209,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         pressure=status.pressure.sentence if status and status.pressure else None,
         starved=status.starved.sentence if status and status.starved else None,
         held_for=owner.held_for,
+        admitted=None if owner.held_for is None else owner.admitted,
         metered=report.metered if report else False,
         hung=report.hung if report else None,
         unread=report.unread if report else None,

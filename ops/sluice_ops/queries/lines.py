@@ -78,9 +78,11 @@ class TierLine(Frozen):
     starved: str | None
     """Where the tier is starved of processor time, and what is done about it."""
     held_for: str | None
-    """The tier whose lag holds this tier back."""
+    """The tier whose lag throttles this tier."""
+    admitted: float | None
+    """Records that a throttled tier may let in each second."""
     metered: bool
-    """The tier was throttled, and takes records batch by batch until it has caught up."""
+    """The tier takes records batch by batch: it is throttled, or catches up after it."""
     hung: str | None
     """Since when a task has processed nothing though input waits, and what is done about it."""
     unread: str | None

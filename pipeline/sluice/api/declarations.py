@@ -73,7 +73,7 @@ class Stream:
     later tiers only.
     """
     watermarks: Watermarks = field(default_factory=Watermarks)
-    """The lag at which Sluice holds the entry back, and the lag at which the entry resumes."""
+    """The lag at which Sluice throttles the entry, and the lag at which the entry flows again."""
 
     @property
     def quarantine(self) -> str:

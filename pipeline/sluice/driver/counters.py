@@ -90,7 +90,9 @@ class Flow:
     pressure: Pressure | None = None
     """Measured: the lag that is over its limit."""
     metered: bool = False
-    """Whether the tier was held back, and lets records in batch by batch."""
+    """Whether the tier lets records in batch by batch: it is throttled, or catches up after it."""
+    rate_taken: float | None = None
+    """Measured: the records that a metered tier took in each second."""
     away: str | None = None
     """Why the sink, or another service that a batch needs, takes nothing now."""
     unanswered: str | None = None

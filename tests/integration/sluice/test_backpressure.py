@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import psutil
 import psycopg
@@ -15,25 +14,21 @@ import pytest
 from confluent_kafka import Producer
 
 from sluice.kafka.reader import Streams
-from sluice_ops.controller.policies.backpressure import culprits_of
-from sluice_ops.model import paths
 from sluice_ops.model.assignment import driver_id, slot_id
-from sluice_ops.model.backpressure import Pressure
-from sluice_ops.model.ids import TierName
-from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord
 from tests.integration.sluice.slow_sink_pipeline import BATCH, MARKS, PIPELINE
 from tests.lab import Lab, until
+from tests.throttling import Throttle
 
 PIPELINE_MODULE = "tests.integration.sluice.slow_sink_pipeline"
 SLEEP, RATE = 0.003, 340
 """How long each row of the slowed sink takes (seconds), and the records fed per second; the sink
 stores about 170.
 """
-BOUND = MARKS.high.records + 6 * BATCH
-"""The most records inside the pipeline.
-
-Records above the high watermark came in before the throttle, in growing batches.
+BOUND = MARKS.high.records + 3 * BATCH
+"""The most records inside the pipeline: those above the high watermark came in before the throttle.
 """
+SETTLE_SECONDS = 60.0
+"""The time from the throttle until the lag stays below its high watermark."""
 pytestmark = pytest.mark.long
 TIERS = {spec.name: spec for spec in PIPELINE.specs()}
 
@@ -63,37 +58,6 @@ class Feed(threading.Thread):
         self._stopped.set()
         self.join()
         assert self._producer.flush(60) == 0
-
-
-@dataclass
-class Decider:
-    """Plays the controller: throttles the entry for the tier that its driver reports as lagging."""
-
-    lab: Lab
-    pressures: list[Pressure] = field(default_factory=list)
-    times_held: int = 0
-    """How often the entry was throttled."""
-    _leader_node: str = ""
-
-    def register_as_leader(self) -> None:
-        """Create a leader's node, which drivers look for."""
-        self._leader_node = self.lab.channel.kazoo.create(
-            f"{paths.LEADER}/test", ephemeral=True, makepath=True, sequence=True
-        )
-
-    def step(self) -> None:
-        pressing = {}
-        for tier in TIERS:
-            versioned_report = self.lab.channel.read(paths.report(tier, 1), IncarnationReport)
-            if versioned_report is not None and versioned_report.value.pressure is not None:
-                pressing[tier] = versioned_report.value.pressure
-                self.pressures.append(versioned_report.value.pressure)
-        culprit = culprits_of(TIERS, pressing).get(TierName("enter"))
-        owner = self.lab.channel.read(paths.owner("enter"), OwnerRecord)
-        assert owner is not None
-        if owner.value.held_for != culprit:
-            self.times_held += culprit is not None
-            self.lab.set_owner("enter", 1, held_for=culprit)
 
 
 @contextmanager
@@ -140,34 +104,40 @@ def waiting_records(lab: Lab, streams: Streams) -> int:
 )
 def test_entry_is_held_at_twice_the_sinks_rate_and_nothing_is_lost(lab: Lab, seconds: int) -> None:
     before = int(lab.query("select count(*) from stored")[0][0])
-    streams, decider, feed = Streams(lab.endpoints.kafka), Decider(lab), Feed(lab, before)
-    decider.register_as_leader()
+    streams, feed = Streams(lab.endpoints.kafka), Feed(lab, before)
+    throttle = Throttle(lab, TIERS, "enter")
+    throttle.register_as_leader()
     for tier, host in (("store", "h2"), ("enter", "h1")):
         if driver_id(tier, 1) not in lab.processes:
             lab.start_owner(tier, 1, host)
         lab.wait_caught_up(tier, 1)
     inside: list[int] = []
+    settled: list[int] = []
     used: list[int] = []
     with slow_sink(lab):
         feed.start()
         end = time.monotonic() + seconds
+        begun = end
         while time.monotonic() < end:
-            decider.step()
+            throttle.step()
+            begun = min(begun, time.monotonic()) if throttle.begun else end
             inside.append(waiting_records(lab, streams))
+            settled += inside[-1:] if time.monotonic() > begun + SETTLE_SECONDS else []
             used.append(memory(lab))
             time.sleep(0.5)
         feed.end()
         stored = int(lab.query("select count(*) from stored")[0][0]) - before
     early, late = used[len(used) // 4 : len(used) // 2], used[-len(used) // 4 :]
     figures = (
-        f"fed {feed.fed}, stored {stored} while the sink was slow, throttled {decider.times_held} times, "
-        f"most inside {max(inside)}, MiB {sum(early) // len(early)} then {sum(late) // len(late)}"
+        f"fed {feed.fed}, stored {stored} while the sink was slow, throttled {throttle.begun} times, "
+        f"{throttle.written} orders, most inside {max(inside)}, then {min(settled)} to {max(settled)}, "
+        f"MiB {sum(early) // len(early)} then {sum(late) // len(late)}"
     )
-    print(figures, *{pressure.sentence for pressure in decider.pressures}, sep="\n")
+    print(figures, *{pressure.sentence for pressure in throttle.pressures}, sep="\n")
     recovered = time.monotonic()
 
     def all_stored() -> bool:
-        decider.step()
+        throttle.step()
         return bool(lab.query("select count(*) from stored")[0][0] >= before + feed.fed)
 
     until("every number is stored", all_stored, seconds=300 + seconds)
@@ -180,15 +150,18 @@ def test_entry_is_held_at_twice_the_sinks_rate_and_nothing_is_lost(lab: Lab, sec
         0,
         total - 1,
     )
-    assert decider.times_held >= 1
+    assert throttle.begun == 1, f"the entry swings: {figures}"
     assert max(inside) <= BOUND, figures
+    assert min(settled) > 0, f"the sink waits for records: {figures}"
+    assert max(settled) < MARKS.high.records + BATCH, figures
+    assert throttle.written < seconds / 3, f"the channel is written too often: {figures}"
     assert stored < feed.fed * 0.7, f"the sink was not slow: {figures}"
     assert sum(late) / len(late) < 1.15 * sum(early) / len(early), figures
-    assert {pressure.stream for pressure in decider.pressures} == {"numbers"}, {
-        pressure.sentence for pressure in decider.pressures
+    assert {pressure.stream for pressure in throttle.pressures} == {"numbers"}, {
+        pressure.sentence for pressure in throttle.pressures
     }
     assert any(
         "key 'hot' has" in pressure.hot and "is in partition" in pressure.hot
-        for pressure in decider.pressures
-    ), decider.pressures[-1].sentence
-    until("the entry flows again", lambda: not getattr(lab.report("enter", 1), "metered", True), seconds=60)
+        for pressure in throttle.pressures
+    ), throttle.pressures[-1].sentence
+    until("the entry flows again", lambda: not getattr(lab.report("enter", 1), "metered", True), seconds=120)

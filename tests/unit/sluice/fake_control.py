@@ -11,7 +11,7 @@ class FakeControl(Standalone):
 
     owns = True
     epoch = 1
-    held_back = False
+    admitted: float | None = None
     seconds_without_controller = 0.0
 
     def __init__(self) -> None:

@@ -35,7 +35,9 @@ class FakeInput(FakeControl):
         super().__init__()
         self.end = 0
         self.width = 1
-        self.held_back = False
+        self.known_width = 1
+        """The partitions at the last `renew`."""
+        self.admitted = None
         self.seconds_without_controller = 0.0
         self.now = 1000.0
         self.away = False
@@ -55,12 +57,12 @@ class FakeInput(FakeControl):
         ends = {
             f"{topic}/{number}": self.end if topic == "raw" else 0
             for topic in topics
-            for number in range(self.width)
+            for number in range(self.known_width)
         }
         return Bounds(dict.fromkeys(ends, 0), ends)
 
     def renew(self):
-        self.renewed = True
+        self.renewed, self.known_width = True, self.width
 
     def partitions(self, _topic):
         if self.away:
@@ -159,22 +161,20 @@ def test_a_gate_runs_holds_meters_and_continues_from_its_position(gate, source):
     assert gate.run().positions == {RAW: 0}
     pass_time(gate, source, 10)
     assert gate.runs == [("entry/7", 0)]
-    source.held_back = True
+    source.admitted = 0.0
     source.end = 950
     pass_time(gate, source, 600)
     assert gate._query is None
     assert gate._config.flow.metered
-    assert gate.jobs == [], "a throttled gate takes no records"
+    assert gate.jobs == [], "a gate at rate zero takes no records"
     assert gate.caught_up()
-    source.held_back = False
-    pass_time(gate, source, ROUND_SECONDS)
-    assert gate.jobs == [("entry/7.1", 0, 100)]
-    pass_time(gate, source, 3 * ROUND_SECONDS)
-    assert [(begin, end) for _, begin, end in gate.jobs] == [
-        (0, 100),
-        *((at, at + 100) for at in range(100, 900, 100)),
-        (900, 950),
-    ]
+    source.admitted = 20.0
+    pass_time(gate, source, 10 * ROUND_SECONDS)
+    assert gate.jobs == [("entry/7.1", at, at + 40) for at in range(0, 400, 40)]
+    source.admitted = None
+    pass_time(gate, source, 20 * ROUND_SECONDS)
+    assert {by for by, _, _ in gate.jobs} == {"entry/7.1"}
+    assert [begin for _, begin, _ in gate.jobs[1:]] == [end for _, _, end in gate.jobs[:-1]]
     assert gate.runs[1:] == [("entry/7.2", 950)], "a record was processed twice or left out"
     assert gate.settled() == gate.complete_floor() == {RAW: 950}
     assert not gate._config.flow.metered
@@ -223,6 +223,17 @@ def test_new_partitions_are_read_within_a_minute_if_threads_suffice(gate, source
     assert gate._begins.keys() == {RAW, "raw/1"}
 
 
+def test_a_throttled_gate_reads_new_partitions_within_a_minute(gate, source):
+    source.end, source.admitted = 100, 10.0
+    gate.run()
+    pass_time(gate, source, 20)
+    source.width = 2
+    pass_time(gate, source, 70)
+    assert gate.complete_floor() == {RAW: 100, "raw/1": 100}
+    assert gate.runs == []
+    assert gate._config.flow.restarts == 0
+
+
 def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, source):
     gate.run()
     source.width = 3
@@ -235,12 +246,12 @@ def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, sourc
 
 
 def test_a_gate_is_throttled_between_two_jobs_without_a_new_run(gate, source):
-    source.end, source.held_back = 10_000, True
+    source.end, source.admitted = 10_000, 0.0
     gate.run()
     for _ in range(3):
-        source.held_back = False
+        source.admitted = BATCH / ROUND_SECONDS
         pass_time(gate, source, 1)
-        source.held_back = True
+        source.admitted = 0.0
         pass_time(gate, source, 100)
     assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), (100, 200), (200, 300)]
     assert gate.runs == []
@@ -251,9 +262,9 @@ def test_a_gate_is_throttled_between_two_jobs_without_a_new_run(gate, source):
 
 
 def test_a_failed_job_restarts_under_its_own_name_and_metered(gate, source):
-    source.end, source.held_back = 1000, True
+    source.end, source.admitted = 1000, 0.0
     gate.run()
-    source.held_back, gate.breaks = False, True
+    source.admitted, gate.breaks = BATCH / ROUND_SECONDS, True
     pass_time(gate, source, 2 * ROUND_SECONDS)
     assert gate._config.flow.restarts == 1
     assert gate.jobs[0] == ("entry/7.1", 0, 100), "the job must not run under the name of the failed run"
@@ -261,7 +272,7 @@ def test_a_failed_job_restarts_under_its_own_name_and_metered(gate, source):
 
 
 def test_without_a_controller_a_hold_ends_and_the_gate_does_not_flood(gate, source):
-    source.end, source.held_back, source.seconds_without_controller = 100_000, True, SILENT_SECONDS
+    source.end, source.admitted, source.seconds_without_controller = 100_000, 0.0, SILENT_SECONDS
     gate.run()
     pass_time(gate, source, 10 * SILENT_SECONDS)
     assert [end - begin for _, begin, end in gate.jobs] == [BATCH // 10] * 10
@@ -381,11 +392,11 @@ def test_finished_runs_leave_no_folders(gate, source, tmp_path):
     checkpoints = tmp_path / "checkpoints" / "entry"
     for folder in ("3.0", "6.12", "8.0", "internal"):
         (checkpoints / folder).mkdir(parents=True)
-    source.end, source.held_back = 1000, True
+    source.end, source.admitted = 1000, 0.0
     gate.run()
     for _ in range(3):
-        source.held_back = not source.held_back
-        pass_time(gate, source, 30)
+        source.admitted = None if source.admitted == 0 else 0.0
+        pass_time(gate, source, 60)
     assert gate._run >= 2
     assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, (
         "folders of later incarnations must stay"

@@ -3,7 +3,7 @@
 import pytest
 
 from sluice.api.declarations import Stream
-from sluice.driver.positions.lag import RENEW_SECONDS, LagHistory, Look, hot, uneven
+from sluice.driver.positions.lag import QUIET_SECONDS, RENEW_SECONDS, LagHistory, Look, hot, uneven
 from sluice_ops.model.backpressure import Lag, Watermarks
 
 MARKS = Watermarks(high=Lag(records=1000, seconds=60), low=Lag(records=100, seconds=10))
@@ -42,11 +42,29 @@ def test_backpressure_lasts_from_the_high_to_the_low_watermark(history):
         history.update(look(second, {"hits/0": second * 20}, {"hits/0": second * 10}), unknown, no_samples)
         assert (history.pressure is not None) is (second * 10 > 1000)
     assert history.pressure.since == 102
-    assert history.pressure.sentence == "is 1620 records, 0 s behind in hits; 20/s came in and 10/s were done"
-    for lag in (900, 101):
-        history.update(look(300, {"hits/0": 5000}, {"hits/0": 5000 - lag}), unknown, no_samples)
+    assert history.pressure.sentence == "is 1980 records, 0 s behind in hits; 20/s came in and 10/s were done"
+    for second in range(202, 302, 2):
+        history.update(look(second, {"hits/0": 5000}, {"hits/0": 4899}), unknown, no_samples)
         assert history.pressure is not None
-    history.update(look(302, {"hits/0": 5000}, {"hits/0": 4900}), unknown, no_samples)
+    for second in range(302, 350, 2):
+        history.update(look(second, {"hits/0": 5000}, {"hits/0": 4900}), unknown, no_samples)
+        assert (history.pressure is None) is (second > 300 + QUIET_SECONDS)
+
+
+def test_backpressure_for_a_moment_ends_at_once(history):
+    for second, lag in ((0, 50), (2, 1001), (4, 50)):
+        history.update(look(second, {"hits/0": 5000}, {"hits/0": 5000 - lag}), unknown, no_samples)
+        assert (history.pressure is not None) is (lag > 1000)
+
+
+def test_times_without_enough_records_do_not_lower_the_capacity(history):
+    """The tier processes 100 records/s; then only 20/s come, and it has no more to process."""
+    end, done = 3000, 0
+    for second in range(0, 100, 2):
+        history.update(look(second, {"hits/0": end}, {"hits/0": done}), unknown, no_samples)
+        end, done = end + 40, min(end + 40, done + 200)
+        if 30 < second < 60:
+            assert history.pressure.rate_wanted >= 100
     assert history.pressure is None
 
 
@@ -57,8 +75,45 @@ def test_a_throttled_tier_causes_no_backpressure(history):
         )
         assert history.pressure is None
         assert history.lags["hits"].records > 1000
+        assert history.rate_taken == (None if second < 10 else 0)
     history.update(look(300, {"hits/0": 8000}, {"hits/0": 8000}), unknown, no_samples)
     assert history.pressure is None
+
+
+def test_the_rate_of_a_throttled_tier_is_taken_over_half_a_minute(history):
+    rates = []
+    for second in range(0, 200, 2):
+        taken = 20 * min(second, 100) + 5 * max(0, second - 100)
+        place = look(second, {"hits/0": 10_000}, {"hits/0": taken})
+        history.update(place, unknown, no_samples, metered=second >= 100)
+        rates.append(history.rate_taken)
+    assert rates[:50] == [None] * 50
+    assert (rates[50], rates[66], rates[-1]) == (20, 5, 5)
+    assert len(set(rates[50:67])) <= 2 + 32 / RENEW_SECONDS, "figures are renewed at intervals only"
+    history.update(look(202, {"hits/0": 10_000}, {"hits/0": 9_990}), unknown, no_samples)
+    assert history.rate_taken is None
+
+
+def test_records_that_the_output_does_not_show_count_as_processed(history):
+    """The tier lags by 1,500 records, and its output shows nothing of one of two partitions."""
+    for second in range(0, 60, 2):
+        ends = {"hits/0": 1000 + 10 * second, "hits/1": 1000 + 10 * second}
+        read = sum(ends.values()) - 1500
+        history.update(look(second, ends, {"hits/0": 10 * second, "hits/1": 0}), lambda n=read: n, no_samples)
+    assert history.pressure.rate_done == history.pressure.rate_in == 20
+
+
+def test_the_stream_whose_reader_wants_the_smallest_part_is_reported():
+    history = LagHistory((HITS, Stream("views", "id string", watermarks=MARKS)))
+    for second in range(0, 60, 2):
+        ends = {"hits/0": 1100 + 10 * second, "views/0": 1100 + 10 * second}
+        done = {
+            "hits/0": 10 * second + (600 if second else 0),
+            "views/0": 10 * second + (200 if second else 0),
+        }
+        history.update(look(second, ends, done), unknown, no_samples)
+    assert history.pressure.stream == "views"
+    assert history.pressure.rate_wanted < history.pressure.rate_done
 
 
 def test_seconds_alone_cause_backpressure(history):
@@ -71,7 +126,7 @@ def test_figures_of_backpressure_are_renewed_only_at_intervals(history):
     for second in range(0, 300, 2):
         history.update(look(second, {"hits/0": 5000 + second}, {"hits/0": 0}), unknown, no_samples)
         pressures.append(history.pressure)
-    assert len(set(pressures)) == 300 / RENEW_SECONDS
+    assert len(set(pressures)) == 300 / 4
 
 
 def test_records_without_a_trace_in_the_output_are_no_lag(history):

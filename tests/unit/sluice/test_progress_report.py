@@ -38,7 +38,9 @@ def progress(monkeypatch: pytest.MonkeyPatch) -> Progress:
     monkeypatch.setattr(
         progress_report,
         "LagHistory",
-        lambda _inputs: SimpleNamespace(update=lambda *_a, **_k: None, lags={}, pressure=None),
+        lambda _inputs: SimpleNamespace(
+            update=lambda *_a, **_k: None, lags={}, pressure=None, rate_taken=None
+        ),
     )
     tier = SimpleNamespace(name="counts", inputs=(), sink=object(), mode="batch", hangs_after=None)
     config = SimpleNamespace(

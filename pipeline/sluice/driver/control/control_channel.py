@@ -165,13 +165,15 @@ class ChannelFollower:
         return frozenset(self._record.paused_workers if self.owns else ())
 
     @property
-    def held_back(self) -> bool:
-        """Whether the tier must let no records in because a later tier lags (backpressure)."""
-        return self._record.held_for is not None
+    def admitted(self) -> float | None:
+        """How many records the tier may let in each second, because a later tier lags
+        (backpressure); None: the tier is not throttled.
+        """
+        return None if self._record.held_for is None else self._record.admitted
 
     @property
     def seconds_without_controller(self) -> float:
-        """How long the tier has been held back without a controller that could end the hold."""
+        """How long the tier has been throttled without a controller that could end it."""
         return time.monotonic() - self._controller_seen
 
     def wait(self, seconds: float) -> None:
@@ -228,9 +230,9 @@ class ChannelFollower:
             self.report = self.report.model_copy(update={"epoch": record.value.epoch})
 
     def _look_for_controller(self) -> None:
-        """While the tier is held back, check every LOOK_SECONDS whether a controller runs."""
+        """While the tier is throttled, check every LOOK_SECONDS whether a controller runs."""
         now = time.monotonic()
-        if not self.held_back:
+        if self.admitted is None:
             self._controller_seen = now
         elif now - self._controller_asked > LOOK_SECONDS:
             self._controller_asked = now

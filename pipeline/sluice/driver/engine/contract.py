@@ -32,12 +32,14 @@ class Control(RoutingAgreement, Protocol):
         """The epoch of the last owner record that told this incarnation to run."""
 
     @property
-    def held_back(self) -> bool:
-        """Whether the tier must let no records in because a later tier lags (backpressure)."""
+    def admitted(self) -> float | None:
+        """How many records the tier may let in each second, because a later tier lags
+        (backpressure); None: the tier is not throttled.
+        """
 
     @property
     def seconds_without_controller(self) -> float:
-        """How long the tier has been held back without a controller that could end the hold."""
+        """How long the tier has been throttled without a controller that could end it."""
 
     def standby_is_ready(self) -> bool:
         """Tell whether a warm standby could take over at once."""
@@ -69,13 +71,13 @@ class Standalone(LocalAgreement):
         return 0
 
     @property
-    def held_back(self) -> bool:
-        """Never: backpressure comes from the channel."""
-        return False
+    def admitted(self) -> float | None:
+        """Always None: backpressure comes from the channel."""
+        return None
 
     @property
     def seconds_without_controller(self) -> float:
-        """Always 0, because the tier is never held back."""
+        """Always 0, because the tier is never throttled."""
         return 0.0
 
     def standby_is_ready(self) -> bool:

@@ -1,15 +1,24 @@
-"""How many records a tier that was held back may let in, until it flows again (decision 19).
-Pure.
+"""How many records a throttled tier may let in, and how fast it catches up afterwards (decision
+64). Pure.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-ROUND_SECONDS = 4.0
-"""Length of a round. Within this time the controller hears of a tier that lags (a look every two
-seconds, and a pass of the controller). Until then only the first batch is let in."""
+ROUND_SECONDS = 2.0
+"""Time between two allowances. Each is a Spark job."""
+LATE_SECONDS = 1.5 * ROUND_SECONDS
+"""A tier that catches up and is so late for a round takes records as fast as it can."""
+GROWTH = 1.25
+"""How many times as many records a tier that catches up takes in the next round."""
+START_SECONDS = 4.0
+"""A tier that took nothing before catches up with one batch in this time at first.
+
+Within it the controller hears of a tier that lags (a look every two seconds, and a pass of the
+controller).
+"""
 SILENT_SECONDS = 60.0
-"""Without a controller, a tier that is held back lets a few records in each time this has
+"""Without a controller, a tier that may let nothing in lets a few records in each time this has
 passed.
 """
 LITTLE = 0.1
@@ -18,36 +27,48 @@ LITTLE = 0.1
 
 @dataclass
 class Intake:
-    """Works in rounds: one batch in the first, one more in each that follows, until the tier is
-    held back again.
+    """Works in rounds, with one allowance in each.
+
+    Allowed records that do not come are not saved up for later rounds.
     """
 
     most: int
     """The tier's largest batch. Unit: records."""
-    _rounds: int = 0
-    _left: int = 0
+    _admitted: float | None = 0.0
+    """The admitted rate at the last call."""
+    _rate: float = 0.0
+    """The rate of this round, or the last one above zero. Unit: records per second."""
+    _part: float = 0.0
+    """The part of a record that is saved, so that a rate below one record in each round counts."""
     _begun: float | None = None
+    """When the round began."""
 
-    def allowance(self, now: float, silent: float, *, held: bool) -> int:
-        """Return how many records may be let in now.
+    def allowance(self, now: float, silent: float, admitted: float | None) -> int:
+        """Return how many records to let in now, for a tier whose query does not run.
 
-        `silent` is how long there has been no controller; `held` whether the tier is held back.
+        `silent` is how long there has been no controller. `admitted` is the rate at which the
+        controller lets records in; None: the tier is not throttled any more, and catches up.
         """
+        before, self._admitted = self._admitted, admitted
         since = None if self._begun is None else now - self._begun
-        if held:
-            self._rounds = self._left = 0
+        if admitted == 0:
             due = silent >= SILENT_SECONDS and (since is None or since >= SILENT_SECONDS)
+            self._begun = now if due else self._begun
             return max(1, int(self.most * LITTLE)) if due else 0
-        if self._rounds == 0 or since is None or since >= ROUND_SECONDS:
-            self._rounds += 1
-            self._left, self._begun = self._rounds * self.most, now
-        return min(self.most, self._left)
+        if admitted is None and not self._rate:
+            return self._round(now, self.most / START_SECONDS, START_SECONDS)
+        if since is None or before == 0 or (before is None and admitted is not None):
+            return self._round(now, self._rate if admitted is None else admitted, ROUND_SECONDS)
+        if since < ROUND_SECONDS:
+            return 0
+        grows = before is None and since < LATE_SECONDS
+        caught_up = self._rate * GROWTH if grows else self._rate
+        return self._round(now, caught_up if admitted is None else admitted, min(since, LATE_SECONDS))
 
-    def took(self, now: float, count: int) -> None:
-        """Note how many records were let in."""
-        if self._rounds == 0:
-            self._begun = now
-        self._left = max(0, self._left - count)
+    def _round(self, now: float, rate: float, seconds: float) -> int:
+        allowed = self._part + rate * seconds
+        self._begun, self._rate, self._part = now, rate, allowed % 1
+        return int(allowed)
 
 
 def portion(begins: Mapping[str, int], ends: Mapping[str, int], most: int) -> dict[str, int]:

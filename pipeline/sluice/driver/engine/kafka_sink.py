@@ -1,5 +1,5 @@
-"""Writes a tier's records into Kafka: the query, the jobs of a tier that is held back, and the
-producers' guard.
+"""Writes a tier's records into Kafka: the query, the jobs of a metered tier, and the producers'
+guard.
 """
 
 import json

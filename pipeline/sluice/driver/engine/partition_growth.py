@@ -47,8 +47,9 @@ class PartitionGrowth:
         self._look_at = self._look_at_inputs = 0.0
 
     def may_be_read(self, read: int) -> bool:
-        """Tell whether a realtime tier's inputs have more than `read` partitions, and a thread for
-        each.
+        """Tell whether the inputs have more than `read` partitions.
+
+        A realtime tier needs a thread for each.
         """
         config, now = self._config, time.monotonic()
         if now < self._look_at_inputs:
@@ -67,7 +68,8 @@ class PartitionGrowth:
         if partitions <= read:
             return False
         try:
-            refuse_too_few(config.tier.name, partitions, config.workers.awake, config.workers.threads)
+            if config.tier.mode is Mode.REALTIME:
+                refuse_too_few(config.tier.name, partitions, config.workers.awake, config.workers.threads)
         except CapacityError as error:
             if config.flow.unread is None:
                 log.warning(
@@ -77,7 +79,7 @@ class PartitionGrowth:
             config.flow.unread = str(error)
             return False
         log.info(
-            "partitions were added to the inputs; the query restarts and reads them",
+            "partitions were added to the inputs; the next run reads them",
             partitions=partitions,
             before=read,
         )

@@ -110,8 +110,9 @@ class StreamsEngine(Engine):
         self._settled = 0.0
         """When the ends of batches, or of metered jobs, were last checked."""
         self._metered: dict[str, int] | None = None
-        """While backpressure holds the tier back: the positions before which all output is
-        complete. No query runs then; metered jobs let records in. None while the query flows.
+        """While the tier is throttled, or catches up after it: the positions before which all
+        output is complete. No query runs then; metered jobs let records in. None while the query
+        flows.
         """
         self._news: dict[str, int] = {}
         """Positions before which output was complete when the query began again, until they are
@@ -154,7 +155,7 @@ class StreamsEngine(Engine):
     def run(self) -> Receipt:
         """Start at the positions before which, as the output tells, all output is complete."""
         self._query = None
-        metered = self._control.held_back or self._metered is not None
+        metered = self._control.admitted is not None or self._metered is not None
         epochs_before = self._inputs.logs.epochs
         begins, inputs, outputs = self._find_start()
         self._begin(begins, inputs, outputs, metered=metered)
@@ -214,15 +215,15 @@ class StreamsEngine(Engine):
     def tick(self) -> None:
         """Carry out what changed since the last call.
 
-        - The tier is held back: stop the query.
-        - It is no longer held back: let in measured batches, then start the query again.
-        - A worker was paused or woken, or partitions were added: start the query again.
+        - The tier is throttled: stop the query, and let records in at the admitted rate.
+        - It is not throttled any more: catch up with more and more records, then start the query.
+        - A worker was paused or woken, or partitions were added: start again.
         """
         if self._restarts.waiting:
             return
-        held_back = self._control.held_back
+        admitted = self._control.admitted
         try:
-            if self._query is not None and held_back:
+            if self._query is not None and admitted is not None:
                 self._query.stop()
                 self.run()
             elif self._query is not None and self._config.tier.mode is Mode.REALTIME:
@@ -233,11 +234,8 @@ class StreamsEngine(Engine):
                 and self._growth.may_be_used(self._routing, self._by, self.positions)
             ):
                 self._switch_routing(self._query)
-            allowed = self._intake.allowance(
-                time.monotonic(), self._control.seconds_without_controller, held=held_back
-            )
-            if self._metered is not None and allowed > 0:
-                self._let_in(self._metered, allowed, flow=not held_back)
+            if self._metered is not None:
+                self._meter(self._metered, admitted)
         except Exception as error:
             if not self._restarts.failed(time.monotonic()):
                 raise
@@ -331,6 +329,16 @@ class StreamsEngine(Engine):
         query = self._query
         return query is None or not query.isActive or has_job(self._config.session, query)
 
+    def _meter(self, begins: dict[str, int], admitted: float | None) -> None:
+        """Let in what the admitted rate allows, or what catches up; also from added partitions."""
+        if self._growth.may_be_read(len(begins)):
+            self.run()
+            return
+        silent = self._control.seconds_without_controller
+        allowed = self._intake.allowance(time.monotonic(), silent, admitted)
+        if allowed > 0:
+            self._let_in(begins, allowed, flow=admitted is None)
+
     def _let_in(self, begins: dict[str, int], most: int, *, flow: bool) -> None:
         """Process at most so many records in a job; with `flow`, start the query when no
         more wait.
@@ -338,7 +346,6 @@ class StreamsEngine(Engine):
         config = self._config
         inputs = config.streams.bounds(config.inputs).ends
         until = portion(begins, inputs, most)
-        self._intake.took(time.monotonic(), sum(until.values()) - sum(begins.values()))
         if until != begins:
             self._run_job(begins, until)
             self._metered = until
@@ -461,7 +468,7 @@ class StreamsEngine(Engine):
         """Tell whether the output is level with the old run's; if little comes out, whether all
         waiting records were read.
 
-        A tier that is held back counts as level: its next owner continues where the output ends.
+        A metered tier counts as level: its next owner continues where the output ends.
         """
         if self._metered is not None:
             return True

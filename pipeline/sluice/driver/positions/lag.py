@@ -6,18 +6,31 @@ ones. So the tier seems to lag more than it does. If it seems to lag far, the en
 it has read.
 """
 
+import itertools
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sluice.api.declarations import Stream
 from sluice.kafka.reader import topic_and_number
+from sluice_ops.model.admission import wanted_rate
 from sluice_ops.model.backpressure import Lag, Pressure, is_over
 
-RENEW_SECONDS = 60.0
-"""Time between two updates of a reported pressure, which go through ZooKeeper."""
-WINDOW = 31
-"""Looks for the rates, which is a minute: a sink commits seldom, and much at once."""
+RENEW_SECONDS = 4.0
+"""Time between two updates of reported figures, which go through ZooKeeper."""
+HOT_SECONDS = 60.0
+"""Time between two samples of the keys that wait."""
+WINDOW = 16
+"""Looks for the rates, which is half a minute: a sink commits seldom, and much at once."""
+SOME_SECONDS = 10.0
+"""Less time gives no rate."""
+QUIET_SECONDS = 30.0
+"""A lag that was over its limit has to stay below the low watermark as long as it was over the
+limit, at most this long.
+
+The controller lets more records in meanwhile. If the lag does not grow, the entry has no more.
+"""
 UNKNOWN_SECONDS = float(1 << 62)
 """Stands for an unknown, unlimited time; JSON has no infinity."""
 HISTORY = 1_000
@@ -48,26 +61,48 @@ class Look:
     """How long the oldest waiting record of each partition has waited. Unit: seconds."""
 
 
+@dataclass
+class Overrun:
+    """A stream's lag that is over its limit."""
+
+    since: float
+    """Wall clock."""
+    begun: float
+    """The same on the monotonic clock."""
+    above: float
+    """When the lag was last above the low watermark. Monotonic clock."""
+    capacity: float | None = None
+    """How many records the tier processes each second while enough of them wait."""
+    hot: str = ""
+    """The partition or key with more than its part of the records."""
+    sampled: float = -math.inf
+    """When the keys were sampled. Monotonic clock."""
+
+
 class LagHistory:
-    """Remembers the looks of the last minute, and whether the lag was over its limit."""
+    """Remembers the looks of the last half minute, and whether the lag was over its limit."""
 
     def __init__(self, inputs: Sequence[Stream]) -> None:
         """Begin without looks."""
         self._inputs = inputs
         self._looks: deque[Look] = deque(maxlen=WINDOW)
+        self._lags: deque[Mapping[str, Lag]] = deque(maxlen=WINDOW)
+        """The lags at these looks."""
         self._came: deque[tuple[float, int]] = deque(maxlen=HISTORY)
         """The sum of the ends of all inputs at each look."""
-        self._over: dict[str, tuple[float, float]] = {}
-        """Since when each stream's lag is over the limit, on both clocks."""
-        self._reported_at = 0.0
+        self._over: dict[str, Overrun] = {}
+        self._reported_at = self._taken_at = 0.0
         self.lags: dict[str, Lag] = {}
         self.pressure: Pressure | None = None
+        self.rate_taken: float | None = None
+        """Records that a metered tier took in each second; None: not metered, or not known yet."""
 
     def forget(self) -> None:
         """Start again: another incarnation owns the tier, or it does not run."""
         self._looks.clear()
+        self._lags.clear()
         self._came.clear()
-        self._over, self.lags, self.pressure = {}, {}, None
+        self._over, self.lags, self.pressure, self.rate_taken = {}, {}, None, None
 
     def update(
         self,
@@ -79,7 +114,8 @@ class LagHistory:
     ) -> None:
         """Take a look, and update lags and pressure.
 
-        `metered` tells that the tier itself was throttled. Its lag then throttles no other tier.
+        With `metered` the tier is throttled, or catches up after it. Its lag then presses no other
+        tier.
 
         `read` returns the sum of the next offsets that the tier will read, or None if unknown; it
         is asked only if the lag seems over the limit. `keys` returns keys of some waiting records
@@ -87,6 +123,7 @@ class LagHistory:
         """
         self._looks.append(look)
         self._came.append((look.now, sum(look.ends.values())))
+        self._measure_taken(metered=metered)
         self.lags = {stream.name: _lag(look, stream.name) for stream in self._inputs}
         if any(is_over(self.lags[stream.name], stream.watermarks, before=True) for stream in self._inputs):
             most = self._most(look.now, read())
@@ -94,20 +131,44 @@ class LagHistory:
                 name: Lag(records=min(lag.records, most.records), seconds=min(lag.seconds, most.seconds))
                 for name, lag in self.lags.items()
             }
+        self._lags.append(self.lags)
         for stream in self._inputs:
-            lag, before = self.lags[stream.name], stream.name in self._over
-            if is_over(lag, stream.watermarks, before=before) and not metered:
-                self._over.setdefault(stream.name, (look.now, look.at))
-            else:
+            if metered or not self._is_over(look, stream):
                 self._over.pop(stream.name, None)
         if not self._over:
             self.pressure = None
             return
-        worst = min(self._over, key=lambda name: (self._over[name], name))
-        known = self.pressure is not None and self.pressure.stream == worst
+        known = self.pressure is not None and self.pressure.stream in self._over
         if not known or look.now - self._reported_at >= RENEW_SECONDS:
             self._reported_at = look.now
-            self.pressure = self._pressure(look, worst, keys)
+            over = (stream for stream in self._inputs if stream.name in self._over)
+            self.pressure = min((self._pressure(look, stream, keys) for stream in over), key=_wanted_part)
+
+    def _is_over(self, look: Look, stream: Stream) -> bool:
+        """Tell whether a stream's lag is over its limit, and keep its `Overrun`."""
+        lag, overrun = self.lags[stream.name], self._over.get(stream.name)
+        if overrun is None and is_over(lag, stream.watermarks, before=False):
+            overrun = self._over[stream.name] = Overrun(look.at, look.now, look.now)
+        if overrun is None:
+            return False
+        if is_over(lag, stream.watermarks, before=True):
+            overrun.above = look.now
+        capacity = self._capacity(stream)
+        overrun.capacity = overrun.capacity if capacity is None else capacity
+        return look.now - overrun.above <= min(QUIET_SECONDS, overrun.above - overrun.begun)
+
+    def _capacity(self, stream: Stream) -> float | None:
+        """Return the rate of the times that began with a lag above the low watermark; None if they
+        were too short.
+        """
+        seconds, done = 0.0, 0
+        both = zip(self._looks, self._lags, strict=True)
+        for (look, lags), (after, lags_after) in itertools.pairwise(both):
+            lag, lag_after = lags[stream.name], lags_after[stream.name]
+            if is_over(lag, stream.watermarks, before=True):
+                seconds += after.now - look.now
+                done += _growth(look.ends, after.ends, stream.name) - lag_after.records + lag.records
+        return max(0, done) / seconds if seconds >= SOME_SECONDS else None
 
     def _most(self, now: float, read: int | None) -> Lag:
         """Return the largest lag that is possible with the records that the tier has read."""
@@ -119,24 +180,53 @@ class LagHistory:
             seconds=UNKNOWN_SECONDS if then is None else round(now - then, 1),
         )
 
-    def _pressure(self, look: Look, stream: str, keys: Callable[[str], Keys]) -> Pressure:
-        first = self._looks[0]
+    def _measure_taken(self, *, metered: bool) -> None:
+        first, last = self._looks[0], self._looks[-1]
+        if not metered:
+            self.rate_taken = None
+        elif last.now - first.now >= SOME_SECONDS and (
+            self.rate_taken is None or last.now - self._taken_at >= RENEW_SECONDS
+        ):
+            self._taken_at = last.now
+            taken = sum(_growth(first.positions, last.positions, stream.name) for stream in self._inputs)
+            self.rate_taken = float(f"{taken / (last.now - first.now):.3g}")
+
+    def _pressure(self, look: Look, stream: Stream, keys: Callable[[str], Keys]) -> Pressure:
+        first, lag, overrun = self._looks[0], self.lags[stream.name], self._over[stream.name]
         seconds = look.now - first.now
-        came, done = (
-            sum(
-                now - then.get(name, now) for name, now in last.items() if topic_and_number(name)[0] == stream
-            )
-            for last, then in ((look.ends, first.ends), (look.positions, first.positions))
+        came = _growth(first.ends, look.ends, stream.name)
+        # not the growth of the positions, which the output tells only in part
+        done = came - lag.records + self._lags[0][stream.name].records
+        rate_in, rate_done = (
+            round(max(0, count) / seconds, 1) if seconds > 0 else None for count in (came, done)
         )
-        waits = waiting(look, stream)
+        capacity = rate_done if overrun.capacity is None else overrun.capacity
+        if look.now - overrun.sampled >= HOT_SECONDS:
+            overrun.sampled, waits = look.now, waiting(look, stream.name)
+            overrun.hot = ", ".join(filter(None, (uneven(waits), hot(waits, keys(stream.name)))))
         return Pressure(
-            stream=stream,
-            lag=self.lags[stream],
-            since=self._over[stream][1],
-            rate_in=round(came / seconds, 1) if seconds > 0 else None,
-            rate_done=round(done / seconds, 1) if seconds > 0 else None,
-            hot=", ".join(filter(None, (uneven(waits), hot(waits, keys(stream))))),
+            stream=stream.name,
+            lag=lag,
+            since=overrun.since,
+            rate_in=rate_in,
+            rate_done=rate_done,
+            rate_wanted=round(wanted_rate(lag, stream.watermarks, capacity), 1),
+            hot=overrun.hot,
         )
+
+
+def _wanted_part(pressure: Pressure) -> float:
+    """Return the part of the incoming records that a stream's reader wants."""
+    return pressure.rate_wanted / pressure.rate_in if pressure.rate_in else math.inf
+
+
+def _growth(before: Mapping[str, int], after: Mapping[str, int], stream: str) -> int:
+    """Return by how much the partitions of a stream have grown; an added partition does not
+    count.
+    """
+    return sum(
+        now - before.get(name, now) for name, now in after.items() if topic_and_number(name)[0] == stream
+    )
 
 
 def waiting(look: Look, stream: str) -> dict[int, int]:

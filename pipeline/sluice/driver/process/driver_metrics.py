@@ -74,7 +74,7 @@ class DriverMetrics:
         )
         yield GaugeMetricFamily(
             "sluice_tier_metered",
-            "Whether the tier was held back and lets records in batch by batch.",
+            "Whether the tier lets records in batch by batch: throttled, or catching up after it.",
             value=flow.metered,
         )
 

@@ -245,6 +245,7 @@ class Life:
             self._follower.note(measured=True, pressure=self._flow.pressure)
         self._follower.note(
             metered=self._flow.metered,
+            rate_taken=self._flow.rate_taken,
             unread=self._flow.unread,
             away=self._flow.waits_for,
             narrow=self._flow.narrow,

@@ -104,12 +104,8 @@ class Progress:
             began = self._began()
             if began is None:
                 self._before, self._flow.lag, self._flow.state, self._flow.looked = None, {}, {}, None
-                self._flow.waiting, self._flow.pressure, self._ends, self._flow.unanswered = (
-                    {},
-                    None,
-                    {},
-                    None,
-                )
+                self._flow.waiting, self._flow.pressure, self._flow.rate_taken = {}, None, None
+                self._ends, self._flow.unanswered = {}, None
                 self._behind.forget()
                 self._load.forget()
                 self._watchdog.forget()
@@ -154,7 +150,7 @@ class Progress:
         self._behind.update(look, self._engine.offset_sum, self._keys, metered=flow.metered)
         flow.lag = {stream: lag.records for stream, lag in self._behind.lags.items()}
         flow.waiting = {stream: lag.seconds for stream, lag in self._behind.lags.items()}
-        flow.pressure = self._behind.pressure
+        flow.pressure, flow.rate_taken = self._behind.pressure, self._behind.rate_taken
         self._look_at_batch()
         now, done, out = time.monotonic(), sum(flow.records_in.values()), sum(flow.records_out.values())
         before = self._before or (now, done, out)

@@ -318,11 +318,11 @@ def test_a_lagging_tier_is_shown_with_the_tier_throttled_for_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})
     assert status.troubles([behind]) == ["enrich is 200000 records, 60 s behind in hits"]
-    entry = line.model_copy(update={"name": "entry", "held_for": "enrich"})
+    entry = line.model_copy(update={"name": "entry", "held_for": "enrich", "admitted": 8900.0})
     assert status.troubles([entry, behind]) == [
         "enrich is 200000 records, 60 s behind in hits. Throttled until it has caught up: entry"
     ]
-    assert "running, throttled for enrich" in status._tier_cells(entry)
+    assert "running, throttled to 8,900/s for enrich" in status._tier_cells(entry)
     assert "running, catching up" in status._tier_cells(
         entry.model_copy(update={"held_for": None, "metered": True})
     )

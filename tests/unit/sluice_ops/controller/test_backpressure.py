@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation.world import World
 
-from sluice_ops.controller.policies.backpressure import culprits_of, upstream
+from sluice_ops.controller.policies.backpressure import lagging_after, upstream
 from sluice_ops.model import paths
 from sluice_ops.model.backpressure import Holds, Lag, Pressure
 from sluice_ops.model.incarnation import IncarnationReport, State
@@ -47,9 +47,14 @@ LOOP = {
 }
 
 
-def pressure(stream, since=1.0, records=200_000):
+def pressure(stream, since=1.0, records=200_000, wanted=300):
     return Pressure(
-        stream=stream, lag=Lag(records=records, seconds=150), since=since, rate_in=800, rate_done=400
+        stream=stream,
+        lag=Lag(records=records, seconds=150),
+        since=since,
+        rate_in=800,
+        rate_done=400,
+        rate_wanted=wanted,
     )
 
 
@@ -79,11 +84,11 @@ def test_only_gates_upstream_of_a_culprit_hold_unless_they_lag_themselves(
 ):
     specs, pressing = drawn
     written = {stream for spec in specs.values() for stream in spec.outputs}
-    held = culprits_of(specs, pressing)
-    for name, culprit in held.items():
-        assert culprit in pressing
-        assert name != culprit
-        assert name in upstream(specs, culprit)
+    held = lagging_after(specs, pressing)
+    for name, culprits in held.items():
+        assert set(culprits) == {other for other in pressing if name in upstream(specs, other)} - {name}
+        distances = [specs[culprit].distance for culprit in culprits]
+        assert distances == sorted(distances), "the tier nearest the end is the culprit"
         assert set(specs[name].inputs) - written, "a gate reads a stream from outside"
     for culprit, tier_pressure in pressing.items():
         if tier_pressure.stream in written:
@@ -98,16 +103,16 @@ def test_only_gates_upstream_of_a_culprit_hold_unless_they_lag_themselves(
 
 def test_the_culprit_is_the_lagging_tier_nearest_the_end():
     pressing = {"enrich": pressure("hits"), "outbound": pressure("enriched"), "entry": pressure("raw")}
-    assert culprits_of(HITS, pressing) == {"entry": "outbound"}
+    assert lagging_after(HITS, pressing) == {"entry": ("outbound", "enrich")}
     del pressing["outbound"]
-    assert culprits_of(HITS, pressing) == {"entry": "enrich"}
+    assert lagging_after(HITS, pressing) == {"entry": ("enrich",)}
     del pressing["enrich"]
-    assert culprits_of(HITS, pressing) == {}
+    assert lagging_after(HITS, pressing) == {}
 
 
 def test_two_tiers_that_feed_each_other_do_not_wait_for_each_other():
-    assert culprits_of(LOOP, {"first": pressure("back"), "second": pressure("forth")}) == {}
-    assert culprits_of(LOOP, {"second": pressure("forth")}) == {"first": "second"}
+    assert lagging_after(LOOP, {"first": pressure("back"), "second": pressure("forth")}) == {}
+    assert lagging_after(LOOP, {"second": pressure("forth")}) == {"first": ("second",)}
 
 
 # -- with simulated drivers
@@ -131,6 +136,13 @@ def report_pressure(world, tier, tier_pressure, **more):
     path = paths.report(tier, world.owner(tier).owner)
     report = world.channel.read(path, IncarnationReport).value
     world.channel.put(path, report.model_copy(update={"measured": True, "pressure": tier_pressure, **more}))
+
+
+def report_taken(world, rate):
+    """Let the entry's driver report the rate at which it takes records while it is metered."""
+    path = paths.report("entry", world.owner("entry").owner)
+    report = world.channel.read(path, IncarnationReport).value
+    world.channel.put(path, report.model_copy(update={"rate_taken": rate}))
 
 
 def held(world):
@@ -158,6 +170,24 @@ def test_entry_is_held_while_a_later_tier_lags_and_then_released(world):
     assert held(world) == {}
     (hold,) = world.channel.read(paths.HOLDS, Holds).value.last
     assert (hold.tier, hold.culprit, hold.begun, hold.ended) == ("entry", "counts", world.now, world.now)
+    assert world.owner("entry").admitted == 0
+
+
+def test_the_entry_takes_records_at_the_rate_that_the_culprit_wants(world):
+    report_pressure(world, "counts", pressure("enriched"))
+    world.controller_pass()
+    assert world.owner("entry").admitted == 30, "the rate of the entry is not known yet"
+    report_taken(world, 1600.0)
+    world.controller_pass()
+    assert world.owner("entry").admitted == 600, "two raw records came for each record of counts"
+    epoch = world.owner("entry").epoch
+    report_pressure(world, "counts", pressure("enriched", wanted=310))
+    world.controller_pass()
+    assert world.owner("entry").epoch == epoch, "a small difference is not written"
+    report_pressure(world, "enrich", pressure("hits", wanted=100))
+    world.controller_pass()
+    assert (held(world), world.owner("entry").admitted) == ({"entry": "counts"}, 200)
+    assert len(world.channel.read(paths.HOLDS, Holds).value.last) == 1, "another rate is no other hold"
 
 
 def test_an_entry_that_is_too_slow_is_named_and_nothing_is_held(world):
@@ -177,6 +207,7 @@ def test_a_dead_culprit_stays_a_culprit_until_its_next_incarnation_reports(world
         world.tick()
         status(world)
         assert held(world) == {"entry": "counts"}
+    assert world.owner("entry").admitted == 0, "a tier that does not run wants no records"
     world.controller_pass()
     assert held(world) == {"entry": "counts"}, "the next incarnation has not measured its lag yet"
     report_pressure(world, "counts", None)
