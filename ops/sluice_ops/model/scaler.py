@@ -3,7 +3,6 @@
 The planner is `planning.scaler`, and decision record 0062 explains it.
 """
 
-import math
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -58,11 +57,17 @@ class TierScaling(Frozen):
     retry_after: float = Field(default=3600.0, ge=0)
     """How long the scaler does not repeat a growth that did not help. Unit: seconds."""
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The utilisation below which a tier may shrink, and the one above which it grows."""
+        return self.utilisation - self.band, self.utilisation + self.band
+
     @model_validator(mode="after")
     def _in_order(self) -> Self:
-        if not self.band < self.utilisation <= 1 - self.band:
+        low, high = self.limits
+        if not 0 < low < high <= 1:
             message = (
-                f"the band from {self.utilisation - self.band:.2f} to {self.utilisation + self.band:.2f} "
+                f"the band from {low:.2f} to {high:.2f} "
                 f"(utilisation {self.utilisation:g} with band {self.band:g}) is not between 0 and 1; "
                 "lower band, or move utilisation towards 0.5"
             )
@@ -124,14 +129,12 @@ class Decision(Frozen):
 
 Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.6g}"))]
 """A measured number. Six digits are exact enough, and keep the memory small."""
-Moment = Annotated[float, AfterValidator(lambda value: math.floor(value * 10) / 10)]
-"""A wall clock time, rounded down to tenths of a second, so that it is never in the future."""
 
 
 class Readings(Frozen):
     """The figures of a tier, smoothed."""
 
-    at: Moment
+    at: float
     rate_in: Figure
     rate_done: Figure
     rate_out: Figure
@@ -163,7 +166,7 @@ class Trend(Frozen):
     """Since when the load has needed more slots, or fewer, without a break."""
 
     more: bool
-    since: Moment
+    since: float
     most: int
     """The most slots that the load needed meanwhile."""
 
@@ -175,8 +178,8 @@ class Attempt(Frozen):
     after: int
     rate_done: Figure
     """Records a second that the tier processed before."""
-    at: Moment
-    ready: Moment | None = None
+    at: float
+    ready: float | None = None
     """When all its workers were first seen."""
 
 
@@ -187,15 +190,15 @@ class Block(Frozen):
     after: int
     done_before: Figure
     done_after: Figure
-    rate: Figure
-    """Records a second that arrived then. The block ends when the load falls well below."""
-    until: Moment
+    load: Figure
+    """The load then, in records a second. The block ends when the load falls well below."""
+    at: float
 
 
 class Starvation(Frozen):
     """The hosts of a tier have no processor time left."""
 
-    seen: Moment
+    seen: float
     """The last time."""
     tried: int | None = None
     """The slots to which the tier grew meanwhile. It grows once at most."""
@@ -208,8 +211,8 @@ class TierMemory(Frozen):
     week: Week | None = None
     """Only of a tier that is fed from outside; the load of the other tiers follows from it."""
     wanted: int | None = None
-    since: Moment = 0.0
-    changes: tuple[Moment, ...] = ()
+    since: float = 0.0
+    changes: tuple[float, ...] = ()
     """The times of the changes within the last hour."""
     trend: Trend | None = None
     attempt: Attempt | None = None
