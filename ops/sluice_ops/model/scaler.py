@@ -40,7 +40,7 @@ class TierScaling(Frozen):
     """`act`: set the slots. `advise`: only tell the number. `off`: decide nothing."""
     utilisation: float = Field(default=0.7, gt=0, lt=1)
     """The part of a worker's capacity that the load should take."""
-    band: float = Field(default=0.1, gt=0, lt=1)
+    band: float = Field(default=0.15, gt=0, lt=1)
     """How far the utilisation may be above or below before the number changes."""
     catch_up: float = Field(default=300.0, ge=10)
     """The time in which a backlog is processed, after new workers have started. Unit: seconds."""
@@ -52,10 +52,15 @@ class TierScaling(Frozen):
     """The shortest time between two changes. Unit: seconds."""
     step: float = Field(default=4.0, ge=2)
     """The largest factor of one change: with 4, from 2 slots to 8, or from 8 to 2."""
-    changes_per_hour: int = Field(default=6, ge=2)
-    """The most changes within an hour. The last one is kept for growth."""
+    changes_per_hour: int = Field(default=6, ge=3)
+    """The most changes within an hour. The last two are kept for growth, and the last of them for a
+    load above the capacity.
+    """
     retry_after: float = Field(default=3600.0, ge=0)
-    """How long the scaler does not repeat a growth that did not help. Unit: seconds."""
+    """How long the scaler does not repeat a growth that did not help. Unit: seconds.
+
+    The time doubles with each further attempt that does not help.
+    """
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -127,8 +132,10 @@ class Decision(Frozen):
     """The further slots that the load needs and that find no room at home."""
 
 
-Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.6g}"))]
+Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.6g}") if value > SMALLEST else 0.0)]
 """A measured number. Six digits are exact enough, and keep the memory small."""
+SMALLEST = 1e-30
+"""Smaller figures count as 0, so that ratios stay finite."""
 
 
 class Readings(Frozen):
@@ -150,9 +157,9 @@ class Week(Frozen):
 
     peak: Figure = 0.0
     """The largest mean."""
-    hours: str = "00" * 168
-    """Two hexadecimal digits for each hour, in UTC from Thursday 0:00 on: 00 unknown, 01 no
-    record, ff the peak.
+    hours: str = ""
+    """One byte for each hour in UTC from Thursday 0:00 on, in base64: 0 unknown, 1 no record, 255
+    the peak.
     """
     hour: int
     """The hour that is measured now, in hours since 1970."""
@@ -184,15 +191,17 @@ class Attempt(Frozen):
 
 
 class Block(Frozen):
-    """A growth that did not help. The tier does not grow above `before` meanwhile."""
+    """A growth that did not help. It ends when the load falls."""
 
     before: int
     after: int
     done_before: Figure
     done_after: Figure
     load: Figure
-    """The load then, in records a second. The block ends when the load falls well below."""
+    """The load then, with the backlog's part, in records a second."""
     at: float
+    times: int = 1
+    """How many attempts in a row did not help."""
 
 
 class Starvation(Frozen):

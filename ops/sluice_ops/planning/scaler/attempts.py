@@ -15,36 +15,43 @@ RECOVERED_SECONDS = 600.0
 """A tier that was not starved for so long is not starved any more. Unit: seconds."""
 
 
-def judge(
-    attempt: Attempt, signals: Signals, readings: Readings, load: float, retry_after: float
-) -> Attempt | Block | None:
-    """Return the attempt while its effect is unknown, a block if it did not help, None if it did.
+def judge(attempt: Attempt, signals: Signals, readings: Readings, retry_after: float) -> Attempt | bool:
+    """Return whether a growth helped; the attempt as long as that is not known.
 
-    An attempt that never gets its workers is forgotten after `retry_after`.
+    An attempt that has not got its workers within `retry_after` counts as none.
     """
     now = readings.at
     if attempt.ready is None:
         if signals.workers >= attempt.after:
             return attempt.model_copy(update={"ready": now})
-        return attempt if elapsed(now, attempt.at) < retry_after else None
+        return attempt if elapsed(now, attempt.at) < retry_after else True
     gain = min(LEAST_GAIN, (attempt.after / max(1, attempt.before) - 1) / 2)
     if signals.lag_seconds <= TOLERATED_SECONDS or readings.rate_done >= attempt.rate_done * (1 + gain):
-        return None
-    if elapsed(now, attempt.ready) < JUDGED_AFTER:
-        return attempt
+        return True
+    return attempt if elapsed(now, attempt.ready) < JUDGED_AFTER else False
+
+
+def blocked(attempt: Attempt, readings: Readings, load: float, before: Block | None) -> Block:
+    """Return the block after a growth that did not help; `before` is the block until then."""
     return Block(
-        before=attempt.before,
+        before=attempt.before if before is None else min(before.before, attempt.before),
         after=attempt.after,
         done_before=attempt.rate_done,
         done_after=readings.rate_done,
         load=load,
-        at=now,
+        at=readings.at,
+        times=1 if before is None else before.times + 1,
     )
 
 
-def holds(block: Block, load: float, now: float, retry_after: float) -> bool:
-    """Return whether a block still holds at this load."""
-    return elapsed(now, block.at) < retry_after and load >= LOAD_FELL * block.load
+def seconds_left(block: Block, now: float, retry_after: float) -> float:
+    """Return the time until the next attempt is allowed at the same load; negative if it is now."""
+    return retry_after * 2.0 ** (block.times - 1) - elapsed(now, block.at)
+
+
+def fell(block: Block, load: float) -> bool:
+    """Return whether the load fell so far that the block ends."""
+    return load < LOAD_FELL * block.load
 
 
 def starvation(before: Starvation | None, now: float, *, starved: bool) -> Starvation | None:

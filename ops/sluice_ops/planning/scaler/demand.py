@@ -14,6 +14,10 @@ from sluice_ops.planning.scaler.signals import Signals
 
 TOLERATED_SECONDS = 5.0
 """Records that wait for less are no backlog: a micro-batch takes them next. Unit: seconds."""
+BUSY = 0.5
+"""Workers that are less busy than this wait for something else than more workers."""
+MOST = 1e15
+"""The largest rate of a plan, so that no ratio of wrong figures makes it infinite."""
 ROUNDING = 0.001
 """A need of 2.001 workers is 2 workers: the figures are no better than that."""
 
@@ -31,8 +35,12 @@ class Flow:
         """Return both flows together."""
         return Flow(self.rate + other.rate, self.surplus + other.surplus)
 
+    @property
+    def total(self) -> float:
+        return self.rate + self.surplus
+
     def times(self, factor: float) -> "Flow":
-        return Flow(self.rate * factor, self.surplus * factor)
+        return Flow(min(self.rate * factor, MOST), min(self.surplus * factor, MOST))
 
 
 def upstream_first(
@@ -78,7 +86,7 @@ def with_backlog(
     """
     capacity = math.inf if per_worker is None else signals.workers * per_worker
     growing = max(0.0, load.rate - capacity) * change_seconds
-    waiting = max(0.0, signals.lag - load.rate * TOLERATED_SECONDS)
+    waiting = max(0.0, signals.lag - load.rate * TOLERATED_SECONDS) if signals.busy >= BUSY else 0.0
     return load + Flow(surplus=(waiting + growing) / catch_up)
 
 
@@ -93,5 +101,5 @@ def output(load: Flow, tier: Readings, most_workers: int) -> Flow:
 
 def workers_for(load: Flow, per_worker: float, utilisation: float) -> int:
     """Return the workers for a load: the lasting rate with reserve, the surplus without."""
-    rate = max(load.rate / utilisation, load.rate + load.surplus)
+    rate = max(load.rate / utilisation, load.total)
     return max(0, math.ceil(rate / per_worker - ROUNDING))

@@ -1,5 +1,7 @@
 """The rate that comes from outside at this time of the week, learnt from past weeks."""
 
+from base64 import b64decode, b64encode
+
 from sluice_ops.model.scaler import Week
 
 HOUR = 3600.0
@@ -49,11 +51,11 @@ def _with_hour(week: Week, hour: int) -> Week:
         rates[place] = mean if old is None else (old + mean) / 2
     peak = max((rate for rate in rates if rate is not None), default=0.0)
     levels = (0 if rate is None else 1 + round(_LEVELS * rate / peak) if peak else 1 for rate in rates)
-    return Week(peak=peak, hours=bytes(levels).hex(), hour=hour)
+    return Week(peak=peak, hours=b64encode(bytes(levels)).decode(), hour=hour)
 
 
 def _rates(week: Week) -> list[float | None]:
-    levels = bytes.fromhex(week.hours)
+    levels = b64decode(week.hours) or bytes(HOURS)
     return [None if level == 0 else (level - 1) / _LEVELS * week.peak for level in levels]
 
 

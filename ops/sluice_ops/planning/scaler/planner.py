@@ -1,11 +1,12 @@
 """Decides how many slots each tier needs for its load. The same input gives the same decisions."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.scaler import (
     Attempt,
-    Block,
     Decision,
     Memory,
     Mode,
@@ -34,6 +35,7 @@ def plan(
 
     Upstream tiers come first, because the load of a tier depends on their decisions.
     """
+    observation = replace(observation, now=math.floor(observation.now * 10) / 10)
     readings = {tier: _read(tier, observation, memory) for tier in observation.signals}
     situations: dict[TierName, Situation] = {}
     decisions: dict[TierName, Decision] = {}
@@ -118,13 +120,15 @@ def _load(
 def _judge(known: TierMemory, signals: Signals, load: Flow, scaling: TierScaling) -> TierMemory:
     """Return the memory with what is known now about the effect of the last growth."""
     attempt, block, readings = known.attempt, known.block, known.readings
-    if readings is None:
-        return known
-    if block is not None and not attempts.holds(block, load.rate, readings.at, scaling.retry_after):
+    if block is not None and attempts.fell(block, load.total):
         block = None
-    if attempt is not None:
-        judged = attempts.judge(attempt, signals, readings, load.rate, scaling.retry_after)
-        attempt, block = (None, judged) if isinstance(judged, Block) else (judged, block)
+    if attempt is not None and readings is not None:
+        helped = attempts.judge(attempt, signals, readings, scaling.retry_after)
+        if isinstance(helped, Attempt):
+            attempt = helped
+        else:
+            block = None if helped else attempts.blocked(attempt, readings, load.total, block)
+            attempt = None
     return known.model_copy(update={"attempt": attempt, "block": block})
 
 

@@ -7,7 +7,7 @@ from sluice_ops.planning.scaler.signals import Signals
 
 SMOOTHING_SECONDS = 10.0
 """After this time, 63 % of a step of the load are in the smoothed figures. Unit: seconds."""
-LEAST_BUSY = 0.05
+LEAST_BUSY = 0.01
 """Workers that are less busy than this tell nothing about their capacity."""
 
 

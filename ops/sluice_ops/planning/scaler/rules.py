@@ -49,7 +49,9 @@ def _without_figures(tier: Situation) -> Verdict | None:
     if tier.signals is None:
         return Verdict(tier.wanted, f"{workers(tier.wanted)} stay, because no fresh figures came")
     if tier.needed is None:
-        return Verdict(tier.wanted, f"{workers(tier.wanted)} stay, because no record was processed yet")
+        return Verdict(
+            tier.wanted, f"{workers(tier.wanted)} stay, because the rate of one worker is not known yet"
+        )
     return None
 
 
@@ -97,15 +99,12 @@ def _shrink(tier: Situation) -> Verdict | None:
 def _stay(tier: Situation) -> Verdict:
     low, high = tier.scaling.limits
     if low <= tier.utilisation <= high:
-        why = f"within {low:.0%} to {high:.0%}"
-    elif tier.wanted == tier.lowest:
-        why = f"and {tier.lowest} is its minimum"
-    else:
-        why = f"and {_need(tier)}"
-    return Verdict(
-        tier.wanted,
-        f"{tier.load.rate:,.0f} records/s take {tier.utilisation:.0%} of {workers(tier.wanted)}, {why}",
+        share = f"{tier.utilisation:.0%} of {workers(tier.wanted)}"
+        return Verdict(tier.wanted, f"{_load(tier)} take {share}, within {low:.0%} to {high:.0%}")
+    why = (
+        f"{tier.lowest} is its minimum" if tier.wanted == tier.lowest else f"{tier.wanted} are wanted already"
     )
+    return Verdict(tier.wanted, f"{_need(tier)}, and {why}")
 
 
 def _unless(obstacle: str | None, tier: Situation, change: Verdict) -> Verdict:
@@ -116,20 +115,18 @@ def _unless(obstacle: str | None, tier: Situation, change: Verdict) -> Verdict:
 
 
 def _obstacle_to_more(tier: Situation) -> str | None:
-    attempt, starvation = tier.memory.attempt, tier.memory.starvation
+    attempt = tier.memory.attempt
     if attempt is not None and attempt.ready is not None:
         return f"the effect of {workers(attempt.after)} is not known yet"
-    if starvation is not None and starvation.tried is not None:
-        return f"its hosts have no processor time left, and {workers(starvation.tried)} were tried"
-    return _obstacle_to_change(tier, tier.scaling.changes_per_hour)
+    return _obstacle_to_change(tier, tier.scaling.changes_per_hour - (not tier.overloaded))
 
 
 def _obstacle_to_less(tier: Situation) -> str | None:
-    """Return why the tier may not shrink; the last change of an hour is kept for growth."""
+    """Return why the tier may not shrink; the last two changes of an hour are kept for growth."""
     readings = tier.memory.readings
     if readings is not None and readings.lag_grows:
         return f"{readings.lag:,} records wait, more than before"
-    return _obstacle_to_change(tier, tier.scaling.changes_per_hour - 1)
+    return _obstacle_to_change(tier, tier.scaling.changes_per_hour - 2)
 
 
 def _obstacle_to_change(tier: Situation, budget: int) -> str | None:
@@ -144,9 +141,13 @@ def _obstacle_to_change(tier: Situation, budget: int) -> str | None:
 
 
 def _need(tier: Situation) -> str:
-    when = " expected from past weeks" if tier.foreseen else ""
+    return f"{_load(tier)} need {workers(tier.needed or 0)}"
+
+
+def _load(tier: Situation) -> str:
+    foreseen = "foreseen " if tier.foreseen else ""
     backlog = f" and {tier.load.surplus:,.0f}/s of backlog" if tier.load.surplus >= 1 else ""
-    return f"{tier.load.rate:,.0f} records/s{when}{backlog} need {workers(tier.needed or 0)}"
+    return f"{tier.load.rate:,.0f} {foreseen}records/s{backlog}"
 
 
 def _so_far(lasted: float, required: float) -> str:

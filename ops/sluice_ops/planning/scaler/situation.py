@@ -1,13 +1,19 @@
 """One tier at the moment of a decision, with the numbers that the rules compare."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from sluice_ops.model.scaler import Mode, TierMemory, TierScaling, Trend
 from sluice_ops.model.wording import workers
+from sluice_ops.planning.scaler.attempts import seconds_left
 from sluice_ops.planning.scaler.demand import Flow, workers_for
-from sluice_ops.planning.scaler.readings import elapsed
+from sluice_ops.planning.scaler.readings import SMOOTHING_SECONDS, elapsed
 from sluice_ops.planning.scaler.signals import Bounds, Signals
+
+SETTLING_SECONDS = 3 * SMOOTHING_SECONDS
+"""The smoothed figures follow a step of the load to 95 % in this time. Unit: seconds."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Situation:
     def lowest(self) -> int:
         return min(max(1, self.bounds.minimum), self.highest)
 
-    @property
+    @cached_property
     def wanted(self) -> int:
         """The number before this decision."""
         if self.scaling.mode is Mode.OFF:
@@ -58,10 +64,10 @@ class Situation:
             wanted = self.memory.wanted
         return max(self.lowest, min(self.highest, wanted))
 
-    @property
+    @cached_property
     def needed(self) -> int | None:
         """The workers that the load needs, whether or not it can have them; None: not known."""
-        if self.signals is None or self._per_worker is None:
+        if self.signals is None or not self._per_worker:
             return None
         return workers_for(self.load, self._per_worker, self.scaling.utilisation)
 
@@ -71,6 +77,11 @@ class Situation:
         return self.load.rate / self._capacity if self._capacity else math.inf
 
     @property
+    def overloaded(self) -> bool:
+        """Whether the load and the backlog are above the capacity of the wanted workers."""
+        return self.load.total > self._capacity
+
+    @cached_property
     def limit(self) -> Limit:
         """The lowest limit of the tier's workers now."""
         home = max(self.wanted, self._present + self.bounds.room)
@@ -79,7 +90,7 @@ class Situation:
             Limit(self.bounds.partitions, f"it has {self.bounds.partitions} partitions"),
             Limit(home, f"home has room for {self.bounds.room} more", at_home=True),
         ]
-        return min([*limits, *self._blocked()], key=lambda limit: limit.workers)
+        return min([*limits, *self._useless()], key=lambda limit: limit.workers)
 
     def workers_soon(self, reader: Mode) -> int:
         """Return the most workers that the tier may soon have, for a tier that reads its output.
@@ -87,22 +98,23 @@ class Situation:
         A reader that acts does not count on advice, because nobody may follow it.
         """
         follows = self.free and (self.scaling.mode is Mode.ACT or reader is not Mode.ACT)
-        return self.limit.workers if follows else self._present
+        return max(self.wanted, self.limit.workers) if follows else self._present
 
-    @property
+    @cached_property
     def trend(self) -> Trend | None:
         """Since when the load has needed more workers, or fewer; None: neither."""
         if self.needed is None or self.changing or not self.free:
             return None
         low, high = self.scaling.limits
-        too_high = self.utilisation > high or self.load.rate + self.load.surplus > self._capacity
-        more = self.needed > self.wanted and too_high
+        more = self.needed > self.wanted and (self.utilisation > high or self.overloaded)
         if not more and not (self.needed < self.wanted and self.utilisation < low):
             return None
         before = self.memory.trend
         if before is None or before.more is not more or self.wanted != self.memory.wanted:
             return Trend(more=more, since=self.now, most=self.needed)
-        return Trend(more=more, since=before.since, most=max(before.most, self.needed))
+        settled = elapsed(self.now, before.since) > SETTLING_SECONDS
+        most = max(before.most, self.needed) if settled else self.needed
+        return Trend(more=more, since=before.since, most=most)
 
     @property
     def foreseen(self) -> bool:
@@ -126,14 +138,20 @@ class Situation:
         """The records a second that the wanted workers can process."""
         return self.wanted * (self._per_worker or 0.0)
 
-    def _blocked(self) -> list[Limit]:
-        block = self.memory.block
-        if block is None:
-            return []
-        left = self.scaling.retry_after - elapsed(self.now, block.at)
-        reason = (
-            f"{workers(block.after)} processed {block.done_after:,.0f}/s "
-            f"after {block.before} had processed {block.done_before:,.0f}/s; "
-            f"the next attempt is in {left:.0f} s, or after a lower load"
-        )
-        return [Limit(max(self.lowest, block.before), reason)]
+    def _useless(self) -> Iterator[Limit]:
+        """Yield the limits that come from earlier growth that did not help, or cannot help."""
+        block, starvation = self.memory.block, self.memory.starvation
+        if block is not None:
+            left = seconds_left(block, self.now, self.scaling.retry_after)
+            effect = (
+                f"{workers(block.after)} did {block.done_after:,.0f}/s "
+                f"where {block.before} did {block.done_before:,.0f}/s"
+            )
+            if left > 0:
+                reason = f"{effect}; retry after {left:.0f} s or less load"
+                yield Limit(max(self.lowest, block.before), reason)
+            else:
+                yield Limit(max(block.after, self.wanted + 1), effect)
+        if starvation is not None and starvation.tried is not None:
+            reason = f"its hosts have no processor time left, and {workers(starvation.tried)} were tried"
+            yield Limit(self.wanted, reason)
