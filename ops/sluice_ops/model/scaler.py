@@ -87,12 +87,12 @@ class TierScaling(Frozen):
 
 
 class ScalerSettings(Frozen):
-    """How the scaler decides. Its decisions are in `sluice scaler`."""
+    """How the scaler decides."""
 
     defaults: TierScaling = TierScaling()
-    """The settings of each tier without its own value."""
+    """The values of each tier that has no own ones. Default: the defaults of the keys below."""
     tiers: dict[TierName, TierScaling] = Field(default_factory=dict)
-    """Tier → its own values, such as `{mode: act}`. Other values are those of `defaults`."""
+    """Tier → its own values, such as `{mode: act}`; it takes the other ones from `defaults`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -123,13 +123,16 @@ class Decision(Frozen):
     slots: int
     """The slots that the tier has now."""
     wanted: int
-    """The slots that the tier should have."""
+    """The slots that the tier should have, without those of bursts."""
     reason: str
     """One sentence with its numbers."""
     since: float
     """When `wanted` changed last. Wall clock."""
-    missing: int = 0
-    """The further slots that the load needs and that find no room at home."""
+    away: int = 0
+    """The slots that bursts should give the tier besides, because home has no room.
+
+    They include those of a burst that a person began.
+    """
 
 
 Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.6g}") if value > SMALLEST else 0.0)]
@@ -220,6 +223,7 @@ class TierMemory(Frozen):
     week: Week | None = None
     """Only of a tier that is fed from outside; the load of the other tiers follows from it."""
     wanted: int | None = None
+    away: int = 0
     since: float = 0.0
     changes: tuple[float, ...] = ()
     """The times of the changes within the last hour."""

@@ -139,7 +139,7 @@ def _decision(tier: Situation, decided: Verdict) -> Decision:
         wanted=decided.wanted,
         reason=decided.reason,
         since=_since(tier, decided),
-        missing=decided.missing,
+        away=decided.away,
     )
 
 
@@ -153,7 +153,7 @@ def _remember(tier: Situation, decided: Verdict) -> TierMemory:
     attempt, trend, starvation = known.attempt, tier.trend, known.starvation
     if not tier.free:
         attempt = trend = None
-    elif decided.wanted != tier.wanted:
+    elif (decided.wanted, decided.away) != (tier.wanted, tier.away):
         changes, attempt, trend = (*changes, tier.now), _attempt(tier, decided), None
         if attempt is not None and starvation is not None:
             starvation = Starvation(seen=starvation.seen, tried=attempt.after)
@@ -161,6 +161,7 @@ def _remember(tier: Situation, decided: Verdict) -> TierMemory:
         readings=known.readings,
         week=known.week,
         wanted=None if tier.scaling.mode is Mode.OFF else decided.wanted,
+        away=decided.away,
         since=_since(tier, decided),
         changes=changes,
         trend=trend,
@@ -173,11 +174,12 @@ def _remember(tier: Situation, decided: Verdict) -> TierMemory:
 def _attempt(tier: Situation, decided: Verdict) -> Attempt | None:
     """Return the attempt that a growth is."""
     signals, readings = tier.signals, tier.memory.readings
-    if decided.wanted < tier.wanted or signals is None or readings is None:
+    total = decided.wanted + decided.away
+    if total <= tier.total or signals is None or readings is None:
         return None
     return Attempt(
-        before=min(signals.workers, tier.wanted),
-        after=decided.wanted,
+        before=min(signals.workers, tier.total),
+        after=total,
         rate_done=readings.rate_done,
         at=tier.now,
     )

@@ -16,15 +16,24 @@ class Verdict:
     """What a rule decided."""
 
     wanted: int
+    away: int
     reason: str
-    missing: int = 0
-    """The further workers that find no room at home."""
 
 
 def verdict(tier: Situation) -> Verdict:
     """Return the verdict of the first rule that applies to the tier."""
     rules = (_off, _held, _without_figures, _changing, _take_back, _grow, _shrink)
     return next((found for rule in rules if (found := rule(tier)) is not None), _stay(tier))
+
+
+def _keep(tier: Situation, reason: str) -> Verdict:
+    return Verdict(tier.wanted, tier.away, reason)
+
+
+def _fewer(tier: Situation, total: int, reason: str) -> Verdict:
+    """Return a verdict with fewer workers: those of bursts go first, because they cost most."""
+    wanted = min(tier.wanted, total)
+    return Verdict(wanted, min(tier.away, total - wanted), reason)
 
 
 def changes_that_count(tier: Situation) -> tuple[float, ...]:
@@ -35,83 +44,82 @@ def changes_that_count(tier: Situation) -> tuple[float, ...]:
 def _off(tier: Situation) -> Verdict | None:
     if tier.scaling.mode is not Mode.OFF:
         return None
-    return Verdict(tier.wanted, f"the scaler is off, and the layers below give {workers(tier.bounds.base)}")
+    below = workers(tier.bounds.base)
+    return Verdict(tier.wanted, 0, f"the scaler is off, and the layers below give {below}")
 
 
 def _held(tier: Situation) -> Verdict | None:
     if tier.bounds.held_by is None:
         return None
     need = "" if tier.needed is None else f", and {_need(tier)}"
-    return Verdict(tier.wanted, f"{tier.bounds.held_by} set {workers(tier.wanted)}{need}")
+    return _keep(tier, f"{tier.bounds.held_by} set {workers(tier.wanted)}{need}")
 
 
 def _without_figures(tier: Situation) -> Verdict | None:
     if tier.signals is None:
-        return Verdict(tier.wanted, f"{workers(tier.wanted)} stay, because no fresh figures came")
+        return _keep(tier, f"{workers(tier.total)} stay, because no fresh figures came")
     if tier.needed is None:
-        return Verdict(
-            tier.wanted, f"{workers(tier.wanted)} stay, because the rate of one worker is not known yet"
-        )
+        return _keep(tier, f"{workers(tier.total)} stay, because the rate of one worker is not known yet")
     return None
 
 
 def _changing(tier: Situation) -> Verdict | None:
     if not tier.changing:
         return None
-    return Verdict(tier.wanted, f"{workers(tier.wanted)} stay wanted while a change is under way")
+    return _keep(tier, f"{workers(tier.total)} stay wanted while a change is under way")
 
 
 def _take_back(tier: Situation) -> Verdict | None:
     """Take back a growth that did not help: no other limit can be below the wanted number."""
-    if tier.limit.workers >= tier.wanted:
+    if tier.limit.workers >= tier.total:
         return None
-    return _unless(_obstacle_to_less(tier), tier, Verdict(tier.limit.workers, tier.limit.reason))
+    return _unless(_obstacle_to_less(tier), tier, _fewer(tier, tier.limit.workers, tier.limit.reason))
 
 
 def _grow(tier: Situation) -> Verdict | None:
-    """Grow to what the load needs, as far as the limits allow."""
+    """Grow to what the load needs, as far as the limits allow: at home first, then by a burst."""
     trend = tier.trend
     if trend is None or not trend.more:
         return None
     lasted = elapsed(tier.now, trend.since)
     if lasted < tier.scaling.grow_after:
-        return Verdict(tier.wanted, f"{_need(tier)}, {_so_far(lasted, tier.scaling.grow_after)}")
-    aim = min(tier.needed or 0, tier.highest, math.ceil(tier.wanted * tier.scaling.step))
-    wanted = min(aim, tier.limit.workers)
-    missing = aim - wanted if tier.limit.at_home else 0
-    obstacle = tier.limit.reason if wanted <= tier.wanted else _obstacle_to_more(tier)
-    return _unless(obstacle, tier, Verdict(wanted, _need(tier), missing))
+        return _keep(tier, f"{_need(tier)}, {_so_far(lasted, tier.scaling.grow_after)}")
+    total = min(tier.needed or 0, tier.limit.workers, math.ceil(tier.total * tier.scaling.step))
+    if total <= tier.total:
+        return _keep(tier, f"{_need(tier)}, but {tier.limit.reason}")
+    wanted = min(total - tier.total + tier.wanted, tier.home)
+    more_away = total - tier.total - (wanted - tier.wanted)
+    away = max(tier.away, tier.bounds.away) + more_away if more_away else tier.away
+    burst = f", {away} of them by a burst" if away else ""
+    return _unless(_obstacle_to_more(tier), tier, Verdict(wanted, away, f"{_need(tier)}{burst}"))
 
 
 def _shrink(tier: Situation) -> Verdict | None:
     """Shrink to the most workers that the load has needed since it needs fewer than now."""
     trend = tier.trend
-    if trend is None or trend.more or tier.wanted == tier.lowest:
+    if trend is None or trend.more or tier.total == tier.lowest:
         return None
     lasted = elapsed(tier.now, trend.since)
     if lasted < tier.scaling.shrink_after:
-        return Verdict(tier.wanted, f"{_need(tier)}, {_so_far(lasted, tier.scaling.shrink_after)}")
-    wanted = max(trend.most, tier.lowest, math.ceil(tier.wanted / tier.scaling.step))
+        return _keep(tier, f"{_need(tier)}, {_so_far(lasted, tier.scaling.shrink_after)}")
+    total = max(trend.most, tier.lowest, math.ceil(tier.total / tier.scaling.step))
     reason = f"{_need(tier)}, and {trend.most} at most for {lasted:.0f} s"
-    return _unless(_obstacle_to_less(tier), tier, Verdict(wanted, reason))
+    return _unless(_obstacle_to_less(tier), tier, _fewer(tier, total, reason))
 
 
 def _stay(tier: Situation) -> Verdict:
     low, high = tier.scaling.limits
     if low <= tier.utilisation <= high:
-        share = f"{tier.utilisation:.0%} of {workers(tier.wanted)}"
-        return Verdict(tier.wanted, f"{_load(tier)} take {share}, within {low:.0%} to {high:.0%}")
-    why = (
-        f"{tier.lowest} is its minimum" if tier.wanted == tier.lowest else f"{tier.wanted} are wanted already"
-    )
-    return Verdict(tier.wanted, f"{_need(tier)}, and {why}")
+        share = f"{tier.utilisation:.0%} of {workers(tier.total)}"
+        return _keep(tier, f"{_load(tier)} take {share}, within {low:.0%} to {high:.0%}")
+    at_minimum = tier.total == tier.lowest
+    why = f"{tier.lowest} is its minimum" if at_minimum else f"{tier.total} are wanted already"
+    return _keep(tier, f"{_need(tier)}, and {why}")
 
 
 def _unless(obstacle: str | None, tier: Situation, change: Verdict) -> Verdict:
     """Return the change, or the present number with the obstacle."""
-    if obstacle is None:
-        return change
-    return Verdict(tier.wanted, f"{change.reason}, but {obstacle}", change.missing)
+    return change if obstacle is None else _keep(tier, f"{change.reason}, but {obstacle}")
 
 
 def _obstacle_to_more(tier: Situation) -> str | None:

@@ -19,7 +19,7 @@ class Signals:
     busy: float
     """The part of its active workers' time that they spend on records, from 0 to 1."""
     workers: int
-    """Its active workers."""
+    """Its active workers, with those of bursts."""
     lag: int
     """The records that wait."""
     lag_seconds: float
@@ -42,6 +42,10 @@ class Bounds:
     """The further slots that fit at home now, with those that batch gives back on demand."""
     held_by: str | None
     """The owner of a higher layer that sets the number; None: nobody."""
+    away: int = 0
+    """The slots that bursts give it now."""
+    burst: int = 0
+    """The most slots that bursts can give it, with the present ones; 0: no burst is possible."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ class Limit:
 
     workers: int
     reason: str
-    at_home: bool = False
-    """Whether the tier could have more if home had room."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,29 @@ class Situation:
         if self.scaling.mode is Mode.OFF:
             wanted = self.bounds.base
         elif self.memory.wanted is None or self.bounds.held_by is not None:
-            wanted = self._present
+            wanted = self._present - self.bounds.away
         else:
             wanted = self.memory.wanted
         return max(self.lowest, min(self.highest, wanted))
+
+    @cached_property
+    def away(self) -> int:
+        """The slots of bursts before this decision."""
+        return min(self.memory.away, self.most_away, self.highest - self.wanted)
+
+    @property
+    def total(self) -> int:
+        """All slots before this decision, also those of a burst that somebody else began."""
+        return self.wanted + max(self.away, self.bounds.away)
+
+    @property
+    def most_away(self) -> int:
+        return max(self.bounds.burst, self.bounds.away)
+
+    @property
+    def home(self) -> int:
+        """The most slots that find room at home."""
+        return max(self.wanted, self._present - self.bounds.away + self.bounds.room)
 
     @cached_property
     def needed(self) -> int | None:
@@ -73,22 +90,22 @@ class Situation:
 
     @property
     def utilisation(self) -> float:
-        """The part of the capacity of the wanted workers that the load takes."""
+        """The part of the capacity of all wanted workers that the load takes."""
         return self.load.rate / self._capacity if self._capacity else math.inf
 
     @property
     def overloaded(self) -> bool:
-        """Whether the load and the backlog are above the capacity of the wanted workers."""
+        """Whether the load and the backlog are above the capacity of all wanted workers."""
         return self.load.total > self._capacity
 
     @cached_property
     def limit(self) -> Limit:
         """The lowest limit of the tier's workers now."""
-        home = max(self.wanted, self._present + self.bounds.room)
+        room = self.home + self.most_away
         limits = [
             Limit(self.bounds.maximum, f"its maximum is {self.bounds.maximum}"),
             Limit(self.bounds.partitions, f"it has {self.bounds.partitions} partitions"),
-            Limit(home, f"home has room for {self.bounds.room} more", at_home=True),
+            Limit(room, f"home has room for {self.bounds.room} more"),
         ]
         return min([*limits, *self._useless()], key=lambda limit: limit.workers)
 
@@ -98,7 +115,7 @@ class Situation:
         A reader that acts does not count on advice, because nobody may follow it.
         """
         follows = self.free and (self.scaling.mode is Mode.ACT or reader is not Mode.ACT)
-        return max(self.wanted, self.limit.workers) if follows else self._present
+        return max(self.total, self.limit.workers) if follows else self._present
 
     @cached_property
     def trend(self) -> Trend | None:
@@ -106,8 +123,8 @@ class Situation:
         if self.needed is None or self.changing or not self.free:
             return None
         low, high = self.scaling.limits
-        more = self.needed > self.wanted and (self.utilisation > high or self.overloaded)
-        if not more and not (self.needed < self.wanted and self.utilisation < low):
+        more = self.needed > self.total and (self.utilisation > high or self.overloaded)
+        if not more and not (self.needed < self.total and self.utilisation < low):
             return None
         before = self.memory.trend
         if before is None or before.more is not more or self.wanted != self.memory.wanted:
@@ -135,8 +152,8 @@ class Situation:
 
     @property
     def _capacity(self) -> float:
-        """The records a second that the wanted workers can process."""
-        return self.wanted * (self._per_worker or 0.0)
+        """The records a second that all wanted workers can process."""
+        return self.total * (self._per_worker or 0.0)
 
     def _useless(self) -> Iterator[Limit]:
         """Yield the limits that come from earlier growth that did not help, or cannot help."""
@@ -151,7 +168,7 @@ class Situation:
                 reason = f"{effect}; retry after {left:.0f} s or less load"
                 yield Limit(max(self.lowest, block.before), reason)
             else:
-                yield Limit(max(block.after, self.wanted + 1), effect)
+                yield Limit(max(block.after, self.total + 1), effect)
         if starvation is not None and starvation.tried is not None:
             reason = f"its hosts have no processor time left, and {workers(starvation.tried)} were tried"
-            yield Limit(self.wanted, reason)
+            yield Limit(self.total, reason)

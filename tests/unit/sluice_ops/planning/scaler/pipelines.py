@@ -1,7 +1,7 @@
 """A pipeline of tiers with ideal workers, which follows the scaler's decisions at once."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sluice_ops.model.scaler import Decision, Memory, Mode, ScalerSettings, TierScaling
 from sluice_ops.planning.scaler.planner import plan
@@ -27,8 +27,11 @@ class Tier:
     lag: float = 0.0
     bounds: Bounds = BOUNDS
     starved: bool = False
+    not_ours: int = 0
+    """The slots of a burst that the scaler did not ask for."""
     changing_until: float = -1.0
-    asked: int | None = None
+    asked: tuple[int, int] | None = None
+    """Its workers at home and of a burst, from `changing_until` on."""
 
 
 @dataclass
@@ -47,7 +50,8 @@ class Pipeline:
         signals, written = {}, {}
         for name, tier in self.tiers.items():
             if tier.asked is not None and self.seconds >= tier.changing_until:
-                tier.workers, tier.asked = tier.asked, None
+                (home, away), tier.asked = tier.asked, None
+                tier.workers, tier.bounds = home + away, replace(tier.bounds, away=away)
             arrived = (
                 sum(written[writer] for writer in tier.inputs) if tier.inputs else self.rate(self.seconds)
             )
@@ -80,8 +84,9 @@ class Pipeline:
         decisions, self.memory = plan(observation, self.settings, self.memory)
         for name, decision in decisions.items():
             tier = self.tiers[name]
-            if decision.mode is Mode.ACT and decision.wanted != tier.workers and tier.asked is None:
-                tier.asked, tier.changing_until = decision.wanted, self.seconds + self.change_seconds
+            number = (decision.wanted, max(decision.away, tier.not_ours))
+            if decision.mode is Mode.ACT and sum(number) != tier.workers and tier.asked is None:
+                tier.asked, tier.changing_until = number, self.seconds + self.change_seconds
         self.seconds += LOOK
         return observation, decisions
 

@@ -54,7 +54,7 @@ def chain(**mid):
     return {"entry": Tier(1000.0), "mid": Tier(100.0, ("entry",), **mid), "out": Tier(100.0, ("mid",))}
 
 
-def test_a_spike_of_ten_times_needs_two_steps_and_clears_the_backlog_in_time():
+def test_a_spike_of_ten_times_is_met_in_two_steps():
     pipeline = Pipeline(chain(), spike(50.0, 500.0))
     assert changes(pipeline, 1300.0) == [
         (620.0, "mid", 4),
@@ -150,25 +150,54 @@ def test_a_tier_grows_again_after_its_hosts_have_recovered():
 
 
 def test_growth_stops_at_each_limit_and_names_it():
-    for own, wanted, missing, reason in (
-        (replace(BOUNDS, maximum=3), 3, 0, "its maximum is 3"),
-        (replace(BOUNDS, partitions=2), 2, 0, "it has 2 partitions"),
-        (replace(BOUNDS, room=0), 1, 7, "home has room for 0 more"),
+    for own, wanted, reason in (
+        (replace(BOUNDS, maximum=3), 3, "its maximum is 3"),
+        (replace(BOUNDS, partitions=2), 2, "it has 2 partitions"),
+        (replace(BOUNDS, room=0), 1, "home has room for 0 more"),
     ):
-        pipeline = Pipeline(chain(bounds=own), lambda _: 500.0)
-        decision = last(pipeline, 1200.0)["mid"]
-        assert decision.wanted == wanted
+        decision = last(Pipeline(chain(bounds=own), lambda _: 500.0), 1200.0)["mid"]
+        assert (decision.wanted, decision.away) == (wanted, 0)
         assert decision.reason.endswith(reason)
-        if own.room == 0:
-            assert 0 < decision.missing <= missing
-        else:
-            assert decision.missing == 0
 
 
-def test_workers_that_already_start_count_neither_twice_nor_as_missing():
+def test_a_burst_gives_what_home_has_no_room_for_and_goes_first():
+    own = replace(BOUNDS, room=3, burst=3)
+    pipeline = Pipeline(chain(bounds=own), lambda seconds: 380.0 if seconds < 1800 else 50.0)
+    list(pipeline.run(60.0))
+    assert pipeline.tiers["mid"].workers == 4
+    pipeline.tiers["mid"].bounds = replace(own, room=0)
+    decision = last(pipeline, 60.0)["mid"]
+    assert (decision.slots, decision.wanted, decision.away) == (6, 4, 2)
+    assert last(pipeline, 1200.0)["mid"].reason.endswith("take 63% of 6 workers, within 55% to 85%")
+    decisions = [decisions["mid"] for _, decisions in pipeline.run(3600.0)]
+    assert list(dict.fromkeys((each.wanted, each.away) for each in decisions)) == [(4, 2), (2, 0), (1, 0)]
+
+
+def test_without_a_burst_growth_waits_for_room_at_home():
+    own = replace(BOUNDS, room=0, burst=3)
+    pipeline = Pipeline(chain(bounds=own), lambda _: 250.0)
+    assert (last(pipeline, 60.0)["mid"].wanted, pipeline.memory.tiers["mid"].away) == (1, 3)
+    pipeline.tiers["mid"].bounds = replace(own, burst=0, room=5)
+    decision = last(pipeline, 120.0)["mid"]
+    assert (decision.wanted, decision.away) == (4, 0)
+
+
+def test_a_burst_that_a_person_began_counts_and_is_not_asked_for():
+    pipeline = Pipeline(
+        chain(workers=4, not_ours=2, bounds=replace(BOUNDS, away=2, burst=5)), lambda _: 300.0
+    )
+    decision = last(pipeline, 600.0)["mid"]
+    assert decision.reason == "300 records/s take 75% of 4 workers, within 55% to 85%"
+    assert (decision.wanted, decision.away) == (2, 0)
+    pipeline.rate = lambda _: 400.0
+    decision = last(pipeline, 120.0)["mid"]
+    assert (decision.wanted, decision.away) == (4, 0)
+
+
+def test_workers_that_already_start_are_not_asked_for_again():
     pipeline = Pipeline(chain(), lambda _: 300.0, change_seconds=1e6)
     decision = last(pipeline, 300.0)["mid"]
-    assert (decision.slots, decision.wanted, decision.missing) == (1, 4, 0)
+    assert (decision.slots, decision.wanted) == (1, 4)
     assert decision.reason == "4 workers stay wanted while a change is under way"
 
 
@@ -192,7 +221,7 @@ def test_a_tier_that_is_off_gets_the_number_of_the_layers_below():
     assert decision.reason == "the scaler is off, and the layers below give 3 workers"
 
 
-def test_a_person_s_number_is_told_beside_the_need_and_is_where_the_scaler_goes_on():
+def test_after_a_person_the_scaler_goes_on_from_the_person_s_number():
     pipeline = Pipeline(chain(workers=3, bounds=replace(BOUNDS, held_by="ana")), lambda _: 500.0)
     decision = last(pipeline, 1200.0)["mid"]
     assert decision.wanted == 3

@@ -52,8 +52,10 @@ def random_bounds(dice: Random) -> Bounds:
         base=dice.randint(0, 12),
         maximum=dice.randint(minimum, 30),
         partitions=dice.randint(1, 30),
-        room=dice.randint(0, 16),
+        room=dice.choice([0, 2, 16]),
         held_by=dice.choice([None, None, None, None, "ana"]),
+        away=dice.choice([0, 0, 0, 1]),
+        burst=dice.choice([0, 0, 4]),
     )
 
 
@@ -119,10 +121,11 @@ def test_random_histories_contain_every_kind_of_decision():
                 kinds["attempt"] += memory.attempt is not None
                 kinds["starved"] += memory.starvation is not None and memory.starvation.tried is not None
                 kinds["budget"] += "changes within an hour" in step.decisions[tier].reason
-                kinds["room"] += step.decisions[tier].missing > 0
+                kinds["room"] += "room for" in step.decisions[tier].reason
+                kinds["burst"] += step.decisions[tier].away > 0
                 kinds["lag"] += "more than before" in step.decisions[tier].reason
     assert {kind for kind, count in kinds.items() if count >= 5} == set(kinds)
-    assert len(kinds) == 8
+    assert len(kinds) == 9
 
 
 @given(seeds)
@@ -133,7 +136,8 @@ def test_wanted_is_within_minimum_maximum_and_partitions(seed):
         for tier, decision in step.decisions.items():
             own = step.observation.bounds[tier]
             assert min(own.minimum, own.partitions) <= decision.wanted <= min(own.maximum, own.partitions)
-            assert 0 <= decision.missing <= own.maximum - decision.wanted
+            assert 0 <= decision.away <= max(own.burst, own.away)
+            assert decision.away == 0 or decision.wanted + decision.away <= min(own.maximum, own.partitions)
 
 
 @given(seeds)

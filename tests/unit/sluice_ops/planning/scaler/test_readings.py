@@ -34,7 +34,7 @@ def test_many_looks_smooth_like_a_single_one(seconds):
     assert two.rate_in == pytest.approx(one.rate_in, rel=1e-4)
 
 
-def test_the_rate_of_a_worker_is_learnt_while_it_is_busy_and_nothing_changes():
+def test_the_rate_of_a_worker_is_learnt_while_it_is_busy():
     before = read(look(), 1000.0, None, changing=False)
     assert read(look(rate=300.0), 1010.0, before, changing=True).per_worker == 100.0
     assert read(look(rate=0.0), 1010.0, before, changing=False).per_worker == 100.0
