@@ -48,7 +48,7 @@ class TierScaling(Frozen):
     """How long the load needs more slots before the tier grows. Unit: seconds."""
     shrink_after: float = Field(default=600.0, ge=0)
     """How long the load needs fewer slots before the tier shrinks. Unit: seconds."""
-    cool_down: float = Field(default=60.0, ge=0)
+    cool_down: float = Field(default=60.0, ge=0, le=3600)
     """The shortest time between two changes. Unit: seconds."""
     step: float = Field(default=4.0, ge=2)
     """The largest factor of one change: with 4, from 2 slots to 8, or from 8 to 2."""
@@ -59,7 +59,7 @@ class TierScaling(Frozen):
     retry_after: float = Field(default=3600.0, ge=0)
     """How long the scaler does not repeat a growth that did not help. Unit: seconds.
 
-    The time doubles with each further attempt that does not help.
+    The time doubles with each of the next five attempts that do not help.
     """
 
     @property

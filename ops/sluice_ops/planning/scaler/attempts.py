@@ -11,6 +11,8 @@ LEAST_GAIN = 0.1
 """The growth of the rate that counts as help. For a small step, half of the step is enough."""
 LOAD_FELL = 0.8
 """A block ends below this part of its load."""
+MOST_DOUBLINGS = 5
+"""How often the time until the next attempt doubles."""
 RECOVERED_SECONDS = 600.0
 """A tier that was not starved for so long is not starved any more. Unit: seconds."""
 
@@ -31,7 +33,7 @@ def judge(attempt: Attempt, signals: Signals, readings: Readings, retry_after: f
     return attempt if elapsed(now, attempt.ready) < JUDGED_AFTER else False
 
 
-def blocked(attempt: Attempt, readings: Readings, load: float, before: Block | None) -> Block:
+def block_after(attempt: Attempt, readings: Readings, load: float, before: Block | None) -> Block:
     """Return the block after a growth that did not help; `before` is the block until then."""
     return Block(
         before=attempt.before if before is None else min(before.before, attempt.before),
@@ -44,12 +46,13 @@ def blocked(attempt: Attempt, readings: Readings, load: float, before: Block | N
     )
 
 
-def seconds_left(block: Block, now: float, retry_after: float) -> float:
+def seconds_until_retry(block: Block, now: float, retry_after: float) -> float:
     """Return the time until the next attempt is allowed at the same load; negative if it is now."""
-    return retry_after * 2.0 ** (block.times - 1) - elapsed(now, block.at)
+    doublings = min(block.times - 1, MOST_DOUBLINGS)
+    return retry_after * 2.0**doublings - elapsed(now, block.at)
 
 
-def fell(block: Block, load: float) -> bool:
+def load_fell(block: Block, load: float) -> bool:
     """Return whether the load fell so far that the block ends."""
     return load < LOAD_FELL * block.load
 

@@ -39,7 +39,7 @@ class Flow:
     def total(self) -> float:
         return self.rate + self.surplus
 
-    def times(self, factor: float) -> "Flow":
+    def scaled(self, factor: float) -> "Flow":
         return Flow(min(self.rate * factor, MOST), min(self.surplus * factor, MOST))
 
 
@@ -63,7 +63,9 @@ def upstream_first(
     return [tier for tier in order if tier in known]
 
 
-def arriving(tier: Readings, writers: Mapping[TierName, Readings], planned: Mapping[TierName, Flow]) -> Flow:
+def arriving_load(
+    tier: Readings, writers: Mapping[TierName, Readings], planned: Mapping[TierName, Flow]
+) -> Flow:
     """Return the load of a tier from its writers: what arrives now, times their planned growth.
 
     A writer without a plan, which is later in a loop, stays as it is.
@@ -74,7 +76,7 @@ def arriving(tier: Readings, writers: Mapping[TierName, Readings], planned: Mapp
     planned_output = sum(
         (planned.get(name, Flow(writer.rate_out)) for name, writer in writers.items()), Flow()
     )
-    return planned_output.times(tier.rate_in / written)
+    return planned_output.scaled(tier.rate_in / written)
 
 
 def with_backlog(
@@ -90,13 +92,13 @@ def with_backlog(
     return load + Flow(surplus=(waiting + growing) / catch_up)
 
 
-def output(load: Flow, tier: Readings, most_workers: int) -> Flow:
+def planned_output(load: Flow, tier: Readings, most_workers: int) -> Flow:
     """Return what a tier will write with at most so many workers."""
     if not tier.rate_done:
         return Flow(tier.rate_out)
     capacity = math.inf if tier.per_worker is None else most_workers * tier.per_worker
     rate = min(load.rate, capacity)
-    return Flow(rate, min(load.surplus, capacity - rate)).times(tier.rate_out / tier.rate_done)
+    return Flow(rate, min(load.surplus, capacity - rate)).scaled(tier.rate_out / tier.rate_done)
 
 
 def workers_for(load: Flow, per_worker: float, utilisation: float) -> int:

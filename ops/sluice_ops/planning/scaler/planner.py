@@ -19,7 +19,7 @@ from sluice_ops.model.scaler import (
 from sluice_ops.planning.scaler import attempts, demand
 from sluice_ops.planning.scaler.demand import Flow
 from sluice_ops.planning.scaler.forecast import expected, learn
-from sluice_ops.planning.scaler.readings import elapsed, read
+from sluice_ops.planning.scaler.readings import elapsed, smooth
 from sluice_ops.planning.scaler.rules import Verdict, changes_that_count, verdict
 from sluice_ops.planning.scaler.signals import Observation, Signals
 from sluice_ops.planning.scaler.situation import Situation
@@ -33,21 +33,24 @@ def plan(
 ) -> tuple[dict[TierName, Decision], Memory]:
     """Return the decision about each tier, and the memory for the next plan.
 
-    Upstream tiers come first, because the load of a tier depends on their decisions.
+    For each tier, upstream first: signals → smoothed readings → load that arrives, from the
+    decisions upstream → load to process, with forecast and backlog → effect of the last growth →
+    verdict of the rules → decision and memory.
     """
     observation = replace(observation, now=math.floor(observation.now * 10) / 10)
-    readings = {tier: _read(tier, observation, memory) for tier in observation.signals}
+    readings = {tier: _readings(tier, observation, memory) for tier in observation.signals}
     situations: dict[TierName, Situation] = {}
     decisions: dict[TierName, Decision] = {}
     memories: dict[TierName, TierMemory] = {}
     for tier in demand.upstream_first(observation.bounds, observation.inputs):
         scaling, signals = settings.of(tier), observation.signals.get(tier)
-        known = _know(tier, observation, memory, readings)
+        known = _memory_with_readings(tier, observation, memory, readings)
         load = Flow()
         if signals is not None:
-            arriving = _arriving(tier, observation, scaling.mode, readings, situations)
-            load = _load(known, signals, arriving, scaling, observation)
-            known = _judge(known, signals, load, scaling)
+            arriving = _arriving_load(tier, observation, scaling.mode, readings, situations)
+            load = _load_to_process(known, signals, arriving, scaling, observation)
+            if tier not in observation.changing:
+                known = _memory_with_verdict_on_growth(known, signals, load, scaling)
         situations[tier] = Situation(
             now=observation.now,
             scaling=scaling,
@@ -59,38 +62,31 @@ def plan(
         )
         decided = verdict(situations[tier])
         decisions[tier] = _decision(situations[tier], decided)
-        memories[tier] = _remember(situations[tier], decided)
+        memories[tier] = _memory_after(situations[tier], decided)
     return decisions, Memory(tiers=memories)
 
 
-def _read(tier: TierName, observation: Observation, memory: Memory) -> Readings:
+def _readings(tier: TierName, observation: Observation, memory: Memory) -> Readings:
     before = memory.tiers.get(tier, TierMemory()).readings
-    return read(observation.signals[tier], observation.now, before, changing=tier in observation.changing)
+    return smooth(observation.signals[tier], observation.now, before, changing=tier in observation.changing)
 
 
-def _know(
+def _memory_with_readings(
     tier: TierName, observation: Observation, memory: Memory, readings: Mapping[TierName, Readings]
 ) -> TierMemory:
     """Return the tier's memory with the figures of this moment."""
-    before, signals, now = (
-        memory.tiers.get(tier, TierMemory()),
-        observation.signals.get(tier),
-        observation.now,
-    )
+    before, signals = memory.tiers.get(tier, TierMemory()), observation.signals.get(tier)
     if signals is None:
         return before
-    seconds = 0.0 if before.readings is None else elapsed(now, before.readings.at)
-    outside = not observation.inputs.get(tier)
-    return before.model_copy(
-        update={
-            "readings": readings[tier],
-            "week": learn(before.week, signals.rate_in, now, seconds) if outside else None,
-            "starvation": attempts.starvation(before.starvation, now, starved=signals.starved),
-        }
-    )
+    now, week = observation.now, None
+    if not observation.inputs.get(tier):
+        seconds = 0.0 if before.readings is None else elapsed(now, before.readings.at)
+        week = learn(before.week, signals.rate_in, now, seconds)
+    starvation = attempts.starvation(before.starvation, now, starved=signals.starved)
+    return before.model_copy(update={"readings": readings[tier], "week": week, "starvation": starvation})
 
 
-def _arriving(
+def _arriving_load(
     tier: TierName,
     observation: Observation,
     mode: Mode,
@@ -100,14 +96,14 @@ def _arriving(
     """Return what will arrive in a tier once its upstream tiers have their slots."""
     writers = {name: readings[name] for name in observation.inputs.get(tier, ()) if name in readings}
     planned = {
-        name: demand.output(upstream[name].load, writer, upstream[name].workers_soon(mode))
+        name: demand.planned_output(upstream[name].load, writer, upstream[name].workers_soon(mode))
         for name, writer in writers.items()
         if name in upstream
     }
-    return demand.arriving(readings[tier], writers, planned)
+    return demand.arriving_load(readings[tier], writers, planned)
 
 
-def _load(
+def _load_to_process(
     known: TierMemory, signals: Signals, arriving: Flow, scaling: TierScaling, observation: Observation
 ) -> Flow:
     """Return what a tier should process: what arrives, or will soon arrive, and its backlog."""
@@ -117,17 +113,19 @@ def _load(
     return demand.with_backlog(soon, signals, per_worker, observation.change_seconds, scaling.catch_up)
 
 
-def _judge(known: TierMemory, signals: Signals, load: Flow, scaling: TierScaling) -> TierMemory:
+def _memory_with_verdict_on_growth(
+    known: TierMemory, signals: Signals, load: Flow, scaling: TierScaling
+) -> TierMemory:
     """Return the memory with what is known now about the effect of the last growth."""
     attempt, block, readings = known.attempt, known.block, known.readings
-    if block is not None and attempts.fell(block, load.total):
+    if block is not None and attempts.load_fell(block, load.total):
         block = None
     if attempt is not None and readings is not None:
         helped = attempts.judge(attempt, signals, readings, scaling.retry_after)
         if isinstance(helped, Attempt):
             attempt = helped
         else:
-            block = None if helped else attempts.blocked(attempt, readings, load.total, block)
+            block = None if helped else attempts.block_after(attempt, readings, load.total, block)
             attempt = None
     return known.model_copy(update={"attempt": attempt, "block": block})
 
@@ -138,23 +136,23 @@ def _decision(tier: Situation, decided: Verdict) -> Decision:
         slots=tier.wanted if tier.signals is None else tier.signals.workers,
         wanted=decided.wanted,
         reason=decided.reason,
-        since=_since(tier, decided),
+        since=_time_of_last_change(tier, decided),
         away=decided.away,
     )
 
 
-def _since(tier: Situation, decided: Verdict) -> float:
+def _time_of_last_change(tier: Situation, decided: Verdict) -> float:
     return tier.memory.since if decided.wanted == tier.memory.wanted else tier.now
 
 
-def _remember(tier: Situation, decided: Verdict) -> TierMemory:
+def _memory_after(tier: Situation, decided: Verdict) -> TierMemory:
     """Return what the next decision about the tier has to know."""
     known, changes = tier.memory, changes_that_count(tier)
     attempt, trend, starvation = known.attempt, tier.trend, known.starvation
-    if not tier.free:
+    if not tier.decides:
         attempt = trend = None
     elif (decided.wanted, decided.away) != (tier.wanted, tier.away):
-        changes, attempt, trend = (*changes, tier.now), _attempt(tier, decided), None
+        changes, attempt, trend = (*changes, tier.now), _attempt_of(tier, decided), None
         if attempt is not None and starvation is not None:
             starvation = Starvation(seen=starvation.seen, tried=attempt.after)
     return TierMemory(
@@ -162,7 +160,7 @@ def _remember(tier: Situation, decided: Verdict) -> TierMemory:
         week=known.week,
         wanted=None if tier.scaling.mode is Mode.OFF else decided.wanted,
         away=decided.away,
-        since=_since(tier, decided),
+        since=_time_of_last_change(tier, decided),
         changes=changes,
         trend=trend,
         attempt=attempt,
@@ -171,10 +169,10 @@ def _remember(tier: Situation, decided: Verdict) -> TierMemory:
     )
 
 
-def _attempt(tier: Situation, decided: Verdict) -> Attempt | None:
+def _attempt_of(tier: Situation, decided: Verdict) -> Attempt | None:
     """Return the attempt that a growth is."""
     signals, readings = tier.signals, tier.memory.readings
-    total = decided.wanted + decided.away
+    total = decided.wanted + max(decided.away, tier.bounds.away)
     if total <= tier.total or signals is None or readings is None:
         return None
     return Attempt(

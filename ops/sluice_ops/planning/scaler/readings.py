@@ -16,7 +16,7 @@ def elapsed(now: float, since: float) -> float:
     return now - since if now >= since else math.inf
 
 
-def read(signals: Signals, now: float, before: Readings | None, *, changing: bool) -> Readings:
+def smooth(signals: Signals, now: float, before: Readings | None, *, changing: bool) -> Readings:
     """Return a tier's smoothed figures after one more look."""
     past = before if before is not None else _first(signals, now)
     seconds = elapsed(now, past.at)

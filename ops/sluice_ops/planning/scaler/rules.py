@@ -22,8 +22,8 @@ class Verdict:
 
 def verdict(tier: Situation) -> Verdict:
     """Return the verdict of the first rule that applies to the tier."""
-    rules = (_off, _held, _without_figures, _changing, _take_back, _grow, _shrink)
-    return next((found for rule in rules if (found := rule(tier)) is not None), _stay(tier))
+    rules = (_off, _held_by_another_layer, _without_figures, _change_under_way, _take_back, _grow, _shrink)
+    return next((decided for rule in rules if (decided := rule(tier)) is not None), _stay(tier))
 
 
 def _keep(tier: Situation, reason: str) -> Verdict:
@@ -48,10 +48,10 @@ def _off(tier: Situation) -> Verdict | None:
     return Verdict(tier.wanted, 0, f"the scaler is off, and the layers below give {below}")
 
 
-def _held(tier: Situation) -> Verdict | None:
+def _held_by_another_layer(tier: Situation) -> Verdict | None:
     if tier.bounds.held_by is None:
         return None
-    need = "" if tier.needed is None else f", and {_need(tier)}"
+    need = "" if tier.needed is None else f", and {_need_in_words(tier)}"
     return _keep(tier, f"{tier.bounds.held_by} set {workers(tier.wanted)}{need}")
 
 
@@ -63,7 +63,7 @@ def _without_figures(tier: Situation) -> Verdict | None:
     return None
 
 
-def _changing(tier: Situation) -> Verdict | None:
+def _change_under_way(tier: Situation) -> Verdict | None:
     if not tier.changing:
         return None
     return _keep(tier, f"{workers(tier.total)} stay wanted while a change is under way")
@@ -73,7 +73,7 @@ def _take_back(tier: Situation) -> Verdict | None:
     """Take back a growth that did not help: no other limit can be below the wanted number."""
     if tier.limit.workers >= tier.total:
         return None
-    return _unless(_obstacle_to_less(tier), tier, _fewer(tier, tier.limit.workers, tier.limit.reason))
+    return _change_unless(_obstacle_to_less(tier), tier, _fewer(tier, tier.limit.workers, tier.limit.reason))
 
 
 def _grow(tier: Situation) -> Verdict | None:
@@ -83,15 +83,17 @@ def _grow(tier: Situation) -> Verdict | None:
         return None
     lasted = elapsed(tier.now, trend.since)
     if lasted < tier.scaling.grow_after:
-        return _keep(tier, f"{_need(tier)}, {_so_far(lasted, tier.scaling.grow_after)}")
+        return _keep(tier, f"{_need_in_words(tier)}, {_time_so_far(lasted, tier.scaling.grow_after)}")
     total = min(tier.needed or 0, tier.limit.workers, math.ceil(tier.total * tier.scaling.step))
     if total <= tier.total:
-        return _keep(tier, f"{_need(tier)}, but {tier.limit.reason}")
+        return _keep(tier, f"{_need_in_words(tier)}, but {tier.limit.reason}")
     wanted = min(total - tier.total + tier.wanted, tier.home)
     more_away = total - tier.total - (wanted - tier.wanted)
     away = max(tier.away, tier.bounds.away) + more_away if more_away else tier.away
     burst = f", {away} of them by a burst" if away else ""
-    return _unless(_obstacle_to_more(tier), tier, Verdict(wanted, away, f"{_need(tier)}{burst}"))
+    return _change_unless(
+        _obstacle_to_more(tier), tier, Verdict(wanted, away, f"{_need_in_words(tier)}{burst}")
+    )
 
 
 def _shrink(tier: Situation) -> Verdict | None:
@@ -101,23 +103,23 @@ def _shrink(tier: Situation) -> Verdict | None:
         return None
     lasted = elapsed(tier.now, trend.since)
     if lasted < tier.scaling.shrink_after:
-        return _keep(tier, f"{_need(tier)}, {_so_far(lasted, tier.scaling.shrink_after)}")
+        return _keep(tier, f"{_need_in_words(tier)}, {_time_so_far(lasted, tier.scaling.shrink_after)}")
     total = max(trend.most, tier.lowest, math.ceil(tier.total / tier.scaling.step))
-    reason = f"{_need(tier)}, and {trend.most} at most for {lasted:.0f} s"
-    return _unless(_obstacle_to_less(tier), tier, _fewer(tier, total, reason))
+    reason = f"{_need_in_words(tier)}, and {trend.most} at most for {lasted:.0f} s"
+    return _change_unless(_obstacle_to_less(tier), tier, _fewer(tier, total, reason))
 
 
 def _stay(tier: Situation) -> Verdict:
     low, high = tier.scaling.limits
     if low <= tier.utilisation <= high:
         share = f"{tier.utilisation:.0%} of {workers(tier.total)}"
-        return _keep(tier, f"{_load(tier)} take {share}, within {low:.0%} to {high:.0%}")
+        return _keep(tier, f"{_load_in_words(tier)} take {share}, within {low:.0%} to {high:.0%}")
     at_minimum = tier.total == tier.lowest
     why = f"{tier.lowest} is its minimum" if at_minimum else f"{tier.total} are wanted already"
-    return _keep(tier, f"{_need(tier)}, and {why}")
+    return _keep(tier, f"{_need_in_words(tier)}, and {why}")
 
 
-def _unless(obstacle: str | None, tier: Situation, change: Verdict) -> Verdict:
+def _change_unless(obstacle: str | None, tier: Situation, change: Verdict) -> Verdict:
     """Return the change, or the present number with the obstacle."""
     return change if obstacle is None else _keep(tier, f"{change.reason}, but {obstacle}")
 
@@ -148,15 +150,15 @@ def _obstacle_to_change(tier: Situation, budget: int) -> str | None:
     return None
 
 
-def _need(tier: Situation) -> str:
-    return f"{_load(tier)} need {workers(tier.needed or 0)}"
+def _need_in_words(tier: Situation) -> str:
+    return f"{_load_in_words(tier)} need {workers(tier.needed or 0)}"
 
 
-def _load(tier: Situation) -> str:
+def _load_in_words(tier: Situation) -> str:
     foreseen = "foreseen " if tier.foreseen else ""
     backlog = f" and {tier.load.surplus:,.0f}/s of backlog" if tier.load.surplus >= 1 else ""
     return f"{tier.load.rate:,.0f} {foreseen}records/s{backlog}"
 
 
-def _so_far(lasted: float, required: float) -> str:
+def _time_so_far(lasted: float, required: float) -> str:
     return f"for {lasted:.0f} s of {required:.0f} s so far"

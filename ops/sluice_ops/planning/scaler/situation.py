@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sluice_ops.model.scaler import Mode, TierMemory, TierScaling, Trend
 from sluice_ops.model.wording import workers
-from sluice_ops.planning.scaler.attempts import seconds_left
+from sluice_ops.planning.scaler.attempts import seconds_until_retry
 from sluice_ops.planning.scaler.demand import Flow, workers_for
 from sluice_ops.planning.scaler.readings import SMOOTHING_SECONDS, elapsed
 from sluice_ops.planning.scaler.signals import Bounds, Signals
@@ -39,7 +39,7 @@ class Situation:
     load: Flow
 
     @property
-    def free(self) -> bool:
+    def decides(self) -> bool:
         """Whether the number is the scaler's to choose."""
         return self.scaling.mode is not Mode.OFF and self.bounds.held_by is None
 
@@ -57,7 +57,7 @@ class Situation:
         if self.scaling.mode is Mode.OFF:
             wanted = self.bounds.base
         elif self.memory.wanted is None or self.bounds.held_by is not None:
-            wanted = self._present - self.bounds.away
+            wanted = self._at_home
         else:
             wanted = self.memory.wanted
         return max(self.lowest, min(self.highest, wanted))
@@ -79,7 +79,7 @@ class Situation:
     @property
     def home(self) -> int:
         """The most slots that find room at home."""
-        return max(self.wanted, self._present - self.bounds.away + self.bounds.room)
+        return max(self.wanted, self._at_home + self.bounds.room)
 
     @cached_property
     def needed(self) -> int | None:
@@ -107,20 +107,20 @@ class Situation:
             Limit(self.bounds.partitions, f"it has {self.bounds.partitions} partitions"),
             Limit(room, f"home has room for {self.bounds.room} more"),
         ]
-        return min([*limits, *self._useless()], key=lambda limit: limit.workers)
+        return min([*limits, *self._limits_of_useless_growth()], key=lambda limit: limit.workers)
 
     def workers_soon(self, reader: Mode) -> int:
         """Return the most workers that the tier may soon have, for a tier that reads its output.
 
         A reader that acts does not count on advice, because nobody may follow it.
         """
-        follows = self.free and (self.scaling.mode is Mode.ACT or reader is not Mode.ACT)
-        return max(self.total, self.limit.workers) if follows else self._present
+        follows = self.decides and (self.scaling.mode is Mode.ACT or reader is not Mode.ACT)
+        return max(self.total, self.limit.workers) if follows else self._at_home + self.bounds.away
 
     @cached_property
     def trend(self) -> Trend | None:
         """Since when the load has needed more workers, or fewer; None: neither."""
-        if self.needed is None or self.changing or not self.free:
+        if self.needed is None or self.changing or not self.decides:
             return None
         low, high = self.scaling.limits
         more = self.needed > self.total and (self.utilisation > high or self.overloaded)
@@ -142,9 +142,9 @@ class Situation:
         )
 
     @property
-    def _present(self) -> int:
-        """The workers now, or else the number that the layers below give."""
-        return self.bounds.base if self.signals is None else self.signals.workers
+    def _at_home(self) -> int:
+        """The workers at home now, or else the number that the layers below give."""
+        return self.bounds.base if self.signals is None else self.signals.workers - self.bounds.away
 
     @property
     def _per_worker(self) -> float | None:
@@ -155,11 +155,11 @@ class Situation:
         """The records a second that all wanted workers can process."""
         return self.total * (self._per_worker or 0.0)
 
-    def _useless(self) -> Iterator[Limit]:
+    def _limits_of_useless_growth(self) -> Iterator[Limit]:
         """Yield the limits that come from earlier growth that did not help, or cannot help."""
         block, starvation = self.memory.block, self.memory.starvation
         if block is not None:
-            left = seconds_left(block, self.now, self.scaling.retry_after)
+            left = seconds_until_retry(block, self.now, self.scaling.retry_after)
             effect = (
                 f"{workers(block.after)} did {block.done_after:,.0f}/s "
                 f"where {block.before} did {block.done_before:,.0f}/s"

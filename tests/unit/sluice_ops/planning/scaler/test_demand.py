@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sluice_ops.model.scaler import Readings
 from sluice_ops.planning.scaler.demand import (
     Flow,
-    arriving,
-    output,
+    arriving_load,
+    planned_output,
     upstream_first,
     with_backlog,
     workers_for,
@@ -46,18 +46,24 @@ def test_each_tier_comes_once_and_after_its_upstream_tiers(inputs):
 def test_the_load_is_what_arrives_times_the_planned_growth_of_its_writers():
     writers = {"a": readings(rate_done=100, rate_out=50), "b": readings(rate_done=100, rate_out=150)}
     planned = {"a": Flow(100.0), "b": Flow(150.0, 30.0)}
-    assert arriving(readings(rate_in=200), writers, planned) == Flow(250.0, 30.0)
-    assert arriving(readings(rate_in=100), writers, planned) == Flow(125.0, 15.0), "it reads half of them"
-    assert arriving(readings(rate_in=200), writers, {"a": Flow(100.0)}) == Flow(250.0), "b is later in a loop"
-    assert arriving(readings(rate_in=70), {}, {}) == Flow(70.0)
-    assert arriving(readings(rate_in=70), {"a": readings()}, {"a": Flow()}) == Flow(70.0), "nothing written"
+    assert arriving_load(readings(rate_in=200), writers, planned) == Flow(250.0, 30.0)
+    assert arriving_load(readings(rate_in=100), writers, planned) == Flow(125.0, 15.0), (
+        "it reads half of them"
+    )
+    assert arriving_load(readings(rate_in=200), writers, {"a": Flow(100.0)}) == Flow(250.0), (
+        "b is later in a loop"
+    )
+    assert arriving_load(readings(rate_in=70), {}, {}) == Flow(70.0)
+    assert arriving_load(readings(rate_in=70), {"a": readings()}, {"a": Flow()}) == Flow(70.0), (
+        "nothing written"
+    )
 
 
 def test_a_throttled_tier_writes_its_load_as_soon_as_it_has_the_workers():
     throttled = readings(rate_in=500, rate_done=100, rate_out=200)
-    assert output(Flow(500.0, 50.0), throttled, 10) == Flow(1000.0, 100.0)
-    assert output(Flow(500.0, 50.0), throttled, 3) == Flow(600.0, 0.0), "3 workers process 300/s"
-    assert output(Flow(500.0), readings(rate_done=0, rate_out=7), 3) == Flow(7.0), "nothing measured"
+    assert planned_output(Flow(500.0, 50.0), throttled, 10) == Flow(1000.0, 100.0)
+    assert planned_output(Flow(500.0, 50.0), throttled, 3) == Flow(600.0, 0.0), "3 workers process 300/s"
+    assert planned_output(Flow(500.0), readings(rate_done=0, rate_out=7), 3) == Flow(7.0), "nothing measured"
 
 
 def test_a_backlog_is_what_is_left_when_new_workers_have_started():

@@ -201,6 +201,25 @@ def test_workers_that_already_start_are_not_asked_for_again():
     assert decision.reason == "4 workers stay wanted while a change is under way"
 
 
+def test_a_decision_that_was_lost_is_made_again():
+    pipeline = Pipeline(chain(), spike(50.0, 500.0))
+    list(pipeline.run(625.0))
+    assert pipeline.tiers["mid"].asked == (4, 0)
+    pipeline.tiers["mid"].asked = None
+    assert last(pipeline, LOOK)["mid"].wanted == 4
+    assert pipeline.tiers["mid"].asked == (4, 0)
+
+
+def test_growth_is_not_judged_while_another_change_is_under_way():
+    pipeline = Pipeline(chain(most=100.0), spike(50.0, 500.0))
+    list(pipeline.run(640.0))
+    pipeline.tiers["mid"].asked, pipeline.tiers["mid"].changing_until = (4, 0), 1000.0
+    list(pipeline.run(360.0))
+    assert pipeline.memory.tiers["mid"].block is None
+    list(pipeline.run(120.0))
+    assert pipeline.memory.tiers["mid"].block is not None
+
+
 def test_advice_is_the_number_that_act_would_set_and_stays():
     pipeline = Pipeline(chain(), spike(50.0, 300.0), ScalerSettings())
     assert changes(pipeline, 660.0) == [(620.0, "mid", 4), (620.0, "out", 4)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_ops.model.scaler import Decision, Memory, Mode, ScalerSettings, TierScaling
-from sluice_ops.planning.scaler.attempts import seconds_left
+from sluice_ops.planning.scaler.attempts import seconds_until_retry
 from sluice_ops.planning.scaler.planner import plan
 from sluice_ops.planning.scaler.signals import Bounds, Observation, Signals
 from tests.unit.sluice_ops.planning.scaler.pipelines import START
@@ -153,7 +153,7 @@ def test_the_number_of_another_layer_is_never_overridden(seed):
         for tier, decision in step.decisions.items():
             own, seen = step.observation.bounds[tier], step.observation.signals.get(tier)
             if own.held_by is not None and decision.mode is not Mode.OFF:
-                present = own.base if seen is None else seen.workers
+                present = own.base if seen is None else seen.workers - own.away
                 highest = min(own.maximum, own.partitions)
                 assert decision.wanted == max(min(max(1, own.minimum), highest), min(present, highest))
                 assert own.held_by in decision.reason
@@ -194,7 +194,7 @@ def test_no_growth_is_repeated_while_its_block_holds(seed):
         for step, before, after in numbers(steps, tier):
             block = step.memory.tiers[tier].block
             if block is not None and after > before:
-                left = seconds_left(block, step.observation.now, scaler.of(tier).retry_after)
+                left = seconds_until_retry(block, step.observation.now, scaler.of(tier).retry_after)
                 assert after <= block.before or left <= 0
 
 
