@@ -104,6 +104,32 @@ def refused(path: Path) -> str:
             ": shifts.night.timezone: 'Europe' is not a time zone: write a name such as ",
         ),
         ("pipeline: ''\nhosts: []", ": pipeline: "),
+        *(
+            (f"pipeline: p\nhosts: []\nscaler: {scaler}", f": scaler.{reason}")
+            for scaler, reason in (
+                (
+                    "{defaults: {mode: on}}",
+                    "defaults.mode: write act, advise or off; YAML reads on, yes and true as one value",
+                ),
+                ("{tiers: {t: {mode: loud}}}", "tiers.t.mode: Input should be 'off', 'advise' or 'act'"),
+                ("{tiers: {t: {modes: act}}}", "tiers.t.modes: unknown key; did you mean mode? known keys: "),
+                ("{tiers: {t: act}}", "tiers.t: write keys and values below this key"),
+                (
+                    "{tiers: {t: {utilisation: 0.9}}}",
+                    "tiers.t: the band from 0.75 to 1.05 (utilisation 0.9 with band 0.15) is not between ",
+                ),
+                (
+                    "{defaults: {band: 0.05}, tiers: {t: {utilisation: 0.05}}}",
+                    "tiers.t: the band from 0.00 to 0.10 (utilisation 0.05 with band 0.05) is not between ",
+                ),
+                (
+                    "{defaults: {grow_after: 700}}",
+                    "defaults: grow_after of 700 is above shrink_after of 600: ",
+                ),
+                ("{defaults: {changes_per_hour: 2}}", "defaults.changes_per_hour: Input should be "),
+                ("{tiers: {t: {catch_up: 1}}}", "tiers.t.catch_up: Input should be "),
+            )
+        ),
         (
             "pipeline: p\nhosts: []\npartitions: 999999999",
             ": partitions: Input should be less than or equal to 1000; the value is 999999999",

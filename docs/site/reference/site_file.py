@@ -4,6 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -22,7 +23,13 @@ _WORDS: Mapping[Any, str] = {
     bool: "true or false",
     NoneType: "none",
 }
-_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "min_length": "length at least"}
+_BOUNDS = {
+    "ge": "at least",
+    "gt": "more than",
+    "le": "at most",
+    "lt": "less than",
+    "min_length": "length at least",
+}
 
 
 def page() -> str:
@@ -94,6 +101,8 @@ def words(annotation: Any) -> str:
     inner = [words(part) for part in parts if part not in {NoneType, Ellipsis} and origin is not Literal]
     if origin is Literal:
         return " or ".join(code(part) for part in parts)
+    if inspect.isclass(annotation) and issubclass(annotation, StrEnum):
+        return " or ".join(code(member.value) for member in annotation)
     if origin is dict:
         return f"mapping from a name to: {inner[1]}"
     if origin in {tuple, frozenset}:
@@ -110,6 +119,8 @@ def default_of(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(default, BaseModel):
         default = default.model_dump(mode="json", exclude_none=True)
+    if isinstance(default, StrEnum):
+        default = default.value
     if default in (None, (), {}, ""):
         return "default none"
     written = yaml.safe_dump([*default] if isinstance(default, tuple) else default, default_flow_style=True)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from sluice_ops.model.ids import BATCH
+from sluice_ops.model.scaler import ScalerSettings
 
 
 class Names(Protocol):
@@ -37,6 +38,10 @@ class Names(Protocol):
     def budget(self) -> Mapping[str, object]:
         """By tier."""
 
+    @property
+    def scaler(self) -> ScalerSettings:
+        """With the settings of single tiers."""
+
 
 def unknown(site: Names, shifts: Mapping[str, Iterable[str]], tiers: Collection[str]) -> list[str]:
     """Return a sentence for each name that is no tier, nor `batch` where that is allowed.
@@ -55,6 +60,7 @@ def unknown(site: Names, shifts: Mapping[str, Iterable[str]], tiers: Collection[
             for line in _unknown_of_key(f"dedicated.{place}", sorted(only), tenants)
         ),
         *_unknown_of_key("budget", site.budget, tiers),
+        *_unknown_of_key("scaler.tiers", site.scaler.tiers, tiers),
         *(
             line
             for shift, only in shifts.items()

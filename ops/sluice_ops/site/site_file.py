@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from sluice_ops.model.kafka_access import Durability
 from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
+from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Numbers, Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.site.validation_errors import explain
@@ -225,6 +226,11 @@ class Site(Frozen):
     """
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
     """Shift → its schedule and shares, such as `night` and `day`."""
+    scaler: ScalerSettings = ScalerSettings()
+    """How the scaler finds the slots of each tier from its load.
+
+    Such as `{tiers: {enrich: {mode: act}}}`. Default: advice about every tier, and no change.
+    """
     reclaim_seconds: float = Field(default=120.0, ge=0)
     """Seconds for tasks in a batch slot to finish when a tier needs the slot; the rest is killed.
 

@@ -27,6 +27,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         batch_quantum=site.batch_quantum,
         reclaim_seconds=site.reclaim_seconds,
         repair_seconds=site.repair_seconds,
+        scaler=site.scaler,
         instance=site.ec2.capacity,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+from sluice_ops.model.scaler import ScalerSettings, TierScaling
 from sluice_ops.model.trail import SiteSaid
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Rules
@@ -36,8 +37,18 @@ def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
     yield "partitions", str(rules.partitions)
     yield "batch_quantum", _text(rules.batch_quantum)
     yield "reclaim_seconds", f"{rules.reclaim_seconds:g}"
+    yield from _scaler(rules.scaler)
     if rules.repair_seconds is not None:
         yield "repair_seconds", f"{rules.repair_seconds:g}"
+
+
+def _scaler(scaler: ScalerSettings) -> Iterator[tuple[str, str]]:
+    """Yield the values that differ from the defaults."""
+    tiers = [(f"scaler.tiers.{tier}", scaling, scaler.defaults) for tier, scaling in scaler.tiers.items()]
+    for path, scaling, defaults in (("scaler.defaults", scaler.defaults, TierScaling()), *tiers):
+        yield from (
+            (f"{path}.{key}", str(value)) for key, value in scaling if value != getattr(defaults, key)
+        )
 
 
 def _text(value: BaseModel) -> str:

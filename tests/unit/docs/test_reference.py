@@ -27,6 +27,8 @@ def test_a_key_is_shown_with_type_bounds_and_default() -> None:
     assert "### `pipeline`\n\n*text, required*" in page
     assert "### `partitions`\n\n*whole number, at least 1, at most 1000, default `4`*" in page
     assert "### `reboot`\n\n*list of: text, length at least 1, default `[systemctl, reboot]`*" in page
+    assert "### `scaler.defaults.mode`\n\n*`off` or `advise` or `act`, default `advise`*" in page
+    assert "### `scaler.tiers.NAME.utilisation`\n\n*number, more than 0, less than 1, default `0.7`*" in page
     assert "### `hosts[].cores`\n\n*`shared` or `own`*" in page
     assert "### `shifts.NAME.shares.NAME.target`" in page
 

@@ -52,6 +52,7 @@ def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
         ("separate", "[[entri, counts]]"),
         ("dedicated", "{h1: [entri, batch]}"),
         ("budget", "{entri: 1}"),
+        ("scaler", "{tiers: {entri: {mode: act}}}"),
         ("shifts", "{night: {schedule: '0 22 * * *', shares: {entri: 1, batch: 1}}}"),
     ],
 )

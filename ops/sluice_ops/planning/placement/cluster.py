@@ -12,6 +12,7 @@ from sluice_ops.model.ids import HostName, TierName, UnitId
 from sluice_ops.model.incarnation import STATE_PARTITIONS, Placement
 from sluice_ops.model.release import Release, TierShape
 from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Layers, Numbers, Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.model.tier import TierSpec
@@ -224,6 +225,7 @@ class Rules:
     """How long a tier may have drifted before the controller repairs it; None: only a
     person does.
     """
+    scaler: ScalerSettings = field(default_factory=ScalerSettings)
     instance: Capacity | None = None
     """The capacity of a host that a burst launches."""
     refused: str = ""

@@ -9,6 +9,7 @@ import pytest
 from simulation.world import HOSTS, World
 
 from sluice_ops.controller.site_watcher import SiteWatcher
+from sluice_ops.model.scaler import Mode
 from sluice_ops.site.site_file import SiteError
 
 BASE = "pipeline: p\nhosts: []\n"
@@ -86,6 +87,12 @@ def test_rules_that_keep_tiers_apart_are_read(path):
     assert rules.separate_from("outbound") == frozenset()
     assert rules.dedicated == {"label:gpu": {"enrich"}}
     assert rules.budget == {"counts": 1}
+
+
+def test_the_scaler_s_settings_are_read(path):
+    path.write_text("pipeline: p\nhosts: []\nscaler: {tiers: {counts: {mode: act}}}\n")
+    scaler = SiteWatcher(path).rules.scaler
+    assert (scaler.of("counts").mode, scaler.of("enrich").mode) == (Mode.ACT, Mode.ADVISE)
 
 
 def test_the_status_says_why_the_site_file_is_refused():

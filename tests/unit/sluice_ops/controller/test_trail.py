@@ -9,6 +9,7 @@ from simulation.world import World
 from sluice_ops.channel import trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeSpec, Operation, Step
+from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.trail import Outcome, SiteSaid, layer_of, what_of
 from sluice_ops.operations import requests
 from sluice_ops.planning.changes.kinds import KINDS
@@ -91,6 +92,7 @@ def test_a_site_file_change_is_in_the_trail_once_whoever_leads():
         shares={**world.rules.shares, "enrich": share.model_copy(update={"maximum": 12})},
         locality={"counts": "zone:onprem"},
         repair_seconds=600.0,
+        scaler=ScalerSettings.model_validate({"tiers": {"enrich": {"mode": "act"}}}),
     )
     world.settle()
     (entry,) = entries(world)
@@ -98,7 +100,8 @@ def test_a_site_file_change_is_in_the_trail_once_whoever_leads():
     of_it = f"minimum={share.minimum} target={share.target}"
     assert entry.what == (
         f"shares.enrich: {of_it} maximum={share.maximum} → {of_it} maximum=12; "
-        "locality.counts: nothing → zone:onprem; repair_seconds: nothing → 600"
+        "locality.counts: nothing → zone:onprem; scaler.tiers.enrich.mode: nothing → act; "
+        "repair_seconds: nothing → 600"
     )
     world.rules = replace(world.rules, locality={})
     world.settle()

@@ -1,0 +1,64 @@
+"""Growth that did not help: how the scaler notices it, and how long it remembers."""
+
+from sluice_ops.model.scaler import Attempt, Block, Readings, Starvation
+from sluice_ops.planning.scaler.demand import TOLERATED_SECONDS
+from sluice_ops.planning.scaler.readings import elapsed
+from sluice_ops.planning.scaler.signals import Signals
+
+JUDGED_AFTER = 60.0
+"""The time that new workers have to show an effect. Unit: seconds."""
+LEAST_GAIN = 0.1
+"""The growth of the rate that counts as help. For a small step, half of the step is enough."""
+LOAD_FELL = 0.8
+"""A block ends below this part of its load."""
+MOST_DOUBLINGS = 5
+"""How often the time until the next attempt doubles."""
+RECOVERED_SECONDS = 600.0
+"""A tier that was not starved for so long is not starved any more. Unit: seconds."""
+
+
+def judge(attempt: Attempt, signals: Signals, readings: Readings, retry_after: float) -> Attempt | bool:
+    """Return whether a growth helped; the attempt as long as that is not known.
+
+    An attempt that has not got its workers within `retry_after` counts as none.
+    """
+    now = readings.at
+    if attempt.ready is None:
+        if signals.workers >= attempt.after:
+            return attempt.model_copy(update={"ready": now})
+        return attempt if elapsed(now, attempt.at) < retry_after else True
+    gain = min(LEAST_GAIN, (attempt.after / max(1, attempt.before) - 1) / 2)
+    if signals.lag_seconds <= TOLERATED_SECONDS or readings.rate_done >= attempt.rate_done * (1 + gain):
+        return True
+    return attempt if elapsed(now, attempt.ready) < JUDGED_AFTER else False
+
+
+def block_after(attempt: Attempt, readings: Readings, load: float, before: Block | None) -> Block:
+    """Return the block after a growth that did not help; `before` is the block until then."""
+    return Block(
+        before=attempt.before if before is None else min(before.before, attempt.before),
+        after=attempt.after,
+        done_before=attempt.rate_done,
+        done_after=readings.rate_done,
+        load=load,
+        at=readings.at,
+        times=1 if before is None else before.times + 1,
+    )
+
+
+def seconds_until_retry(block: Block, now: float, retry_after: float) -> float:
+    """Return the time until the next attempt is allowed at the same load; negative if it is now."""
+    doublings = min(block.times - 1, MOST_DOUBLINGS)
+    return retry_after * 2.0**doublings - elapsed(now, block.at)
+
+
+def load_fell(block: Block, load: float) -> bool:
+    """Return whether the load fell so far that the block ends."""
+    return load < LOAD_FELL * block.load
+
+
+def starvation(before: Starvation | None, now: float, *, starved: bool) -> Starvation | None:
+    """Return the tier's starvation after one more look; None if it has recovered."""
+    if starved:
+        return Starvation(seen=now, tried=None if before is None else before.tried)
+    return before if before is not None and elapsed(now, before.seen) < RECOVERED_SECONDS else None

@@ -1,0 +1,57 @@
+"""Smoothed figures of a tier, and the elapsed time between two looks."""
+
+import math
+
+from sluice_ops.model.scaler import Readings
+from sluice_ops.planning.scaler.signals import Signals
+
+SMOOTHING_SECONDS = 10.0
+"""After this time, 63 % of a step of the load are in the smoothed figures. Unit: seconds."""
+LEAST_BUSY = 0.01
+"""Workers that are less busy than this tell nothing about their capacity."""
+
+
+def elapsed(now: float, since: float) -> float:
+    """Return the seconds since a wall clock time; infinite if the clock was set back before it."""
+    return now - since if now >= since else math.inf
+
+
+def smooth(signals: Signals, now: float, before: Readings | None, *, changing: bool) -> Readings:
+    """Return a tier's smoothed figures after one more look."""
+    past = before if before is not None else _first(signals, now)
+    seconds = elapsed(now, past.at)
+
+    def smoothed(old: float, new: float, weight: float = 1.0) -> float:
+        return new + (old - new) * math.exp(-seconds * weight / SMOOTHING_SECONDS)
+
+    per_worker = past.per_worker
+    measured = _per_worker(signals)
+    if measured is not None and not changing:
+        per_worker = measured if per_worker is None else smoothed(per_worker, measured, signals.busy)
+    return Readings(
+        at=now,
+        rate_in=smoothed(past.rate_in, signals.rate_in),
+        rate_done=smoothed(past.rate_done, signals.rate_done),
+        rate_out=smoothed(past.rate_out, signals.rate_out),
+        per_worker=per_worker,
+        lag=signals.lag,
+        lag_grows=before is not None and signals.lag > before.lag,
+    )
+
+
+def _first(signals: Signals, now: float) -> Readings:
+    return Readings(
+        at=now,
+        rate_in=signals.rate_in,
+        rate_done=signals.rate_done,
+        rate_out=signals.rate_out,
+        per_worker=None,
+        lag=signals.lag,
+        lag_grows=False,
+    )
+
+
+def _per_worker(signals: Signals) -> float | None:
+    """Return the true rate of a worker: records a second of the time that it spends on records."""
+    useful = signals.workers * signals.busy
+    return signals.rate_done / useful if signals.busy >= LEAST_BUSY and useful * signals.rate_done else None

@@ -1,0 +1,66 @@
+"""What the scaler observes: the figures of each tier, and the bounds of its number of slots."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sluice_ops.model.ids import TierName
+
+
+@dataclass(frozen=True)
+class Signals:
+    """The figures of one running tier, measured over the last seconds."""
+
+    rate_in: float
+    """Records a second that arrive in its input streams."""
+    rate_done: float
+    """Records a second that it processes."""
+    rate_out: float
+    """Records a second that it writes."""
+    busy: float
+    """The part of its active workers' time that they spend on records, from 0 to 1."""
+    workers: int
+    """Its active workers, with those of bursts."""
+    lag: int
+    """The records that wait."""
+    lag_seconds: float
+    """How long the oldest of them has waited."""
+    starved: bool
+    """Whether its workers get less processor time than their quantum promises."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of one tier. Unit: slots."""
+
+    minimum: int
+    base: int
+    """The number that the layers below `autoscaler` give."""
+    maximum: int
+    partitions: int
+    """More workers than this get no work."""
+    room: int
+    """The further slots that fit at home now, with those that batch gives back on demand."""
+    held_by: str | None
+    """The owner of a higher layer that sets the number; None: nobody."""
+    away: int = 0
+    """The slots that bursts give it now."""
+    burst: int = 0
+    """The most slots that bursts can give it, with the present ones; 0: no burst is possible."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Everything that one plan observes."""
+
+    now: float
+    """Wall clock."""
+    signals: Mapping[TierName, Signals]
+    """Tiers without fresh figures are missing."""
+    bounds: Mapping[TierName, Bounds]
+    """All tiers."""
+    inputs: Mapping[TierName, tuple[TierName, ...]]
+    """The tiers that write a tier's input streams; empty: it is fed from outside."""
+    change_seconds: float
+    """The measured time from a request to the first record on the new worker."""
+    changing: frozenset[TierName]
+    """The tiers with a change under way."""

@@ -1,0 +1,317 @@
+"""The scaler's decisions on pipelines whose workers do exactly what they can."""
+
+import math
+from base64 import b64encode
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sluice_ops.model.scaler import (
+    Attempt,
+    Block,
+    Memory,
+    Mode,
+    Readings,
+    ScalerSettings,
+    Starvation,
+    TierMemory,
+    TierScaling,
+    Trend,
+    Week,
+)
+from sluice_ops.planning.scaler.planner import plan
+from tests.unit.sluice_ops.planning.scaler.pipelines import BOUNDS, LOOK, START, Pipeline, Tier
+
+
+def changes(pipeline, seconds):
+    """Run the pipeline, and return (second, tier, wanted) for each change of a number."""
+    last, found = {name: tier.workers for name, tier in pipeline.tiers.items()}, []
+    for _, decisions in pipeline.run(seconds):
+        for name, decision in decisions.items():
+            if decision.wanted != last[name]:
+                last[name] = decision.wanted
+                found.append((pipeline.seconds - LOOK, name, decision.wanted))
+    return found
+
+
+def reasons(pipeline, seconds, name):
+    """Run the pipeline, and return the different reasons for one tier in their order."""
+    return list(dict.fromkeys(decisions[name].reason for _, decisions in pipeline.run(seconds)))
+
+
+def last(pipeline, seconds):
+    """Run the pipeline, and return the last decisions."""
+    return [decisions for _, decisions in pipeline.run(seconds)][-1]
+
+
+def spike(before, after, at=600.0):
+    return lambda seconds: before if seconds < at else after
+
+
+def chain(**mid):
+    return {"entry": Tier(1000.0), "mid": Tier(100.0, ("entry",), **mid), "out": Tier(100.0, ("mid",))}
+
+
+def test_a_spike_of_ten_times_is_met_in_two_steps():
+    pipeline = Pipeline(chain(), spike(50.0, 500.0))
+    assert changes(pipeline, 1300.0) == [
+        (620.0, "mid", 4),
+        (620.0, "out", 4),
+        (680.0, "mid", 8),
+        (680.0, "out", 8),
+    ]
+    assert all(tier.lag == 0 for tier in pipeline.tiers.values())
+
+
+def test_tiers_downstream_grow_together_with_the_tier_that_throttles_them():
+    pipeline = Pipeline(chain(writes=2.0), spike(30.0, 300.0))
+    at = {(name, wanted): second for second, name, wanted in changes(pipeline, 1300.0)}
+    assert at["mid", 4] == at["out", 4], "out grows before mid can write more"
+
+
+def test_after_a_spike_the_slots_are_given_back():
+    pipeline = Pipeline(chain(), lambda seconds: 500.0 if seconds < 1000 else 50.0)
+    list(pipeline.run(4 * 3600.0))
+    assert [tier.workers for tier in pipeline.tiers.values()] == [1, 1, 1]
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.floats(0.5, 2.0), st.floats(0.2, 5.0))
+@settings(max_examples=15, deadline=None)
+def test_a_constant_load_is_met_in_two_steps_and_then_nothing_changes(start, need, writes, speed):
+    tiers = {
+        "entry": Tier(50.0, workers=start, writes=writes),
+        "mid": Tier(50.0 * speed, ("entry",), workers=start),
+        "out": Tier(50.0, ("entry", "mid"), workers=start),
+    }
+    rate = need * 50.0 * 0.65
+    flows = {"entry": rate, "mid": rate * writes, "out": 2 * rate * writes}
+    needs = {name: math.ceil(flows[name] / tier.per_worker / 0.7 - 0.001) for name, tier in tiers.items()}
+    assume(all(start / 16 <= needed <= min(64, start * 16) for needed in needs.values()))
+    pipeline = Pipeline(tiers, lambda _: rate, change_seconds=5.0)
+    found = changes(pipeline, 1300.0)
+    for name, tier in tiers.items():
+        assert sum(changed == name for _, changed, _ in found) <= 2
+        in_band = 0.55 <= flows[name] / tier.per_worker / tier.workers <= 0.85
+        assert tier.workers == needs[name] or in_band
+    assert changes(pipeline, 900.0) == []
+
+
+def test_a_daily_curve_needs_at_most_two_changes_an_hour():
+    pipeline = Pipeline(chain(), lambda seconds: 900 + 600 * math.sin(seconds / 86400 * 2 * math.pi))
+    found = [change for change in changes(pipeline, 86400.0) if change[0] > 3600]
+    for name in pipeline.tiers:
+        times = [second for second, changed, _ in found if changed == name]
+        assert times
+        assert all(later - earlier > 3600 for earlier, later in zip(times, times[2:], strict=False))
+
+
+def test_noise_within_the_band_changes_nothing():
+    pipeline = Pipeline(chain(), lambda seconds: 700.0 * (1 + 0.1 * math.sin(seconds * 1.7)))
+    list(pipeline.run(1800.0))
+    assert changes(pipeline, 3 * 3600.0) == []
+
+
+def test_growth_that_did_not_help_is_not_repeated_and_is_taken_back_later():
+    pipeline = Pipeline(chain(most=100.0), spike(50.0, 500.0))
+    assert [change for change in changes(pipeline, 1800.0) if change[1] == "mid"] == [(620.0, "mid", 4)]
+    reason = last(pipeline, LOOK)["mid"].reason
+    assert reason.startswith("4 workers did 100/s where 1 did 96/s; retry after "), reason
+    assert reason.endswith("records wait, more than before"), "a tier does not shrink while its lag grows"
+    pipeline.rate = lambda _: 99.0
+    assert ("mid", 1) in [change[1:] for change in changes(pipeline, 10.0)]
+
+
+def test_later_attempts_come_at_doubled_intervals_and_add_one_worker():
+    pipeline = Pipeline(chain(most=100.0), spike(50.0, 500.0, at=0))
+    mid = [(second, wanted) for second, name, wanted in changes(pipeline, 5 * 3600.0) if name == "mid"]
+    assert [wanted for _, wanted in mid] == [4, 5, 6]
+    first, second = (later[0] - earlier[0] for earlier, later in pairwise(mid))
+    assert 3600 < first < 3800
+    assert 7200 < second < 7400
+
+
+def test_a_starved_tier_is_tried_once_and_the_reason_is_told():
+    pipeline = Pipeline(chain(most=150.0, starved=True), spike(50.0, 500.0))
+    found = changes(pipeline, 6 * 3600.0)
+    assert [change for change in found if change[1] == "mid"] == [(620.0, "mid", 4)]
+    assert last(pipeline, LOOK)["mid"].reason.endswith(
+        "its hosts have no processor time left, and 4 workers were tried"
+    )
+    assert pipeline.tiers["out"].workers == 3, "out follows what mid writes, not what mid should write"
+
+
+def test_a_tier_grows_again_after_its_hosts_have_recovered():
+    pipeline = Pipeline(chain(most=150.0, starved=True), spike(50.0, 500.0))
+    list(pipeline.run(3600.0))
+    pipeline.tiers["mid"] = replace(pipeline.tiers["mid"], starved=False, most=math.inf)
+    assert ("mid", 16) in [change[1:] for change in changes(pipeline, 900.0)]
+
+
+def test_growth_stops_at_each_limit_and_names_it():
+    for own, wanted, reason in (
+        (replace(BOUNDS, maximum=3), 3, "its maximum is 3"),
+        (replace(BOUNDS, partitions=2), 2, "it has 2 partitions"),
+        (replace(BOUNDS, room=0), 1, "home has room for 0 more"),
+    ):
+        decision = last(Pipeline(chain(bounds=own), lambda _: 500.0), 1200.0)["mid"]
+        assert (decision.wanted, decision.away) == (wanted, 0)
+        assert decision.reason.endswith(reason)
+
+
+def test_a_burst_gives_what_home_has_no_room_for_and_goes_first():
+    own = replace(BOUNDS, room=3, burst=3)
+    pipeline = Pipeline(chain(bounds=own), lambda seconds: 380.0 if seconds < 1800 else 50.0)
+    list(pipeline.run(60.0))
+    assert pipeline.tiers["mid"].workers == 4
+    pipeline.tiers["mid"].bounds = replace(own, room=0)
+    decision = last(pipeline, 60.0)["mid"]
+    assert (decision.slots, decision.wanted, decision.away) == (6, 4, 2)
+    assert last(pipeline, 1200.0)["mid"].reason.endswith("take 63% of 6 workers, within 55% to 85%")
+    decisions = [decisions["mid"] for _, decisions in pipeline.run(3600.0)]
+    assert list(dict.fromkeys((each.wanted, each.away) for each in decisions)) == [(4, 2), (2, 0), (1, 0)]
+
+
+def test_without_a_burst_growth_waits_for_room_at_home():
+    own = replace(BOUNDS, room=0, burst=3)
+    pipeline = Pipeline(chain(bounds=own), lambda _: 250.0)
+    assert (last(pipeline, 60.0)["mid"].wanted, pipeline.memory.tiers["mid"].away) == (1, 3)
+    pipeline.tiers["mid"].bounds = replace(own, burst=0, room=5)
+    decision = last(pipeline, 120.0)["mid"]
+    assert (decision.wanted, decision.away) == (4, 0)
+
+
+def test_a_burst_that_a_person_began_counts_and_is_not_asked_for():
+    pipeline = Pipeline(
+        chain(workers=4, not_ours=2, bounds=replace(BOUNDS, away=2, burst=5)), lambda _: 300.0
+    )
+    decision = last(pipeline, 600.0)["mid"]
+    assert decision.reason == "300 records/s take 75% of 4 workers, within 55% to 85%"
+    assert (decision.wanted, decision.away) == (2, 0)
+    pipeline.rate = lambda _: 400.0
+    decision = last(pipeline, 120.0)["mid"]
+    assert (decision.wanted, decision.away) == (4, 0)
+
+
+def test_workers_that_already_start_are_not_asked_for_again():
+    pipeline = Pipeline(chain(), lambda _: 300.0, change_seconds=1e6)
+    decision = last(pipeline, 300.0)["mid"]
+    assert (decision.slots, decision.wanted) == (1, 4)
+    assert decision.reason == "4 workers stay wanted while a change is under way"
+
+
+def test_a_decision_that_was_lost_is_made_again():
+    pipeline = Pipeline(chain(), spike(50.0, 500.0))
+    list(pipeline.run(625.0))
+    assert pipeline.tiers["mid"].asked == (4, 0)
+    pipeline.tiers["mid"].asked = None
+    assert last(pipeline, LOOK)["mid"].wanted == 4
+    assert pipeline.tiers["mid"].asked == (4, 0)
+
+
+def test_growth_is_not_judged_while_another_change_is_under_way():
+    pipeline = Pipeline(chain(most=100.0), spike(50.0, 500.0))
+    list(pipeline.run(640.0))
+    pipeline.tiers["mid"].asked, pipeline.tiers["mid"].changing_until = (4, 0), 1000.0
+    list(pipeline.run(360.0))
+    assert pipeline.memory.tiers["mid"].block is None
+    list(pipeline.run(120.0))
+    assert pipeline.memory.tiers["mid"].block is not None
+
+
+def test_advice_is_the_number_that_act_would_set_and_stays():
+    pipeline = Pipeline(chain(), spike(50.0, 300.0), ScalerSettings())
+    assert changes(pipeline, 660.0) == [(620.0, "mid", 4), (620.0, "out", 4)]
+    assert pipeline.tiers["mid"].workers == 1
+
+
+def test_a_tier_that_acts_does_not_count_on_advice_upstream():
+    scaler = ScalerSettings(defaults=TierScaling(mode=Mode.ADVISE), tiers={"out": TierScaling(mode=Mode.ACT)})
+    pipeline = Pipeline(chain(), spike(50.0, 500.0), scaler)
+    assert last(pipeline, 3600.0)["mid"].wanted > 4
+    assert pipeline.tiers["out"].workers == 2, "mid writes 100/s as long as nobody follows its advice"
+
+
+def test_a_tier_that_is_off_gets_the_number_of_the_layers_below():
+    scaler = ScalerSettings(defaults=TierScaling(mode=Mode.OFF))
+    decision = last(Pipeline(chain(bounds=replace(BOUNDS, base=3)), lambda _: 500.0, scaler), 1200.0)["mid"]
+    assert (decision.mode, decision.wanted) == (Mode.OFF, 3)
+    assert decision.reason == "the scaler is off, and the layers below give 3 workers"
+
+
+def test_after_a_person_the_scaler_goes_on_from_the_person_s_number():
+    pipeline = Pipeline(chain(workers=3, bounds=replace(BOUNDS, held_by="ana")), lambda _: 500.0)
+    decision = last(pipeline, 1200.0)["mid"]
+    assert decision.wanted == 3
+    assert decision.reason.startswith("ana set 3 workers, and 500 records/s and ")
+    pipeline.tiers["mid"].bounds = BOUNDS
+    assert ("mid", 12) in [change[1:] for change in changes(pipeline, 25.0)]
+
+
+def test_without_fresh_figures_the_number_stays():
+    pipeline = Pipeline(chain(), lambda _: 300.0)
+    list(pipeline.run(1800.0))
+    observation = replace(pipeline.observe(), signals={})
+    decision = plan(observation, pipeline.settings, pipeline.memory)[0]["mid"]
+    assert (decision.slots, decision.wanted) == (4, 4)
+    assert decision.reason == "4 workers stay, because no fresh figures came"
+
+
+def test_a_tier_is_scaled_before_the_hour_in_which_past_weeks_had_more():
+    hour = int(START // 3600)
+    hours = bytearray(168)
+    hours[hour % 168], hours[(hour + 1) % 168] = 1 + 254 // 10, 255
+    week = Week(peak=1000.0, hours=b64encode(hours).decode(), hour=hour)
+    pipeline = Pipeline({"entry": Tier(100.0, workers=2)}, lambda _: 100.0)
+    pipeline.seconds = (hour + 0.5) * 3600 - START
+    pipeline.memory = Memory(tiers={"entry": TierMemory(week=week)})
+    decision = last(pipeline, 60.0)["entry"]
+    assert decision.wanted == 4
+    assert decision.reason.startswith("265 foreseen records/s ")
+
+
+def test_a_lower_load_ends_the_memory_of_useless_growth():
+    pipeline = Pipeline(chain(most=100.0), lambda seconds: 500.0 if seconds < 1800 else 50.0)
+    list(pipeline.run(1800.0))
+    assert pipeline.memory.tiers["mid"].block is not None
+    pipeline.tiers["mid"].lag = 0.0
+    list(pipeline.run(30.0))
+    assert pipeline.memory.tiers["mid"].block is None
+
+
+def test_a_clock_that_is_set_back_stops_nothing():
+    pipeline = Pipeline(chain(), spike(50.0, 500.0))
+    list(pipeline.run(1200.0))
+    pipeline.seconds -= 6 * 3600.0
+    pipeline.rate = lambda _: 1500.0
+    assert ("mid", 22) in [change[1:] for change in changes(pipeline, 120.0)]
+
+
+def test_a_memory_of_a_hundred_tiers_is_smaller_than_a_znode_may_be():
+    figure, time = 123456.7, START + 0.1
+    full = TierMemory(
+        readings=Readings(
+            at=time,
+            rate_in=figure,
+            rate_done=figure,
+            rate_out=figure,
+            per_worker=figure,
+            lag=10**12,
+            lag_grows=False,
+        ),
+        week=Week(
+            peak=figure, hours=b64encode(bytes(168)).decode(), hour=10**6, records=figure, seconds=figure
+        ),
+        wanted=1000,
+        since=time,
+        changes=(time,) * TierScaling().changes_per_hour,
+        trend=Trend(more=False, since=time, most=1000),
+        attempt=Attempt(before=1000, after=1000, rate_done=figure, at=time, ready=time),
+        block=Block(
+            before=1000, after=1000, done_before=figure, done_after=figure, load=figure, at=time, times=100
+        ),
+        starvation=Starvation(seen=time, tried=1000),
+    )
+    memory = Memory(tiers={f"a-tier-with-a-name-of-35-letters-{number:03}": full for number in range(100)})
+    assert len(memory.model_dump_json()) < 100_000

@@ -1,0 +1,56 @@
+"""Smoothed figures: a step counts after seconds, and idle workers tell little of their capacity."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_ops.planning.scaler.readings import SMOOTHING_SECONDS, elapsed, smooth
+from sluice_ops.planning.scaler.signals import Signals
+
+
+def look(rate=100.0, workers=2, busy=0.5, lag=0):
+    return Signals(rate, rate, rate, busy, workers, lag, 0.0, starved=False)
+
+
+def test_the_first_look_counts_fully():
+    first = smooth(look(), 1000.0, None, changing=False)
+    assert (first.rate_in, first.per_worker, first.lag_grows) == (100.0, 100.0, False)
+
+
+def test_a_step_counts_63_per_cent_after_the_smoothing_time():
+    before = smooth(look(), 1000.0, None, changing=False)
+    after = smooth(look(rate=200.0), 1000.0 + SMOOTHING_SECONDS, before, changing=False)
+    assert after.rate_in == pytest.approx(163.2, rel=0.001)
+
+
+@given(st.floats(1, 100))
+def test_many_looks_smooth_like_a_single_one(seconds):
+    before = smooth(look(), 1000.0, None, changing=False)
+    one = smooth(look(rate=200.0), 1000.0 + 2 * seconds, before, changing=False)
+    two = smooth(look(rate=200.0), 1000.0 + seconds, before, changing=False)
+    two = smooth(look(rate=200.0), 1000.0 + 2 * seconds, two, changing=False)
+    assert two.rate_in == pytest.approx(one.rate_in, rel=1e-4)
+
+
+def test_the_rate_of_a_worker_is_learnt_while_it_is_busy():
+    before = smooth(look(), 1000.0, None, changing=False)
+    assert smooth(look(rate=300.0), 1010.0, before, changing=True).per_worker == 100.0
+    assert smooth(look(rate=0.0), 1010.0, before, changing=False).per_worker == 100.0
+    assert smooth(look(rate=1.0, busy=0.001), 1010.0, before, changing=False).per_worker == 100.0
+    idle = smooth(look(rate=30.0, busy=0.1), 1010.0, before, changing=False).per_worker
+    busy = smooth(look(rate=300.0, busy=1.0), 1010.0, before, changing=False).per_worker
+    assert 100.0 < idle < 110.0
+    assert busy == pytest.approx(131.6, rel=0.01)
+
+
+def test_a_lag_grows_if_more_records_wait_than_before():
+    before = smooth(look(lag=5), 1000.0, None, changing=False)
+    assert smooth(look(lag=6), 1001.0, before, changing=False).lag_grows
+    assert not smooth(look(lag=5), 1001.0, before, changing=False).lag_grows
+
+
+def test_a_time_in_the_future_is_long_ago_because_the_clock_was_set_back():
+    assert elapsed(1000.0, 990.0) == 10.0
+    assert elapsed(1000.0, 1001.0) == math.inf
