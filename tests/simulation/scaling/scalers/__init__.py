@@ -1,0 +1,1 @@
+"""Scalers behind one protocol: Sluice's planner, and others after their documentation."""
