@@ -31,6 +31,7 @@ from sluice_ops.controller.decide import Decision, decide
 from sluice_ops.controller.joining import Joining
 from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.controller.prune import prune
+from sluice_ops.controller.scaling import Scaling
 from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
 from sluice_ops.model.access import Credential
@@ -140,6 +141,7 @@ class Controller:
         self._mirror = Mirror(channel)
         self._joining = None if credential is None else Joining(channel, self._mirror, credential)
         self._absences = Absences(lost_seconds)
+        self._scaling = Scaling(channel)
         self._ages = TimestampAges()
         self._baseline: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
@@ -269,6 +271,7 @@ class Controller:
         epoch += 1
         self._channel.multi([Write(paths.EPOCH, EpochRecord(epoch=epoch, leader=self._name), version)])
         self._absences.forget()
+        self._scaling.forget()
         self._baseline = None
         log.info("controller leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session)
@@ -361,6 +364,8 @@ class Controller:
             with self.metrics.phase("write"):
                 self._write(writes, view, term)
         self.metrics.passed(view, decision, term.epoch)
+        if blocked is None:
+            self._scaling.turn(view, inputs, Guard(paths.EPOCH, term.version))
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
 

@@ -30,7 +30,7 @@ def writes(draft: Draft) -> Iterator[Write]:
         operation = draft.view.operations[identity].operation
         outcome = None if operation.dry_run else _outcome(operation, result)
         if outcome is not None:
-            sentence = "" if outcome is Outcome.BEGUN else result.sentence
+            sentence = operation.reason if outcome is Outcome.BEGUN else result.sentence
             yield _write(draft, operation.change, operation.spec, operation.by, outcome, sentence)
     for change in draft.changes.values():
         before = draft.view.changes.get(change.id)

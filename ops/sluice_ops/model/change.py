@@ -17,6 +17,10 @@ from sluice_ops.model.share import Amount
 
 CONTROLLER = "the controller"
 """The requester of the controller's own changes."""
+SCALER = "the scaler"
+"""The requester of the changes by which the controller follows the scaler's decisions."""
+OWN = frozenset({CONTROLLER, SCALER})
+"""The requesters of the changes whose steps the controller posts itself."""
 
 DEADLINE_SECONDS = 900
 """How long a change that a person or a runbook requests may take, unless the request says so."""
@@ -33,6 +37,7 @@ START = "start"
 STOP = "stop"
 REPAIR = "repair"
 """Moves drifted tiers to where a plan would place them."""
+SCALE = "scale"
 SETTLE = "settle"
 """The controller's own change, which brings a tenant to the number that holds."""
 
@@ -222,6 +227,8 @@ class Operation(Frozen):
     posted_at: float
     deadline_seconds: float = 600.0
     dry_run: bool = False
+    reason: str = ""
+    """Why the controller posted it; empty for a request of a person or a runbook."""
 
 
 class JournalEntry(Frozen):

@@ -237,3 +237,18 @@ class Memory(Frozen):
     """What one plan leaves for the next."""
 
     tiers: dict[TierName, TierMemory] = Field(default_factory=dict)
+
+
+class ScalerModes(Frozen):
+    """`config/scaler`: the modes that people set for single tiers, instead of the site file's."""
+
+    modes: dict[TierName, Mode] = Field(default_factory=dict)
+    by: str = ""
+    at: float = 0.0
+
+
+class ScalerRecord(Frozen):
+    """`scaler`: the last decision about each tier."""
+
+    decisions: dict[TierName, Decision] = Field(default_factory=dict)
+    at: float = 0.0

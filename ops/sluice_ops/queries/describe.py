@@ -10,7 +10,16 @@ from sluice_ops.model.share import Layer
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.planning.placement.shares import Target, limits, target
 from sluice_ops.queries.figures import Figures
-from sluice_ops.queries.lines import DriverLine, HoldLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
+from sluice_ops.queries.lines import (
+    DriverLine,
+    HoldLine,
+    HostLine,
+    ScalerLine,
+    ShareLine,
+    SlotLine,
+    TierLine,
+    WorkerLine,
+)
 from sluice_ops.snapshot.rules import CapacityTotals
 from sluice_ops.snapshot.view import HostView, TierView, View
 
@@ -37,6 +46,17 @@ def tiers(view: View, figures: Figures) -> list[TierLine]:
 def holds(view: View) -> list[HoldLine]:
     """Describe the times that tiers were throttled, the newest last."""
     return [HoldLine.model_validate(hold.model_dump(), extra="ignore") for hold in view.holds.last]
+
+
+def scaler(view: View) -> list[ScalerLine]:
+    """Describe the scaler's last decisions, from the pipeline's entry to its end."""
+    ordered = sorted(view.tiers.values(), key=lambda tier: (-tier.spec.distance, tier.spec.name))
+    decisions = view.scaler.decisions
+    return [
+        ScalerLine.model_validate(decisions[name].model_dump() | {"tier": name}, extra="ignore")
+        for name in (tier.spec.name for tier in ordered)
+        if name in decisions
+    ]
 
 
 def release_notes(lines: list[TierLine]) -> list[str]:

@@ -108,6 +108,19 @@ class SlotLine(Frozen):
     exit: str | None
 
 
+class ScalerLine(Frozen):
+    """The scaler's last decision about one tier."""
+
+    tier: str
+    mode: str
+    slots: int
+    """The slots that the tier has now."""
+    wanted: int
+    reason: str
+    since: float
+    """When `wanted` changed last."""
+
+
 class ShareLine(Frozen):
     """The share of one tenant."""
 

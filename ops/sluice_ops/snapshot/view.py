@@ -15,6 +15,7 @@ from sluice_ops.model.change import ChangeRecord, JournalEntry, MaintenanceLock,
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
 from sluice_ops.model.release import Release
+from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.share import Layers
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import TierSpec
@@ -125,6 +126,7 @@ class View:
     releases: Mapping[str, Release] = field(default_factory=dict)
     status: ControllerStatus | None = None
     holds: Holds = field(default_factory=Holds)
+    scaler: ScalerRecord = field(default_factory=ScalerRecord)
     site: SiteSaid | None = None
     """The site file's settings at a leader's last look; None: no look yet, or unreadable."""
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -242,6 +244,7 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
         unread_releases={name: _unread_release(name) for name in releases if paths.release(name) in refused},
         status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
         holds=at.value(paths.HOLDS, Holds) or Holds(),
+        scaler=at.value(paths.SCALER, ScalerRecord) or ScalerRecord(),
         site=site,
         versions=at.versions,
     )

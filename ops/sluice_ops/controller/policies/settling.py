@@ -1,8 +1,9 @@
 """The controller's own changes: it begins them and posts their steps. Called by `operations`.
 
-There are four reasons:
+There are five reasons:
 
 - the time of a share is over;
+- the scaler has decided on another number of slots for a tier in mode `act`;
 - a tier lacks some of its minimum, and other tiers have more than their minimum;
 - a tier has fewer slots than its share, and room has become free;
 - a tier has drifted for so long that the site file lets the controller repair it.
@@ -17,14 +18,28 @@ from itertools import chain
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import drifting, health, starvation
 from sluice_ops.controller.policies.capacity import cluster_of_draft
-from sluice_ops.model.change import CONTROLLER, REPAIR, SETTLE, ChangeSpec, ChangeState, Operation, Step
+from sluice_ops.model.change import (
+    CONTROLLER,
+    OWN,
+    REPAIR,
+    SCALE,
+    SCALER,
+    SETTLE,
+    ChangeSpec,
+    ChangeState,
+    Operation,
+    Step,
+)
 from sluice_ops.model.ids import ChangeId, Tenant, TierName
+from sluice_ops.model.scaler import Mode
+from sluice_ops.model.share import Layer
 from sluice_ops.model.wording import workers
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import plan
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.placement.shares import ended_entries, target
+from sluice_ops.planning.scaler.observe import base
 from sluice_ops.planning.shortage.fitting import requests_for_minimums
 from sluice_ops.planning.shortage.minimums import giving
 
@@ -50,12 +65,13 @@ def post_steps(draft: Draft) -> list[str]:
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
     for identity, spec, reason in chain(
         _expired_shares(draft),
-        () if active else chain(_gifts(draft), _below_share(draft), _repairs(draft, drifted)),
+        () if active else chain(_gifts(draft), _scaled(draft), _below_share(draft), _repairs(draft, drifted)),
     ):
         if active:
             return [f"{reason}; waits until change {active[0]} has ended"]
         draft.log(f"{reason}: change {identity} begins")
-        _post(draft, identity, Step.PREFLIGHT, spec)
+        by = SCALER if spec.kind == SCALE else CONTROLLER
+        _post(draft, identity, Step.PREFLIGHT, spec, by, reason)
         if KINDS[spec.kind].repairs and spec.tier in draft.starved:
             starvation.hosts_to_quarantine(draft, spec.tier).apply(draft)
         break
@@ -126,6 +142,32 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
     return any(_number(gift, _gift_prefix(tier, needy)) is not None for gift in gifts for needy in waiting)
 
 
+def _scaled(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tiers whose number in the layer `autoscaler` is not the one that the scaler wants.
+
+    In the modes `off` and `advise`, an entry that the scaler set before is taken back.
+    """
+    for name, decision in draft.view.scaler.decisions.items():
+        if name not in draft.view.tiers or not health.undisturbed(draft, name):
+            continue
+        acts, now = decision.mode is Mode.ACT, target(name, draft.rules)
+        is_set = any(
+            entry.tenant == Tenant(name) and entry.layer is Layer.AUTOSCALER and entry.owner == SCALER
+            for entry in draft.rules.layers.entries
+        )
+        wanted = decision.wanted if acts else base(name, draft.rules)
+        if not (acts or is_set) or now.layer > Layer.AUTOSCALER or now.slots == wanted:
+            continue
+        identity = _attempt(draft, f"scale-{name}-to-{wanted}-", after_failures_only=True)
+        if identity is not None:
+            reason = decision.reason if acts else f"the scaler does not act on {name} any more"
+            yield (
+                identity,
+                ChangeSpec(kind=SCALE, tier=name, k=wanted, layer=Layer.AUTOSCALER.name.lower()),
+                reason,
+            )
+
+
 def _below_share(draft: Draft) -> Iterable[_Reason]:
     """Yield the tiers that run with fewer slots than their share and would get more now."""
     for tier in draft.end_first():
@@ -161,13 +203,18 @@ def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[
             yield identity, ChangeSpec(kind=REPAIR, tier=tier), why
 
 
-def _attempt(draft: Draft, prefix: str) -> ChangeId | None:
-    """Return the id of the next attempt; None while the last attempt is too recent.
+def _attempt(draft: Draft, prefix: str, *, after_failures_only: bool = False) -> ChangeId | None:
+    """Return the id of the next attempt; None while the last attempt, or failure, is too recent.
 
     Unreadable attempts count, and those of which only steps are left: their ids cannot be used
     again.
     """
-    attempts = [change for change in draft.changes.values() if _number(change.id, prefix) is not None]
+    attempts = [
+        change
+        for change in draft.changes.values()
+        if _number(change.id, prefix) is not None
+        and not (after_failures_only and change.state is ChangeState.DONE)
+    ]
     if any(draft.age(change.started_at) < ATTEMPT_INTERVAL_SECONDS for change in attempts):
         return None
     before = (_number(identity, prefix) for identity in {*draft.changes, *draft.view.used_change_ids})
@@ -195,7 +242,7 @@ def _spec(tenant: Tenant, until: float | None) -> ChangeSpec:
 
 def _own_under_way(draft: Draft) -> bool:
     return any(
-        seen.operation.by == CONTROLLER
+        seen.operation.by in OWN
         for identity, seen in draft.view.operations.items()
         if identity not in draft.results
     )
@@ -203,24 +250,27 @@ def _own_under_way(draft: Draft) -> bool:
 
 def _post_next(draft: Draft, done: Operation) -> None:
     """Post the next step of an own change, or an abort after a failed step."""
-    if done.by != CONTROLLER or done.step is Step.ABORT:
+    if done.by not in OWN or done.step is Step.ABORT:
         return
     steps = KINDS[done.spec.kind].steps
     if draft.results[done.id].ok:
         if done.step is not steps[-1]:
-            _post(draft, done.change, steps[steps.index(done.step) + 1], done.spec)
+            _post(draft, done.change, steps[steps.index(done.step) + 1], done.spec, done.by)
     elif done.change not in draft.changes or draft.changes[done.change].state is ChangeState.ACTIVE:
-        _post(draft, done.change, Step.ABORT, done.spec)
+        _post(draft, done.change, Step.ABORT, done.spec, done.by)
 
 
-def _post(draft: Draft, change: ChangeId, step: Step, spec: ChangeSpec) -> None:
+def _post(  # noqa: PLR0913, PLR0917 - the fields of an operation
+    draft: Draft, change: ChangeId, step: Step, spec: ChangeSpec, by: str, reason: str = ""
+) -> None:
     identity = operation_id(change, step)
     draft.posted[identity] = Operation(
         id=identity,
         change=change,
         step=step,
         spec=spec,
-        by=CONTROLLER,
+        by=by,
         posted_at=draft.now,
         deadline_seconds=STEP_SECONDS,
+        reason=reason,
     )

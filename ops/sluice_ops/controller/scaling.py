@@ -1,0 +1,111 @@
+"""The scaler's part of the leader: reads the tiers' loads, plans, and publishes the decisions.
+
+The decisions are a node of the channel, on which the next pass decides like on every other node
+(`policies.settling`). So a lost decision is made again, and a new leader continues.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from sluice_ops.channel import Channel, Guard, Write
+from sluice_ops.channel.client import ANY_VERSION
+from sluice_ops.controller.pass_state import Draft, PassInputs
+from sluice_ops.controller.policies import health
+from sluice_ops.controller.policies.capacity import cluster_of_draft
+from sluice_ops.model import paths
+from sluice_ops.model.ids import TierName
+from sluice_ops.model.load import LOAD_SECONDS, TierLoad
+from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
+from sluice_ops.planning.scaler.observe import observe
+from sluice_ops.planning.scaler.planner import plan
+from sluice_ops.snapshot.view import View
+
+log = structlog.get_logger()
+
+PLAN_SECONDS = 15.0
+"""Time between two plans."""
+FRESH_SECONDS = 3 * LOAD_SECONDS
+"""A load that has not changed for longer is not used."""
+
+
+class Scaling:
+    """Plans the sizes of the tiers every `PLAN_SECONDS`."""
+
+    def __init__(self, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
+        """Plan over this channel; `clock` is monotonic."""
+        self._channel = channel
+        self._clock = clock
+        self._due = 0.0
+        self._memory: Memory | None = None
+        self._seen: dict[TierName, tuple[float, float]] = {}
+        """Tier → the time of its last load, by its driver's clock and by this one."""
+
+    def forget(self) -> None:
+        """Read the memory again: this controller has become leader."""
+        self._memory, self._due = None, 0.0
+
+    def turn(self, view: View, inputs: PassInputs, epoch: Guard) -> None:
+        """Plan if it is time, and write decisions and memory under the leader's epoch."""
+        if self._clock() < self._due or not view.tiers:
+            return
+        self._due = self._clock() + PLAN_SECONDS
+        draft = Draft(view, inputs)
+        settings = with_modes(inputs.rules.scaler, self._modes(epoch))
+        memory = self._memory or self._read_memory()
+        observation = observe(
+            cluster_of_draft(draft),
+            self._loads(view),
+            memory,
+            starved=draft.starved.keys(),
+            changing={name for name in view.tiers if not health.undisturbed(draft, name)},
+            now=inputs.now,
+        )
+        decisions, self._memory = plan(observation, settings, memory)
+        record = ScalerRecord(decisions=decisions, at=inputs.now)
+        self._channel.multi(
+            [
+                epoch,
+                Write(paths.SCALER, record, self._version(paths.SCALER)),
+                Write(paths.SCALER_MEMORY, self._memory, self._version(paths.SCALER_MEMORY)),
+            ]
+        )
+
+    def _version(self, path: str) -> int | None:
+        return ANY_VERSION if self._channel.exists(path) else None
+
+    def _modes(self, epoch: Guard) -> ScalerModes:
+        read = self._channel.read(paths.SCALER_MODES, ScalerModes)
+        if read is None and not self._channel.exists(paths.SCALER_MODES):
+            # made here, so that operators may write it
+            self._channel.multi([epoch, Write(paths.SCALER_MODES, ScalerModes(), None)])
+        return ScalerModes() if read is None else read.value
+
+    def _read_memory(self) -> Memory:
+        read = self._channel.read(paths.SCALER_MEMORY, Memory)
+        if read is None and self._channel.exists(paths.SCALER_MEMORY):
+            log.warning("the scaler's memory cannot be read; it begins anew", path=paths.SCALER_MEMORY)
+        return Memory() if read is None else read.value
+
+    def _loads(self, view: View) -> Mapping[TierName, TierLoad]:
+        """Return the fresh loads of the tiers."""
+        owners = {name: tier.owner.owner for name, tier in view.tiers.items() if tier.owner.owner is not None}
+        nodes = [paths.load(name, number) for name, number in owners.items()]
+        now, fresh = self._clock(), dict[TierName, TierLoad]()
+        for name, read in zip(owners, self._channel.read_many(nodes, TierLoad), strict=True):
+            if read is None:
+                continue
+            if self._seen.get(name, (None, 0.0))[0] != read.value.at:
+                self._seen[name] = read.value.at, now
+            if now - self._seen[name][1] <= FRESH_SECONDS:
+                fresh[name] = read.value
+        return fresh
+
+
+def with_modes(settings: ScalerSettings, modes: ScalerModes) -> ScalerSettings:
+    """Return the site file's settings with the modes that people have set."""
+    tiers = {
+        name: settings.of(name).model_copy(update={"mode": Mode(mode)}) for name, mode in modes.modes.items()
+    }
+    return settings.model_copy(update={"tiers": {**settings.tiers, **tiers}})

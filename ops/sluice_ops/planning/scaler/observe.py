@@ -1,0 +1,140 @@
+"""What the scaler observes of a cluster, from the loads that drivers report."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from sluice_ops.model.ids import BATCH, Tenant, TierName
+from sluice_ops.model.load import TierLoad
+from sluice_ops.model.scaler import Memory, TierMemory
+from sluice_ops.model.share import Layer, Layers
+from sluice_ops.model.tier import Mode, TierSpec
+from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
+from sluice_ops.planning.placement.shares import limits, target
+from sluice_ops.planning.scaler.signals import Bounds, Observation, Signals
+from sluice_ops.planning.shortage.in_place import why_handed_over
+
+SATURATED_SECONDS = 2.0
+"""A realtime tier whose oldest record has waited for longer is busy all the time."""
+
+
+def observe(  # noqa: PLR0913 - the parts of an observation
+    cluster: Cluster,
+    loads: Mapping[TierName, TierLoad],
+    memory: Memory,
+    *,
+    starved: Collection[TierName],
+    changing: Collection[TierName],
+    now: float,
+) -> Observation:
+    """Return the observation of this moment; `loads` are fresh."""
+    tiers = cluster.tiers.values()
+    return Observation(
+        now=now,
+        signals={
+            name: _signals(load, memory.tiers.get(name, TierMemory()), starved=name in starved)
+            for name, load in loads.items()
+            if name in cluster.tiers and cluster.tiers[name].placement is not None
+        },
+        bounds={tier.spec.name: _bounds(tier, cluster) for tier in tiers},
+        inputs=_writers(tier.spec for tier in tiers),
+        change_seconds=cluster.pace.seconds(1, 1),
+        changing=frozenset(changing),
+    )
+
+
+def _signals(load: TierLoad, memory: TierMemory, *, starved: bool) -> Signals:
+    return Signals(
+        rate_in=load.rate_in,
+        rate_done=load.rate_done,
+        rate_out=load.rate_out,
+        busy=_busy(load, memory) if load.busy is None else load.busy,
+        workers=load.workers,
+        lag=load.lag,
+        lag_seconds=load.lag_seconds,
+        starved=starved,
+    )
+
+
+def _busy(load: TierLoad, memory: TierMemory) -> float:
+    """Return how busy the workers of a tier without such a clock are; 0 if that is not known yet.
+
+    With records that wait, they are busy all the time, and the rate is their capacity. At other
+    times, the rate is compared with the capacity that was seen then.
+    """
+    if load.lag_seconds > SATURATED_SECONDS:
+        return 1.0
+    per_worker = None if memory.readings is None else memory.readings.per_worker
+    capacity = load.workers * (per_worker or 0.0)
+    return min(1.0, load.rate_done / capacity) if capacity else 0.0
+
+
+def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
+    name, rules = tier.spec.name, cluster.rules
+    held, aim = limits(name, rules), target(name, rules)
+    above = [
+        entry
+        for entry in rules.layers.entries
+        if entry.tenant == Tenant(name) and entry.layer > Layer.AUTOSCALER and entry.target is not None
+    ]
+    return Bounds(
+        minimum=held.minimum,
+        base=base(name, rules),
+        maximum=held.maximum,
+        partitions=rules.partitions_of(tier.spec),
+        room=_room(tier, cluster),
+        held_by=max(above, key=lambda entry: entry.layer).owner if above else None,
+        away=aim.extra,
+        burst=aim.extra,  # the scaler does not burst
+    )
+
+
+def base(tier: TierName, rules: Rules) -> int:
+    """Return the slots that the site file and the schedule give a tier."""
+    below = tuple(entry for entry in rules.layers.entries if entry.layer < Layer.AUTOSCALER)
+    return target(tier, replace(rules, layers=Layers(entries=below))).slots
+
+
+def _room(tier: TierNow, cluster: Cluster) -> int:
+    """Return the further slots of a tier that find room, with those that batch can give back.
+
+    A tier that is handed over needs room for all its workers beside the old ones.
+    """
+    aim = target(tier.spec.name, cluster.rules)
+    lent = Counter(cluster.batch)
+    spare = len(cluster.batch) - limits(BATCH, cluster.rules).minimum if BATCH in cluster.rules.shares else 0
+    fitting = 0
+    for host in cluster.hosts.values():
+        if not host.usable or not host.matches(aim.to) or not host.admits(tier.spec.name, aim.separate):
+            continue
+        back = min(lent[host.name], max(0, spare))
+        spare -= back
+        fitting += _fits(host, tier.spec, back, cluster)
+    if tier.placement is None or _joins_in_place(tier, cluster):
+        return fitting
+    return max(0, fitting - len(tier.placement.slots))
+
+
+def _fits(host: Host, spec: TierSpec, back: int, cluster: Cluster) -> int:
+    return host.holding(cluster.rules.batch_quantum, -back).fits(spec.quantum)
+
+
+def _joins_in_place(tier: TierNow, cluster: Cluster) -> bool:
+    now, aim = tier.placement, target(tier.spec.name, cluster.rules)
+    return (
+        now is not None
+        and tier.spec.mode is Mode.BATCH
+        and tier.takes_workers
+        and why_handed_over(tier, aim, now, cluster) is None
+    )
+
+
+def _writers(specs: Iterable[TierSpec]) -> dict[TierName, tuple[TierName, ...]]:
+    """Return the tiers that write the input streams of each tier."""
+    all_specs = [*specs]
+    return {
+        spec.name: tuple(
+            writer.name for writer in all_specs if {*writer.outputs} & {*spec.inputs} and writer is not spec
+        )
+        for spec in all_specs
+    }

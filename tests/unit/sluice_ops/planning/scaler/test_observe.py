@@ -1,0 +1,89 @@
+"""What the scaler observes of a cluster and of the loads that drivers report."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.load import TierLoad
+from sluice_ops.model.scaler import Memory, Readings, TierMemory
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
+from sluice_ops.planning.scaler.observe import SATURATED_SECONDS, observe
+from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, spec_of
+
+LOAD = TierLoad(
+    at=0.0, rate_in=100.0, rate_done=90.0, rate_out=80.0, busy=0.5, workers=2, lag=7, lag_seconds=0.1
+)
+
+
+def cluster(batch=0, batch_minimum=0, **fields):
+    """Return a cluster with the tiers `first` → `then`; `first` has two workers on h1 of 8 cpu."""
+    first = spec_of("first").model_copy(update={"outputs": ("middle",), "inputs": ("in",), **fields})
+    then = spec_of("then").model_copy(update={"inputs": ("middle",), "outputs": ()})
+    placement = Placement(driver="h1", slots=("h1", "h1"))
+    hosts = holding({"h1": host_of("h1", cpu=8, memory=65536)}, first, placement)
+    hosts["h1"] = hosts["h1"].holding(SMALL, batch)
+    shares = {
+        "first": Share(minimum=1, target=2, maximum=6),
+        BATCH: Share(minimum=batch_minimum, target=batch, maximum=8),
+    }
+    rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL)
+    return Cluster(hosts, {"first": TierNow(first, placement), "then": TierNow(then)}, ("h1",) * batch, rules)
+
+
+def observed(now, load=LOAD, memory=None, **more):
+    parts = {"starved": (), "changing": (), "now": 5.0, **more}
+    return observe(now, {"first": load, "then": LOAD}, memory or Memory(), **parts)
+
+
+def test_rates_workers_and_lag_are_those_of_the_load():
+    observation = observed(cluster(), starved={"first"}, changing={"then"})
+    (name,) = observation.signals
+    signals = observation.signals[name]
+    assert name == "first", "a tier that does not run has no load"
+    assert (signals.rate_in, signals.rate_done, signals.rate_out, signals.busy) == (100.0, 90.0, 80.0, 0.5)
+    assert (signals.workers, signals.lag, signals.lag_seconds, signals.starved) == (2, 7, 0.1, True)
+    assert (observation.now, observation.changing) == (5.0, frozenset({"then"}))
+    assert observation.inputs == {"first": (), "then": ("first",)}
+    assert observation.change_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("lag_seconds", "per_worker", "busy"),
+    [(SATURATED_SECONDS + 1, None, 1.0), (0.0, None, 0.0), (0.0, 60.0, 0.75), (0.0, 30.0, 1.0)],
+)
+def test_a_realtime_tier_is_as_busy_as_its_known_capacity_says(lag_seconds, per_worker, busy):
+    load = LOAD.model_copy(update={"busy": None, "lag_seconds": lag_seconds})
+    readings = Readings(
+        at=0.0, rate_in=1.0, rate_done=1.0, rate_out=1.0, per_worker=per_worker, lag=0, lag_grows=False
+    )
+    memory = Memory(tiers={"first": TierMemory(readings=readings)})
+    assert observed(cluster(), load, memory).signals["first"].busy == busy
+
+
+def test_bounds_are_those_of_the_share_below_the_scalers_layer():
+    entries = (
+        LayerEntry(tenant="first", layer=Layer.SCHEDULE, target=3, owner="shift day", at=0.0),
+        LayerEntry(tenant="first", layer=Layer.AUTOSCALER, target=5, owner="the scaler", at=0.0),
+    )
+    bounds = observed(cluster().with_layers(Layers(entries=entries))).bounds["first"]
+    assert (bounds.minimum, bounds.base, bounds.maximum, bounds.partitions) == (1, 3, 6, 8)
+    assert bounds.held_by is None
+    person = LayerEntry(tenant="first", layer=Layer.PERSON, target=4, owner="anna", at=0.0)
+    held = observed(cluster().with_layers(Layers(entries=(*entries, person)))).bounds["first"]
+    assert (held.base, held.held_by) == (3, "anna")
+
+
+@pytest.mark.parametrize(("batch", "batch_minimum", "room"), [(0, 0, 5), (2, 0, 5), (2, 1, 4), (2, 2, 3)])
+def test_the_room_is_what_is_free_and_what_batch_gives_back(batch, batch_minimum, room):
+    assert observed(cluster(batch, batch_minimum)).bounds["first"].room == room
+
+
+def test_a_tier_that_is_handed_over_needs_room_beside_its_workers():
+    assert observed(cluster(mode=Mode.REALTIME)).bounds["first"].room == 3
+    older = cluster()
+    older = replace(older, tiers={**older.tiers, "first": replace(older.tiers["first"], takes_workers=False)})
+    assert observed(older).bounds["first"].room == 3
