@@ -148,6 +148,8 @@ class Readings(Frozen):
     rate_in: Figure
     rate_done: Figure
     rate_out: Figure
+    best_done: Figure
+    """The highest `rate_done` of the last minutes."""
     per_worker: Figure | None
     """Records a second that one worker processes when it never waits; None: not known yet."""
     lag: int
@@ -187,10 +189,12 @@ class Attempt(Frozen):
     before: int
     after: int
     rate_done: Figure
-    """Records a second that the tier processed before."""
+    """The most records a second that the tier processed before."""
     at: float
     ready: float | None = None
     """When all its workers were first seen."""
+    lagged: bool = False
+    """Whether records have waited since then."""
 
 
 class Block(Frozen):

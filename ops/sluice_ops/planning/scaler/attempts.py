@@ -9,6 +9,8 @@ JUDGED_AFTER = 60.0
 """The time that new workers have to show an effect. Unit: seconds."""
 LEAST_GAIN = 0.1
 """The growth of the rate that counts as help. For a small step, half of the step is enough."""
+KEEPS_UP = 0.95
+"""A tier that processes this part of its load keeps up with it."""
 LOAD_FELL = 0.8
 """A block ends below this part of its load."""
 MOST_DOUBLINGS = 5
@@ -17,10 +19,14 @@ RECOVERED_SECONDS = 600.0
 """A tier that was not starved for so long is not starved any more. Unit: seconds."""
 
 
-def judge(attempt: Attempt, signals: Signals, readings: Readings, retry_after: float) -> Attempt | bool:
+def judge(
+    attempt: Attempt, signals: Signals, readings: Readings, load: float, retry_after: float
+) -> Attempt | bool:
     """Return whether a growth helped; the attempt as long as that is not known.
 
-    An attempt that has not got its workers within `retry_after` counts as none.
+    It helped if the rate grew, if no record waited, or if the tier keeps up with its load now. A
+    lag that is gone for a moment proves nothing: backpressure lets it swing. An attempt that has
+    not got its workers within `retry_after` counts as none.
     """
     now = readings.at
     if attempt.ready is None:
@@ -28,9 +34,12 @@ def judge(attempt: Attempt, signals: Signals, readings: Readings, retry_after: f
             return attempt.model_copy(update={"ready": now})
         return attempt if elapsed(now, attempt.at) < retry_after else True
     gain = min(LEAST_GAIN, (attempt.after / max(1, attempt.before) - 1) / 2)
-    if signals.lag_seconds <= TOLERATED_SECONDS or readings.rate_done >= attempt.rate_done * (1 + gain):
+    if readings.rate_done >= attempt.rate_done * (1 + gain):
         return True
-    return attempt if elapsed(now, attempt.ready) < JUDGED_AFTER else False
+    lagged = attempt.lagged or signals.lag_seconds > TOLERATED_SECONDS
+    if elapsed(now, attempt.ready) < JUDGED_AFTER:
+        return attempt.model_copy(update={"lagged": lagged})
+    return not lagged or readings.rate_done >= KEEPS_UP * load
 
 
 def block_after(attempt: Attempt, readings: Readings, load: float, before: Block | None) -> Block:

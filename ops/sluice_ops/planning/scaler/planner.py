@@ -121,7 +121,7 @@ def _memory_with_verdict_on_growth(
     if block is not None and attempts.load_fell(block, load.total):
         block = None
     if attempt is not None and readings is not None:
-        helped = attempts.judge(attempt, signals, readings, scaling.retry_after)
+        helped = attempts.judge(attempt, signals, readings, load.total, scaling.retry_after)
         if isinstance(helped, Attempt):
             attempt = helped
         else:
@@ -178,6 +178,6 @@ def _attempt_of(tier: Situation, decided: Verdict) -> Attempt | None:
     return Attempt(
         before=min(signals.workers, tier.total),
         after=total,
-        rate_done=readings.rate_done,
+        rate_done=readings.best_done,
         at=tier.now,
     )

@@ -7,6 +7,8 @@ from sluice_ops.planning.scaler.signals import Signals
 
 SMOOTHING_SECONDS = 10.0
 """After this time, 63 % of a step of the load are in the smoothed figures. Unit: seconds."""
+BEST_SECONDS = 600.0
+"""After this time, 37 % of an earlier best rate are left. Unit: seconds."""
 LEAST_BUSY = 0.01
 """Workers that are less busy than this tell nothing about their capacity."""
 
@@ -28,10 +30,12 @@ def smooth(signals: Signals, now: float, before: Readings | None, *, changing: b
     measured = _per_worker(signals)
     if measured is not None and not changing:
         per_worker = measured if per_worker is None else smoothed(per_worker, measured, signals.busy)
+    rate_done = smoothed(past.rate_done, signals.rate_done)
     return Readings(
         at=now,
         rate_in=smoothed(past.rate_in, signals.rate_in),
-        rate_done=smoothed(past.rate_done, signals.rate_done),
+        rate_done=rate_done,
+        best_done=max(rate_done, past.best_done * math.exp(-seconds / BEST_SECONDS)),
         rate_out=smoothed(past.rate_out, signals.rate_out),
         per_worker=per_worker,
         lag=signals.lag,
@@ -45,6 +49,7 @@ def _first(signals: Signals, now: float) -> Readings:
         rate_in=signals.rate_in,
         rate_done=signals.rate_done,
         rate_out=signals.rate_out,
+        best_done=signals.rate_done,
         per_worker=None,
         lag=signals.lag,
         lag_grows=False,

