@@ -17,6 +17,8 @@ from docs.site.build import (
     with_links,
 )
 
+pytestmark = pytest.mark.timeout(120)  # the whole site is built, and the machine may be busy
+
 CONFIG_OF_TEST = '[project]\nsite_name = "t"\ndocs_dir = "pages"\nsite_dir = "html"\n'
 
 
