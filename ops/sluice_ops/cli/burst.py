@@ -12,6 +12,7 @@ from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.errors import CloudError
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
@@ -40,18 +41,18 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if dry_run:
         if not as_json:
             typer.echo(
-                f"would launch {count} x {config.instance_type} ({running} of at most "
+                f"would launch {count} x {' or '.join(config.instance_types)} ({running} of at most "
                 f"{config.max_instances} run now)"
             )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
-        carried.tell(as_json=as_json, instances=count, instance_type=config.instance_type)
+        carried.tell(as_json=as_json, instances=count, instance_types=config.instance_types)
         raise typer.Exit(OK if carried.done else FAILED)
     ended_as_by_ctrl_c()
     end, done = time.monotonic() + deadline, False
     try:
-        ids = ec2.the_cloud().launch(change, count)
-        hosts = [ec2.host_of(each) for each in ids]
-        typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
+        launched = ec2.the_cloud().launch(change, count, _tell)
+        hosts = [instance.host for instance in launched]
+        typer.echo(f"launched {', '.join(map(str, launched))}; waiting for {', '.join(hosts)}", err=True)
         missing = _not_registered(hosts, end)
         if missing:
             reason = (
@@ -75,6 +76,10 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     raise typer.Exit(OK if done else FAILED)
 
 
+def _tell(sentence: str) -> None:
+    typer.echo(sentence, err=True)
+
+
 def _not_registered(hosts: list[HostName], end: float) -> list[HostName]:
     """Wait for the hosts' agents until `end` (monotonic clock); return the hosts without an agent
     then.
@@ -91,7 +96,7 @@ def _terminate_launched(change: str) -> None:
     """Terminate the instances that a failed or interrupted burst launched."""
     try:
         _terminate([instance for instance in ec2.the_cloud().instances() if instance.token == change])
-    except (ec2.CloudError, ChannelAwayError) as error:
+    except (CloudError, ChannelAwayError) as error:
         typer.echo(
             f"{error}. The instances of change {change} may still run. Terminate them: `sluice leave`",
             err=True,
@@ -109,7 +114,7 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     try:
         ours = ec2.the_cloud().instances()
         kept = {} if dry_run else _terminate(ours)
-    except (ec2.CloudError, ChannelAwayError) as error:
+    except (CloudError, ChannelAwayError) as error:
         if as_json:
             carried.tell(as_json=True, ok=False, error=str(error))
         raise

@@ -10,7 +10,7 @@ from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.changes.burst import BurstError, instances, refuse_second
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.site.ec2_config import Ec2Config
 
 
 def instances_needed(channel: Channel, tier: str, k: int, running: int, config: Ec2Config) -> int:

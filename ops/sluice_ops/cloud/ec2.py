@@ -5,18 +5,37 @@ address of EC2; None means the cloud's own endpoint. A tag marks the instances o
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, HTTPClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+)
 
+from sluice_ops.cloud.errors import (
+    ACCOUNT_LIMITS,
+    NO_ANSWER,
+    CapacityError,
+    CloudAwayError,
+    CloudError,
+    NextStep,
+    QuotaError,
+    next_step,
+)
+from sluice_ops.cloud.places import Place, places
 from sluice_ops.model.ids import HostName
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.site import endpoints, project, site_file
+from sluice_ops.site.ec2_config import Ec2Config, Market
 from sluice_ops.site.endpoints import Endpoints
 
 TAG_HOST = "sluice-host"
@@ -32,18 +51,8 @@ ID_DIGITS = 8
 """How many digits of an instance's id are in its host's name."""
 MOST_SECONDS = 20
 """How long EC2 may take to answer."""
-
-
-class CloudError(Exception):
-    """EC2 refused a request; the message has EC2's reason."""
-
-
-class CloudAwayError(CloudError, ConnectionError):
-    """EC2 does not answer. Temporary: retry later."""
-
-
-class QuotaError(CloudError):
-    """The launch would exceed `ec2.max_instances`."""
+WAITS = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0)
+"""The pauses before a launch or a termination is repeated that EC2 throttled or did not answer."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +64,20 @@ class Instance:
     token: str
     """The change that launched the instance."""
     address: str
+    instance_type: str
+    zone: str
+    market: Market
+    launched_at: float
+    """Epoch seconds."""
 
     @property
     def host(self) -> HostName:
         """The name under which its agent registers."""
         return host_of(self.id)
+
+    def __str__(self) -> str:
+        """Return the instance for a message: `i-0a1b2c3d (m5.large, spot, eu-central-1a)`."""
+        return f"{self.id} ({self.instance_type}, {self.market}, {self.zone})"
 
 
 def host_of(instance: str) -> HostName:
@@ -70,76 +88,167 @@ def host_of(instance: str) -> HostName:
 class Cloud:
     """The instances of one installation."""
 
-    def __init__(self, services: Endpoints, config: site_file.Ec2Config) -> None:
+    def __init__(
+        self, services: Endpoints, config: Ec2Config, pause: Callable[[float], None] = time.sleep
+    ) -> None:
         """Use the EC2 endpoint of `services`; `config` says what an instance is like."""
         self._url = services.ec2
         self._installation = services.zookeeper.partition("/")[2] or "sluice"
         self._config = config
+        self._pause = pause
 
-    def launch(self, token: str, count: int) -> list[str]:
-        """Launch the missing ones of `count` instances for a token, and return the ids of all.
+    def launch(self, token: str, count: int, tell: Callable[[str], None]) -> list[Instance]:
+        """Launch the missing ones of `count` instances for a token, and return all.
 
-        A second call finds the instances of the first call. EC2 launches all missing instances or
-        none. Raise QuotaError if the site's limit would be exceeded.
+        A second call finds the instances of the first call. If the places of the site file do not
+        have all missing instances together, all instances of the token are terminated. `tell`
+        receives a sentence about each place without capacity. Raise QuotaError if a limit would be
+        exceeded, CapacityError if no place is left, and CloudAwayError if EC2 does not answer: then
+        a later call goes on.
         """
-        config = self._config
-        existing = self.instances()
-        launched = [instance.id for instance in existing if instance.token == token]
+        known = self._described()
+        existing = [instance for instance in known if instance.state not in GONE]
+        launched = [instance for instance in existing if instance.token == token]
         missing = count - len(launched)
         if missing <= 0:
             return launched[:count]
-        if len(existing) + missing > config.max_instances:
+        if len(existing) + missing > self._config.max_instances:
             message = (
                 f"{missing} more instances would make {len(existing) + missing}, "
-                f"but ec2.max_instances is {config.max_instances}: "
+                f"but ec2.max_instances is {self._config.max_instances}: "
                 "terminate instances first (sluice leave), or raise ec2.max_instances in the site file"
             )
             raise QuotaError(message)
-        tags = {TAG_HOST: self._installation, TAG_TOKEN: token}
-        with self._client() as client:
-            answer = client.run_instances(
-                ImageId=config.image,
-                InstanceType=config.instance_type,
-                MinCount=missing,
-                MaxCount=missing,
-                ClientToken=hashlib.sha256(
-                    f"{self._installation}/{token}/{len(launched)}".encode()
-                ).hexdigest(),
-                UserData=user_data(config),
-                TagSpecifications=[
-                    {
-                        "ResourceType": "instance",
-                        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
-                    }
-                ],
-            )
-        return launched + [instance["InstanceId"] for instance in answer["Instances"]]
+        # An earlier try that was undone leaves ended instances, and its client tokens are used up.
+        attempt = f"{self._installation}/{token}/{sum(each.token == token for each in known)}"
+        try:
+            self._launch_in_turn(launched, count, token, attempt, tell)
+        except CloudAwayError:
+            raise
+        except CloudError:
+            self._end([instance.id for instance in launched])
+            raise
+        return launched
 
     def instances(self) -> list[Instance]:
         """Return this installation's instances, without those that end or have ended."""
-        tag_filter = [{"Name": f"tag:{TAG_HOST}", "Values": [self._installation]}]
-        with self._client() as client:
-            pages = client.get_paginator("describe_instances").paginate(Filters=tag_filter)
-            descriptions = [
-                description
-                for page in pages
-                for reservation in page["Reservations"]
-                for description in reservation["Instances"]
-            ]
-        return [
-            _instance(description) for description in descriptions if description["State"]["Name"] not in GONE
-        ]
+        return [instance for instance in self._described() if instance.state not in GONE]
 
     def terminate(self, ids: Iterable[str]) -> None:
         """Terminate instances; ids of ended or foreign instances are ignored."""
-        existing = set(ids) & {instance.id for instance in self.instances()}
-        if existing:
-            with self._client() as client:
-                client.terminate_instances(InstanceIds=sorted(existing))
+        self._end(sorted(set(ids) & {instance.id for instance in self.instances()}))
 
-    @contextmanager
-    def _client(self) -> Iterator[Any]:
-        """Yield a client of EC2; raise its errors as CloudError or CloudAwayError."""
+    def _launch_in_turn(
+        self,
+        launched: list[Instance],
+        count: int,
+        token: str,
+        attempt: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        """Add instances to `launched` until there are `count`, in one place after the other.
+
+        A place is asked for all that are missing, and then for as many of them as it has.
+        """
+        refusals: list[str] = []
+        given_up: set[Market] = set()
+        for place in places(self._config):
+            missing = count - len(launched)
+            for least in dict.fromkeys((missing, 1)):
+                if place.market in given_up:
+                    break
+                try:
+                    launched += self._launch_at(place, least, missing, token, attempt)
+                    break
+                except CloudError as error:
+                    step = next_step(error.code)
+                    if step not in {NextStep.PLACE, NextStep.MARKET}:
+                        raise
+                    refusals.append(f"{place}: {error.code}")
+                    tell(f"EC2 does not have {least} x {place} ({error.code}); trying the next place")
+                    given_up |= {place.market} if step is NextStep.MARKET else set()
+            if len(launched) == count:
+                return
+        message = (
+            f"EC2 has no capacity for {count} instances, and none was kept: "
+            f"{'; '.join(dict.fromkeys(refusals))}. Add types to ec2.instance_types or zones to ec2.subnets "
+            "in the site file, ask for fewer workers, or try later"
+        )
+        raise CapacityError(message)
+
+    def _launch_at(self, place: Place, least: int, most: int, token: str, attempt: str) -> list[Instance]:
+        config = self._config
+        request: dict[str, Any] = {
+            **place.request(),
+            "MinCount": least,
+            "MaxCount": most,
+            "ClientToken": hashlib.sha256(f"{attempt}/{place}/{least}/{most}".encode()).hexdigest(),
+            "UserData": user_data(config),
+            "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
+            "TagSpecifications": [
+                {
+                    "ResourceType": resource,
+                    "Tags": [
+                        {"Key": key, "Value": value}
+                        for key, value in {
+                            **config.tags,
+                            TAG_HOST: self._installation,
+                            TAG_TOKEN: token,
+                        }.items()
+                    ],
+                }
+                for resource in ("instance", "volume")
+            ],
+        }
+        template, profile = config.launch_template, config.instance_profile
+        if template is None:
+            request["ImageId"] = config.image
+        else:
+            named = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name}
+            request["LaunchTemplate"] = {
+                "Version": template.version,
+                **{key: value for key, value in named.items() if value is not None},
+            }
+        if config.security_groups:
+            request["SecurityGroupIds"] = [*config.security_groups]
+        if profile is not None:
+            request["IamInstanceProfile"] = {"Arn" if profile.startswith("arn:") else "Name": profile}
+        if config.key_name is not None:
+            request["KeyName"] = config.key_name
+        answer = self._insist("run_instances", **request)
+        return [_instance(description) for description in answer["Instances"]]
+
+    def _described(self) -> list[Instance]:
+        """Return this installation's instances, also those that ended in the last hour."""
+        pages = self._call(
+            "describe_instances",
+            tries=3,
+            Filters=[{"Name": f"tag:{TAG_HOST}", "Values": [self._installation]}],
+        )
+        return [
+            _instance(description)
+            for reservation in pages["Reservations"]
+            for description in reservation["Instances"]
+        ]
+
+    def _end(self, ids: list[str]) -> None:
+        if ids:
+            self._insist("terminate_instances", InstanceIds=ids)
+
+    def _insist(self, action: str, **request: Any) -> Any:
+        """Repeat a request while EC2 throttles it or does not answer.
+
+        A repeated launch has the same client token, so EC2 launches nothing twice.
+        """
+        for wait in WAITS:
+            try:
+                return self._call(action, tries=1, **request)
+            except CloudAwayError:
+                self._pause(wait)
+        return self._call(action, tries=1, **request)
+
+    def _call(self, action: str, *, tries: int, **request: Any) -> Any:
+        """Send a request; raise the errors of EC2 as CloudError, CloudAwayError or QuotaError."""
         url = self._url
         endpoint = url or "the cloud's own endpoint"
         embedded: dict[str, Any] = (
@@ -148,20 +257,21 @@ class Cloud:
         options = Config(
             connect_timeout=5,
             read_timeout=MOST_SECONDS,
-            retries={"max_attempts": 2},
+            retries={"total_max_attempts": tries},
             proxies={} if url else None,
         )
         try:
-            yield boto3.client(
+            client = boto3.client(
                 "ec2", endpoint_url=url, region_name=self._config.region, config=options, **embedded
             )
-        except (EndpointConnectionError, HTTPClientError) as error:
+            if client.can_paginate(action):
+                return client.get_paginator(action).paginate(**request).build_full_result()
+            return getattr(client, action)(**request)
+        except (EndpointConnectionError, ConnectTimeoutError, HTTPClientError) as error:
             message = f"EC2 at {endpoint} does not answer: {error}"
-            raise CloudAwayError(message) from error
+            raise CloudAwayError(message, NO_ANSWER) from error
         except ClientError as error:
-            reason = error.response.get("Error", {})
-            message = f"EC2 at {endpoint} refused the request: {reason.get('Code')}: {reason.get('Message')}"
-            raise CloudError(message) from error
+            raise _refusal(error, endpoint) from error
         except BotoCoreError as error:
             message = (
                 f"no request can be sent to EC2 at {endpoint}: {error}. "
@@ -170,12 +280,23 @@ class Cloud:
             raise CloudError(message) from error
 
 
+def _refusal(error: ClientError, endpoint: str) -> CloudError:
+    """Return the error of a request that EC2 refused."""
+    reason = error.response.get("Error", {})
+    code = reason.get("Code", "")
+    message = f"EC2 at {endpoint} refused the request: {code}: {reason.get('Message')}"
+    if code in ACCOUNT_LIMITS:
+        advice = "ask for fewer workers, or have the quota raised in Service Quotas"
+        return QuotaError(f"{message}. This is a limit of the AWS account: {advice}", code)
+    return (CloudAwayError if next_step(code) is NextStep.RETRY else CloudError)(message, code)
+
+
 def the_cloud() -> Cloud:
     """Return the instances of this process's endpoints file and site file."""
     return Cloud(endpoints.load(), site_file.load(project.site_path()).ec2)
 
 
-def user_data(config: site_file.Ec2Config) -> str:
+def user_data(config: Ec2Config) -> str:
     """Return the script of an instance's first boot, which has systemd run the agent.
 
     The image has the project in /opt/sluice, and endpoints.json and site.yaml in /etc/sluice.
@@ -194,9 +315,14 @@ systemd-run --unit sluice-agent --property Restart=always --setenv SLUICE_HOME=/
 
 def _instance(description: dict[str, Any]) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in description.get("Tags", ())}
+    launched: datetime = description["LaunchTime"]
     return Instance(
-        description["InstanceId"],
-        description["State"]["Name"],
-        tags.get(TAG_TOKEN, ""),
-        description.get("PrivateIpAddress", ""),
+        id=description["InstanceId"],
+        state=description["State"]["Name"],
+        token=tags.get(TAG_TOKEN, ""),
+        address=description.get("PrivateIpAddress", ""),
+        instance_type=description["InstanceType"],
+        zone=description["Placement"]["AvailabilityZone"],
+        market="spot" if description.get("InstanceLifecycle") == "spot" else "on-demand",
+        launched_at=launched.timestamp(),
     )

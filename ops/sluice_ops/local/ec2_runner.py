@@ -20,6 +20,7 @@ from sluice_ops.agent.host.processes import Process, live_process
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.cloud import ec2
+from sluice_ops.cloud.errors import CloudError
 from sluice_ops.local.machines import Machine, Machines, cpu_share
 from sluice_ops.local.memory import processors
 from sluice_ops.model import paths
@@ -59,7 +60,7 @@ class Runner:
         """Read EC2's instances once; start and end agents accordingly."""
         try:
             running = [instance.id for instance in ec2.the_cloud().instances() if instance.state == "running"]
-        except ec2.CloudError as error:
+        except CloudError as error:
             if not self._away:
                 log.warning("EC2 does not answer; running hosts continue", error=str(error))
             self._away = True

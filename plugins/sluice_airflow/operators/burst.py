@@ -16,6 +16,7 @@ from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, ask
 from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
@@ -37,8 +38,6 @@ def cloud_of(hook: SluiceHook) -> Iterator["Cloud"]:
 
     A refusal by EC2 fails the task; if EC2 does not answer, the task is retried.
     """
-    from sluice_ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415 - boto3 loads slowly
-
     with translated_errors():
         try:
             yield hook.cloud()
@@ -76,14 +75,14 @@ class QuotaOperator(SluiceOperator):
             self.k,
             self.tier,
             count,
-            config.instance_type,
+            " or ".join(config.instance_types),
             running,
             config.max_instances,
         )
         if context["params"]["dry_run"]:
             need = {
                 "instances": count,
-                "instance_type": config.instance_type,
+                "instance_types": [*config.instance_types],
                 "tier": self.tier,
                 "k": int(self.k),
             }
@@ -118,13 +117,11 @@ class LaunchOperator(SluiceOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Return the host names of the instances; EC2 launches all of them or none."""
-        from sluice_ops.cloud.ec2 import host_of  # noqa: PLC0415 - boto3 loads slowly
-
         count = int(context["ti"].xcom_pull(task_ids="quota"))
         with cloud_of(self.hook) as cloud:
-            ids = cloud.launch(change_of(context), count)
-        hosts = [str(host_of(each)) for each in ids]
-        self.log.info("Launched %s; they join as hosts %s", ", ".join(ids), ", ".join(hosts))
+            launched = cloud.launch(change_of(context), count, self.log.info)
+        hosts = [str(instance.host) for instance in launched]
+        self.log.info("Launched %s; they join as hosts %s", ", ".join(map(str, launched)), ", ".join(hosts))
         return hosts
 
 

@@ -14,7 +14,7 @@ from sluice_airflow.operators import burst
 from sluice_airflow.operators.burst import QuotaOperator
 from sluice_ops.model.change import Result, Step
 from sluice_ops.operations.requests import StepResult
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.site.ec2_config import Ec2Config
 
 
 def dry_run(monkeypatch, *, ok):
@@ -50,7 +50,7 @@ def dry_run(monkeypatch, *, ok):
 def test_a_dry_run_reports_the_instances_and_the_plan(monkeypatch):
     plan = {
         "instances": 2,
-        "instance_type": "m5.large",
+        "instance_types": ["m5.large"],
         "tier": "enrich",
         "k": 2,
         "sentence": "said",

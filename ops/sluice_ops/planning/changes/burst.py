@@ -46,7 +46,7 @@ def instances(spec: TierSpec, k: int, capacity: Capacity, running: int, most: in
     if workers_per_instance < 1:
         message = (
             f'tier "{spec.name}": its quantum ({quantum.cpu:g} cpu, {quantum.memory} MiB) is larger than an '
-            f"instance ({capacity.cpu:g} cpu, {capacity.memory} MiB); choose a larger ec2.instance_type and "
+            f"instance ({capacity.cpu:g} cpu, {capacity.memory} MiB); choose larger ec2.instance_types and "
             "ec2.capacity in the site file"
         )
         raise BurstError(message)

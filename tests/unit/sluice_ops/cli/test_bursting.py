@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import typer
+from simulation.ec2 import instance
 from simulation.memory import MemoryChannel
 from simulation.world import tier
 from typer.testing import CliRunner
@@ -15,14 +16,14 @@ from sluice_ops.cli import burst as bursting
 from sluice_ops.cli.carry_out import Carried
 from sluice_ops.cli.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
 from sluice_ops.cloud import ec2
-from sluice_ops.cloud.ec2 import CloudAwayError, Instance
+from sluice_ops.cloud.errors import CloudAwayError
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.tier import Mode
 from sluice_ops.operations.requests import StepResult
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.site.ec2_config import Ec2Config
 
 SPEC = ChangeSpec(kind="burst", tier="enrich", k=2)
 HERE, WIDER = (
@@ -57,12 +58,12 @@ class Cloud:
     """The instances of EC2."""
 
     def __init__(self):
-        self.running = [Instance("i-0000000099999999", "running", "another change", "10.0.0.1")]
+        self.running = [instance("i-0000000099999999", "another change")]
         self.away = False
 
-    def launch(self, token, count):
-        self.running += [Instance(f"i-{number:016d}", "pending", token, "") for number in range(count)]
-        return [instance.id for instance in self.running if instance.token == token]
+    def launch(self, token, count, _tell):
+        self.running += [instance(f"i-{number:016d}", token, "pending") for number in range(count)]
+        return [each for each in self.running if each.token == token]
 
     def instances(self):
         if self.away:
@@ -71,7 +72,7 @@ class Cloud:
         return list(self.running)
 
     def terminate(self, ids):
-        self.running = [instance for instance in self.running if instance.id not in ids]
+        self.running = [each for each in self.running if each.id not in ids]
 
 
 @pytest.fixture
@@ -103,21 +104,21 @@ def test_an_interrupt_while_waiting_for_hosts_terminates_the_instances(cloud, mo
     monkeypatch.setattr(cloud.channel, "exists", interrupt)
     with pytest.raises(type(error)):
         burst()
-    assert [instance.token for instance in cloud.running] == ["another change"]
+    assert [each.token for each in cloud.running] == ["another change"]
     assert "terminated i-0000000000000000" in capsys.readouterr().err
 
 
 def test_an_interrupt_during_the_launch_terminates_the_instances(cloud, monkeypatch):
     launch_instances = cloud.launch
 
-    def launch(token, count):
-        launch_instances(token, count)
+    def launch(token, count, tell):
+        launch_instances(token, count, tell)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cloud, "launch", launch)
     with pytest.raises(KeyboardInterrupt):
         burst()
-    assert [instance.token for instance in cloud.running] == ["another change"]
+    assert [each.token for each in cloud.running] == ["another change"]
 
 
 def test_a_failed_handover_without_ec2_names_the_remaining_instances(cloud, monkeypatch, capsys):
@@ -148,7 +149,7 @@ def test_an_instance_on_which_the_tier_runs_is_kept(cloud, monkeypatch, capsys):
     assert "kept i-0000000000000000: enrich still runs there" in capsys.readouterr().err
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     assert leave(as_json=False) == FAILED
-    assert [instance.id for instance in cloud.running] == ["i-0000000000000000"]
+    assert [each.id for each in cloud.running] == ["i-0000000000000000"]
     assert "Done" not in capsys.readouterr().out
 
 
@@ -159,11 +160,11 @@ def test_a_dry_run_of_a_burst_only_plans(cloud, monkeypatch, capsys):
         burst(dry_run=True)
     assert (ended.value.exit_code, len(cloud.running), requests) == (OK, 1, [("burst", True)])
     output = json.loads(capsys.readouterr().out)
-    assert (output["dry_run"], output["ok"], output["instances"], output["instance_type"]) == (
+    assert (output["dry_run"], output["ok"], output["instances"], output["instance_types"]) == (
         True,
         True,
         1,
-        "m5.large",
+        ["m5.large"],
     )
     assert output["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
 

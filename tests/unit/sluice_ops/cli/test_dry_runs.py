@@ -17,7 +17,7 @@ from sluice_ops.model.assignment import HostFacts, slot_ids
 from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.operations import requests
 from sluice_ops.planning.placement.pace import Pace
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.site.ec2_config import Ec2Config
 
 OWN_PROCESSES = {"publish", "replay", "skip"}
 """These commands start the pipeline's own process. `test_publish`, `test_replay` and

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from sluice_ops.cloud.ec2 import host_of, user_data
 from sluice_ops.local.machines import Machines, cpu_share
 from sluice_ops.model.resources import Capacity
-from sluice_ops.site.site_file import Ec2Config, load
+from sluice_ops.site.ec2_config import Ec2Config
+from sluice_ops.site.site_file import load
 from tests.lab import ROOT
 
 INSTANCES = [f"i-0123456789abcde{digit}" for digit in "0123456789"]

@@ -51,7 +51,7 @@ def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:
     small = Capacity(cpu=ONE.cpu, memory=ONE.memory - 1)
     with pytest.raises(
         BurstError,
-        match=rf"\({ONE.cpu:g} cpu, {ONE.memory} MiB\) is larger than an instance .*choose a larger",
+        match=rf"\({ONE.cpu:g} cpu, {ONE.memory} MiB\) is larger than an instance .*choose larger",
     ):
         instances(ENTRY, 1, small, running=0, most=3)
 

@@ -1,0 +1,124 @@
+"""A launch takes the first places with capacity, and leaves all instances or none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation.ec2 import MemoryCloud
+
+from sluice_ops.cloud.ec2 import WAITS
+from sluice_ops.cloud.errors import NO_ANSWER, CapacityError, CloudAwayError, CloudError, NextStep, next_step
+from sluice_ops.cloud.places import places
+from sluice_ops.site.ec2_config import Ec2Config
+
+TYPES = ("m6i.large", "m5.large")
+SUBNETS = {"eu-central-1a": "subnet-0000000a", "eu-central-1b": "subnet-0000000b"}
+CONFIG = Ec2Config(instance_types=TYPES, market="spot", subnets=SUBNETS, max_instances=50)
+PLACES = [(place.market, place.instance_type, place.subnet) for place in places(CONFIG)]
+
+
+def silent(_sentence):
+    pass
+
+
+def launched(cloud, count):
+    return [each.id for each in cloud.launch("change", count, silent)]
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        ("InsufficientInstanceCapacity", NextStep.PLACE),
+        ("Unsupported", NextStep.PLACE),
+        ("SpotMaxPriceTooLow", NextStep.MARKET),
+        ("RequestLimitExceeded", NextStep.RETRY),
+        (NO_ANSWER, NextStep.RETRY),
+        ("VcpuLimitExceeded", NextStep.REFUSE),
+        ("UnauthorizedOperation", NextStep.REFUSE),
+        ("InvalidAMIID.NotFound", NextStep.REFUSE),
+    ],
+)
+def test_each_error_of_ec2_has_one_next_step(code, step):
+    assert next_step(code) is step
+
+
+def test_places_follow_market_then_type_then_zone():
+    assert [
+        (market, kind, subnet)
+        for market in ("spot", "on-demand")
+        for kind in TYPES
+        for subnet in SUBNETS.values()
+    ] == PLACES
+    assert [place.market for place in places(Ec2Config())] == ["on-demand"]
+
+
+@given(st.lists(st.integers(0, 4), min_size=8, max_size=8), st.integers(1, 12))
+def test_a_launch_gives_all_instances_in_order_of_preference_or_none(capacities, count):
+    cloud = MemoryCloud(CONFIG, dict(zip(PLACES, capacities, strict=True)))
+    if sum(capacities) < count:
+        with pytest.raises(CapacityError, match="none was kept"):
+            launched(cloud, count)
+        assert cloud.running == []
+        return
+    assert sorted(launched(cloud, count)) == sorted(cloud.running)
+    assert len(cloud.running) == count
+    used = [before - cloud.capacity[place] for place, before in zip(PLACES, capacities, strict=True)]
+    full = [before == taken for before, taken in zip(capacities, used, strict=True)]
+    last = max(number for number, taken in enumerate(used) if taken)
+    assert all(full[:last]), "a less preferred place is used only when the better ones are full"
+
+
+def test_a_spot_refusal_for_the_price_goes_to_on_demand_at_once():
+    cloud = MemoryCloud(CONFIG, dict.fromkeys(PLACES, 5))
+    cloud.errors = [None, "SpotMaxPriceTooLow"]
+    sentences = []
+    (instance,) = cloud.launch("change", 1, sentences.append)
+    assert (instance.market, instance.instance_type) == ("on-demand", "m6i.large")
+    assert len(cloud.asked) == 1
+    assert sentences == [
+        "EC2 does not have 1 x m6i.large (spot) in eu-central-1a (SpotMaxPriceTooLow); trying the next place"
+    ]
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", NO_ANSWER])
+def test_a_throttled_or_unanswered_launch_is_repeated_and_launches_once(code):
+    cloud = MemoryCloud()
+    cloud.errors = [None, code, code]
+    assert launched(cloud, 2) == cloud.running
+    assert len(cloud.running) == 2
+    assert cloud.waited == [1.0, 2.0]
+
+
+def test_a_launch_without_an_answer_keeps_its_instances_for_the_next_try():
+    cloud = MemoryCloud()
+    cloud.errors = [None, *[NO_ANSWER] * (len(WAITS) + 1)]
+    with pytest.raises(CloudAwayError):
+        launched(cloud, 2)
+    assert len(cloud.running) == 2
+    assert launched(cloud, 2) == cloud.running
+    assert len(cloud.running) == 2
+
+
+def test_a_refusal_in_a_later_place_terminates_the_earlier_instances():
+    cloud = MemoryCloud(CONFIG, {PLACES[0]: 1})
+    cloud.errors = [None, None, None, "UnauthorizedOperation"]
+    with pytest.raises(CloudError, match="UnauthorizedOperation"):
+        launched(cloud, 2)
+    assert len(cloud.described) == 1
+    assert cloud.running == []
+
+
+def test_a_retry_after_an_undone_launch_launches_new_instances():
+    cloud = MemoryCloud(CONFIG, {PLACES[0]: 1})
+    with pytest.raises(CapacityError):
+        launched(cloud, 2)
+    cloud.capacity = {PLACES[0]: 1, PLACES[1]: 1}
+    assert launched(cloud, 2) == cloud.running
+    assert len(cloud.running) == 2
+
+
+def test_a_second_call_launches_only_what_is_missing():
+    cloud = MemoryCloud()
+    first = launched(cloud, 1)
+    assert launched(cloud, 3) == [*first, *cloud.running[1:]]
+    assert launched(cloud, 3) == cloud.running
+    assert len(cloud.running) == 3
