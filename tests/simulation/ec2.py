@@ -2,8 +2,9 @@
 
 from datetime import UTC, datetime
 
-from sluice_ops.cloud.ec2 import GONE, Cloud, Instance
+from sluice_ops.cloud.ec2 import GONE, Cloud
 from sluice_ops.cloud.errors import NO_ANSWER, CloudAwayError, CloudError
+from sluice_ops.cloud.instance import Instance
 from sluice_ops.site.ec2_config import Ec2Config
 from sluice_ops.site.endpoints import Endpoints
 

@@ -13,6 +13,7 @@ from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.cloud.errors import CloudError
+from sluice_ops.cloud.instance import Instance
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
@@ -32,16 +33,16 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if spec.k not in {None, k} or k < 1:
         message = f"burst takes a number of workers, 1 or more, not {spec.k}"
         raise WrongUsageError(message)
-    running = sum(each.token != change for each in ec2.the_cloud().instances())
+    running = ec2.the_cloud().instances()
     try:
         with open_channel() as channel:
-            count = instances_needed(channel, spec.tier or "", k, running, config)
+            count = instances_needed(channel, spec, change, running, config)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
     if dry_run:
         if not as_json:
             typer.echo(
-                f"would launch {count} x {' or '.join(config.instance_types)} ({running} of at most "
+                f"would launch {count} x {' or '.join(config.instance_types)} ({len(running)} of at most "
                 f"{config.max_instances} run now)"
             )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
@@ -52,7 +53,11 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     try:
         launched = ec2.the_cloud().launch(change, count, _tell)
         hosts = [instance.host for instance in launched]
-        typer.echo(f"launched {', '.join(map(str, launched))}; waiting for {', '.join(hosts)}", err=True)
+        _tell(
+            f"launched {', '.join(map(str, launched))}; waiting for {', '.join(hosts)}"
+            if launched
+            else "launched nothing: the running instances have room for the workers"
+        )
         missing = _not_registered(hosts, end)
         if missing:
             reason = (
@@ -135,7 +140,7 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     raise typer.Exit(FAILED if kept else OK)
 
 
-def _terminate(ours: list[ec2.Instance]) -> dict[str, list[str]]:
+def _terminate(ours: list[Instance]) -> dict[str, list[str]]:
     """Terminate the instances without a tier; return the other instances, each with its tiers."""
     with open_channel() as channel:
         users = tiers_by_host(channel)

@@ -7,7 +7,6 @@ address of EC2; None means the cloud's own endpoint. A tag marks the instances o
 import hashlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,8 +30,8 @@ from sluice_ops.cloud.errors import (
     QuotaError,
     next_step,
 )
+from sluice_ops.cloud.instance import ID_DIGITS, Instance
 from sluice_ops.cloud.places import Place, places
-from sluice_ops.model.ids import HostName
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.site import endpoints, project, site_file
 from sluice_ops.site.ec2_config import Ec2Config, Market
@@ -47,42 +46,10 @@ TAG_TOKEN = "sluice-token"  # noqa: S105 - the name of a tag
 """The tag with the change that launched the instance."""
 GONE = frozenset({"shutting-down", "terminated"})
 """States of instances that end or have ended."""
-ID_DIGITS = 8
-"""How many digits of an instance's id are in its host's name."""
 MOST_SECONDS = 20
 """How long EC2 may take to answer."""
 WAITS = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0)
 """The pauses before a launch or a termination is repeated that EC2 throttled or did not answer."""
-
-
-@dataclass(frozen=True)
-class Instance:
-    """One instance that runs, or will run."""
-
-    id: str
-    state: str
-    token: str
-    """The change that launched the instance."""
-    address: str
-    instance_type: str
-    zone: str
-    market: Market
-    launched_at: float
-    """Epoch seconds."""
-
-    @property
-    def host(self) -> HostName:
-        """The name under which its agent registers."""
-        return host_of(self.id)
-
-    def __str__(self) -> str:
-        """Return the instance for a message: `i-0a1b2c3d (m5.large, spot, eu-central-1a)`."""
-        return f"{self.id} ({self.instance_type}, {self.market}, {self.zone})"
-
-
-def host_of(instance: str) -> HostName:
-    """Return the host name of an instance, such as `ec2-0a1b2c3d`."""
-    return HostName(f"{BURST_ZONE}-{instance[-ID_DIGITS:]}")
 
 
 class Cloud:

@@ -63,20 +63,21 @@ class QuotaOperator(SluiceOperator):
 
     def execute(self, context: Context) -> int:
         """Return the number of instances; no instance is launched and no operation is posted."""
-        config = self.hook.site().ec2
+        config, change = self.hook.site().ec2, change_of(context)
+        spec = ChangeSpec(kind="burst", tier=TierName(self.tier), k=int(self.k))
         try:
             with cloud_of(self.hook) as cloud, self.hook.open() as channel:
-                running = sum(each.token != change_of(context) for each in cloud.instances())
-                count = instances_needed(channel, self.tier, int(self.k), running, config)
+                running = cloud.instances()
+                count = instances_needed(channel, spec, change, running, config)
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         self.log.info(
-            "%s workers of %s need %d instances of %s; %d run now, and the site file allows %d",
+            "%s more workers of %s need %d more instances of %s; %d run now, and the site file allows %d",
             self.k,
             self.tier,
             count,
             " or ".join(config.instance_types),
-            running,
+            len(running),
             config.max_instances,
         )
         if context["params"]["dry_run"]:
@@ -86,13 +87,12 @@ class QuotaOperator(SluiceOperator):
                 "tier": self.tier,
                 "k": int(self.k),
             }
-            context["ti"].xcom_push("plan", {**need, **self.plan(context)})
+            context["ti"].xcom_push("plan", {**need, **self.plan(context, spec)})
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids))
         return count
 
-    def plan(self, context: Context) -> dict[str, Any]:
+    def plan(self, context: Context, spec: ChangeSpec) -> dict[str, Any]:
         """Return the controller's plan of the handover, as if the instances had joined."""
-        spec = ChangeSpec(kind="burst", tier=TierName(self.tier), k=int(self.k))
         with translated_errors(), self.hook.open() as channel:
             ((_, result),) = requests.run(
                 channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True
@@ -121,6 +121,9 @@ class LaunchOperator(SluiceOperator):
         with cloud_of(self.hook) as cloud:
             launched = cloud.launch(change_of(context), count, self.log.info)
         hosts = [str(instance.host) for instance in launched]
+        if not launched:
+            self.log.info("Launched nothing: the running instances have room for the workers")
+            return []
         self.log.info("Launched %s; they join as hosts %s", ", ".join(map(str, launched)), ", ".join(hosts))
         return hosts
 

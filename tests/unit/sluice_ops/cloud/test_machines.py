@@ -3,7 +3,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_ops.cloud.ec2 import host_of, user_data
+from sluice_ops.cloud.ec2 import user_data
+from sluice_ops.cloud.instance import host_of
 from sluice_ops.local.machines import Machines, cpu_share
 from sluice_ops.model.resources import Capacity
 from sluice_ops.site.ec2_config import Ec2Config
