@@ -269,13 +269,14 @@ def user_data(config: Ec2Config) -> str:
     The image has the project in /opt/sluice, and endpoints.json and site.yaml in /etc/sluice.
     """
     return f"""#!/bin/bash -e
-token=$(curl -sfX PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)
-about() {{ curl -sf -H "X-aws-ec2-metadata-token: $token" "http://169.254.169.254/latest/meta-data/$1"; }}
+metadata=http://169.254.169.254
+token=$(curl -sfX PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' $metadata/latest/api/token)
+about() {{ curl -sf -H "X-aws-ec2-metadata-token: $token" "$metadata/latest/meta-data/$1"; }}
 id=$(about instance-id)
 systemd-run --unit sluice-agent --property Restart=always --setenv SLUICE_HOME=/var/lib/sluice \\
   --setenv SLUICE_ENDPOINTS=/etc/sluice/endpoints.json --setenv SLUICE_SITE=/etc/sluice/site.yaml \\
   /opt/sluice/.venv/bin/python -m sluice_ops.agent --host "{BURST_ZONE}-${{id: -{ID_DIGITS}}}" \\
-  --address "$(about local-ipv4)" \\
+  --address "$(about local-ipv4)" --metadata $metadata \\
   --zone {BURST_ZONE} --cpu {config.capacity.cpu:g} --memory {config.capacity.memory}m
 """
 

@@ -21,6 +21,7 @@ from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.cloud import ec2
 from sluice_ops.cloud.errors import CloudError
+from sluice_ops.local.ec2_metadata import MetadataService
 from sluice_ops.local.machines import Machine, Machines, cpu_share
 from sluice_ops.local.memory import processors
 from sluice_ops.model import paths
@@ -42,7 +43,7 @@ RESTART_SECONDS = 2.0
 
 
 class Runner:
-    """Starts and ends agents so that they match EC2's instances."""
+    """Starts and ends agents so that they match EC2's instances, and serves their metadata."""
 
     def __init__(self, home: Path, site: Site) -> None:
         """Simulate instances of the site's kind in `home`."""
@@ -50,6 +51,7 @@ class Runner:
         self._capacity = site.ec2.capacity
         self._cpu_share = cpu_share(site, processors())
         self._file = home / "ec2" / "machines.json"
+        self._metadata = MetadataService(home / "ec2" / "metadata")
         self._machines = Machines.read(self._file)
         self._leaving: dict[str, Machine] = {}
         self._started: dict[str, float] = {}
@@ -92,7 +94,7 @@ class Runner:
         self._started[machine.host] = time.monotonic()
         words = ["--host", machine.host, "--address", machine.address, "--zone", BURST_ZONE]
         words += ["--cpu", f"{self._capacity.cpu:g}", "--memory", f"{self._capacity.memory}m"]
-        words += ["--cpu-share", f"{self._cpu_share:g}"]
+        words += ["--cpu-share", f"{self._cpu_share:g}", "--metadata", self._metadata.address(machine.host)]
         logs = self._home / "logs"
         logs.mkdir(exist_ok=True)
         with (logs / f"agent-{machine.host}.log").open("ab") as output:

@@ -80,7 +80,7 @@ def test_only_burst_hosts_that_take_units_count_as_room(more):
     assert needed(channel, 2) == 1
 
 
-def test_a_further_burst_finds_room_for_all_workers_beside_the_present_ones():
+def test_a_further_burst_finds_room_beside_the_present_workers():
     channel = channel_with(2)
     join(channel, "ec2-a", 2)
     assert needed(channel, 1) == 2

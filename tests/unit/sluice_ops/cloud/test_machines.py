@@ -41,6 +41,8 @@ def test_user_data_starts_the_agent_under_the_instances_host_name() -> None:
     assert script.startswith("#!/bin/bash")
     assert '--host "ec2-${id: -8}"' in script
     assert "--zone ec2 --cpu 2 --memory 4096m" in script
+    assert "\nmetadata=http://169.254.169.254\n" in script
+    assert "--metadata $metadata" in script
     assert host_of("i-0a1b2c3d4e5f60718") == "ec2-e5f60718"
 
 

@@ -170,7 +170,9 @@ def was_short(planned):
     """Tell whether a tier gets fewer workers for want of room; after the old workers stop, there
     may be room for more.
     """
-    return any(move.short for move in planned.moves) or any("room is short" in note for note in planned.notes)
+    return any(move.short or move.burst_short for move in planned.moves) or any(
+        "room is short" in note for note in planned.notes
+    )
 
 
 def moves_of_repetition(spec, planned, cluster):
