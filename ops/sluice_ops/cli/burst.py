@@ -7,10 +7,11 @@ import time
 import typer
 
 from sluice_ops.channel import ChannelAwayError
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_of
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
-from sluice_ops.cloud import ec2
+from sluice_ops.cloud import ec2, reaper
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
@@ -109,7 +110,7 @@ def _terminate_launched(change: str) -> None:
 
 
 def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Hand tiers over to the site's own hosts, then terminate every instance."""
+    """Hand tiers over to the site's own hosts, terminate every instance, and retire the hosts."""
     carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
     if not carried.done:
         carried.tell(as_json=as_json)
@@ -119,6 +120,7 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     try:
         ours = ec2.the_cloud().instances()
         kept = {} if dry_run else _terminate(ours)
+        retired = [] if dry_run else _retire()
     except (CloudError, ChannelAwayError) as error:
         if as_json:
             carried.tell(as_json=True, ok=False, error=str(error))
@@ -128,7 +130,11 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         carried.tell(
             as_json=as_json,
             ok=not kept,
-            **({"instances": terminated} if dry_run else {"terminated": terminated, "kept": kept}),
+            **(
+                {"instances": terminated}
+                if dry_run
+                else {"terminated": terminated, "kept": kept, "retired": retired}
+            ),
         )
     if dry_run and not as_json:
         typer.echo(
@@ -138,6 +144,15 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     elif not ours:
         typer.echo("no instance runs", err=True)
     raise typer.Exit(FAILED if kept else OK)
+
+
+def _retire() -> list[HostName]:
+    """Retire the hosts of ended instances, also of those that are just ending; return the hosts."""
+    with open_channel() as channel:
+        retired = reaper.retire_soon(channel, ec2.the_cloud(), cli_user())
+    if retired:
+        _tell(f"retired {', '.join(retired)}")
+    return retired
 
 
 def _terminate(ours: list[Instance]) -> dict[str, list[str]]:

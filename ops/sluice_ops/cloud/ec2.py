@@ -19,6 +19,7 @@ from botocore.exceptions import (
     EndpointConnectionError,
     HTTPClientError,
 )
+from botocore.exceptions import NoCredentialsError as BotoNoCredentialsError
 
 from sluice_ops.cloud.errors import (
     ACCOUNT_LIMITS,
@@ -27,6 +28,7 @@ from sluice_ops.cloud.errors import (
     CloudAwayError,
     CloudError,
     NextStep,
+    NoCredentialsError,
     QuotaError,
     next_step,
 )
@@ -239,6 +241,12 @@ class Cloud:
             raise CloudAwayError(message, NO_ANSWER) from error
         except ClientError as error:
             raise _refusal(error, endpoint) from error
+        except BotoNoCredentialsError as error:
+            message = (
+                "this machine has no AWS credentials: give them in the environment, in ~/.aws, or by an "
+                "instance profile"
+            )
+            raise NoCredentialsError(message) from error
         except BotoCoreError as error:
             message = (
                 f"no request can be sent to EC2 at {endpoint}: {error}. "

@@ -70,5 +70,9 @@ class QuotaError(CloudError):
     """The launch would exceed `ec2.max_instances`, or a limit of the AWS account."""
 
 
+class NoCredentialsError(CloudError):
+    """No credentials of AWS are on this machine, so it has launched nothing."""
+
+
 class CapacityError(CloudError):
     """EC2 has no capacity for all instances in any place of the site file. None was kept."""

@@ -16,7 +16,8 @@ from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, ask
 from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
-from sluice_ops.cloud.errors import CloudAwayError, CloudError
+from sluice_ops.cloud.errors import CloudAwayError, CloudError, NoCredentialsError
+from sluice_ops.cloud.reaper import reap, retire_soon
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
@@ -41,7 +42,7 @@ def cloud_of(hook: SluiceHook) -> Iterator["Cloud"]:
     with translated_errors():
         try:
             yield hook.cloud()
-        except CloudAwayError:
+        except (CloudAwayError, NoCredentialsError):
             raise
         except CloudError as error:
             raise AirflowFailException(str(error)) from error
@@ -169,12 +170,16 @@ class TerminateOperator(SluiceOperator):
 
     ui_color = "#f2e6cf"
 
-    def execute(self, context: Context) -> list[str]:  # noqa: ARG002
-        """Return the ids of the terminated instances.
+    def execute(self, context: Context) -> list[str]:
+        """Return the ids of the terminated instances, and retire their hosts.
 
         A second call has nothing left to terminate.
         """
-        return self.terminate()
+        free = self.terminate()
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            retired = retire_soon(channel, cloud, asked_by(context))
+        self.log.info("Retired %s", ", ".join(retired) or "no host")
+        return free
 
     def terminate(self, token: str | None = None) -> list[str]:
         """Terminate the instances that were launched with `token`; without a token, all of the
@@ -200,6 +205,24 @@ class TerminateOperator(SluiceOperator):
             )
             raise AirflowFailException(message)
         return free
+
+
+class ReapOperator(SluiceOperator):
+    """Terminates instances that nobody owns, and retires the hosts of ended instances."""
+
+    ui_color = "#f2e6cf"
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the terminated instances, each with the reason, and the retired hosts."""
+        try:
+            with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+                reaped = reap(cloud, channel, asked_by(context), time.time())
+        except NoCredentialsError as error:
+            raise AirflowSkipException(str(error)) from error
+        for instance, why in reaped.terminated.items():
+            self.log.warning("Terminated %s: %s", instance, why)
+        self.log.info("Retired %s", ", ".join(reaped.retired) or "no host")
+        return {"terminated": reaped.terminated, "retired": [str(host) for host in reaped.retired]}
 
 
 class TakeBackOperator(TerminateOperator):

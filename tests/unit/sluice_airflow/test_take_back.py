@@ -9,10 +9,18 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from sluice_airflow.errors import EndedByPersonError
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators import burst, steps
-from sluice_airflow.operators.burst import LAUNCHING_SECONDS, TakeBackOperator
+from sluice_airflow.operators.burst import (
+    LAUNCHING_SECONDS,
+    ReapOperator,
+    TakeBackOperator,
+    TerminateOperator,
+)
 from sluice_airflow.operators.steps import AbortOperator
+from sluice_ops.cloud.errors import NoCredentialsError
+from sluice_ops.cloud.reaper import Reaped
 
 
 @pytest.mark.parametrize(
@@ -53,3 +61,30 @@ def test_a_run_that_a_person_ended_sends_no_alert(monkeypatch):
     monkeypatch.setattr(notifier, "send", sent.append)
     notifier.notify({"exception": EndedByPersonError("a person has ended the run")})
     assert sent == []
+
+
+def test_a_leave_retires_the_hosts_of_the_terminated_instances(monkeypatch):
+    calls = []
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: "cloud")
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext("channel"))
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:leave_ec2/r1")
+    monkeypatch.setattr(burst, "retire_soon", lambda *call: calls.append(call) or ["ec2-1"])
+    terminate = TerminateOperator(task_id="terminate")
+    monkeypatch.setattr(terminate, "terminate", lambda: ["i-1"])
+    assert terminate.execute({}) == ["i-1"]
+    assert calls == [("channel", "cloud", "airflow:leave_ec2/r1")]
+
+
+def test_a_reap_is_skipped_where_no_credentials_are(monkeypatch):
+    def fails(*_):
+        message = "this machine has no AWS credentials"
+        raise NoCredentialsError(message)
+
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: None)
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:reap_ec2/r1")
+    monkeypatch.setattr(burst, "reap", fails)
+    with pytest.raises(AirflowSkipException, match="no AWS credentials"):
+        ReapOperator(task_id="reap").execute({})
+    monkeypatch.setattr(burst, "reap", lambda *_: Reaped({"i-1": "why"}, ["ec2-1"]))
+    assert ReapOperator(task_id="reap").execute({}) == {"terminated": {"i-1": "why"}, "retired": ["ec2-1"]}

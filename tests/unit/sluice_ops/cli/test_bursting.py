@@ -19,6 +19,7 @@ from sluice_ops.cloud import ec2
 from sluice_ops.cloud.errors import CloudAwayError
 from sluice_ops.main import app
 from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.tier import Mode
@@ -205,13 +206,18 @@ def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud
         {"i-0000000099999999": ["enrich"]},
     )
     monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {})
+    host = "ec2-99999999"
+    facts = HostFacts(name=host, address="10.0.0.1", zone="ec2", cpu=4, memory=4096)
+    cloud.channel.put(paths.host(host), facts)
     code, output = leave(), json.loads(capsys.readouterr().out)
-    assert (code, output["ok"], output["terminated"], output["kept"]) == (
+    assert (code, output["ok"], output["terminated"], output["kept"], output["retired"]) == (
         OK,
         True,
         ["i-0000000099999999"],
         {},
+        [host],
     )
+    assert cloud.channel.children("/hosts") == []
     assert cloud.running == []
 
 
@@ -258,3 +264,20 @@ def test_an_impossible_burst_is_refused_with_the_reason(cloud, words, reason):
     assert done.exit_code == WRONG_USAGE
     assert reason in done.stderr
     assert len(cloud.running) == 1
+
+
+def test_a_reap_tells_what_it_would_do_and_does_it(cloud, monkeypatch):
+    monkeypatch.setattr("sluice_ops.cli.reap.open_channel", bursting.open_channel)
+    planned = CliRunner().invoke(app, ["reap", "--dry-run"])
+    assert planned.stdout.startswith("would be terminated: i-0000000099999999 (m5.large")
+    assert "no agent serves ec2-99999999" in planned.stdout
+    assert len(cloud.running) == 1
+    done = json.loads(CliRunner().invoke(app, ["reap", "--json"]).stdout)
+    assert (list(done["terminated"]), done["retired"], cloud.running) == (
+        ["i-0000000099999999 (m5.large, on-demand, eu-central-1a)"],
+        [],
+        [],
+    )
+    assert (
+        CliRunner().invoke(app, ["reap"]).stdout.startswith("every instance of this installation is in use")
+    )

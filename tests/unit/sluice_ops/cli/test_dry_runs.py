@@ -89,7 +89,7 @@ def test_every_command_with_a_dry_run_is_tested():
     with_dry_run = {
         name for name, command in commands if any(parameter.name == "dry_run" for parameter in command.params)
     }
-    assert with_dry_run == CHANGES.keys() | OWN_PROCESSES | {"abort", "retire"}
+    assert with_dry_run == CHANGES.keys() | OWN_PROCESSES | {"abort", "reap", "retire"}
 
 
 @pytest.mark.parametrize("command", CHANGES)
