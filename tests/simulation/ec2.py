@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from sluice_ops.cloud.api import Api
 from sluice_ops.cloud.ec2 import GONE, Cloud
 from sluice_ops.cloud.errors import NO_ANSWER, CloudAwayError, CloudError
 from sluice_ops.cloud.instance import Instance
@@ -24,30 +25,32 @@ def instance(identity, change="change", state="running", launched_at=0.0, market
 
 
 class MemoryCloud(Cloud):
-    """A cloud whose EC2 is in memory.
-
-    `capacity` is by (market, type, subnet); other places have none.
-    """
+    """The instances of an installation, on an EC2 in memory."""
 
     def __init__(self, config=None, capacity=None):
-        super().__init__(ENDPOINTS, config or Ec2Config(), self._wait)
+        self.ec2 = MemoryEc2(capacity)
+        super().__init__(ENDPOINTS, config or Ec2Config(), self.ec2)
+
+
+class MemoryEc2(Api):
+    """EC2 in memory. `capacity` is by (market, type, subnet); other places have none."""
+
+    def __init__(self, capacity=None):
+        self.waited = []
+        super().__init__(None, "eu-central-1", self.waited.append)
         self.capacity = {("on-demand", "m5.large", None): 1000} if capacity is None else capacity
         self.described = {}
         self.answers = {}
         """Client token → the answer to the first request with it."""
         self.asked = []
         """The places that were asked, with the least and the most instances."""
-        self.waited = []
         self.errors = []
         """The codes with which the next requests end; None: the request is carried out.
 
         After NO_ANSWER, the request was carried out all the same.
         """
 
-    def _wait(self, seconds):
-        self.waited.append(seconds)
-
-    def _call(self, action, *, tries, **request):  # noqa: ARG002
+    def call(self, action, *, service="ec2", tries=3, **request):  # noqa: ARG002
         code = self.errors.pop(0) if self.errors else None
         if code not in {None, NO_ANSWER}:
             raise CloudAwayError(code, code) if code == "RequestLimitExceeded" else CloudError(code, code)

@@ -15,6 +15,7 @@ from sluice_ops.cloud import ec2, reaper
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
+from sluice_ops.cloud.look_before import look_before
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
@@ -40,6 +41,8 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             count = instances_needed(channel, spec, change, running, config)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
+    for note in look_before(ec2.the_cloud(), count):
+        _tell(note)
     if dry_run:
         if not as_json:
             typer.echo(

@@ -5,34 +5,12 @@ address of EC2; None means the cloud's own endpoint. A tag marks the instances o
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    EndpointConnectionError,
-    HTTPClientError,
-)
-from botocore.exceptions import NoCredentialsError as BotoNoCredentialsError
-
-from sluice_ops.cloud.errors import (
-    ACCOUNT_LIMITS,
-    NO_ANSWER,
-    CapacityError,
-    CloudAwayError,
-    CloudError,
-    NextStep,
-    NoCredentialsError,
-    QuotaError,
-    next_step,
-)
-from sluice_ops.cloud.instance import ID_DIGITS, Instance
+from sluice_ops.cloud.api import Api
+from sluice_ops.cloud.errors import CapacityError, CloudAwayError, CloudError, NextStep, QuotaError, next_step
+from sluice_ops.cloud.instance import ID_DIGITS, TAG_TOKEN, Instance, instance_of
 from sluice_ops.cloud.places import Place, places
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.site import endpoints, project, site_file
@@ -44,27 +22,18 @@ TAG_HOST = "sluice-host"
 
 Its value is the installation's chroot, so that two pipelines in one account have different tags.
 """
-TAG_TOKEN = "sluice-token"  # noqa: S105 - the name of a tag
-"""The tag with the change that launched the instance."""
 GONE = frozenset({"shutting-down", "terminated"})
 """States of instances that end or have ended."""
-MOST_SECONDS = 20
-"""How long EC2 may take to answer."""
-WAITS = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0)
-"""The pauses before a launch or a termination is repeated that EC2 throttled or did not answer."""
 
 
 class Cloud:
     """The instances of one installation."""
 
-    def __init__(
-        self, services: Endpoints, config: Ec2Config, pause: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, services: Endpoints, config: Ec2Config, api: Api | None = None) -> None:
         """Use the EC2 endpoint of `services`; `config` says what an instance is like."""
-        self._url = services.ec2
         self._installation = services.zookeeper.partition("/")[2] or "sluice"
-        self._config = config
-        self._pause = pause
+        self.config = config
+        self.api = api or Api(services.ec2, config.region)
 
     def launch(self, token: str, count: int, tell: Callable[[str], None]) -> list[Instance]:
         """Launch the missing ones of `count` instances for a token, and return all.
@@ -81,10 +50,10 @@ class Cloud:
         missing = count - len(launched)
         if missing <= 0:
             return launched[:count]
-        if len(existing) + missing > self._config.max_instances:
+        if len(existing) + missing > self.config.max_instances:
             message = (
                 f"{missing} more instances would make {len(existing) + missing}, "
-                f"but ec2.max_instances is {self._config.max_instances}: "
+                f"but ec2.max_instances is {self.config.max_instances}: "
                 "terminate instances first (sluice leave), or raise ec2.max_instances in the site file"
             )
             raise QuotaError(message)
@@ -121,13 +90,16 @@ class Cloud:
         """
         refusals: list[str] = []
         given_up: set[Market] = set()
-        for place in places(self._config):
+        for place in places(self.config):
             missing = count - len(launched)
             for least in dict.fromkeys((missing, 1)):
                 if place.market in given_up:
                     break
                 try:
-                    launched += self._launch_at(place, least, missing, token, attempt)
+                    answer = self.api.insist(
+                        "run_instances", **self.request(place, least, missing, token, attempt)
+                    )
+                    launched += [instance_of(description) for description in answer["Instances"]]
                     break
                 except CloudError as error:
                     step = next_step(error.code)
@@ -145,8 +117,10 @@ class Cloud:
         )
         raise CapacityError(message)
 
-    def _launch_at(self, place: Place, least: int, most: int, token: str, attempt: str) -> list[Instance]:
-        config = self._config
+    def request(self, place: Place, least: int, most: int, token: str, attempt: str) -> dict[str, Any]:
+        """Return the parameters of a launch of `least` to `most` instances in one place."""
+        config = self.config
+        tags = {**config.tags, TAG_HOST: self._installation, TAG_TOKEN: token}
         request: dict[str, Any] = {
             **place.request(),
             "MinCount": least,
@@ -157,14 +131,7 @@ class Cloud:
             "TagSpecifications": [
                 {
                     "ResourceType": resource,
-                    "Tags": [
-                        {"Key": key, "Value": value}
-                        for key, value in {
-                            **config.tags,
-                            TAG_HOST: self._installation,
-                            TAG_TOKEN: token,
-                        }.items()
-                    ],
+                    "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
                 }
                 for resource in ("instance", "volume")
             ],
@@ -184,86 +151,24 @@ class Cloud:
             request["IamInstanceProfile"] = {"Arn" if profile.startswith("arn:") else "Name": profile}
         if config.key_name is not None:
             request["KeyName"] = config.key_name
-        answer = self._insist("run_instances", **request)
-        return [_instance(description) for description in answer["Instances"]]
+        return request
 
     def _described(self) -> list[Instance]:
         """Return this installation's instances, also those that ended in the last hour."""
-        pages = self._call(
+        pages = self.api.call(
             "describe_instances",
             tries=3,
             Filters=[{"Name": f"tag:{TAG_HOST}", "Values": [self._installation]}],
         )
         return [
-            _instance(description)
+            instance_of(description)
             for reservation in pages["Reservations"]
             for description in reservation["Instances"]
         ]
 
     def _end(self, ids: list[str]) -> None:
         if ids:
-            self._insist("terminate_instances", InstanceIds=ids)
-
-    def _insist(self, action: str, **request: Any) -> Any:
-        """Repeat a request while EC2 throttles it or does not answer.
-
-        A repeated launch has the same client token, so EC2 launches nothing twice.
-        """
-        for wait in WAITS:
-            try:
-                return self._call(action, tries=1, **request)
-            except CloudAwayError:
-                self._pause(wait)
-        return self._call(action, tries=1, **request)
-
-    def _call(self, action: str, *, tries: int, **request: Any) -> Any:
-        """Send a request; raise the errors of EC2 as CloudError, CloudAwayError or QuotaError."""
-        url = self._url
-        endpoint = url or "the cloud's own endpoint"
-        embedded: dict[str, Any] = (
-            {} if url is None else {"aws_access_key_id": "embedded", "aws_secret_access_key": "embedded"}
-        )
-        options = Config(
-            connect_timeout=5,
-            read_timeout=MOST_SECONDS,
-            retries={"total_max_attempts": tries},
-            proxies={} if url else None,
-        )
-        try:
-            client = boto3.client(
-                "ec2", endpoint_url=url, region_name=self._config.region, config=options, **embedded
-            )
-            if client.can_paginate(action):
-                return client.get_paginator(action).paginate(**request).build_full_result()
-            return getattr(client, action)(**request)
-        except (EndpointConnectionError, ConnectTimeoutError, HTTPClientError) as error:
-            message = f"EC2 at {endpoint} does not answer: {error}"
-            raise CloudAwayError(message, NO_ANSWER) from error
-        except ClientError as error:
-            raise _refusal(error, endpoint) from error
-        except BotoNoCredentialsError as error:
-            message = (
-                "this machine has no AWS credentials: give them in the environment, in ~/.aws, or by an "
-                "instance profile"
-            )
-            raise NoCredentialsError(message) from error
-        except BotoCoreError as error:
-            message = (
-                f"no request can be sent to EC2 at {endpoint}: {error}. "
-                "Check the `ec2` keys of the site file, and the AWS credentials"
-            )
-            raise CloudError(message) from error
-
-
-def _refusal(error: ClientError, endpoint: str) -> CloudError:
-    """Return the error of a request that EC2 refused."""
-    reason = error.response.get("Error", {})
-    code = reason.get("Code", "")
-    message = f"EC2 at {endpoint} refused the request: {code}: {reason.get('Message')}"
-    if code in ACCOUNT_LIMITS:
-        advice = "ask for fewer workers, or have the quota raised in Service Quotas"
-        return QuotaError(f"{message}. This is a limit of the AWS account: {advice}", code)
-    return (CloudAwayError if next_step(code) is NextStep.RETRY else CloudError)(message, code)
+            self.api.insist("terminate_instances", InstanceIds=ids)
 
 
 def the_cloud() -> Cloud:
@@ -287,18 +192,3 @@ systemd-run --unit sluice-agent --property Restart=always --setenv SLUICE_HOME=/
   --address "$(about local-ipv4)" --metadata $metadata \\
   --zone {BURST_ZONE} --cpu {config.capacity.cpu:g} --memory {config.capacity.memory}m
 """
-
-
-def _instance(description: dict[str, Any]) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in description.get("Tags", ())}
-    launched: datetime = description["LaunchTime"]
-    return Instance(
-        id=description["InstanceId"],
-        state=description["State"]["Name"],
-        token=tags.get(TAG_TOKEN, ""),
-        address=description.get("PrivateIpAddress", ""),
-        instance_type=description["InstanceType"],
-        zone=description["Placement"]["AvailabilityZone"],
-        market="spot" if description.get("InstanceLifecycle") == "spot" else "on-demand",
-        launched_at=launched.timestamp(),
-    )

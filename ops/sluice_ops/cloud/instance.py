@@ -1,11 +1,15 @@
 """One instance, and the host that it becomes."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from sluice_ops.model.ids import HostName
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.site.ec2_config import Market
 
+TAG_TOKEN = "sluice-token"  # noqa: S105 - the name of a tag
+"""The tag with the change that launched the instance."""
 ID_DIGITS = 8
 """How many digits of an instance's id are in its host's name."""
 
@@ -38,3 +42,19 @@ class Instance:
 def host_of(instance: str) -> HostName:
     """Return the host name of an instance, such as `ec2-0a1b2c3d`."""
     return HostName(f"{BURST_ZONE}-{instance[-ID_DIGITS:]}")
+
+
+def instance_of(description: dict[str, Any]) -> Instance:
+    """Return an instance as EC2 describes it."""
+    tags = {tag["Key"]: tag["Value"] for tag in description.get("Tags", ())}
+    launched: datetime = description["LaunchTime"]
+    return Instance(
+        id=description["InstanceId"],
+        state=description["State"]["Name"],
+        token=tags.get(TAG_TOKEN, ""),
+        address=description.get("PrivateIpAddress", ""),
+        instance_type=description["InstanceType"],
+        zone=description["Placement"]["AvailabilityZone"],
+        market="spot" if description.get("InstanceLifecycle") == "spot" else "on-demand",
+        launched_at=launched.timestamp(),
+    )

@@ -17,6 +17,7 @@ from sluice_airflow.operators.steps import END, change_of, seconds_left, states_
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, NoCredentialsError
+from sluice_ops.cloud.look_before import look_before
 from sluice_ops.cloud.reaper import reap, retire_soon
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
@@ -49,8 +50,8 @@ def cloud_of(hook: SluiceHook) -> Iterator["Cloud"]:
 
 
 class QuotaOperator(SluiceOperator):
-    """Computes how many instances a burst needs, and refuses the burst above the site file's
-    limit.
+    """Computes how many instances a burst needs, and refuses the burst above a limit of the site
+    file or of EC2.
     """
 
     template_fields: Sequence[str] = ("tier", "k")
@@ -70,8 +71,11 @@ class QuotaOperator(SluiceOperator):
             with cloud_of(self.hook) as cloud, self.hook.open() as channel:
                 running = cloud.instances()
                 count = instances_needed(channel, spec, change, running, config)
+                notes = look_before(cloud, count)
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
+        for note in notes:
+            self.log.warning("%s", note)
         self.log.info(
             "%s more workers of %s need %d more instances of %s; %d run now, and the site file allows %d",
             self.k,

@@ -16,7 +16,7 @@ from sluice_ops.cli import burst as bursting
 from sluice_ops.cli.carry_out import Carried
 from sluice_ops.cli.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
 from sluice_ops.cloud import ec2
-from sluice_ops.cloud.errors import CloudAwayError
+from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
@@ -87,6 +87,7 @@ def cloud(monkeypatch):
 
     monkeypatch.setattr(ec2, "the_cloud", lambda: fake_cloud)
     monkeypatch.setattr(bursting, "open_channel", opened)
+    monkeypatch.setattr(bursting, "look_before", lambda _cloud, _count: ["the quota was not looked at"])
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     fake_cloud.channel = channel
     return fake_cloud
@@ -281,3 +282,17 @@ def test_a_reap_tells_what_it_would_do_and_does_it(cloud, monkeypatch):
     assert (
         CliRunner().invoke(app, ["reap"]).stdout.startswith("every instance of this installation is in use")
     )
+
+
+def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, monkeypatch):
+    def refuse(_cloud, count):
+        assert count == 1
+        message = "UnauthorizedOperation. Allow ec2:RunInstances"
+        raise CloudError(message)
+
+    assert "the quota was not looked at" in CliRunner().invoke(app, ["plan", "burst", "enrich", "2"]).stderr
+    monkeypatch.setattr(bursting, "look_before", refuse)
+    for words in (["burst", "enrich", "2"], ["plan", "burst", "enrich", "2"]):
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, len(cloud.running)) == (FAILED, 1)
+        assert "Allow ec2:RunInstances" in done.stderr

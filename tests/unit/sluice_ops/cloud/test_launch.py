@@ -5,8 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation.ec2 import MemoryCloud
 
-from sluice_ops.cloud.ec2 import WAITS
-from sluice_ops.cloud.errors import NO_ANSWER, CapacityError, CloudAwayError, CloudError, NextStep, next_step
+from sluice_ops.cloud.api import WAITS
+from sluice_ops.cloud.errors import (
+    NO_ANSWER,
+    CapacityError,
+    CloudAwayError,
+    CloudError,
+    NextStep,
+    next_step,
+)
 from sluice_ops.cloud.places import places
 from sluice_ops.site.ec2_config import Ec2Config
 
@@ -57,11 +64,11 @@ def test_a_launch_gives_all_instances_in_order_of_preference_or_none(capacities,
     if sum(capacities) < count:
         with pytest.raises(CapacityError, match="none was kept"):
             launched(cloud, count)
-        assert cloud.running == []
+        assert cloud.ec2.running == []
         return
-    assert sorted(launched(cloud, count)) == sorted(cloud.running)
-    assert len(cloud.running) == count
-    used = [before - cloud.capacity[place] for place, before in zip(PLACES, capacities, strict=True)]
+    assert sorted(launched(cloud, count)) == sorted(cloud.ec2.running)
+    assert len(cloud.ec2.running) == count
+    used = [before - cloud.ec2.capacity[place] for place, before in zip(PLACES, capacities, strict=True)]
     full = [before == taken for before, taken in zip(capacities, used, strict=True)]
     last = max(number for number, taken in enumerate(used) if taken)
     assert all(full[:last]), "a less preferred place is used only when the better ones are full"
@@ -69,11 +76,11 @@ def test_a_launch_gives_all_instances_in_order_of_preference_or_none(capacities,
 
 def test_a_spot_refusal_for_the_price_goes_to_on_demand_at_once():
     cloud = MemoryCloud(CONFIG, dict.fromkeys(PLACES, 5))
-    cloud.errors = [None, "SpotMaxPriceTooLow"]
+    cloud.ec2.errors = [None, "SpotMaxPriceTooLow"]
     sentences = []
     (instance,) = cloud.launch("change", 1, sentences.append)
     assert (instance.market, instance.instance_type) == ("on-demand", "m6i.large")
-    assert len(cloud.asked) == 1
+    assert len(cloud.ec2.asked) == 1
     assert sentences == [
         "EC2 does not have 1 x m6i.large (spot) in eu-central-1a (SpotMaxPriceTooLow); trying the next place"
     ]
@@ -82,43 +89,43 @@ def test_a_spot_refusal_for_the_price_goes_to_on_demand_at_once():
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", NO_ANSWER])
 def test_a_throttled_or_unanswered_launch_is_repeated_and_launches_once(code):
     cloud = MemoryCloud()
-    cloud.errors = [None, code, code]
-    assert launched(cloud, 2) == cloud.running
-    assert len(cloud.running) == 2
-    assert cloud.waited == [1.0, 2.0]
+    cloud.ec2.errors = [None, code, code]
+    assert launched(cloud, 2) == cloud.ec2.running
+    assert len(cloud.ec2.running) == 2
+    assert cloud.ec2.waited == [1.0, 2.0]
 
 
 def test_a_launch_without_an_answer_keeps_its_instances_for_the_next_try():
     cloud = MemoryCloud()
-    cloud.errors = [None, *[NO_ANSWER] * (len(WAITS) + 1)]
+    cloud.ec2.errors = [None, *[NO_ANSWER] * (len(WAITS) + 1)]
     with pytest.raises(CloudAwayError):
         launched(cloud, 2)
-    assert len(cloud.running) == 2
-    assert launched(cloud, 2) == cloud.running
-    assert len(cloud.running) == 2
+    assert len(cloud.ec2.running) == 2
+    assert launched(cloud, 2) == cloud.ec2.running
+    assert len(cloud.ec2.running) == 2
 
 
 def test_a_refusal_in_a_later_place_terminates_the_earlier_instances():
     cloud = MemoryCloud(CONFIG, {PLACES[0]: 1})
-    cloud.errors = [None, None, None, "UnauthorizedOperation"]
+    cloud.ec2.errors = [None, None, None, "UnauthorizedOperation"]
     with pytest.raises(CloudError, match="UnauthorizedOperation"):
         launched(cloud, 2)
-    assert len(cloud.described) == 1
-    assert cloud.running == []
+    assert len(cloud.ec2.described) == 1
+    assert cloud.ec2.running == []
 
 
 def test_a_retry_after_an_undone_launch_launches_new_instances():
     cloud = MemoryCloud(CONFIG, {PLACES[0]: 1})
     with pytest.raises(CapacityError):
         launched(cloud, 2)
-    cloud.capacity = {PLACES[0]: 1, PLACES[1]: 1}
-    assert launched(cloud, 2) == cloud.running
-    assert len(cloud.running) == 2
+    cloud.ec2.capacity = {PLACES[0]: 1, PLACES[1]: 1}
+    assert launched(cloud, 2) == cloud.ec2.running
+    assert len(cloud.ec2.running) == 2
 
 
 def test_a_second_call_launches_only_what_is_missing():
     cloud = MemoryCloud()
     first = launched(cloud, 1)
-    assert launched(cloud, 3) == [*first, *cloud.running[1:]]
-    assert launched(cloud, 3) == cloud.running
-    assert len(cloud.running) == 3
+    assert launched(cloud, 3) == [*first, *cloud.ec2.running[1:]]
+    assert launched(cloud, 3) == cloud.ec2.running
+    assert len(cloud.ec2.running) == 3

@@ -88,10 +88,10 @@ def test_a_reap_terminates_the_unowned_and_retires_ended_hosts():
     registered(channel, "ec2-gateway", live=False)
     registered(channel, "h1", live=False, zone="onprem")
     planned = reap(cloud, channel, "anna", done.launched_at, dry_run=True)
-    assert len(cloud.running) == 2
+    assert len(cloud.ec2.running) == 2
     assert reap(cloud, channel, "anna", done.launched_at) == planned
     assert list(planned.terminated) == [str(undone)]
-    assert cloud.running == [done.id]
+    assert cloud.ec2.running == [done.id]
     assert planned.retired == ["ec2-0000dead"]
     assert channel.children("/hosts") == sorted([undone.host, done.host, "ec2-0000beef", "ec2-gateway", "h1"])
     (entry,) = [queued.entry for queued in trail_queue.queued(channel)]

@@ -20,7 +20,7 @@ def client():
 
 
 def cloud(**keys):
-    return Cloud(ENDPOINTS, Ec2Config(**keys), lambda _: None)
+    return Cloud(ENDPOINTS, Ec2Config(**keys))
 
 
 def described(client, instances):
