@@ -13,6 +13,7 @@ from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2, reaper
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.cost import most_per_hour, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.look_before import look_before
@@ -41,16 +42,19 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             count = instances_needed(channel, spec, change, running, config)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
-    for note in look_before(ec2.the_cloud(), count):
+    for note in look_before(ec2.the_cloud(), running, count, time.time()):
         _tell(note)
     if dry_run:
+        price = most_per_hour(count, config)
         if not as_json:
             typer.echo(
                 f"would launch {count} x {' or '.join(config.instance_types)} ({len(running)} of at most "
-                f"{config.max_instances} run now)"
+                f"{config.max_instances} run now)" + ("" if price is None else f", for {price:g} an hour")
             )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
-        carried.tell(as_json=as_json, instances=count, instance_types=config.instance_types)
+        carried.tell(
+            as_json=as_json, instances=count, instance_types=config.instance_types, cost_per_hour=price
+        )
         raise typer.Exit(OK if carried.done else FAILED)
     ended_as_by_ctrl_c()
     end, done = time.monotonic() + deadline, False
@@ -123,12 +127,13 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     try:
         ours = ec2.the_cloud().instances()
         kept = {} if dry_run else _terminate(ours)
-        retired = [] if dry_run else _retire()
+        retired = [] if dry_run else _retire(ours)
     except (CloudError, ChannelAwayError) as error:
         if as_json:
             carried.tell(as_json=True, ok=False, error=str(error))
         raise
-    terminated = [each.id for each in ours if each.id not in kept]
+    ended = [each for each in ours if each.id not in kept]
+    terminated = [each.id for each in ended]
     if as_json or not (kept or dry_run):
         carried.tell(
             as_json=as_json,
@@ -136,7 +141,12 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             **(
                 {"instances": terminated}
                 if dry_run
-                else {"terminated": terminated, "kept": kept, "retired": retired}
+                else {
+                    "terminated": terminated,
+                    "kept": kept,
+                    "retired": retired,
+                    "cost": total(ended, the_site().ec2, time.time()),
+                }
             ),
         )
     if dry_run and not as_json:
@@ -149,10 +159,12 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     raise typer.Exit(FAILED if kept else OK)
 
 
-def _retire() -> list[HostName]:
+def _retire(ours: list[Instance]) -> list[HostName]:
     """Retire the hosts of ended instances, also of those that are just ending; return the hosts."""
+    config, now = the_site().ec2, time.time()
+    receipts = {each.host: receipt(each, config, now) for each in ours}
     with open_channel() as channel:
-        retired = reaper.retire_soon(channel, ec2.the_cloud(), cli_user())
+        retired = reaper.retire_soon(channel, ec2.the_cloud(), cli_user(), receipts)
     if retired:
         _tell(f"retired {', '.join(retired)}")
     return retired
@@ -162,10 +174,13 @@ def _terminate(ours: list[Instance]) -> dict[str, list[str]]:
     """Terminate the instances without a tier; return the other instances, each with its tiers."""
     with open_channel() as channel:
         users = tiers_by_host(channel)
-    free = [each.id for each in ours if each.host not in users]
-    ec2.the_cloud().terminate(free)
+    free = [each for each in ours if each.host not in users]
+    ec2.the_cloud().terminate([each.id for each in free])
     if free:
-        typer.echo(f"terminated {', '.join(free)}", err=True)
+        _tell(f"terminated {', '.join(each.id for each in free)}")
+    config, now = the_site().ec2, time.time()
+    for each in free:
+        _tell(receipt(each, config, now))
     for each in ours:
         if each.host in users:
             typer.echo(

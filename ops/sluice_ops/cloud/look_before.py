@@ -1,11 +1,13 @@
-"""Looks before a launch: whether EC2 would permit it, and whether the account has enough vCPUs."""
+"""Looks before a launch: its cost, EC2's permission, and the account's quota of vCPUs."""
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from sluice_ops.cloud.cost import refuse_too_expensive
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, QuotaError
-from sluice_ops.cloud.instance import instance_of
+from sluice_ops.cloud.instance import Instance, instance_of
 from sluice_ops.cloud.places import places
 from sluice_ops.site.ec2_config import Market
 
@@ -21,14 +23,16 @@ _QUOTAS: dict[Market, str] = {"on-demand": "L-1216C47A", "spot": "L-34B43A08"}
 """The quota's code in Service Quotas."""
 
 
-def look_before(cloud: "Cloud", count: int) -> list[str]:
-    """Refuse a launch that EC2 would refuse; return notes on what could not be looked at.
+def look_before(cloud: "Cloud", running: Iterable[Instance], count: int, now: float) -> list[str]:
+    """Refuse a launch above a limit, or that EC2 would refuse; return notes on what is not known.
 
-    Raise CloudError if the launch is not permitted, or a parameter is wrong. Raise QuotaError if
+    `running` are the instances that run. Raise CloudError if the launch is not permitted, or a
+    parameter is wrong. Raise QuotaError if the launch could pass the site file's cost of a day, or
     the account's quota of vCPUs is too small in every market of the site file.
     """
     if not count:
         return []
+    refuse_too_expensive(running, count, cloud.config, now)
     _look_at_permission(cloud)
     try:
         return _look_at_quota(cloud, count)

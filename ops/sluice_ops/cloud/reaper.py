@@ -6,7 +6,7 @@ process of the burst was killed, or EC2 did not answer at its end.
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ BOOT_SECONDS = 1800.0
 RETIRE_SECONDS = 60.0
 """How long a leave waits for the agents of terminated instances to end."""
 LOOK_SECONDS = 1.0
+NO_RECEIPTS: Mapping[HostName, str] = {}
 _HOST = re.compile(rf"{BURST_ZONE}-[0-9a-f]{{8}}")
 """The host name of an instance. Other hosts in the zone are not retired."""
 
@@ -77,29 +78,35 @@ def why_unowned(channel: Channel, instance: Instance, now: float) -> str | None:
     return None
 
 
-def retire(channel: Channel, instances: Iterable[Instance], by: str) -> list[HostName]:
+def retire(
+    channel: Channel, instances: Iterable[Instance], by: str, receipts: Mapping[HostName, str] = NO_RECEIPTS
+) -> list[HostName]:
     """Take the hosts of ended instances off the channel; return them.
 
     `instances` are those that run. A host stays while an agent serves it, or units are assigned to
-    it.
+    it. Its receipt goes into the trail.
     """
     retired = []
     for host in ended_hosts(channel, instances):
         with suppress(ConflictError):  # the next call retires it
             nodes = {path: channel.version(path) for path in nodes_of(host)}
-            take_off(channel, nodes, f"retire {host}", by, "its EC2 instance has ended")
+            take_off(channel, nodes, f"retire {host}", by, receipts.get(host, "its EC2 instance has ended"))
             retired.append(host)
     return retired
 
 
 def retire_soon(
-    channel: Channel, cloud: "Cloud", by: str, pause: Callable[[float], None] = time.sleep
+    channel: Channel,
+    cloud: "Cloud",
+    by: str,
+    receipts: Mapping[HostName, str],
+    pause: Callable[[float], None] = time.sleep,
 ) -> list[HostName]:
     """Retire hosts as `retire` does, and wait for those whose instances are just ending."""
     retired: list[HostName] = []
     for _ in range(int(RETIRE_SECONDS / LOOK_SECONDS)):
         instances = cloud.instances()
-        retired += retire(channel, instances, by)
+        retired += retire(channel, instances, by, receipts)
         if not _registered(channel) - {each.host for each in instances}:
             break
         pause(LOOK_SECONDS)

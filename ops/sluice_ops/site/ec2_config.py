@@ -127,6 +127,17 @@ class Ec2Config(Frozen):
     """The CPU and memory of an instance that slots and drivers may take."""
     max_instances: int = Field(default=3, ge=0)
     """The most instances that run at once; with 0, every burst is refused."""
+    price_per_hour: dict[InstanceType, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Instance type → its price an hour, for the limit and the receipt of a burst.
+
+    A spot instance counts with this price, too. Default: no price is known.
+    """
+    max_cost_per_day: float | None = Field(default=None, gt=0)
+    """The most that instances may cost in a day (UTC), in the currency of `price_per_hour`.
+
+    A burst is refused if its instances and those that run could pass the limit until midnight.
+    Instances that ended earlier in the day do not count.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -179,6 +190,17 @@ class Ec2Config(Frozen):
         if self.launch_template is not None and both:
             message = (
                 f"the launch template has {', '.join(both)} already: remove the key here, or launch_template"
+            )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _prices_for_the_limit(self) -> Self:
+        unknown = [name for name in self.instance_types if name not in self.price_per_hour]
+        if self.max_cost_per_day is not None and unknown:
+            message = (
+                f"max_cost_per_day needs the price of {', '.join(unknown)}: add it to price_per_hour, such "
+                f"as {{{unknown[0]}: 0.115}}"
             )
             raise ValueError(message)
         return self

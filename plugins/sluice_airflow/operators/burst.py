@@ -16,7 +16,9 @@ from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, ask
 from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.cost import most_per_hour, receipt
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, NoCredentialsError
+from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.look_before import look_before
 from sluice_ops.cloud.reaper import reap, retire_soon
 from sluice_ops.model import paths
@@ -71,7 +73,7 @@ class QuotaOperator(SluiceOperator):
             with cloud_of(self.hook) as cloud, self.hook.open() as channel:
                 running = cloud.instances()
                 count = instances_needed(channel, spec, change, running, config)
-                notes = look_before(cloud, count)
+                notes = look_before(cloud, running, count, time.time())
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         for note in notes:
@@ -89,6 +91,7 @@ class QuotaOperator(SluiceOperator):
             need = {
                 "instances": count,
                 "instance_types": [*config.instance_types],
+                "cost_per_hour": most_per_hour(count, config),
                 "tier": self.tier,
                 "k": int(self.k),
             }
@@ -177,26 +180,30 @@ class TerminateOperator(SluiceOperator):
     def execute(self, context: Context) -> list[str]:
         """Return the ids of the terminated instances, and retire their hosts.
 
-        A second call has nothing left to terminate.
+        A second call has nothing left to terminate. The log and the trail have the cost.
         """
-        free = self.terminate()
+        free, config, now = self.terminate(), self.hook.site().ec2, time.time()
+        receipts = {each.host: receipt(each, config, now) for each in free}
+        for sentence in receipts.values():
+            self.log.info("%s", sentence)
         with cloud_of(self.hook) as cloud, self.hook.open() as channel:
-            retired = retire_soon(channel, cloud, asked_by(context))
+            retired = retire_soon(channel, cloud, asked_by(context), receipts)
         self.log.info("Retired %s", ", ".join(retired) or "no host")
-        return free
+        return [each.id for each in free]
 
-    def terminate(self, token: str | None = None) -> list[str]:
+    def terminate(self, token: str | None = None) -> list[Instance]:
         """Terminate the instances that were launched with `token`; without a token, all of the
-        site.
+        site. Return them.
         """
         with translated_errors(), self.hook.open() as channel:
             users = tiers_by_host(channel)
         with cloud_of(self.hook) as cloud:
             ours = [each for each in cloud.instances() if token in {None, each.token}]
-            free = [each.id for each in ours if each.host not in users]
+            free = [each for each in ours if each.host not in users]
             if free:
-                cloud.terminate(free)
-        self.log.info("Terminated %s", ", ".join(free) or "no instance: there is none without a tier")
+                cloud.terminate([each.id for each in free])
+        names = ", ".join(each.id for each in free)
+        self.log.info("Terminated %s", names or "no instance: there is none without a tier")
         kept = [
             f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"
             for each in ours
@@ -244,7 +251,7 @@ class TakeBackOperator(TerminateOperator):
         by_person = end == TaskInstanceState.SKIPPED
         if by_person and launch == TaskInstanceState.FAILED:
             time.sleep(LAUNCHING_SECONDS)
-        free = self.terminate(change_of(context))
+        free = [each.id for each in self.terminate(change_of(context))]
         if by_person:
             message = f"a person ended the run; terminated instances of this run: {', '.join(free) or 'none'}"
             raise EndedByPersonError(message)

@@ -4,9 +4,11 @@ A run that a person ended is a failed run.
 """
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
+from simulation.ec2 import instance
 
 from sluice_airflow.errors import EndedByPersonError
 from sluice_airflow.hooks.sluice import SluiceHook
@@ -21,6 +23,7 @@ from sluice_airflow.operators.burst import (
 from sluice_airflow.operators.steps import AbortOperator
 from sluice_ops.cloud.errors import NoCredentialsError
 from sluice_ops.cloud.reaper import Reaped
+from sluice_ops.site.ec2_config import Ec2Config
 
 
 @pytest.mark.parametrize(
@@ -41,7 +44,7 @@ def test_instances_are_terminated_unless_the_run_succeeded(
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst.time, "sleep", waited.append)
     take_back = TakeBackOperator(task_id="terminate")
-    monkeypatch.setattr(take_back, "terminate", lambda token: tokens.append(token) or ["i-1"])
+    monkeypatch.setattr(take_back, "terminate", lambda token: tokens.append(token) or [instance("i-1")])
     with expectation:
         take_back.execute({})
     assert waited == expected_waits, "an interrupted launch may still start instances"
@@ -69,10 +72,14 @@ def test_a_leave_retires_the_hosts_of_the_terminated_instances(monkeypatch):
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext("channel"))
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:leave_ec2/r1")
     monkeypatch.setattr(burst, "retire_soon", lambda *call: calls.append(call) or ["ec2-1"])
+    monkeypatch.setattr(burst.time, "time", lambda: 5400.0)
+    config = Ec2Config(price_per_hour={"m5.large": 0.12})
+    monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=config))
     terminate = TerminateOperator(task_id="terminate")
-    monkeypatch.setattr(terminate, "terminate", lambda: ["i-1"])
-    assert terminate.execute({}) == ["i-1"]
-    assert calls == [("channel", "cloud", "airflow:leave_ec2/r1")]
+    monkeypatch.setattr(terminate, "terminate", lambda: [instance("i-00000001")])
+    assert terminate.execute({}) == ["i-00000001"]
+    told = "i-00000001 (m5.large, on-demand, eu-central-1a) ran for 1.50 hours and cost 0.18 (0.12 an hour)"
+    assert calls == [("channel", "cloud", "airflow:leave_ec2/r1", {"ec2-00000001": told})]
 
 
 def test_a_reap_is_skipped_where_no_credentials_are(monkeypatch):

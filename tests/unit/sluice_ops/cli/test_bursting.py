@@ -87,7 +87,7 @@ def cloud(monkeypatch):
 
     monkeypatch.setattr(ec2, "the_cloud", lambda: fake_cloud)
     monkeypatch.setattr(bursting, "open_channel", opened)
-    monkeypatch.setattr(bursting, "look_before", lambda _cloud, _count: ["the quota was not looked at"])
+    monkeypatch.setattr(bursting, "look_before", lambda *_: ["the quota was not looked at"])
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     fake_cloud.channel = channel
     return fake_cloud
@@ -285,7 +285,7 @@ def test_a_reap_tells_what_it_would_do_and_does_it(cloud, monkeypatch):
 
 
 def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, monkeypatch):
-    def refuse(_cloud, count):
+    def refuse(_cloud, _running, count, _now):
         assert count == 1
         message = "UnauthorizedOperation. Allow ec2:RunInstances"
         raise CloudError(message)
@@ -296,3 +296,16 @@ def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, m
         done = CliRunner().invoke(app, words)
         assert (done.exit_code, len(cloud.running)) == (FAILED, 1)
         assert "Allow ec2:RunInstances" in done.stderr
+
+
+def test_prices_are_told_before_a_burst_and_the_cost_after_a_leave(cloud, monkeypatch):
+    config = Ec2Config(price_per_hour={"m5.large": 0.12})
+    monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=config))
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    planned = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
+    assert planned.stdout.startswith("would launch 1 x m5.large (1 of at most 3 run now), for 0.12 an hour\n")
+    monkeypatch.setattr(bursting.time, "time", lambda: 2 * 3600.0)
+    left = CliRunner().invoke(app, ["leave", "--json"])
+    assert json.loads(left.stdout)["cost"] == 0.24
+    assert "ran for 2.00 hours and cost 0.24 (0.12 an hour)" in left.stderr
+    assert cloud.running == []

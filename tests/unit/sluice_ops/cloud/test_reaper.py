@@ -110,14 +110,16 @@ def test_a_leave_waits_until_the_agents_of_ended_instances_are_gone():
         if len(waits) == 3:
             channel.delete(paths.live(each.host))
 
-    assert retire_soon(channel, cloud, "anna", pause) == [each.host]
+    assert retire_soon(channel, cloud, "anna", {each.host: "it cost 0.24"}, pause) == [each.host]
     assert waits == [reaper.LOOK_SECONDS] * 3
+    (entry,) = [queued.entry for queued in trail_queue.queued(channel)]
+    assert (entry.what, entry.sentence) == (f"retire {each.host}", "it cost 0.24")
     assert channel.children("/hosts") == []
-    assert retire_soon(channel, cloud, "anna", pause) == []
+    assert retire_soon(channel, cloud, "anna", {each.host: "it cost 0.24"}, pause) == []
 
 
 def test_a_leave_does_not_wait_for_ever():
     channel, waits = MemoryChannel(), []
     registered(channel, "ec2-0000dead")
-    assert retire_soon(channel, MemoryCloud(), "anna", waits.append) == []
+    assert retire_soon(channel, MemoryCloud(), "anna", {}, waits.append) == []
     assert sum(waits) == reaper.RETIRE_SECONDS

@@ -57,6 +57,8 @@ def test_all_parameters_of_an_instance_are_read_in_order(tmp_path: Path) -> None
             "subnets: {eu-central-1a: subnet-0a1b2c3d, eu-central-1b: subnet-0a1b2c3d}",
             "subnets: subnet-0a1b2c3d is named twice; remove one",
         ),
+        ("max_cost_per_day: 5", "max_cost_per_day needs the price of m5.large: add it to price_per_hour"),
+        ("price_per_hour: {m5.large: 0}", "price_per_hour.m5.large: Input should be greater than 0"),
         ("market: cheap", "market: Input should be 'on-demand' or 'spot'; the value is 'cheap'"),
         ("tags: {sluice-host: x}", "tags: the tag sluice-host is set by Sluice; choose another key"),
         ("tags: {'aws:x': y}", "tags: the tag aws:x is set by AWS; choose another key"),
