@@ -33,7 +33,7 @@ class MemoryCloud(Cloud):
 
 
 class MemoryEc2(Api):
-    """EC2 in memory. `capacity` is by (market, type, subnet); other places have none."""
+    """EC2 in memory. `capacity` is by (market, type, subnet); other pools have none."""
 
     def __init__(self, capacity=None):
         self.waited = []
@@ -43,7 +43,7 @@ class MemoryEc2(Api):
         self.answers = {}
         """Client token → the answer to the first request with it."""
         self.asked = []
-        """The places that were asked, with the least and the most instances."""
+        """The pools that were asked, with the least and the most instances."""
         self.errors = []
         """The codes with which the next requests end; None: the request is carried out.
 
@@ -70,13 +70,13 @@ class MemoryEc2(Api):
         if ClientToken in self.answers:
             return self.answers[ClientToken]
         market = more.get("InstanceMarketOptions", {}).get("MarketType", "on-demand")
-        place = (market, InstanceType, more.get("SubnetId"))
-        self.asked.append((*place, MinCount, MaxCount))
-        count = min(MaxCount, self.capacity.get(place, 0))
+        pool = (market, InstanceType, more.get("SubnetId"))
+        self.asked.append((*pool, MinCount, MaxCount))
+        count = min(MaxCount, self.capacity.get(pool, 0))
         if count < MinCount:
             message = "no capacity"
             raise CloudError(message, "InsufficientInstanceCapacity")
-        self.capacity[place] -= count
+        self.capacity[pool] -= count
         launched = [
             {
                 "InstanceId": f"i-{len(self.described) + number:017x}",

@@ -11,7 +11,7 @@ from typing import Any
 from sluice_ops.cloud.api import Api
 from sluice_ops.cloud.errors import CapacityError, CloudAwayError, CloudError, NextStep, QuotaError, next_step
 from sluice_ops.cloud.instance import ID_DIGITS, TAG_TOKEN, Instance, instance_of
-from sluice_ops.cloud.places import Place, places
+from sluice_ops.cloud.pools import Pool, pools
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.site import endpoints, project, site_file
 from sluice_ops.site.ec2_config import Ec2Config, Market
@@ -38,10 +38,10 @@ class Cloud:
     def launch(self, token: str, count: int, tell: Callable[[str], None]) -> list[Instance]:
         """Launch the missing ones of `count` instances for a token, and return all.
 
-        A second call finds the instances of the first call. If the places of the site file do not
+        A second call finds the instances of the first call. If the pools of the site file do not
         have all missing instances together, all instances of the token are terminated. `tell`
-        receives a sentence about each place without capacity. Raise QuotaError if a limit would be
-        exceeded, CapacityError if no place is left, and CloudAwayError if EC2 does not answer: then
+        receives a sentence about each pool without capacity. Raise QuotaError if a limit would be
+        exceeded, CapacityError if no pool is left, and CloudAwayError if EC2 does not answer: then
         a later call goes on.
         """
         known = self._described()
@@ -84,30 +84,30 @@ class Cloud:
         attempt: str,
         tell: Callable[[str], None],
     ) -> None:
-        """Add instances to `launched` until there are `count`, in one place after the other.
+        """Add instances to `launched` until there are `count`, in one pool after the other.
 
-        A place is asked for all that are missing, and then for as many of them as it has.
+        A pool is asked for all that are missing, and then for as many of them as it has.
         """
         refusals: list[str] = []
         given_up: set[Market] = set()
-        for place in places(self.config):
+        for pool in pools(self.config):
             missing = count - len(launched)
             for least in dict.fromkeys((missing, 1)):
-                if place.market in given_up:
+                if pool.market in given_up:
                     break
                 try:
                     answer = self.api.insist(
-                        "run_instances", **self.request(place, least, missing, token, attempt)
+                        "run_instances", **self.request(pool, least, missing, token, attempt)
                     )
                     launched += [instance_of(description) for description in answer["Instances"]]
                     break
                 except CloudError as error:
                     step = next_step(error.code)
-                    if step not in {NextStep.PLACE, NextStep.MARKET}:
+                    if step not in {NextStep.POOL, NextStep.MARKET}:
                         raise
-                    refusals.append(f"{place}: {error.code}")
-                    tell(f"EC2 does not have {least} x {place} ({error.code}); trying the next place")
-                    given_up |= {place.market} if step is NextStep.MARKET else set()
+                    refusals.append(f"{pool}: {error.code}")
+                    tell(f"EC2 does not have {least} x {pool} ({error.code}); trying the next pool")
+                    given_up |= {pool.market} if step is NextStep.MARKET else set()
             if len(launched) == count:
                 return
         message = (
@@ -117,15 +117,15 @@ class Cloud:
         )
         raise CapacityError(message)
 
-    def request(self, place: Place, least: int, most: int, token: str, attempt: str) -> dict[str, Any]:
-        """Return the parameters of a launch of `least` to `most` instances in one place."""
+    def request(self, pool: Pool, least: int, most: int, token: str, attempt: str) -> dict[str, Any]:
+        """Return the parameters of a launch of `least` to `most` instances in one pool."""
         config = self.config
         tags = {**config.tags, TAG_HOST: self._installation, TAG_TOKEN: token}
         request: dict[str, Any] = {
-            **place.request(),
+            **pool.request(),
             "MinCount": least,
             "MaxCount": most,
-            "ClientToken": hashlib.sha256(f"{attempt}/{place}/{least}/{most}".encode()).hexdigest(),
+            "ClientToken": hashlib.sha256(f"{attempt}/{pool}/{least}/{most}".encode()).hexdigest(),
             "UserData": user_data(config),
             "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
             "TagSpecifications": [

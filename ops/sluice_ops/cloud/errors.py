@@ -1,4 +1,4 @@
-"""The errors of EC2, and what follows from each: the next place, the next market, a retry, or a
+"""The errors of EC2, and what follows from each: the next pool, the next market, a retry, or a
 refusal.
 """
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 class NextStep(StrEnum):
     """What a launch does after an error."""
 
-    PLACE = "place"
+    POOL = "pool"
     """Try the next instance type or zone: EC2 has no capacity here."""
     MARKET = "market"
     """Give up the spot market: no type or zone of it can be had."""
@@ -22,7 +22,7 @@ NO_ANSWER = "no answer"
 """The code of a request that EC2 did not answer: whether it had an effect is unknown."""
 
 _STEPS = {
-    NextStep.PLACE: (
+    NextStep.POOL: (
         "InsufficientCapacity",
         "InsufficientHostCapacity",
         "InsufficientInstanceCapacity",
@@ -75,4 +75,4 @@ class NoCredentialsError(CloudError):
 
 
 class CapacityError(CloudError):
-    """EC2 has no capacity for all instances in any place of the site file. None was kept."""
+    """EC2 has no capacity for all instances in any pool of the site file. None was kept."""

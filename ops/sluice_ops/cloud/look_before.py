@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sluice_ops.cloud.cost import refuse_too_expensive
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, QuotaError
 from sluice_ops.cloud.instance import Instance, instance_of
-from sluice_ops.cloud.places import places
+from sluice_ops.cloud.pools import pools
 from sluice_ops.site.ec2_config import Market
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ def look_before(cloud: "Cloud", running: Iterable[Instance], count: int, now: fl
 
 
 def _look_at_permission(cloud: "Cloud") -> None:
-    """Ask EC2 for a dry run of a launch in the preferred place."""
-    place = next(places(cloud.config))
+    """Ask EC2 for a dry run of a launch in the preferred pool."""
+    pool = next(pools(cloud.config))
     try:
-        cloud.api.call("run_instances", DryRun=True, **cloud.request(place, 1, 1, "dry run", "dry run"))
+        cloud.api.call("run_instances", DryRun=True, **cloud.request(pool, 1, 1, "dry run", "dry run"))
     except CloudError as error:
         if error.code == PERMITTED:
             return
@@ -74,7 +74,7 @@ def _look_at_quota(cloud: "Cloud", count: int) -> list[str]:
         used[market] += vcpus[kind]
     least = count * min(vcpus[name] for name in types)
     refusals = []
-    for market in dict.fromkeys(place.market for place in places(cloud.config)):
+    for market in dict.fromkeys(pool.market for pool in pools(cloud.config)):
         answer = cloud.api.call(
             "get_service_quota", service="service-quotas", ServiceCode="ec2", QuotaCode=_QUOTAS[market]
         )

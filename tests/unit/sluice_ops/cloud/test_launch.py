@@ -1,4 +1,4 @@
-"""A launch takes the first places with capacity, and leaves all instances or none."""
+"""A launch takes the first pools with capacity, and leaves all instances or none."""
 
 import pytest
 from hypothesis import given
@@ -14,13 +14,13 @@ from sluice_ops.cloud.errors import (
     NextStep,
     next_step,
 )
-from sluice_ops.cloud.places import places
+from sluice_ops.cloud.pools import pools
 from sluice_ops.site.ec2_config import Ec2Config
 
 TYPES = ("m6i.large", "m5.large")
 SUBNETS = {"eu-central-1a": "subnet-0000000a", "eu-central-1b": "subnet-0000000b"}
 CONFIG = Ec2Config(instance_types=TYPES, market="spot", subnets=SUBNETS, max_instances=50)
-PLACES = [(place.market, place.instance_type, place.subnet) for place in places(CONFIG)]
+POOLS = [(pool.market, pool.instance_type, pool.subnet) for pool in pools(CONFIG)]
 
 
 def silent(_sentence):
@@ -34,8 +34,8 @@ def launched(cloud, count):
 @pytest.mark.parametrize(
     ("code", "step"),
     [
-        ("InsufficientInstanceCapacity", NextStep.PLACE),
-        ("Unsupported", NextStep.PLACE),
+        ("InsufficientInstanceCapacity", NextStep.POOL),
+        ("Unsupported", NextStep.POOL),
         ("SpotMaxPriceTooLow", NextStep.MARKET),
         ("RequestLimitExceeded", NextStep.RETRY),
         (NO_ANSWER, NextStep.RETRY),
@@ -48,19 +48,19 @@ def test_each_error_of_ec2_has_one_next_step(code, step):
     assert next_step(code) is step
 
 
-def test_places_follow_market_then_type_then_zone():
+def test_pools_follow_market_then_type_then_zone():
     assert [
         (market, kind, subnet)
         for market in ("spot", "on-demand")
         for kind in TYPES
         for subnet in SUBNETS.values()
-    ] == PLACES
-    assert [place.market for place in places(Ec2Config())] == ["on-demand"]
+    ] == POOLS
+    assert [pool.market for pool in pools(Ec2Config())] == ["on-demand"]
 
 
 @given(st.lists(st.integers(0, 4), min_size=8, max_size=8), st.integers(1, 12))
 def test_a_launch_gives_all_instances_in_order_of_preference_or_none(capacities, count):
-    cloud = MemoryCloud(CONFIG, dict(zip(PLACES, capacities, strict=True)))
+    cloud = MemoryCloud(CONFIG, dict(zip(POOLS, capacities, strict=True)))
     if sum(capacities) < count:
         with pytest.raises(CapacityError, match="none was kept"):
             launched(cloud, count)
@@ -68,21 +68,21 @@ def test_a_launch_gives_all_instances_in_order_of_preference_or_none(capacities,
         return
     assert sorted(launched(cloud, count)) == sorted(cloud.ec2.running)
     assert len(cloud.ec2.running) == count
-    used = [before - cloud.ec2.capacity[place] for place, before in zip(PLACES, capacities, strict=True)]
+    used = [before - cloud.ec2.capacity[pool] for pool, before in zip(POOLS, capacities, strict=True)]
     full = [before == taken for before, taken in zip(capacities, used, strict=True)]
     last = max(number for number, taken in enumerate(used) if taken)
-    assert all(full[:last]), "a less preferred place is used only when the better ones are full"
+    assert all(full[:last]), "a less preferred pool is used only when the better ones are full"
 
 
 def test_a_spot_refusal_for_the_price_goes_to_on_demand_at_once():
-    cloud = MemoryCloud(CONFIG, dict.fromkeys(PLACES, 5))
+    cloud = MemoryCloud(CONFIG, dict.fromkeys(POOLS, 5))
     cloud.ec2.errors = [None, "SpotMaxPriceTooLow"]
     sentences = []
     (instance,) = cloud.launch("change", 1, sentences.append)
     assert (instance.market, instance.instance_type) == ("on-demand", "m6i.large")
     assert len(cloud.ec2.asked) == 1
     assert sentences == [
-        "EC2 does not have 1 x m6i.large (spot) in eu-central-1a (SpotMaxPriceTooLow); trying the next place"
+        "EC2 does not have 1 x m6i.large (spot) in eu-central-1a (SpotMaxPriceTooLow); trying the next pool"
     ]
 
 
@@ -105,8 +105,8 @@ def test_a_launch_without_an_answer_keeps_its_instances_for_the_next_try():
     assert len(cloud.ec2.running) == 2
 
 
-def test_a_refusal_in_a_later_place_terminates_the_earlier_instances():
-    cloud = MemoryCloud(CONFIG, {PLACES[0]: 1})
+def test_a_refusal_in_a_later_pool_terminates_the_earlier_instances():
+    cloud = MemoryCloud(CONFIG, {POOLS[0]: 1})
     cloud.ec2.errors = [None, None, None, "UnauthorizedOperation"]
     with pytest.raises(CloudError, match="UnauthorizedOperation"):
         launched(cloud, 2)
@@ -115,10 +115,10 @@ def test_a_refusal_in_a_later_place_terminates_the_earlier_instances():
 
 
 def test_a_retry_after_an_undone_launch_launches_new_instances():
-    cloud = MemoryCloud(CONFIG, {PLACES[0]: 1})
+    cloud = MemoryCloud(CONFIG, {POOLS[0]: 1})
     with pytest.raises(CapacityError):
         launched(cloud, 2)
-    cloud.ec2.capacity = {PLACES[0]: 1, PLACES[1]: 1}
+    cloud.ec2.capacity = {POOLS[0]: 1, POOLS[1]: 1}
     assert launched(cloud, 2) == cloud.ec2.running
     assert len(cloud.ec2.running) == 2
 
