@@ -16,7 +16,7 @@ from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
-from sluice_ops.cloud.look_before import look_before
+from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
@@ -42,7 +42,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             count = instances_needed(channel, spec, change, running, config)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
-    for note in look_before(ec2.the_cloud(), running, count, time.time()):
+    for note in check_launch(ec2.the_cloud(), running, count, time.time()):
         _tell(note)
     if dry_run:
         price = most_per_hour(count, config)

@@ -27,7 +27,7 @@ BOOT_SECONDS = 1800.0
 """How long an instance may run without an agent, and a burst before its handover begins."""
 RETIRE_SECONDS = 60.0
 """How long a leave waits for the agents of terminated instances to end."""
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 NO_RECEIPTS: Mapping[HostName, str] = {}
 _HOST = re.compile(rf"{BURST_ZONE}-[0-9a-f]{{8}}")
 """The host name of an instance. Other hosts in the zone are not retired."""
@@ -104,12 +104,12 @@ def retire_soon(
 ) -> list[HostName]:
     """Retire hosts as `retire` does, and wait for those whose instances are just ending."""
     retired: list[HostName] = []
-    for _ in range(int(RETIRE_SECONDS / LOOK_SECONDS)):
+    for _ in range(int(RETIRE_SECONDS / POLL_SECONDS)):
         instances = cloud.instances()
         retired += retire(channel, instances, by, receipts)
         if not _registered(channel) - {each.host for each in instances}:
             break
-        pause(LOOK_SECONDS)
+        pause(POLL_SECONDS)
     return retired
 
 

@@ -19,7 +19,7 @@ from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, NoCredentialsError
 from sluice_ops.cloud.instance import Instance
-from sluice_ops.cloud.look_before import look_before
+from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.reaper import reap, retire_soon
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
@@ -73,7 +73,7 @@ class QuotaOperator(SluiceOperator):
             with cloud_of(self.hook) as cloud, self.hook.open() as channel:
                 running = cloud.instances()
                 count = instances_needed(channel, spec, change, running, config)
-                notes = look_before(cloud, running, count, time.time())
+                notes = check_launch(cloud, running, count, time.time())
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         for note in notes:

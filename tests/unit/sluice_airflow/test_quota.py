@@ -37,7 +37,7 @@ def dry_run(monkeypatch, *, ok):
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
     monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr(burst, "instances_needed", lambda _channel, spec, *_: spec.k)
-    monkeypatch.setattr(burst, "look_before", lambda *_: [])
+    monkeypatch.setattr(burst, "check_launch", lambda *_: [])
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
     monkeypatch.setattr(burst.requests, "run", run)

@@ -51,7 +51,7 @@ class SpotNotices:
             return
         threading.Thread(target=self._watch, args=(wake,), name="spot notices", daemon=True).start()
 
-    def look(self) -> bool:
+    def read(self) -> bool:
         """Ask once; return whether a notice is new. After an error, the last notices stay."""
         before = self.ends_at, self.at_risk_since
         try:
@@ -77,7 +77,7 @@ class SpotNotices:
     def _watch(self, wake: Callable[[], None]) -> None:
         pause = threading.Event()
         while True:
-            if self.look():
+            if self.read():
                 wake()
             pause.wait(POLL_SECONDS)
 

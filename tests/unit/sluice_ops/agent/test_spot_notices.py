@@ -31,19 +31,19 @@ def give(folder: Path, name: str, **notice: str) -> None:
 
 def test_an_instance_without_a_notice_reports_none(service: MetadataService) -> None:
     notices = SpotNotices(service.address(HOST))
-    assert not notices.look()
+    assert not notices.read()
     assert (notices.ends_at, notices.at_risk_since) == (None, None)
 
 
 def test_a_spot_notice_and_a_recommendation_are_read(service: MetadataService, tmp_path: Path) -> None:
     notices = SpotNotices(service.address(HOST))
     give(tmp_path, "events/recommendations/rebalance", noticeTime=ADVICE)
-    assert notices.look()
+    assert notices.read()
     assert (notices.ends_at, notices.at_risk_since) == (None, ADVICE_SECONDS)
     give(tmp_path, "spot/instance-action", action="terminate", time=END)
-    assert notices.look()
+    assert notices.read()
     assert notices.ends_at == END_SECONDS
-    assert not notices.look(), "the same notice is not new"
+    assert not notices.read(), "the same notice is not new"
 
 
 def test_a_notice_wakes_the_agent(service: MetadataService, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_an_expired_token_is_replaced(service: MetadataService, tmp_path: Path) 
     notices = SpotNotices(service.address(HOST))
     notices._token = "expired"
     give(tmp_path, "spot/instance-action", action="terminate", time=END)
-    assert notices.look()
+    assert notices.read()
     assert notices.ends_at == END_SECONDS
 
 
@@ -68,12 +68,12 @@ def test_a_silent_or_broken_service_keeps_the_last_notice(
 ) -> None:
     notices = SpotNotices(service.address(HOST))
     give(tmp_path, "spot/instance-action", action="terminate", time=END)
-    notices.look()
+    notices.read()
     (tmp_path / HOST / "spot/instance-action").write_text("<html>")
-    assert not notices.look()
+    assert not notices.read()
     service.stop()
-    assert not notices.look()
-    assert not notices.look()
+    assert not notices.read()
+    assert not notices.read()
     assert notices.ends_at == END_SECONDS
     assert capsys.readouterr().out.count("spot notices cannot be read") == 2, "each cause is logged once"
 

@@ -87,7 +87,7 @@ def cloud(monkeypatch):
 
     monkeypatch.setattr(ec2, "the_cloud", lambda: fake_cloud)
     monkeypatch.setattr(bursting, "open_channel", opened)
-    monkeypatch.setattr(bursting, "look_before", lambda *_: ["the quota was not looked at"])
+    monkeypatch.setattr(bursting, "check_launch", lambda *_: ["the quota was not checked"])
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     fake_cloud.channel = channel
     return fake_cloud
@@ -290,8 +290,8 @@ def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, m
         message = "UnauthorizedOperation. Allow ec2:RunInstances"
         raise CloudError(message)
 
-    assert "the quota was not looked at" in CliRunner().invoke(app, ["plan", "burst", "enrich", "2"]).stderr
-    monkeypatch.setattr(bursting, "look_before", refuse)
+    assert "the quota was not checked" in CliRunner().invoke(app, ["plan", "burst", "enrich", "2"]).stderr
+    monkeypatch.setattr(bursting, "check_launch", refuse)
     for words in (["burst", "enrich", "2"], ["plan", "burst", "enrich", "2"]):
         done = CliRunner().invoke(app, words)
         assert (done.exit_code, len(cloud.running)) == (FAILED, 1)

@@ -65,7 +65,7 @@ def world(monkeypatch):
     monkeypatch.setattr(requests, "time", clock)
     monkeypatch.setattr("sluice_ops.cli.carry_out.ended_as_by_ctrl_c", lambda: None)
     monkeypatch.setattr("sluice_ops.cli.burst.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
-    monkeypatch.setattr("sluice_ops.cli.burst.look_before", lambda *_: [])
+    monkeypatch.setattr("sluice_ops.cli.burst.check_launch", lambda *_: [])
     return running
 
 

@@ -111,7 +111,7 @@ def test_a_leave_waits_until_the_agents_of_ended_instances_are_gone():
             channel.delete(paths.live(each.host))
 
     assert retire_soon(channel, cloud, "anna", {each.host: "it cost 0.24"}, pause) == [each.host]
-    assert waits == [reaper.LOOK_SECONDS] * 3
+    assert waits == [reaper.POLL_SECONDS] * 3
     (entry,) = [queued.entry for queued in trail_queue.queued(channel)]
     assert (entry.what, entry.sentence) == (f"retire {each.host}", "it cost 0.24")
     assert channel.children("/hosts") == []

@@ -7,7 +7,7 @@ from simulation.ec2 import ENDPOINTS, MemoryCloud
 from sluice_ops.cloud.api import Api
 from sluice_ops.cloud.ec2 import Cloud
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, QuotaError
-from sluice_ops.cloud.look_before import PERMITTED, look_before
+from sluice_ops.cloud.launch_checks import PERMITTED, check_launch
 from sluice_ops.site.ec2_config import Ec2Config
 
 VCPUS = {"m5.large": 2, "m5.4xlarge": 16, "g5.xlarge": 4}
@@ -47,7 +47,7 @@ class Account(Api):
 
 
 def look(account, count=2, **keys):
-    return look_before(Cloud(ENDPOINTS, Ec2Config(**keys), account), [], count, 0.0)
+    return check_launch(Cloud(ENDPOINTS, Ec2Config(**keys), account), [], count, 0.0)
 
 
 def test_a_launch_within_permission_and_quota_has_no_note():
@@ -80,7 +80,7 @@ def test_the_quota_of_either_market_is_enough_for_a_spot_burst():
 )
 def test_a_quota_that_cannot_be_read_is_a_note(account, keys):
     (note,) = look(account, **keys)
-    assert note.startswith("the account's quota of vCPUs was not looked at: ")
+    assert note.startswith("the account's quota of vCPUs was not checked: ")
 
 
 def test_a_missing_permission_is_refused_with_what_to_allow():
@@ -102,7 +102,7 @@ def test_a_burst_without_new_instances_asks_nothing():
 def test_motos_ec2_permits_a_launch_and_launches_nothing():
     with mock_aws():
         cloud = Cloud(ENDPOINTS, Ec2Config())
-        (note,) = look_before(cloud, [], 2, 0.0)
+        (note,) = check_launch(cloud, [], 2, 0.0)
         assert "NoSuchResourceException" in note
         assert cloud.instances() == []
 

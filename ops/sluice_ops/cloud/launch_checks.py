@@ -23,7 +23,7 @@ _QUOTAS: dict[Market, str] = {"on-demand": "L-1216C47A", "spot": "L-34B43A08"}
 """The quota's code in Service Quotas."""
 
 
-def look_before(cloud: "Cloud", running: Iterable[Instance], count: int, now: float) -> list[str]:
+def check_launch(cloud: "Cloud", running: Iterable[Instance], count: int, now: float) -> list[str]:
     """Refuse a launch above a limit, or that EC2 would refuse; return notes on what is not known.
 
     `running` are the instances that run. Raise CloudError if the launch is not permitted, or a
@@ -33,16 +33,16 @@ def look_before(cloud: "Cloud", running: Iterable[Instance], count: int, now: fl
     if not count:
         return []
     refuse_too_expensive(running, count, cloud.config, now)
-    _look_at_permission(cloud)
+    _check_permission(cloud)
     try:
-        return _look_at_quota(cloud, count)
+        return _check_quota(cloud, count)
     except (QuotaError, CloudAwayError):
         raise
     except CloudError as error:
-        return [f"the account's quota of vCPUs was not looked at: {error}"]
+        return [f"the account's quota of vCPUs was not checked: {error}"]
 
 
-def _look_at_permission(cloud: "Cloud") -> None:
+def _check_permission(cloud: "Cloud") -> None:
     """Ask EC2 for a dry run of a launch in the preferred pool."""
     pool = next(pools(cloud.config))
     try:
@@ -59,11 +59,11 @@ def _look_at_permission(cloud: "Cloud") -> None:
         raise
 
 
-def _look_at_quota(cloud: "Cloud", count: int) -> list[str]:
+def _check_quota(cloud: "Cloud", count: int) -> list[str]:
     types = cloud.config.instance_types
     others = [name for name in types if not _STANDARD.match(name)]
     if others:
-        return [f"the account's quota of vCPUs was not looked at: {', '.join(others)} has another quota"]
+        return [f"the account's quota of vCPUs was not checked: {', '.join(others)} has another quota"]
     running = _standard_instances(cloud)
     kinds = cloud.api.call(
         "describe_instance_types", InstanceTypes=sorted({*types, *(kind for kind, _ in running)})
