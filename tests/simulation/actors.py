@@ -279,6 +279,8 @@ class SimAgent:
         self.starved = {}
         """Since when each unit has been starved of processor time."""
         self.rebooted = None
+        self.notice = {}
+        """What EC2 has announced for the host: `ends_at`, `at_risk_since`."""
         self.alive = True
         self.register()
 
@@ -370,6 +372,7 @@ class SimAgent:
                 for name, (state, reason, since) in self.units.items()
             ),
             rebooted=self.rebooted,
+            **self.notice,
             agent_started=0.0,
             limits="simulated",
         )

@@ -39,6 +39,7 @@ from sluice_ops.agent.units.reconcile import GRACE_SECONDS, on_monotonic_clock, 
 from sluice_ops.agent.watch.disks import Disks
 from sluice_ops.agent.watch.heartbeats import Heartbeats
 from sluice_ops.agent.watch.neighbours import Neighbours
+from sluice_ops.agent.watch.spot_notices import SpotNotices
 from sluice_ops.channel.client import Channel, ChannelAwayError
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import Assignment, HostFacts
@@ -94,6 +95,11 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cpu", type=float, help="with --address: how many cores units may use")
     parser.add_argument("--memory", help="with --address: how much memory units may use, such as 4g")
     parser.add_argument(
+        "--metadata",
+        help="the address of the metadata service of the EC2 instance that this host is, such as "
+        "http://169.254.169.254; the agent reads its spot notices there",
+    )
+    parser.add_argument(
         "--token-file",
         type=Path,
         help="the file with this host's join token, made by `sluice token`; "
@@ -140,6 +146,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     token_file: Path | None,
     *,
     cpu_share: float = 1.0,
+    metadata: str | None = None,
 ) -> None:
     """Run the agent until SIGTERM or SIGINT."""
     services = endpoints.load()
@@ -175,6 +182,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
             neighbours=neighbours,
             disks=disks,
             heartbeats=heartbeats,
+            notices=SpotNotices(metadata),
             folder=folder,
             reboot=rebooter,
             reclaim_seconds=site.reclaim_seconds,
@@ -250,7 +258,15 @@ def main(words: list[str] | None = None) -> int:
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
         zookeeper = arguments.zookeeper and endpoints.check_zookeeper(arguments.zookeeper)
-        serve(facts, site_file, site, zookeeper, arguments.token_file, cpu_share=arguments.cpu_share)
+        serve(
+            facts,
+            site_file,
+            site,
+            zookeeper,
+            arguments.token_file,
+            cpu_share=arguments.cpu_share,
+            metadata=arguments.metadata,
+        )
     except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE

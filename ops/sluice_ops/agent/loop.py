@@ -19,6 +19,7 @@ from sluice_ops.agent.watch.disks import Disks
 from sluice_ops.agent.watch.heartbeats import Heartbeats
 from sluice_ops.agent.watch.liveness import LOOK_SECONDS
 from sluice_ops.agent.watch.neighbours import Neighbours
+from sluice_ops.agent.watch.spot_notices import SpotNotices
 from sluice_ops.channel.client import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model.assignment import Assignment, Observed
 from sluice_ops.process.durations import TimestampAges
@@ -54,6 +55,7 @@ class Agent:
         neighbours: Neighbours,
         disks: Disks,
         heartbeats: Heartbeats,
+        notices: SpotNotices,
         folder: HostFolder,
         reboot: Callable[[str], None],
         reclaim_seconds: float,
@@ -64,6 +66,7 @@ class Agent:
         self._neighbours = neighbours
         self._disks = disks
         self._heartbeats = heartbeats
+        self._notices = notices
         self._folder = folder
         self._reboot = reboot
         self._reclaim_seconds = reclaim_seconds
@@ -92,6 +95,7 @@ class Agent:
     def run(self) -> None:
         """Do rounds until `end` is called."""
         self._watchdog.start()
+        self._notices.start(self.wake)
         try:
             self._await_channel()
             self._go_round()
@@ -222,6 +226,8 @@ class Agent:
             rebooted=reboot.asked if reboot is not None and reboot.done else None,
             agent_started=self._started_at,
             limits=self._process_control.limits,
+            ends_at=self._notices.ends_at,
+            at_risk_since=self._notices.at_risk_since,
         )
         try:
             self._presence.report(observed)

@@ -17,13 +17,13 @@ import typer
 from sluice_ops.channel import Channel, access_lists, trail_queue
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
-from sluice_ops.cli.retire import take_off
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.wording import page
 from sluice_ops.operations import joining
 from sluice_ops.operations.expiry import ExpiryError, ending
+from sluice_ops.operations.retiring import take_off
 from sluice_ops.site import credentials, database_roles, endpoints
 from sluice_ops.site.database import users_of, without_user
 from sluice_ops.site.files import write_private
@@ -155,6 +155,7 @@ def forget(host: str, *, as_json: bool) -> None:
             channel,
             dict.fromkeys((paths.host_record(host), paths.host(host), paths.observed(host))),
             f"forget {host}",
+            trail_queue.cli_user(),
         )
     if as_json:
         print_json({"forgotten": host})

@@ -7,11 +7,16 @@ import time
 import typer
 
 from sluice_ops.channel import ChannelAwayError
+from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_of
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
-from sluice_ops.cloud import ec2
+from sluice_ops.cloud import ec2, reaper
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.cost import most_per_hour, receipt, total
+from sluice_ops.cloud.errors import CloudError
+from sluice_ops.cloud.instance import Instance
+from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
@@ -31,27 +36,36 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if spec.k not in {None, k} or k < 1:
         message = f"burst takes a number of workers, 1 or more, not {spec.k}"
         raise WrongUsageError(message)
-    running = sum(each.token != change for each in ec2.the_cloud().instances())
+    running = ec2.the_cloud().instances()
     try:
         with open_channel() as channel:
-            count = instances_needed(channel, spec.tier or "", k, running, config)
+            count = instances_needed(channel, spec, change, running, config)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
+    for note in check_launch(ec2.the_cloud(), running, count, time.time()):
+        _tell(note)
     if dry_run:
+        price = most_per_hour(count, config)
         if not as_json:
             typer.echo(
-                f"would launch {count} x {config.instance_type} ({running} of at most "
-                f"{config.max_instances} run now)"
+                f"would launch {count} x {' or '.join(config.instance_types)} ({len(running)} of at most "
+                f"{config.max_instances} run now)" + ("" if price is None else f", for {price:g} an hour")
             )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
-        carried.tell(as_json=as_json, instances=count, instance_type=config.instance_type)
+        carried.tell(
+            as_json=as_json, instances=count, instance_types=config.instance_types, cost_per_hour=price
+        )
         raise typer.Exit(OK if carried.done else FAILED)
     ended_as_by_ctrl_c()
     end, done = time.monotonic() + deadline, False
     try:
-        ids = ec2.the_cloud().launch(change, count)
-        hosts = [ec2.host_of(each) for each in ids]
-        typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
+        launched = ec2.the_cloud().launch(change, count, _tell)
+        hosts = [instance.host for instance in launched]
+        _tell(
+            f"launched {', '.join(map(str, launched))}; waiting for {', '.join(hosts)}"
+            if launched
+            else "launched nothing: the running instances have room for the workers"
+        )
         missing = _not_registered(hosts, end)
         if missing:
             reason = (
@@ -75,6 +89,10 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     raise typer.Exit(OK if done else FAILED)
 
 
+def _tell(sentence: str) -> None:
+    typer.echo(sentence, err=True)
+
+
 def _not_registered(hosts: list[HostName], end: float) -> list[HostName]:
     """Wait for the hosts' agents until `end` (monotonic clock); return the hosts without an agent
     then.
@@ -91,7 +109,7 @@ def _terminate_launched(change: str) -> None:
     """Terminate the instances that a failed or interrupted burst launched."""
     try:
         _terminate([instance for instance in ec2.the_cloud().instances() if instance.token == change])
-    except (ec2.CloudError, ChannelAwayError) as error:
+    except (CloudError, ChannelAwayError) as error:
         typer.echo(
             f"{error}. The instances of change {change} may still run. Terminate them: `sluice leave`",
             err=True,
@@ -99,7 +117,7 @@ def _terminate_launched(change: str) -> None:
 
 
 def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Hand tiers over to the site's own hosts, then terminate every instance."""
+    """Hand tiers over to the site's own hosts, terminate every instance, and retire the hosts."""
     carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
     if not carried.done:
         carried.tell(as_json=as_json)
@@ -109,16 +127,27 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     try:
         ours = ec2.the_cloud().instances()
         kept = {} if dry_run else _terminate(ours)
-    except (ec2.CloudError, ChannelAwayError) as error:
+        retired = [] if dry_run else _retire(ours)
+    except (CloudError, ChannelAwayError) as error:
         if as_json:
             carried.tell(as_json=True, ok=False, error=str(error))
         raise
-    terminated = [each.id for each in ours if each.id not in kept]
+    ended = [each for each in ours if each.id not in kept]
+    terminated = [each.id for each in ended]
     if as_json or not (kept or dry_run):
         carried.tell(
             as_json=as_json,
             ok=not kept,
-            **({"instances": terminated} if dry_run else {"terminated": terminated, "kept": kept}),
+            **(
+                {"instances": terminated}
+                if dry_run
+                else {
+                    "terminated": terminated,
+                    "kept": kept,
+                    "retired": retired,
+                    "cost": total(ended, the_site().ec2, time.time()),
+                }
+            ),
         )
     if dry_run and not as_json:
         typer.echo(
@@ -130,14 +159,28 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     raise typer.Exit(FAILED if kept else OK)
 
 
-def _terminate(ours: list[ec2.Instance]) -> dict[str, list[str]]:
+def _retire(ours: list[Instance]) -> list[HostName]:
+    """Retire the hosts of ended instances, also of those that are just ending; return the hosts."""
+    config, now = the_site().ec2, time.time()
+    receipts = {each.host: receipt(each, config, now) for each in ours}
+    with open_channel() as channel:
+        retired = reaper.retire_soon(channel, ec2.the_cloud(), cli_user(), receipts)
+    if retired:
+        _tell(f"retired {', '.join(retired)}")
+    return retired
+
+
+def _terminate(ours: list[Instance]) -> dict[str, list[str]]:
     """Terminate the instances without a tier; return the other instances, each with its tiers."""
     with open_channel() as channel:
         users = tiers_by_host(channel)
-    free = [each.id for each in ours if each.host not in users]
-    ec2.the_cloud().terminate(free)
+    free = [each for each in ours if each.host not in users]
+    ec2.the_cloud().terminate([each.id for each in free])
     if free:
-        typer.echo(f"terminated {', '.join(free)}", err=True)
+        _tell(f"terminated {', '.join(each.id for each in free)}")
+    config, now = the_site().ec2, time.time()
+    for each in free:
+        _tell(receipt(each, config, now))
     for each in ours:
         if each.host in users:
             typer.echo(

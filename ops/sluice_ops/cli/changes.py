@@ -248,6 +248,19 @@ def retire(
     carry_out(HostName(host), dry_run=dry_run, as_json=as_json)
 
 
+@app.command(epilog="Example: sluice reap --dry-run")
+def reap(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Terminate EC2 instances that nobody owns.
+
+    The hosts of ended instances are removed, too. Nobody owns an instance without a tier whose
+    burst was aborted, or that has run for 30 minutes without an agent or without a known burst.
+    Instances of other installations are never touched.
+    """
+    from sluice_ops.cli.reap import reap as carry_out  # noqa: PLC0415
+
+    carry_out(dry_run=dry_run, as_json=as_json)
+
+
 @app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500-123")
 def abort(
     change: Annotated[

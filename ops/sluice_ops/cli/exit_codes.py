@@ -74,7 +74,7 @@ def explain(error: Exception) -> tuple[int, str]:
         return AWAY, str(error)
     if isinstance(error, SiteError | EndpointsError | WrongUsageError):
         return WRONG_USAGE, str(error)
-    from sluice_ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415 - boto3 loads slowly
+    from sluice_ops.cloud.errors import CloudAwayError, CloudError  # noqa: PLC0415
 
     if isinstance(error, CloudError):
         return AWAY if isinstance(error, CloudAwayError) else FAILED, str(error)

@@ -50,8 +50,9 @@ def hosts(*, as_json: AsJson = False) -> None:
         f"No host has registered. {NOT_UP}",
     )
     for line in lines:
-        if line.quarantine is not None:
-            typer.echo(line.quarantine)
+        for note in (line.quarantine, line.ending):
+            if note is not None:
+                typer.echo(note)
 
 
 @app.command(epilog="Example: sluice tiers --json | jq '.[] | {name, state, host: .driver.host}'")

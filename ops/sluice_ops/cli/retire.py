@@ -1,23 +1,17 @@
 """`sluice retire`: removes an empty host, whose agent is stopped, from the channel for good."""
 
-import time
-from collections.abc import Mapping
-
 import typer
 
-from sluice_ops.channel import Channel, ConflictError, Write, trail_queue
+from sluice_ops.channel import ConflictError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.exit_codes import WrongUsageError
 from sluice_ops.cli.output import print_json
-from sluice_ops.model import paths
-from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import HostName
-from sluice_ops.model.share import Layer
-from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.wording import listed
 from sluice_ops.operations.connect import open_channel
+from sluice_ops.operations.retiring import nodes_of, take_off
 from sluice_ops.snapshot.view import View, read_view
 
 
@@ -35,9 +29,9 @@ def retire(host: HostName, *, dry_run: bool, as_json: bool) -> None:
                 f"would remove {host} from the channel: nothing uses it"
             )
             return
-        nodes = (paths.host_record(host), paths.host(host), paths.observed(host), paths.assignment(host))
+        nodes = {path: view.versions.get(path) for path in nodes_of(host)}
         try:
-            take_off(channel, {path: view.versions.get(path) for path in nodes}, f"retire {host}")
+            take_off(channel, nodes, f"retire {host}", cli_user())
         except ConflictError as error:
             message = (
                 f"{host} was not removed, because its records changed at this moment ({error}): "
@@ -81,15 +75,3 @@ def refusal(view: View, host: HostName) -> str | None:
         units = listed(unit.id for unit in seen.assignment.units)
         return f"{units} of {host} could not be placed elsewhere yet: `sluice status` shows the reason"
     return None
-
-
-def take_off(channel: Channel, nodes: Mapping[str, int | None], what: str) -> None:
-    """Delete the existing nodes of a host and write a trail entry, in one transaction.
-
-    `nodes` maps a path to the version that it must have. Raises ConflictError if a version differs.
-    """
-    entry = Entry(
-        at=time.time(), by=cli_user(), layer=Layer.MAINTENANCE.name.lower(), what=what, outcome=Outcome.DONE
-    )
-    deletions = [Write(path, None, version) for path, version in nodes.items() if channel.exists(path)]
-    channel.multi([*deletions, trail_queue.write(Role.OPERATOR, entry)])

@@ -216,7 +216,8 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
         ),
         "\nNo tenant has a share. Add shares below `shares:` in the site file.",
     )
-    for line in (*(host.quarantine for host in hosts if host.quarantine is not None), *troubles(tiers)):
+    notes = (note for host in hosts for note in (host.quarantine, host.ending) if note is not None)
+    for line in (*notes, *troubles(tiers)):
         typer.echo(line)
 
 

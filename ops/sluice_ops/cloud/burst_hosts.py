@@ -3,30 +3,66 @@
 The CLI and Airflow's runbooks ask them before they launch or terminate instances.
 """
 
+from collections.abc import Iterable
+
 from sluice_ops.channel import Channel
+from sluice_ops.cloud.instance import Instance
 from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
+from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.planning.changes.burst import BurstError, instances, refuse_second
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.planning.changes.burst import BurstError, instances, refuse_too_many, slots_after
+from sluice_ops.planning.placement.cluster import BURST_ZONE, whole_quanta
+from sluice_ops.site.ec2_config import Ec2Config
 
 
-def instances_needed(channel: Channel, tier: str, k: int, running: int, config: Ec2Config) -> int:
-    """Return how many more instances `k` more workers of a tier need, when `running` instances run.
+def instances_needed(
+    channel: Channel, spec: ChangeSpec, change: str, running: Iterable[Instance], config: Ec2Config
+) -> int:
+    """Return how many instances a burst launches, when `running` instances run.
 
-    Raise BurstError if the tier is unknown, has a burst already, or needs more instances than the
-    site allows.
+    Instances that an earlier try of `change` launched count as not there. Raise BurstError if the
+    tier is unknown, or needs more instances than the site allows.
     """
-    spec = channel.read(paths.tier(tier), TierSpec)
-    if spec is None:
+    tier = channel.read(paths.tier(spec.tenant), TierSpec)
+    if tier is None:
         published_tiers = ", ".join(channel.children("/tiers")) or "none is published yet"
-        message = f'there is no tier "{tier}"; known tiers: {published_tiers}'
+        message = f'there is no tier "{spec.tenant}"; known tiers: {published_tiers}'
         raise BurstError(message)
     layers = channel.read(paths.LAYERS, Layers)
-    refuse_second(spec.value, Layers() if layers is None else layers.value)
-    return instances(spec.value, k, config.capacity, running, config.max_instances)
+    slots = slots_after(spec, Layers() if layers is None else layers.value)
+    own = {instance.host for instance in running if instance.token == change}
+    others = sum(instance.token != change for instance in running)
+    free = slots_free(channel, tier.value.quantum, own)
+    count = instances(tier.value, slots - free, config.capacity)
+    refuse_too_many(tier.value, slots, count, others, config.max_instances)
+    return count
+
+
+def slots_free(channel: Channel, quantum: Quantum, but: set[HostName]) -> int:
+    """Return how many more slots of a quantum the burst hosts hold, except the hosts `but`."""
+    names = [HostName(name) for name in channel.children("/hosts") if name not in but]
+    free = 0
+    for name, facts in zip(
+        names, channel.read_many([paths.host(name) for name in names], HostFacts), strict=True
+    ):
+        if facts is None or facts.value.zone != BURST_ZONE or not channel.exists(paths.live(name)):
+            continue
+        record = channel.read(paths.host_record(name), HostRecord)
+        assigned = channel.read(paths.assignment(name), Assignment)
+        if record is not None and record.value.state is not HostState.UP:
+            continue
+        held = [] if assigned is None else [unit.quantum for unit in assigned.value.units]
+        free += whole_quanta(
+            facts.value.cpu - sum(each.cpu for each in held),
+            facts.value.memory - sum(each.memory for each in held),
+            quantum,
+        )
+    return free
 
 
 def tiers_by_host(channel: Channel) -> dict[HostName, list[str]]:

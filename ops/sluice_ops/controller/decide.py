@@ -10,6 +10,7 @@ from sluice_ops.controller.policies import (
     backpressure,
     batch,
     brake,
+    ending_hosts,
     quarantine,
     starvation,
     tier_lifecycle,
@@ -46,6 +47,7 @@ def decide(view: View, inputs: PassInputs) -> Decision:
     quarantine.ended_and_deaths(draft).apply(draft)
     quarantined = quarantine.failing_hosts(draft)
     quarantined.apply(draft)
+    ending_hosts.hosts_to_cordon(draft).apply(draft)
     # Slots of batch: taken back before tiers look for room. Tiers take back more
     # (`draft.shortage`).
     batch.slots_to_keep(draft).apply(draft)

@@ -1,13 +1,14 @@
 """The entries that a pass adds to the trail, in the same request as its decisions.
 
-Entries tell of changes that began, were refused, were aborted or ended, of hosts in quarantine, and
-of a changed site file.
+Entries tell of changes that began, were refused, were aborted or ended, of hosts in quarantine or
+with a notice of EC2, and of a changed site file.
 """
 
 from collections.abc import Iterator
 
 from sluice_ops.channel import Write
 from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies.ending_hosts import NOTICE
 from sluice_ops.controller.policies.quarantine import QUARANTINE
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
@@ -40,6 +41,8 @@ def writes(draft: Draft) -> Iterator[Write]:
         record = draft.records[name]
         if record is not host.record and record.by == QUARANTINE and record.until != host.record.until:
             yield _of_quarantine(draft, name, record)
+        if record is not host.record and record.by == NOTICE != host.record.by and host.observed is not None:
+            yield _of_host(draft, f"cordon {name}", host.observed.ending(name) or "")
     if draft.view.site is not None and (
         differences := site_settings.differences(draft.view.site, draft.site)
     ):
@@ -61,13 +64,15 @@ def _of_quarantine(draft: Draft, host: HostName, record: HostRecord) -> Write:
     No change reports it, as nobody asked for it.
     """
     has_begun = bool(record.reason)
-    entry = Entry(
-        at=draft.now,
-        by=CONTROLLER,
-        what=f"{'quarantine' if has_begun else 'return'} {host}",
-        outcome=Outcome.DONE,
-        sentence=record.reason if has_begun else "the quarantine is over",
+    return _of_host(
+        draft,
+        f"{'quarantine' if has_begun else 'return'} {host}",
+        record.reason if has_begun else "the quarantine is over",
     )
+
+
+def _of_host(draft: Draft, what: str, sentence: str) -> Write:
+    entry = Entry(at=draft.now, by=CONTROLLER, what=what, outcome=Outcome.DONE, sentence=sentence)
     name = f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"
     return Write(paths.trail(Role.CONTROLLER, name), entry, None)
 

@@ -20,10 +20,15 @@ from sluice_ops.agent.host.processes import Process, live_process
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.cloud import ec2
+from sluice_ops.cloud.errors import CloudError
+from sluice_ops.cloud.instance import Instance
+from sluice_ops.cloud.reaper import retire
+from sluice_ops.local.ec2_metadata import MetadataService
 from sluice_ops.local.machines import Machine, Machines, cpu_share
 from sluice_ops.local.memory import processors
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
+from sluice_ops.model.ids import HostName
 from sluice_ops.planning.placement.cluster import BURST_ZONE
 from sluice_ops.process.logs import configure_logs
 from sluice_ops.site import endpoints, project
@@ -36,12 +41,14 @@ POLL_SECONDS = 1.5
 END_TRIES = 3
 STOP_SECONDS = 40
 """Limit for the units of a host to end."""
+BY = "the simulated EC2"
+"""The requester of retired hosts in the trail."""
 RESTART_SECONDS = 2.0
 """The pause before a dead agent is restarted."""
 
 
 class Runner:
-    """Starts and ends agents so that they match EC2's instances."""
+    """Starts and ends agents so that they match EC2's instances, and serves their metadata."""
 
     def __init__(self, home: Path, site: Site) -> None:
         """Simulate instances of the site's kind in `home`."""
@@ -49,8 +56,9 @@ class Runner:
         self._capacity = site.ec2.capacity
         self._cpu_share = cpu_share(site, processors())
         self._file = home / "ec2" / "machines.json"
+        self._metadata = MetadataService(home / "ec2" / "metadata")
         self._machines = Machines.read(self._file)
-        self._leaving: dict[str, Machine] = {}
+        self._leaving: set[HostName] = set()
         self._started: dict[str, float] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._away = False
@@ -58,25 +66,26 @@ class Runner:
     def step(self) -> None:
         """Read EC2's instances once; start and end agents accordingly."""
         try:
-            running = [instance.id for instance in ec2.the_cloud().instances() if instance.state == "running"]
-        except ec2.CloudError as error:
+            instances = ec2.the_cloud().instances()
+        except CloudError as error:
             if not self._away:
                 log.warning("EC2 does not answer; running hosts continue", error=str(error))
             self._away = True
         else:
             self._away = False
+            running = [instance.id for instance in instances if instance.state == "running"]
             machines, ended = self._machines.following(running)
             for machine in ended:
                 self._end(machine)
                 # a terminated instance loses its disk, too
                 shutil.rmtree(HostFolder(self._home, machine.host).path, ignore_errors=True)
-                self._leaving[machine.host] = machine
+                self._leaving.add(machine.host)
             if machines != self._machines:
                 machines.write(self._file)
                 self._machines = machines
+            self._retire_ended(instances)
         for machine in self._machines.machines:
             self._keep_up(machine)
-        self._remove_ended()
 
     def end_all(self) -> None:
         """End every host; EC2 keeps the instances."""
@@ -91,7 +100,7 @@ class Runner:
         self._started[machine.host] = time.monotonic()
         words = ["--host", machine.host, "--address", machine.address, "--zone", BURST_ZONE]
         words += ["--cpu", f"{self._capacity.cpu:g}", "--memory", f"{self._capacity.memory}m"]
-        words += ["--cpu-share", f"{self._cpu_share:g}"]
+        words += ["--cpu-share", f"{self._cpu_share:g}", "--metadata", self._metadata.address(machine.host)]
         logs = self._home / "logs"
         logs.mkdir(exist_ok=True)
         with (logs / f"agent-{machine.host}.log").open("ab") as output:
@@ -145,22 +154,19 @@ class Runner:
         agents = {HostFolder(self._home, machine.host).agent(), live_process(child.pid) if child else None}
         return [agent for agent in agents if agent is not None and agent.alive]
 
-    def _remove_ended(self) -> None:
-        """Remove ended hosts from the channel; retried while ZooKeeper is away."""
+    def _retire_ended(self, instances: list[Instance]) -> None:
+        """Retire the hosts of ended instances at once; retried while ZooKeeper is away."""
         if not self._leaving:
             return
         try:
             services = endpoints.load()
             with Channel(services.zookeeper, services.credential(Role.OPERATOR)) as channel:
-                for host in list(self._leaving):
-                    for path in (paths.host(host), paths.observed(host), paths.assignment(host)):
-                        channel.delete(path)
-                    del self._leaving[host]
-                    log.info("ended host removed from the channel", host=host)
+                retire(channel, instances, BY)
+                self._leaving = {host for host in self._leaving if channel.exists(paths.host(host))}
         except ChannelAwayError as error:
             log.warning(
                 "ended hosts not removed from the channel, because ZooKeeper is away; retrying",
-                hosts=list(self._leaving),
+                hosts=sorted(self._leaving),
                 error=str(error),
             )
 

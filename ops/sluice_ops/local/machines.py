@@ -6,7 +6,7 @@ Pure, except for the file that stores them.
 from collections.abc import Iterable
 from pathlib import Path
 
-from sluice_ops.cloud.ec2 import host_of
+from sluice_ops.cloud.instance import host_of
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Frozen
 from sluice_ops.site.files import write_private

@@ -98,6 +98,19 @@ class Observed(Frozen):
     agent_started: float
     limits: str
     """`cgroup v1`, `cgroup v2`, or why the host has no control groups."""
+    ends_at: float | None = None
+    """When EC2 ends the host (its spot notice). Epoch seconds; None: there is no notice."""
+    at_risk_since: float | None = None
+    """Since when EC2 recommends to leave the host (its rebalance recommendation)."""
+
+    def ending(self, host: HostName) -> str | None:
+        """Return what EC2 has announced for the host; None if nothing."""
+        if self.ends_at is not None:
+            return f"EC2 ends {host} at {datetime.fromtimestamp(self.ends_at, UTC):%H:%M:%S} UTC"
+        if self.at_risk_since is not None:
+            since = f"{datetime.fromtimestamp(self.at_risk_since, UTC):%H:%M} UTC"
+            return f"EC2 may end {host} soon (rebalance recommendation of {since})"
+        return None
 
     @cached_property
     def hurt(self) -> tuple[UnitObserved, ...]:

@@ -122,6 +122,8 @@ class Move(Frozen):
     """The placement of the next incarnation, or of the present one after its change in place."""
     short: int = 0
     """Slots of its share that the tier does not get, because room is short."""
+    burst_short: int = 0
+    """Slots of its burst that the tier does not get, because room is short on burst hosts."""
     why: str = ""
     """For a repair: the drift."""
     in_place: bool = False

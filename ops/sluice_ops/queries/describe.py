@@ -180,6 +180,7 @@ def _host(host: HostView) -> HostLine:
         by=host.record.by,
         since=host.record.since or None,
         quarantine=host.record.quarantine(host.name),
+        ending=host.observed.ending(host.name) if host.live and host.observed else None,
     )
 
 

@@ -26,6 +26,8 @@ class HostLine(Frozen):
     since: float | None
     quarantine: str | None
     """Why the host is in quarantine, and until when."""
+    ending: str | None
+    """When EC2 ends the host, or that EC2 recommends to leave it."""
 
 
 class DriverLine(Frozen):

@@ -20,6 +20,7 @@ from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Numbers, Share
 from sluice_ops.model.spread import Spread
+from sluice_ops.site.ec2_config import Ec2Config
 from sluice_ops.site.validation_errors import explain
 
 
@@ -159,23 +160,6 @@ class Alerts(Frozen):
     """
     webhook: str | None = Field(default=None, pattern=rf"^({CONNECTION}|https?://\S+)$")
     """A URL that accepts a JSON POST, such as `https://chat.example/hooks/1`, or `conn:NAME`."""
-
-
-class Ec2Config(Frozen):
-    """The EC2 instances that a burst launches."""
-
-    region: str = "eu-central-1"
-    """The EC2 region of the instances."""
-    image: str = "ami-12c6146b"
-    """The image of the instances. It has Sluice in `/opt/sluice`, and `endpoints.json` and
-    `site.yaml` in `/etc/sluice`.
-    """
-    instance_type: str = "m5.large"
-    """The type of the instances; `capacity` must fit it."""
-    capacity: Capacity = Capacity(cpu=4, memory=4096)
-    """The CPU and memory of an instance that slots and drivers may take."""
-    max_instances: int = Field(default=3, ge=0)
-    """The most instances that run at once; with 0, every burst is refused."""
 
 
 class S3Config(Frozen):

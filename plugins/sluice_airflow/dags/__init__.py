@@ -22,6 +22,7 @@ def runbooks(sluice_conn_id: str | None = None) -> None:
             of_kind(kind, pipeline)
     burst.make_burst(pipeline)
     burst.make_leave(pipeline)
+    burst.make_reap(pipeline)
     shifts.make(pipeline)
     hours.make(pipeline)
     tiers.make(pipeline)

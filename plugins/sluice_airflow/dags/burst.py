@@ -1,12 +1,25 @@
-"""The two runbooks of EC2: give a tier more workers there, and leave EC2."""
+"""The DAGs of EC2: give a tier more workers there, leave EC2, and terminate what nobody owns."""
 
-from airflow.sdk import chain
+from datetime import timedelta
+
+from airflow.sdk import DAG, chain
 
 from sluice_airflow import forms
-from sluice_airflow.dags.parts import TERMINATE_FAILED, finish, finish_in_any_case, runbook, step_tasks
+from sluice_airflow.dags.parts import (
+    REAP_FAILED,
+    RETRIES,
+    RETRY_SECONDS,
+    TERMINATE_FAILED,
+    finish,
+    finish_in_any_case,
+    runbook,
+    step_tasks,
+    tags,
+)
 from sluice_airflow.operators.burst import (
     LaunchOperator,
     QuotaOperator,
+    ReapOperator,
     TakeBackOperator,
     TerminateOperator,
     WaitForHostOperator,
@@ -31,7 +44,13 @@ The runbook `leave_ec2` hands the tier back to the site's hosts and terminates t
 """
 LEAVE = """Leave EC2: hand every tier over to the site's own hosts, then terminate the instances.
 
-No record is lost.
+No record is lost. The hosts of the terminated instances are retired.
+"""
+REAP = """Terminate EC2 instances that nobody owns, and retire the hosts of ended instances.
+
+Nobody owns an instance without a tier whose burst was aborted, or that has run for 30 minutes
+without an agent or without a known burst. The DAG runs each hour. Without AWS credentials, the run
+is skipped.
 """
 
 
@@ -51,6 +70,27 @@ def make_burst(pipeline: forms.Pipeline) -> None:
         chain(*tasks)
         take_back = TakeBackOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
         finish_in_any_case(tasks, {"kind": KIND.name, **change}, take_back)
+
+
+def make_reap(pipeline: forms.Pipeline) -> None:
+    with DAG(
+        pipeline.dag_id("reap_ec2"),
+        description=REAP.splitlines()[0],
+        doc_md=REAP,
+        schedule="17 * * * *",
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        tags=tags(("ec2",), pipeline.sluice_conn_id),
+    ):
+        ReapOperator(
+            task_id="reap",
+            sluice_conn_id=pipeline.sluice_conn_id,
+            owner="sluice",
+            retries=RETRIES,
+            retry_delay=timedelta(seconds=RETRY_SECONDS),
+            on_failure_callback=REAP_FAILED,
+        )
 
 
 def make_leave(pipeline: forms.Pipeline) -> None:

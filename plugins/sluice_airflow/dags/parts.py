@@ -58,6 +58,10 @@ TERMINATE_FAILED = SluiceNotifier(
     "In all other cases instances may still run and cost money: "
     "check EC2, then clear this task, or terminate the instances in EC2.",
 )
+REAP_FAILED = SluiceNotifier(
+    did="Nothing. The tiers are unaffected. Instances that nobody owns may still run and cost money.",
+    do="Read the reason in the task's log, then run `sluice reap`; or wait for the next run in an hour.",
+)
 LAUNCH_FAILED = SluiceNotifier(
     did="Nothing. No start was requested, so the tier is unchanged.",
     do="Check that ZooKeeper answers: `sluice doctor`. Then clear this task.",

@@ -16,6 +16,11 @@ from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, ask
 from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.cost import most_per_hour, receipt
+from sluice_ops.cloud.errors import CloudAwayError, CloudError, NoCredentialsError
+from sluice_ops.cloud.instance import Instance
+from sluice_ops.cloud.launch_checks import check_launch
+from sluice_ops.cloud.reaper import reap, retire_soon
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
@@ -37,20 +42,18 @@ def cloud_of(hook: SluiceHook) -> Iterator["Cloud"]:
 
     A refusal by EC2 fails the task; if EC2 does not answer, the task is retried.
     """
-    from sluice_ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415 - boto3 loads slowly
-
     with translated_errors():
         try:
             yield hook.cloud()
-        except CloudAwayError:
+        except (CloudAwayError, NoCredentialsError):
             raise
         except CloudError as error:
             raise AirflowFailException(str(error)) from error
 
 
 class QuotaOperator(SluiceOperator):
-    """Computes how many instances a burst needs, and refuses the burst above the site file's
-    limit.
+    """Computes how many instances a burst needs, and refuses the burst above a limit of the site
+    file or of EC2.
     """
 
     template_fields: Sequence[str] = ("tier", "k")
@@ -64,36 +67,40 @@ class QuotaOperator(SluiceOperator):
 
     def execute(self, context: Context) -> int:
         """Return the number of instances; no instance is launched and no operation is posted."""
-        config = self.hook.site().ec2
+        config, change = self.hook.site().ec2, change_of(context)
+        spec = ChangeSpec(kind="burst", tier=TierName(self.tier), k=int(self.k))
         try:
             with cloud_of(self.hook) as cloud, self.hook.open() as channel:
-                running = sum(each.token != change_of(context) for each in cloud.instances())
-                count = instances_needed(channel, self.tier, int(self.k), running, config)
+                running = cloud.instances()
+                count = instances_needed(channel, spec, change, running, config)
+                notes = check_launch(cloud, running, count, time.time())
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
+        for note in notes:
+            self.log.warning("%s", note)
         self.log.info(
-            "%s workers of %s need %d instances of %s; %d run now, and the site file allows %d",
+            "%s more workers of %s need %d more instances of %s; %d run now, and the site file allows %d",
             self.k,
             self.tier,
             count,
-            config.instance_type,
-            running,
+            " or ".join(config.instance_types),
+            len(running),
             config.max_instances,
         )
         if context["params"]["dry_run"]:
             need = {
                 "instances": count,
-                "instance_type": config.instance_type,
+                "instance_types": [*config.instance_types],
+                "cost_per_hour": most_per_hour(count, config),
                 "tier": self.tier,
                 "k": int(self.k),
             }
-            context["ti"].xcom_push("plan", {**need, **self.plan(context)})
+            context["ti"].xcom_push("plan", {**need, **self.plan(context, spec)})
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids))
         return count
 
-    def plan(self, context: Context) -> dict[str, Any]:
+    def plan(self, context: Context, spec: ChangeSpec) -> dict[str, Any]:
         """Return the controller's plan of the handover, as if the instances had joined."""
-        spec = ChangeSpec(kind="burst", tier=TierName(self.tier), k=int(self.k))
         with translated_errors(), self.hook.open() as channel:
             ((_, result),) = requests.run(
                 channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True
@@ -118,13 +125,14 @@ class LaunchOperator(SluiceOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Return the host names of the instances; EC2 launches all of them or none."""
-        from sluice_ops.cloud.ec2 import host_of  # noqa: PLC0415 - boto3 loads slowly
-
         count = int(context["ti"].xcom_pull(task_ids="quota"))
         with cloud_of(self.hook) as cloud:
-            ids = cloud.launch(change_of(context), count)
-        hosts = [str(host_of(each)) for each in ids]
-        self.log.info("Launched %s; they join as hosts %s", ", ".join(ids), ", ".join(hosts))
+            launched = cloud.launch(change_of(context), count, self.log.info)
+        hosts = [str(instance.host) for instance in launched]
+        if not launched:
+            self.log.info("Launched nothing: the running instances have room for the workers")
+            return []
+        self.log.info("Launched %s; they join as hosts %s", ", ".join(map(str, launched)), ", ".join(hosts))
         return hosts
 
 
@@ -169,25 +177,33 @@ class TerminateOperator(SluiceOperator):
 
     ui_color = "#f2e6cf"
 
-    def execute(self, context: Context) -> list[str]:  # noqa: ARG002
-        """Return the ids of the terminated instances.
+    def execute(self, context: Context) -> list[str]:
+        """Return the ids of the terminated instances, and retire their hosts.
 
-        A second call has nothing left to terminate.
+        A second call has nothing left to terminate. The log and the trail have the cost.
         """
-        return self.terminate()
+        free, config, now = self.terminate(), self.hook.site().ec2, time.time()
+        receipts = {each.host: receipt(each, config, now) for each in free}
+        for sentence in receipts.values():
+            self.log.info("%s", sentence)
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            retired = retire_soon(channel, cloud, asked_by(context), receipts)
+        self.log.info("Retired %s", ", ".join(retired) or "no host")
+        return [each.id for each in free]
 
-    def terminate(self, token: str | None = None) -> list[str]:
+    def terminate(self, token: str | None = None) -> list[Instance]:
         """Terminate the instances that were launched with `token`; without a token, all of the
-        site.
+        site. Return them.
         """
         with translated_errors(), self.hook.open() as channel:
             users = tiers_by_host(channel)
         with cloud_of(self.hook) as cloud:
             ours = [each for each in cloud.instances() if token in {None, each.token}]
-            free = [each.id for each in ours if each.host not in users]
+            free = [each for each in ours if each.host not in users]
             if free:
-                cloud.terminate(free)
-        self.log.info("Terminated %s", ", ".join(free) or "no instance: there is none without a tier")
+                cloud.terminate([each.id for each in free])
+        names = ", ".join(each.id for each in free)
+        self.log.info("Terminated %s", names or "no instance: there is none without a tier")
         kept = [
             f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"
             for each in ours
@@ -200,6 +216,24 @@ class TerminateOperator(SluiceOperator):
             )
             raise AirflowFailException(message)
         return free
+
+
+class ReapOperator(SluiceOperator):
+    """Terminates instances that nobody owns, and retires the hosts of ended instances."""
+
+    ui_color = "#f2e6cf"
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the terminated instances, each with the reason, and the retired hosts."""
+        try:
+            with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+                reaped = reap(cloud, channel, asked_by(context), time.time())
+        except NoCredentialsError as error:
+            raise AirflowSkipException(str(error)) from error
+        for instance, why in reaped.terminated.items():
+            self.log.warning("Terminated %s: %s", instance, why)
+        self.log.info("Retired %s", ", ".join(reaped.retired) or "no host")
+        return {"terminated": reaped.terminated, "retired": [str(host) for host in reaped.retired]}
 
 
 class TakeBackOperator(TerminateOperator):
@@ -217,7 +251,7 @@ class TakeBackOperator(TerminateOperator):
         by_person = end == TaskInstanceState.SKIPPED
         if by_person and launch == TaskInstanceState.FAILED:
             time.sleep(LAUNCHING_SECONDS)
-        free = self.terminate(change_of(context))
+        free = [each.id for each in self.terminate(change_of(context))]
         if by_person:
             message = f"a person ended the run; terminated instances of this run: {', '.join(free) or 'none'}"
             raise EndedByPersonError(message)

@@ -18,6 +18,7 @@ from moto.server import ThreadedMotoServer
 
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.cloud import ec2
+from sluice_ops.cloud.errors import CloudError
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.change import Step
@@ -67,7 +68,7 @@ def agents(site):
     def register():
         with Channel(site.zookeeper) as channel:
             while not halt.wait(0.2):
-                with contextlib.suppress(ChannelAwayError, ec2.CloudError):
+                with contextlib.suppress(ChannelAwayError, CloudError):
                     for instance in ec2.the_cloud().instances():
                         facts = HostFacts(
                             name=instance.host, address="127.0.2.1", zone="ec2", cpu=4, memory=4096
@@ -152,8 +153,8 @@ def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, da
 
 
 def test_an_instance_that_a_tier_runs_on_is_not_terminated(site, agents, dags):  # noqa: ARG001
-    (identity,) = ec2.the_cloud().launch("someone", 1)
-    host = ec2.host_of(identity)
+    (instance,) = ec2.the_cloud().launch("someone", 1, print)
+    identity, host = instance.id, instance.host
     placed = IncarnationSpec(
         tier=TIER,
         incarnation=Incarnation(1),

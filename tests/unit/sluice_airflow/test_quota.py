@@ -14,7 +14,7 @@ from sluice_airflow.operators import burst
 from sluice_airflow.operators.burst import QuotaOperator
 from sluice_ops.model.change import Result, Step
 from sluice_ops.operations.requests import StepResult
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.site.ec2_config import Ec2Config
 
 
 def dry_run(monkeypatch, *, ok):
@@ -36,7 +36,8 @@ def dry_run(monkeypatch, *, ok):
     monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: SimpleNamespace(instances=list))
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
     monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=Ec2Config()))
-    monkeypatch.setattr(burst, "instances_needed", lambda _channel, _tier, k, _running, _config: k)
+    monkeypatch.setattr(burst, "instances_needed", lambda _channel, spec, *_: spec.k)
+    monkeypatch.setattr(burst, "check_launch", lambda *_: [])
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
     monkeypatch.setattr(burst.requests, "run", run)
@@ -50,7 +51,8 @@ def dry_run(monkeypatch, *, ok):
 def test_a_dry_run_reports_the_instances_and_the_plan(monkeypatch):
     plan = {
         "instances": 2,
-        "instance_type": "m5.large",
+        "instance_types": ["m5.large"],
+        "cost_per_hour": None,
         "tier": "enrich",
         "k": 2,
         "sentence": "said",

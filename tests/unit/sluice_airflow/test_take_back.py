@@ -4,15 +4,26 @@ A run that a person ended is a failed run.
 """
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
+from simulation.ec2 import instance
 
 from sluice_airflow.errors import EndedByPersonError
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators import burst, steps
-from sluice_airflow.operators.burst import LAUNCHING_SECONDS, TakeBackOperator
+from sluice_airflow.operators.burst import (
+    LAUNCHING_SECONDS,
+    ReapOperator,
+    TakeBackOperator,
+    TerminateOperator,
+)
 from sluice_airflow.operators.steps import AbortOperator
+from sluice_ops.cloud.errors import NoCredentialsError
+from sluice_ops.cloud.reaper import Reaped
+from sluice_ops.site.ec2_config import Ec2Config
 
 
 @pytest.mark.parametrize(
@@ -33,7 +44,7 @@ def test_instances_are_terminated_unless_the_run_succeeded(
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst.time, "sleep", waited.append)
     take_back = TakeBackOperator(task_id="terminate")
-    monkeypatch.setattr(take_back, "terminate", lambda token: tokens.append(token) or ["i-1"])
+    monkeypatch.setattr(take_back, "terminate", lambda token: tokens.append(token) or [instance("i-1")])
     with expectation:
         take_back.execute({})
     assert waited == expected_waits, "an interrupted launch may still start instances"
@@ -53,3 +64,34 @@ def test_a_run_that_a_person_ended_sends_no_alert(monkeypatch):
     monkeypatch.setattr(notifier, "send", sent.append)
     notifier.notify({"exception": EndedByPersonError("a person has ended the run")})
     assert sent == []
+
+
+def test_a_leave_retires_the_hosts_of_the_terminated_instances(monkeypatch):
+    calls = []
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: "cloud")
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext("channel"))
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:leave_ec2/r1")
+    monkeypatch.setattr(burst, "retire_soon", lambda *call: calls.append(call) or ["ec2-1"])
+    monkeypatch.setattr(burst.time, "time", lambda: 5400.0)
+    config = Ec2Config(price_per_hour={"m5.large": 0.12})
+    monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=config))
+    terminate = TerminateOperator(task_id="terminate")
+    monkeypatch.setattr(terminate, "terminate", lambda: [instance("i-00000001")])
+    assert terminate.execute({}) == ["i-00000001"]
+    told = "i-00000001 (m5.large, on-demand, eu-central-1a) ran for 1.50 hours and cost 0.18 (0.12 an hour)"
+    assert calls == [("channel", "cloud", "airflow:leave_ec2/r1", {"ec2-00000001": told})]
+
+
+def test_a_reap_is_skipped_where_no_credentials_are(monkeypatch):
+    def fails(*_):
+        message = "this machine has no AWS credentials"
+        raise NoCredentialsError(message)
+
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: None)
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:reap_ec2/r1")
+    monkeypatch.setattr(burst, "reap", fails)
+    with pytest.raises(AirflowSkipException, match="no AWS credentials"):
+        ReapOperator(task_id="reap").execute({})
+    monkeypatch.setattr(burst, "reap", lambda *_: Reaped({"i-1": "why"}, ["ec2-1"]))
+    assert ReapOperator(task_id="reap").execute({}) == {"terminated": {"i-1": "why"}, "retired": ["ec2-1"]}

@@ -2,6 +2,7 @@
 
 There are five reasons:
 
+- EC2 ends a burst host;
 - the time of a share is over;
 - the scaler has decided on another number of slots for a tier in mode `act`;
 - a tier lacks some of its minimum, and other tiers have more than their minimum;
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import drifting, health, starvation
+from sluice_ops.controller.policies import drifting, ending_hosts, health, starvation
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import (
     CONTROLLER,
@@ -64,6 +65,7 @@ def post_steps(draft: Draft) -> list[str]:
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
     for identity, spec, reason in chain(
+        ending_hosts.drains(draft),
         _expired_shares(draft),
         () if active else chain(_gifts(draft), _scaled(draft), _below_share(draft), _repairs(draft, drifted)),
     ):

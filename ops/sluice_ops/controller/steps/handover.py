@@ -224,7 +224,7 @@ def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
     """Return the planned placement, or the best possible one if the cluster has changed since."""
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
-    aim = replace(share, slots=max(1, share.slots - move.short))
+    aim = replace(share, slots=max(1, share.slots - move.short), extra=share.extra - move.burst_short)
     if (
         len(move.after.slots) == aim.k
         and fits(spec, move.after, now.hosts)

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 
 from sluice_ops.model.change import ChangeSpec
-from sluice_ops.model.ids import HostName, Tenant
+from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Capacity
-from sluice_ops.model.share import Layers
+from sluice_ops.model.share import LayerEntry, Layers
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host
+from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, whole_quanta
 
 
 def burst_of(spec: ChangeSpec) -> int:
@@ -22,43 +22,47 @@ class BurstError(Exception):
     """The burst is impossible; the message says what is possible."""
 
 
-def refuse_second(spec: TierSpec, layers: Layers) -> None:
-    """Raise BurstError if the tier already has a burst.
+def present_burst(tenant: str, layers: Layers) -> LayerEntry | None:
+    """Return the entry of the burst that a tier has; None if it has none."""
+    bursts = [entry for entry in layers.entries if entry.tenant == tenant and entry.extra]
+    return max(bursts, key=lambda entry: entry.layer, default=None)
 
-    A second burst would replace the first one, whose instances would stand idle.
+
+def slots_after(spec: ChangeSpec, layers: Layers) -> int:
+    """Return the slots on burst hosts that a tier has after a burst: the present ones and k more.
+
+    All of them need room: the next incarnation is prepared beside the present one.
     """
-    if (slots := sum(entry.extra for entry in layers.entries if entry.tenant == Tenant(spec.name))) > 0:
-        message = (
-            f'tier "{spec.name}" already has a burst of {slots} workers; leave EC2 first (`sluice leave`, or '
-            "leave_ec2), then burst with all workers at once"
-        )
-        raise BurstError(message)
+    before = present_burst(spec.tenant, layers)
+    return burst_of(spec) + (0 if before is None else before.extra)
 
 
-def instances(spec: TierSpec, k: int, capacity: Capacity, running: int, most: int) -> int:
-    """Return how many more instances of `capacity` hold `k` more workers of a tier.
+def instances(spec: TierSpec, slots: int, capacity: Capacity) -> int:
+    """Return how many instances of `capacity` hold `slots` slots of a tier.
 
-    `running` instances exist already, and `most` are allowed. Raise BurstError if the tier's
-    quantum is larger than an instance, or if too many instances would run.
+    Raise BurstError if the tier's quantum is larger than an instance.
     """
     quantum = spec.quantum
-    workers_per_instance = _held(spec, capacity)
-    if workers_per_instance < 1:
+    per_instance = whole_quanta(capacity.cpu, capacity.memory, quantum)
+    if per_instance < 1:
         message = (
             f'tier "{spec.name}": its quantum ({quantum.cpu:g} cpu, {quantum.memory} MiB) is larger than an '
-            f"instance ({capacity.cpu:g} cpu, {capacity.memory} MiB); choose a larger ec2.instance_type and "
+            f"instance ({capacity.cpu:g} cpu, {capacity.memory} MiB); choose larger ec2.instance_types and "
             "ec2.capacity in the site file"
         )
         raise BurstError(message)
-    count = math.ceil(k / workers_per_instance)
+    return math.ceil(max(0, slots) / per_instance)
+
+
+def refuse_too_many(spec: TierSpec, slots: int, count: int, running: int, most: int) -> None:
+    """Raise BurstError if `count` more instances, beside those that run, are more than `most`."""
     if running + count > most:
         message = (
-            f"{k} workers of {spec.name} need {count} instances, {running} run already, and "
+            f"{slots} workers of {spec.name} on EC2 need {count} more instances, {running} run already, and "
             f"ec2.max_instances is {most}; ask for fewer workers, leave EC2 first (`sluice leave`, or "
             "leave_ec2), or raise ec2.max_instances in the site file"
         )
         raise BurstError(message)
-    return count
 
 
 def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
@@ -68,17 +72,18 @@ def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     small.
     """
     tier, capacity = cluster.tiers.get(spec.tier) if spec.tier is not None else None, cluster.rules.instance
-    workers_per_instance = 0 if tier is None or capacity is None else _held(tier.spec, capacity)
-    if capacity is None or workers_per_instance < 1:
+    if tier is None or capacity is None:
         return cluster
-    count = math.ceil(burst_of(spec) / workers_per_instance)
+    quantum = tier.spec.quantum
+    free = sum(
+        host.fits(quantum) for host in cluster.hosts.values() if host.usable and host.zone == BURST_ZONE
+    )
+    try:
+        count = instances(tier.spec, slots_after(spec, cluster.rules.layers) - free, capacity)
+    except BurstError:
+        return cluster
     names = [HostName(f"{BURST_ZONE}-new-{number}") for number in range(1, count + 1)]
     hosts = (Host(name, BURST_ZONE, (), capacity) for name in names)
     return cluster.with_hosts(
         {**cluster.hosts, **{host.name: replace(host, only=cluster.rules.only_on(host)) for host in hosts}}
     )
-
-
-def _held(spec: TierSpec, capacity: Capacity) -> int:
-    """Return how many workers of a tier one instance holds."""
-    return min(int(capacity.cpu // spec.quantum.cpu), capacity.memory // spec.quantum.memory)

@@ -26,7 +26,7 @@ from sluice_ops.planning.placement.cluster import (
 from sluice_ops.planning.placement.drift import drift, evenly_spread, right_numbers, without_starving
 from sluice_ops.planning.placement.no_room import burst_missing
 from sluice_ops.planning.placement.shares import Target, available_extra, limits, target
-from sluice_ops.planning.placement.solver import Placed, place_tier
+from sluice_ops.planning.placement.solver import Placed, place, place_tier, tier_requests
 from sluice_ops.planning.shortage.fitting import (
     fewest_slots,
     fewest_slots_in_change,
@@ -171,7 +171,7 @@ def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...]
     )
     kept = tuple((Counter(staying) - Counter(given_back)).elements())
     moves, kept = top_up(moves, cluster.tiers, kept, batch_minimum, cluster)
-    notes += [_note_on_missing_slots(move, cluster) for move in moves if move.short]
+    notes += [_note_on_missing_slots(move, cluster) for move in moves if move.short or move.burst_short]
     if len(kept) < len(staying):
         notes.append(
             f"batch gives back {len(staying) - len(kept)} slot(s), within {cluster.rules.reclaim_seconds:g} s"
@@ -209,7 +209,11 @@ def _note_on_missing_slots(move: Move, cluster: Cluster) -> str:
 
     A tier that is scaled down gets the missing slots after its old slots are released.
     """
-    note = f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share"
+    missing = f"{move.short} fewer than its share" if move.short else ""
+    of_burst = f"{move.burst_short} fewer than its burst" if move.burst_short else ""
+    note = (
+        f"{move.tier} gets {len(move.after.slots)} slots, {' and '.join(filter(None, (missing, of_burst)))}"
+    )
     if move.before is None or not _is_lowered(move.before, target(move.tier, cluster.rules), cluster.hosts):
         return f"{note}: room is short"
     return f"{note}, until its {len(move.before.slots)} old slots are released: room is short beside them"
@@ -355,7 +359,9 @@ def _place_in_order(
         if kind.repairs:
             why, aim = "; ".join(drift(tier, aim, state)), evenly_spread(tier, aim, state)
         try:
-            after, placed, is_beside = _place_beside(tier, aim, hosts, released)
+            burst_short, (after, placed, is_beside) = (_place_forced if kind.forced else _place_whole)(
+                tier, aim, hosts, released
+            )
         except RefusedError as refused:
             if not kind.repairs:
                 raise _NoRoomError(tier, str(refused)) from refused
@@ -372,6 +378,7 @@ def _place_in_order(
                 before=tier.placement,
                 after=after,
                 short=share.slots - aim.slots,
+                burst_short=burst_short,
                 why=why,
             )
         )
@@ -479,6 +486,39 @@ def _place_beside(
         if released is None:
             raise
     return *place_tier(tier.spec, aim, tier.placement, released), False
+
+
+def _place_whole(
+    tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None
+) -> tuple[int, tuple[Placement, Placed, bool]]:
+    """Place a tier with all slots of its burst; none is missing."""
+    return 0, _place_beside(tier, aim, hosts, released)
+
+
+def _place_forced(
+    tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None
+) -> tuple[int, tuple[Placement, Placed, bool]]:
+    """Place a tier that has to leave its host; return also how many slots of its burst are missing.
+
+    The tier gets as many of these slots as fit, because it cannot wait for room.
+    """
+    try:
+        return _place_whole(tier, aim, hosts, released)
+    except RefusedError as refused:
+        room = hosts if released is None else released
+        extra = available_extra(aim, room)
+
+        def attempt(count: int) -> None:
+            *_, burst_slots = tier_requests(tier.spec, replace(aim, extra=count), tier.placement, room)
+            place([burst_slots] if count else [], room)
+
+        fits, _ = largest_accepted(extra, attempt)
+        if fits == extra:
+            raise
+        try:
+            return extra - fits, _place_beside(tier, replace(aim, extra=fits), hosts, released)
+        except RefusedError:
+            raise refused from None
 
 
 def _hosts_after_moves(cluster: Cluster, moves: Iterable[Move]) -> Hosts:

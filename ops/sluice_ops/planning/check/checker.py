@@ -143,7 +143,11 @@ def _unfinished(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cluste
             release=spec.release or tier.release,
             partitions=spec.partitions or tier.partitions,
         )
-        left = None if move.short else _difference(spec, after, move.after, aims[move.tier], cluster)
+        left = (
+            None
+            if move.short or move.burst_short
+            else _difference(spec, after, move.after, aims[move.tier], cluster)
+        )
         if left is not None:
             yield f"after its move, {move.tier} {left}"
 
@@ -215,21 +219,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     stays_on = move.before.hosts if move.in_place and move.before is not None else frozenset()
     if move.before != tier.placement:
         problems.append(f"{move.tier} is not where the plan has it")
-    if move.short < 0 or (move.short and KINDS[spec.kind].exact):
-        problems.append(
-            f"{move.tier} would be {move.short} slots short, but a {spec.kind} is done as a whole or not at "
-            "all"
-        )
-    k = aim.slots + _extra(aim, cluster)
-    if len(move.after.slots) + move.short != k:
-        short = f" (the plan says {move.short} fewer)" if move.short else ""
-        problems.append(f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}")
-    problems += _budget_problems(move, cluster)
-    minimum = min(aim.slots, max(aim.minimum, _workers_for_threads(tier.spec, cluster.rules)))
-    if move.short and aim.slots - move.short < minimum:
-        problems.append(
-            f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}"
-        )
+    problems += [*_number_problems(move, spec, tier, aim, cluster), *_budget_problems(move, cluster)]
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
         may_be = {HostState.UP, HostState.CORDONED} if name in stays_on else {HostState.UP}
@@ -252,7 +242,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
         ]
     problems += [f"{move.tier} would be {place}" for place in _foreign(move.tier, move.after, cluster)]
     problems += [f"{move.tier} would have {crowd}" for crowd in _crowds(move.tier, move.after, cluster)]
-    extra = _extra(aim, cluster)
+    extra = _extra(aim, cluster) - move.burst_short
     displaced = (
         _displaced(move.after, aim, cluster)
         if move.in_place
@@ -260,6 +250,26 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     )
     place_problems = (*displaced, *_burst_problems(move.after, aim, extra, cluster))
     return [*problems, *(f"{move.tier} {problem}" for problem in place_problems)]
+
+
+def _number_problems(
+    move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster
+) -> Iterable[str]:
+    """Return what is wrong with the number of slots that a tier would have, or would lack."""
+    if move.short < 0 or (move.short and KINDS[spec.kind].exact):
+        yield (
+            f"{move.tier} would be {move.short} slots short, but a {spec.kind} is done as a whole or not at "
+            "all"
+        )
+    if move.burst_short < 0 or (move.burst_short and not KINDS[spec.kind].forced):
+        yield f"{move.tier} would lack {move.burst_short} slots of its burst, but it could stay as it is"
+    k, fewer = aim.slots + _extra(aim, cluster), move.short + move.burst_short
+    if len(move.after.slots) + fewer != k:
+        short = f" (the plan says {fewer} fewer)" if fewer else ""
+        yield f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}"
+    minimum = min(aim.slots, max(aim.minimum, _workers_for_threads(tier.spec, cluster.rules)))
+    if move.short and aim.slots - move.short < minimum:
+        yield f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}"
 
 
 def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:

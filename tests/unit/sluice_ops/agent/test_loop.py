@@ -15,19 +15,30 @@ from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.loop import Agent
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import Start
+from sluice_ops.model.assignment import Observed
+from sluice_ops.model.ids import HostName
 from tests.unit.sluice_ops.agent.conftest import only_unit, run_command, until
 from tests.unit.sluice_ops.agent.test_reconcile import driver
 
 SECONDS = 2.0
 
 
+def agent_of(process_control: ProcessControl, folder: HostFolder, **others: Any) -> Agent:
+    """Return an agent whose parts, except `others`, are idle."""
+    idle = cast("Any", SimpleNamespace(on_wake=lambda _: None, check=lambda: False, starved={}))
+    parts = dict.fromkeys(("channel", "presence", "neighbours", "disks", "heartbeats", "notices"), idle)
+    return Agent(
+        **{**parts, **others},
+        process_control=process_control,
+        folder=folder,
+        reboot=lambda _: None,
+        reclaim_seconds=0,
+    )
+
+
 @pytest.fixture
 def agent(process_control: ProcessControl, folder: HostFolder) -> Agent:
-    idle = cast("Any", SimpleNamespace(on_wake=lambda _: None, check=lambda: False))
-    parts = dict.fromkeys(("channel", "presence", "neighbours", "disks", "heartbeats"), idle)
-    return Agent(
-        **parts, process_control=process_control, folder=folder, reboot=lambda _: None, reclaim_seconds=0
-    )
+    return agent_of(process_control, folder)
 
 
 @pytest.fixture
@@ -58,3 +69,13 @@ def test_the_end_of_a_unit_between_look_and_sleep_is_not_missed(
     assert sleep_seconds(agent) < 1, "no process is left that would wake the agent"
     assert not only_unit(process_control).alive
     assert sleep_seconds(agent) >= SECONDS, "the end is recorded"
+
+
+def test_the_agent_reports_what_ec2_announces(process_control: ProcessControl, folder: HostFolder) -> None:
+    reports: list[Observed] = []
+    presence = SimpleNamespace(report=reports.append)
+    notices = SimpleNamespace(ends_at=1795594920.0, at_risk_since=1795593900.0)
+    agent_of(process_control, folder, presence=presence, notices=notices)._report()
+    (report,) = reports
+    assert (report.ends_at, report.at_risk_since) == (1795594920.0, 1795593900.0)
+    assert report.ending(HostName("ec2-1")) == "EC2 ends ec2-1 at 08:22:00 UTC"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import typer
+from simulation.ec2 import instance
 from simulation.memory import MemoryChannel
 from simulation.world import tier
 from typer.testing import CliRunner
@@ -15,14 +16,15 @@ from sluice_ops.cli import burst as bursting
 from sluice_ops.cli.carry_out import Carried
 from sluice_ops.cli.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
 from sluice_ops.cloud import ec2
-from sluice_ops.cloud.ec2 import CloudAwayError, Instance
+from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.tier import Mode
 from sluice_ops.operations.requests import StepResult
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.site.ec2_config import Ec2Config
 
 SPEC = ChangeSpec(kind="burst", tier="enrich", k=2)
 HERE, WIDER = (
@@ -57,12 +59,12 @@ class Cloud:
     """The instances of EC2."""
 
     def __init__(self):
-        self.running = [Instance("i-0000000099999999", "running", "another change", "10.0.0.1")]
+        self.running = [instance("i-0000000099999999", "another change")]
         self.away = False
 
-    def launch(self, token, count):
-        self.running += [Instance(f"i-{number:016d}", "pending", token, "") for number in range(count)]
-        return [instance.id for instance in self.running if instance.token == token]
+    def launch(self, token, count, _tell):
+        self.running += [instance(f"i-{number:016d}", token, "pending") for number in range(count)]
+        return [each for each in self.running if each.token == token]
 
     def instances(self):
         if self.away:
@@ -71,7 +73,7 @@ class Cloud:
         return list(self.running)
 
     def terminate(self, ids):
-        self.running = [instance for instance in self.running if instance.id not in ids]
+        self.running = [each for each in self.running if each.id not in ids]
 
 
 @pytest.fixture
@@ -85,6 +87,7 @@ def cloud(monkeypatch):
 
     monkeypatch.setattr(ec2, "the_cloud", lambda: fake_cloud)
     monkeypatch.setattr(bursting, "open_channel", opened)
+    monkeypatch.setattr(bursting, "check_launch", lambda *_: ["the quota was not checked"])
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     fake_cloud.channel = channel
     return fake_cloud
@@ -103,21 +106,21 @@ def test_an_interrupt_while_waiting_for_hosts_terminates_the_instances(cloud, mo
     monkeypatch.setattr(cloud.channel, "exists", interrupt)
     with pytest.raises(type(error)):
         burst()
-    assert [instance.token for instance in cloud.running] == ["another change"]
+    assert [each.token for each in cloud.running] == ["another change"]
     assert "terminated i-0000000000000000" in capsys.readouterr().err
 
 
 def test_an_interrupt_during_the_launch_terminates_the_instances(cloud, monkeypatch):
     launch_instances = cloud.launch
 
-    def launch(token, count):
-        launch_instances(token, count)
+    def launch(token, count, tell):
+        launch_instances(token, count, tell)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cloud, "launch", launch)
     with pytest.raises(KeyboardInterrupt):
         burst()
-    assert [instance.token for instance in cloud.running] == ["another change"]
+    assert [each.token for each in cloud.running] == ["another change"]
 
 
 def test_a_failed_handover_without_ec2_names_the_remaining_instances(cloud, monkeypatch, capsys):
@@ -148,7 +151,7 @@ def test_an_instance_on_which_the_tier_runs_is_kept(cloud, monkeypatch, capsys):
     assert "kept i-0000000000000000: enrich still runs there" in capsys.readouterr().err
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     assert leave(as_json=False) == FAILED
-    assert [instance.id for instance in cloud.running] == ["i-0000000000000000"]
+    assert [each.id for each in cloud.running] == ["i-0000000000000000"]
     assert "Done" not in capsys.readouterr().out
 
 
@@ -159,11 +162,11 @@ def test_a_dry_run_of_a_burst_only_plans(cloud, monkeypatch, capsys):
         burst(dry_run=True)
     assert (ended.value.exit_code, len(cloud.running), requests) == (OK, 1, [("burst", True)])
     output = json.loads(capsys.readouterr().out)
-    assert (output["dry_run"], output["ok"], output["instances"], output["instance_type"]) == (
+    assert (output["dry_run"], output["ok"], output["instances"], output["instance_types"]) == (
         True,
         True,
         1,
-        "m5.large",
+        ["m5.large"],
     )
     assert output["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
 
@@ -204,13 +207,18 @@ def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud
         {"i-0000000099999999": ["enrich"]},
     )
     monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {})
+    host = "ec2-99999999"
+    facts = HostFacts(name=host, address="10.0.0.1", zone="ec2", cpu=4, memory=4096)
+    cloud.channel.put(paths.host(host), facts)
     code, output = leave(), json.loads(capsys.readouterr().out)
-    assert (code, output["ok"], output["terminated"], output["kept"]) == (
+    assert (code, output["ok"], output["terminated"], output["kept"], output["retired"]) == (
         OK,
         True,
         ["i-0000000099999999"],
         {},
+        [host],
     )
+    assert cloud.channel.children("/hosts") == []
     assert cloud.running == []
 
 
@@ -257,3 +265,47 @@ def test_an_impossible_burst_is_refused_with_the_reason(cloud, words, reason):
     assert done.exit_code == WRONG_USAGE
     assert reason in done.stderr
     assert len(cloud.running) == 1
+
+
+def test_a_reap_tells_what_it_would_do_and_does_it(cloud, monkeypatch):
+    monkeypatch.setattr("sluice_ops.cli.reap.open_channel", bursting.open_channel)
+    planned = CliRunner().invoke(app, ["reap", "--dry-run"])
+    assert planned.stdout.startswith("would be terminated: i-0000000099999999 (m5.large")
+    assert "no agent serves ec2-99999999" in planned.stdout
+    assert len(cloud.running) == 1
+    done = json.loads(CliRunner().invoke(app, ["reap", "--json"]).stdout)
+    assert (list(done["terminated"]), done["retired"], cloud.running) == (
+        ["i-0000000099999999 (m5.large, on-demand, eu-central-1a)"],
+        [],
+        [],
+    )
+    assert (
+        CliRunner().invoke(app, ["reap"]).stdout.startswith("every instance of this installation is in use")
+    )
+
+
+def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, monkeypatch):
+    def refuse(_cloud, _running, count, _now):
+        assert count == 1
+        message = "UnauthorizedOperation. Allow ec2:RunInstances"
+        raise CloudError(message)
+
+    assert "the quota was not checked" in CliRunner().invoke(app, ["plan", "burst", "enrich", "2"]).stderr
+    monkeypatch.setattr(bursting, "check_launch", refuse)
+    for words in (["burst", "enrich", "2"], ["plan", "burst", "enrich", "2"]):
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, len(cloud.running)) == (FAILED, 1)
+        assert "Allow ec2:RunInstances" in done.stderr
+
+
+def test_prices_are_told_before_a_burst_and_the_cost_after_a_leave(cloud, monkeypatch):
+    config = Ec2Config(price_per_hour={"m5.large": 0.12})
+    monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=config))
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    planned = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
+    assert planned.stdout.startswith("would launch 1 x m5.large (1 of at most 3 run now), for 0.12 an hour\n")
+    monkeypatch.setattr(bursting.time, "time", lambda: 2 * 3600.0)
+    left = CliRunner().invoke(app, ["leave", "--json"])
+    assert json.loads(left.stdout)["cost"] == 0.24
+    assert "ran for 2.00 hours and cost 0.24 (0.12 an hour)" in left.stderr
+    assert cloud.running == []

@@ -20,7 +20,7 @@ from sluice_ops.channel import ChannelAwayError, ConflictError
 from sluice_ops.cli.changes import spec_of
 from sluice_ops.cli.exit_codes import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
 from sluice_ops.cli.status import replaying
-from sluice_ops.cloud.ec2 import CloudAwayError, CloudError
+from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.backpressure import Hold, Holds

@@ -17,7 +17,7 @@ from sluice_ops.model.assignment import HostFacts, slot_ids
 from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.operations import requests
 from sluice_ops.planning.placement.pace import Pace
-from sluice_ops.site.site_file import Ec2Config
+from sluice_ops.site.ec2_config import Ec2Config
 
 OWN_PROCESSES = {"publish", "replay", "skip"}
 """These commands start the pipeline's own process. `test_publish`, `test_replay` and
@@ -65,6 +65,7 @@ def world(monkeypatch):
     monkeypatch.setattr(requests, "time", clock)
     monkeypatch.setattr("sluice_ops.cli.carry_out.ended_as_by_ctrl_c", lambda: None)
     monkeypatch.setattr("sluice_ops.cli.burst.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
+    monkeypatch.setattr("sluice_ops.cli.burst.check_launch", lambda *_: [])
     return running
 
 
@@ -89,7 +90,7 @@ def test_every_command_with_a_dry_run_is_tested():
     with_dry_run = {
         name for name, command in commands if any(parameter.name == "dry_run" for parameter in command.params)
     }
-    assert with_dry_run == CHANGES.keys() | OWN_PROCESSES | {"abort", "retire"}
+    assert with_dry_run == CHANGES.keys() | OWN_PROCESSES | {"abort", "reap", "retire"}
 
 
 @pytest.mark.parametrize("command", CHANGES)

@@ -3,10 +3,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_ops.cloud.ec2 import host_of, user_data
+from sluice_ops.cloud.ec2 import user_data
+from sluice_ops.cloud.instance import host_of
 from sluice_ops.local.machines import Machines, cpu_share
 from sluice_ops.model.resources import Capacity
-from sluice_ops.site.site_file import Ec2Config, load
+from sluice_ops.site.ec2_config import Ec2Config
+from sluice_ops.site.site_file import load
 from tests.lab import ROOT
 
 INSTANCES = [f"i-0123456789abcde{digit}" for digit in "0123456789"]
@@ -39,6 +41,8 @@ def test_user_data_starts_the_agent_under_the_instances_host_name() -> None:
     assert script.startswith("#!/bin/bash")
     assert '--host "ec2-${id: -8}"' in script
     assert "--zone ec2 --cpu 2 --memory 4096m" in script
+    assert "\nmetadata=http://169.254.169.254\n" in script
+    assert "--metadata $metadata" in script
     assert host_of("i-0a1b2c3d4e5f60718") == "ec2-e5f60718"
 
 

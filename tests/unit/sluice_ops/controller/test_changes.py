@@ -114,7 +114,7 @@ def test_a_tier_migrated_to_a_label_stays_there_when_it_is_restarted(world):
     assert world.placement("enrich").hosts == {"h1"}
 
 
-def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
+def test_bursts_add_workers_one_after_the_other_and_leaving_ends_all(world):
     before = world.placement("enrich")
     world.add_host(host("e1", zone="ec2"))
     world.tick()
@@ -123,6 +123,13 @@ def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
     assert burst.ok, sentences(burst)
     assert sorted(world.placement("enrich").slots) == sorted([*before.slots, "e1"])
     assert world.placement("enrich").driver == before.driver
+    further = [world.begin("u2", kind="burst", tier="enrich", k=1)]
+    world.settle()
+    further.append(world.begin("u3", kind="burst", tier="counts", k=1))
+    world.settle()
+    assert all(each.ok for each in further), [sentences(each) for each in further]
+    assert sorted(world.placement("enrich").slots) == sorted([*before.slots, "e1", "e1"])
+    assert world.placement("counts").slots.count("e1") == 1
     leave = world.begin("l1", kind="leave")
     world.settle()
     assert leave.ok, sentences(leave)

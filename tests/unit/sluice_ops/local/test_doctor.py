@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from simulation.ec2 import instance
 from simulation.memory import MemoryChannel
 from simulation.world import tier
 
 from sluice_ops.cloud import ec2
-from sluice_ops.cloud.ec2 import Instance
 from sluice_ops.local import doctor, lifecycle, ports
 from sluice_ops.local.doctor import Verdict
 from sluice_ops.local.layout import Layout
@@ -128,10 +128,7 @@ def test_idle_instances_are_named_with_the_command_that_ends_them(
     channel.put(paths.incarnation(TierName("enrich"), 2), spec)
     channel.put(paths.LOCK, MaintenanceLock(change=ChangeId("at-work"), by="anna", since=1.0))
     tokens = ("done", "deleted", "at-work")
-    instances = [
-        Instance(f"i-{number:016d}", "running", token, "10.0.0.1")
-        for number, token in enumerate(tokens, start=1)
-    ]
+    instances = [instance(f"i-{number:016d}", token) for number, token in enumerate(tokens, start=1)]
     monkeypatch.setattr(ec2, "the_cloud", lambda: SimpleNamespace(instances=lambda: instances))
     monkeypatch.setattr(doctor, "Channel", lambda _zookeeper: nullcontext(channel))
     monkeypatch.setattr(doctor, "known_endpoints", lambda _layout: SimpleNamespace(zookeeper=""))

@@ -170,16 +170,20 @@ def was_short(planned):
     """Tell whether a tier gets fewer workers for want of room; after the old workers stop, there
     may be room for more.
     """
-    return any(move.short for move in planned.moves) or any("room is short" in note for note in planned.notes)
+    return any(move.short or move.burst_short for move in planned.moves) or any(
+        "room is short" in note for note in planned.notes
+    )
 
 
 def moves_of_repetition(spec, planned, cluster):
     """Return the moves of the same change after its plan is carried out; a repair is repeated until
     it ends.
+
+    A second burst adds workers. So the number that a burst has set is settled instead.
     """
     done = cluster_after(planned, spec, cluster)
     if spec.kind != "repair":
-        return plan(spec, done).moves
+        return plan(ChangeSpec(kind="settle", tier=spec.tier) if spec.kind == "burst" else spec, done).moves
     for _ in range(REPAIRS):
         if (planned := checked_plan(spec, done)) is None:
             return ()  # a repair is needed, and there is no room for it

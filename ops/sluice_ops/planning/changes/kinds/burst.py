@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.share import Layers
-from sluice_ops.planning.changes.burst import burst_of
+from sluice_ops.planning.changes.burst import burst_of, present_burst, slots_after
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind
 from sluice_ops.planning.changes.lookups import check_number, notes_if_stopped, person_entry, tier_of
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, RefusedError
@@ -13,8 +13,10 @@ from sluice_ops.planning.placement.shares import target, with_entry
 
 class Burst(Kind):
     name = "burst"
-    summary = "Give a tier k more workers, on new EC2 instances."
-    details = "`leave_ec2` moves the tier back and terminates the instances."
+    summary = "Give a tier k more workers, on EC2 instances."
+    details = (
+        "A further burst adds k more workers. `leave_ec2` moves all tiers back and terminates the instances."
+    )
     example = "sluice burst enrich 2"
     fields = (
         TIER,
@@ -41,12 +43,20 @@ class Burst(Kind):
             )
             raise RefusedError(message)
         slots = target(tier.spec.name, cluster.rules).slots
-        check_number(tier, slots, slots + k, cluster)
+        before = present_burst(tier.spec.name, cluster.rules.layers)
+        if before is not None and before.extra_to != to:
+            message = (
+                f'tier "{tier.spec.name}" has a burst of {before.extra} workers at {before.extra_to}; end it '
+                f"with `sluice leave` before a burst at {to}"
+            )
+            raise RefusedError(message)
+        check_number(tier, slots, slots + slots_after(spec, cluster.rules.layers), cluster)
         return notes_if_stopped(tier)
 
     def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
-        update = {"extra": burst_of(spec), "extra_to": spec.to or f"zone:{BURST_ZONE}"}
-        return with_entry(cluster.rules.layers, person_entry(spec, by, now).model_copy(update=update))
+        layers = cluster.rules.layers
+        update = {"extra": slots_after(spec, layers), "extra_to": spec.to or f"zone:{BURST_ZONE}"}
+        return with_entry(layers, person_entry(spec, by, now).model_copy(update=update))
 
 
 KIND = Burst()

@@ -1,0 +1,99 @@
+"""Looks before a launch: its cost, EC2's permission, and the account's quota of vCPUs."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sluice_ops.cloud.cost import refuse_too_expensive
+from sluice_ops.cloud.errors import CloudAwayError, CloudError, QuotaError
+from sluice_ops.cloud.instance import Instance, instance_of
+from sluice_ops.cloud.pools import pools
+from sluice_ops.site.ec2_config import Market
+
+if TYPE_CHECKING:
+    from sluice_ops.cloud.ec2 import Cloud
+
+PERMITTED = "DryRunOperation"
+"""The code with which EC2 answers a dry run that it would carry out."""
+NEEDED = "ec2:RunInstances, ec2:CreateTags, ec2:DescribeInstances and ec2:TerminateInstances"
+_STANDARD = re.compile(r"(a|c|d|h|i|im|is|m|r|t|z)\d")
+"""The families of instance types that share one quota of vCPUs."""
+_QUOTAS: dict[Market, str] = {"on-demand": "L-1216C47A", "spot": "L-34B43A08"}
+"""The quota's code in Service Quotas."""
+
+
+def check_launch(cloud: "Cloud", running: Iterable[Instance], count: int, now: float) -> list[str]:
+    """Refuse a launch above a limit, or that EC2 would refuse; return notes on what is not known.
+
+    `running` are the instances that run. Raise CloudError if the launch is not permitted, or a
+    parameter is wrong. Raise QuotaError if the launch could pass the site file's cost of a day, or
+    the account's quota of vCPUs is too small in every market of the site file.
+    """
+    if not count:
+        return []
+    refuse_too_expensive(running, count, cloud.config, now)
+    _check_permission(cloud)
+    try:
+        return _check_quota(cloud, count)
+    except (QuotaError, CloudAwayError):
+        raise
+    except CloudError as error:
+        return [f"the account's quota of vCPUs was not checked: {error}"]
+
+
+def _check_permission(cloud: "Cloud") -> None:
+    """Ask EC2 for a dry run of a launch in the preferred pool."""
+    pool = next(pools(cloud.config))
+    try:
+        cloud.api.call("run_instances", DryRun=True, **cloud.request(pool, 1, 1, "dry run", "dry run"))
+    except CloudError as error:
+        if error.code == PERMITTED:
+            return
+        if error.code == "UnauthorizedOperation":
+            message = (
+                f"{error}. Allow {NEEDED} to the credentials of this machine, and iam:PassRole for the role "
+                "of ec2.instance_profile"
+            )
+            raise CloudError(message, error.code) from error
+        raise
+
+
+def _check_quota(cloud: "Cloud", count: int) -> list[str]:
+    types = cloud.config.instance_types
+    others = [name for name in types if not _STANDARD.match(name)]
+    if others:
+        return [f"the account's quota of vCPUs was not checked: {', '.join(others)} has another quota"]
+    running = _standard_instances(cloud)
+    kinds = cloud.api.call(
+        "describe_instance_types", InstanceTypes=sorted({*types, *(kind for kind, _ in running)})
+    )
+    vcpus = {kind["InstanceType"]: kind["VCpuInfo"]["DefaultVCpus"] for kind in kinds["InstanceTypes"]}
+    used: Counter[Market] = Counter()
+    for kind, market in running.elements():
+        used[market] += vcpus[kind]
+    least = count * min(vcpus[name] for name in types)
+    refusals = []
+    for market in dict.fromkeys(pool.market for pool in pools(cloud.config)):
+        answer = cloud.api.call(
+            "get_service_quota", service="service-quotas", ServiceCode="ec2", QuotaCode=_QUOTAS[market]
+        )
+        quota = int(answer["Quota"]["Value"])
+        if used[market] + least <= quota:
+            return []
+        refusals.append(f"{quota} vCPUs for {market} instances, {used[market]} in use ({_QUOTAS[market]})")
+    message = (
+        f"{count} instances need at least {least} vCPUs, but the account has {'; '.join(refusals)}. Ask for "
+        "fewer workers, or have the quota raised in Service Quotas"
+    )
+    raise QuotaError(message)
+
+
+def _standard_instances(cloud: "Cloud") -> Counter[tuple[str, Market]]:
+    """Count the account's instances of standard types that use the quota, by type and market."""
+    states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+    reservations = cloud.api.call("describe_instances", Filters=states)["Reservations"]
+    described = (instance_of(each) for reservation in reservations for each in reservation["Instances"])
+    return Counter(
+        (each.instance_type, each.market) for each in described if _STANDARD.match(each.instance_type)
+    )

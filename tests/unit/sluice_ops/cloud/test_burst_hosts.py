@@ -1,0 +1,96 @@
+"""A burst launches only the instances for which the running ones have no room."""
+
+import pytest
+from simulation.ec2 import instance
+from simulation.memory import MemoryChannel
+from simulation.world import tier
+
+from sluice_ops.cloud.burst_hosts import instances_needed
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import (
+    Assignment,
+    HostFacts,
+    HostRecord,
+    HostState,
+    Unit,
+    UnitKind,
+    label_of,
+    slot_id,
+)
+from sluice_ops.model.change import ChangeSpec
+from sluice_ops.model.share import Layer, LayerEntry, Layers
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.changes.burst import BurstError
+from sluice_ops.site.ec2_config import Ec2Config
+
+CONFIG = Ec2Config(capacity={"cpu": 2, "memory": 4096}, max_instances=4)
+ENRICH = tier("enrich", Mode.BATCH, 0)
+
+
+def join(channel, host, slots, *, zone="ec2", state=HostState.UP, live=True):
+    """Register a host that holds slots of `enrich`."""
+    facts = HostFacts(name=host, address="10.0.0.1", zone=zone, cpu=2, memory=4096)
+    units = tuple(
+        Unit(
+            id=slot_id("enrich", 1, number),
+            kind=UnitKind.SLOT,
+            tenant="enrich",
+            incarnation=1,
+            quantum=ENRICH.quantum,
+            label=label_of("enrich", 1),
+        )
+        for number in range(slots)
+    )
+    channel.put(paths.host(host), facts)
+    channel.put(paths.host_record(host), HostRecord(state=state))
+    channel.put(paths.assignment(host), Assignment(units=units))
+    if live:
+        channel.put(paths.live(host), facts)
+
+
+def channel_with(*extras):
+    """Return a channel with the tier `enrich`, and bursts of so many slots."""
+    channel = MemoryChannel()
+    channel.put(paths.tier("enrich"), ENRICH)
+    entries = (
+        LayerEntry(tenant="enrich", layer=Layer.PERSON, extra=extra, extra_to="zone:ec2", owner="a", at=0)
+        for extra in extras
+    )
+    channel.put(paths.LAYERS, Layers(entries=tuple(entries)))
+    return channel
+
+
+def needed(channel, k, running=()):
+    spec = ChangeSpec(kind="burst", tier="enrich", k=k)
+    return instances_needed(channel, spec, "this-change", running, CONFIG)
+
+
+def test_free_room_on_running_instances_is_used_first():
+    channel = channel_with()
+    assert needed(channel, 3) == 2
+    join(channel, "ec2-a", 1)
+    assert needed(channel, 3) == 1
+    assert needed(channel, 1) == 0
+
+
+@pytest.mark.parametrize("more", [{"zone": "onprem"}, {"state": HostState.CORDONED}, {"live": False}])
+def test_only_burst_hosts_that_take_units_count_as_room(more):
+    channel = channel_with()
+    join(channel, "ec2-a", 0, **more)
+    assert needed(channel, 2) == 1
+
+
+def test_a_further_burst_finds_room_beside_the_present_workers():
+    channel = channel_with(2)
+    join(channel, "ec2-a", 2)
+    assert needed(channel, 1) == 2
+
+
+def test_instances_of_an_earlier_try_count_as_not_there():
+    channel = channel_with()
+    mine = instance("i-0000000000000001", "this-change")
+    join(channel, mine.host, 0)
+    assert needed(channel, 2, [mine]) == 1
+    assert needed(channel, 8, [mine]) == 4
+    with pytest.raises(BurstError, match=r"need 4 more instances, 1 run already, and ec2.max_instances is 4"):
+        needed(channel, 8, [mine, instance("i-0000000000000002")])
