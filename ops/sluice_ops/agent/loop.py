@@ -100,6 +100,7 @@ class Agent:
             self._await_channel()
             self._go_round()
         finally:
+            self._notices.stop()
             self._watchdog.stop()
 
     def _go_round(self) -> None:

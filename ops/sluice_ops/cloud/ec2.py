@@ -157,7 +157,6 @@ class Cloud:
         """Return this installation's instances, also those that ended in the last hour."""
         pages = self.api.call(
             "describe_instances",
-            tries=3,
             Filters=[{"Name": f"tag:{TAG_HOST}", "Values": [self._installation]}],
         )
         return [

@@ -44,6 +44,8 @@ _STEPS = {
     ),
 }
 _STEP_OF_CODE = {code: step for step, codes in _STEPS.items() for code in codes}
+NOT_PERMITTED = "UnauthorizedOperation"
+"""The code of a request that the credentials do not permit."""
 ACCOUNT_LIMITS = frozenset({"InstanceLimitExceeded", "VcpuLimitExceeded"})
 """Codes of requests above a limit of the AWS account."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sluice_ops.cloud.cost import refuse_too_expensive
-from sluice_ops.cloud.errors import CloudAwayError, CloudError, QuotaError
+from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, QuotaError
 from sluice_ops.cloud.instance import Instance, instance_of
 from sluice_ops.cloud.pools import pools
 from sluice_ops.site.ec2_config import Market
@@ -50,7 +50,7 @@ def _check_permission(cloud: "Cloud") -> None:
     except CloudError as error:
         if error.code == PERMITTED:
             return
-        if error.code == "UnauthorizedOperation":
+        if error.code == NOT_PERMITTED:
             message = (
                 f"{error}. Allow {NEEDED} to the credentials of this machine, and iam:PassRole for the role "
                 "of ec2.instance_profile"

@@ -1,6 +1,6 @@
 """The scaler: its settings in the site file, its decisions, and its memory between two decisions.
 
-The planner is `planning.scaler`, and decision record 0062 explains it.
+The planner is `planning.scaler`, and decision 62 explains it.
 """
 
 from enum import StrEnum

@@ -49,8 +49,8 @@ No record is lost. The hosts of the terminated instances are retired.
 REAP = """Terminate EC2 instances that nobody owns, and retire the hosts of ended instances.
 
 Nobody owns an instance without a tier whose burst was aborted, or that has run for 30 minutes
-without an agent or without a known burst. The DAG runs each hour. Without AWS credentials, the run
-is skipped.
+without an agent or without a known burst. The DAG runs each hour. The run is skipped where EC2 may
+not be asked.
 """
 
 

@@ -17,7 +17,7 @@ from sluice_airflow.operators.steps import END, change_of, seconds_left, states_
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt
-from sluice_ops.cloud.errors import CloudAwayError, CloudError, NoCredentialsError
+from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, NoCredentialsError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.reaper import reap, retire_soon
@@ -45,7 +45,7 @@ def cloud_of(hook: SluiceHook) -> Iterator["Cloud"]:
     with translated_errors():
         try:
             yield hook.cloud()
-        except (CloudAwayError, NoCredentialsError):
+        except CloudAwayError:
             raise
         except CloudError as error:
             raise AirflowFailException(str(error)) from error
@@ -147,7 +147,7 @@ class WaitForHostOperator(SluiceOperator):
         with translated_errors(), self.hook.open() as channel:
             missing = [host for host in hosts if not channel.exists(paths.live(host))]
         if not missing:
-            self.log.info("The agents of %s have registered", ", ".join(hosts))
+            self.log.info("The agents of %s have registered", ", ".join(hosts) or "no new instance")
             return
         self.log.info("Waiting for the agents of %s", ", ".join(missing))
         until = time.time() + seconds_left(context)
@@ -224,12 +224,19 @@ class ReapOperator(SluiceOperator):
     ui_color = "#f2e6cf"
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the terminated instances, each with the reason, and the retired hosts."""
-        try:
-            with cloud_of(self.hook) as cloud, self.hook.open() as channel:
-                reaped = reap(cloud, channel, asked_by(context), time.time())
-        except NoCredentialsError as error:
-            raise AirflowSkipException(str(error)) from error
+        """Return the terminated instances, each with the reason, and the retired hosts.
+
+        Skip where EC2 may not be asked: no burst can have begun there.
+        """
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            try:
+                cloud.instances()
+            except CloudError as error:
+                if isinstance(error, NoCredentialsError) or error.code == NOT_PERMITTED:
+                    message = f"skipped: this machine cannot have launched an instance: {error}"
+                    raise AirflowSkipException(message) from error
+                raise
+            reaped = reap(cloud, channel, asked_by(context), time.time())
         for instance, why in reaped.terminated.items():
             self.log.warning("Terminated %s: %s", instance, why)
         self.log.info("Retired %s", ", ".join(reaped.retired) or "no host")

@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from simulation.ec2 import instance
 
-from sluice_airflow.errors import EndedByPersonError
+from sluice_airflow.errors import AwayError, EndedByPersonError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators import burst, steps
@@ -21,7 +21,7 @@ from sluice_airflow.operators.burst import (
     TerminateOperator,
 )
 from sluice_airflow.operators.steps import AbortOperator
-from sluice_ops.cloud.errors import NoCredentialsError
+from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, NoCredentialsError
 from sluice_ops.cloud.reaper import Reaped
 from sluice_ops.site.ec2_config import Ec2Config
 
@@ -82,16 +82,34 @@ def test_a_leave_retires_the_hosts_of_the_terminated_instances(monkeypatch):
     assert calls == [("channel", "cloud", "airflow:leave_ec2/r1", {"ec2-00000001": told})]
 
 
-def test_a_reap_is_skipped_where_no_credentials_are(monkeypatch):
-    def fails(*_):
-        message = "this machine has no AWS credentials"
-        raise NoCredentialsError(message)
+def refusing(error):
+    """Return a cloud that refuses every question."""
 
-    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: None)
+    def refuse():
+        raise error
+
+    return SimpleNamespace(instances=refuse)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (NoCredentialsError("no AWS credentials"), AirflowSkipException),
+        (CloudError("not permitted", NOT_PERMITTED), AirflowSkipException),
+        (CloudError("wrong region", "InvalidParameter"), AirflowFailException),
+        (CloudAwayError("EC2 does not answer"), AwayError),
+    ],
+)
+def test_a_reap_is_skipped_only_where_ec2_may_not_be_asked(monkeypatch, error, ending):
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: refusing(error))
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
+    with pytest.raises(ending, match=str(error)):
+        ReapOperator(task_id="reap").execute({})
+
+
+def test_a_reap_tells_what_it_did(monkeypatch):
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: SimpleNamespace(instances=list))
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:reap_ec2/r1")
-    monkeypatch.setattr(burst, "reap", fails)
-    with pytest.raises(AirflowSkipException, match="no AWS credentials"):
-        ReapOperator(task_id="reap").execute({})
     monkeypatch.setattr(burst, "reap", lambda *_: Reaped({"i-1": "why"}, ["ec2-1"]))
     assert ReapOperator(task_id="reap").execute({}) == {"terminated": {"i-1": "why"}, "retired": ["ec2-1"]}

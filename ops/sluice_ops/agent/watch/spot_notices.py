@@ -40,6 +40,8 @@ class SpotNotices:
         self._url = urlsplit(address or "")
         self._token: str | None = None
         self._fault = ""
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
         self.ends_at: float | None = None
         """When EC2 ends the instance. Epoch seconds."""
         self.at_risk_since: float | None = None
@@ -49,7 +51,14 @@ class SpotNotices:
         """Begin to ask; `wake` is called after each new notice."""
         if not self._url.hostname:
             return
-        threading.Thread(target=self._watch, args=(wake,), name="spot notices", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, args=(wake,), name="spot notices", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End to ask; an answer that is under way is waited for."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(2 * ANSWER_SECONDS)
 
     def read(self) -> bool:
         """Ask once; return whether a notice is new. After an error, the last notices stay."""
@@ -75,11 +84,10 @@ class SpotNotices:
         return True
 
     def _watch(self, wake: Callable[[], None]) -> None:
-        pause = threading.Event()
-        while True:
+        while not self._stopped.is_set():
             if self.read():
                 wake()
-            pause.wait(POLL_SECONDS)
+            self._stopped.wait(POLL_SECONDS)
 
     def _notice(self, name: str) -> Any:
         """Return a notice; None if there is none."""

@@ -90,7 +90,8 @@ class Walk:
         return self._tiers[name]
 
     def _problems(self, move: Move) -> list[str]:
-        names = sorted(move.after.hosts & self._cluster.hosts.keys())
+        added = move.after.slots[-move.joining :] if move.joining else move.after.hosts
+        names = sorted({*added} & self._cluster.hosts.keys())
         return [*self._overfull(names), *self._not_separate(move, names)]
 
     def _overfull(self, names: Iterable[HostName]) -> Iterable[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.sluice_ops.agent import user_mode_linux
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(400)]
 
 
 def test_units_are_limited_by_control_groups_of_version_2(tmp_path: Path) -> None:

@@ -48,11 +48,15 @@ def test_a_spot_notice_and_a_recommendation_are_read(service: MetadataService, t
 
 def test_a_notice_wakes_the_agent(service: MetadataService, tmp_path: Path) -> None:
     from threading import Event  # noqa: PLC0415
+    from threading import enumerate as enumerate_threads  # noqa: PLC0415
 
     woken = Event()
     give(tmp_path, "spot/instance-action", action="terminate", time=END)
-    SpotNotices(service.address(HOST)).start(woken.set)
+    notices = SpotNotices(service.address(HOST))
+    notices.start(woken.set)
     assert woken.wait(5)
+    notices.stop()
+    assert "spot notices" not in {thread.name for thread in enumerate_threads()}
 
 
 def test_an_expired_token_is_replaced(service: MetadataService, tmp_path: Path) -> None:

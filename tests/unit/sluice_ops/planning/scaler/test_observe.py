@@ -58,7 +58,14 @@ def test_rates_workers_and_lag_are_those_of_the_load():
 def test_a_realtime_tier_is_as_busy_as_its_known_capacity_says(lag_seconds, per_worker, busy):
     load = LOAD.model_copy(update={"busy": None, "lag_seconds": lag_seconds})
     readings = Readings(
-        at=0.0, rate_in=1.0, rate_done=1.0, rate_out=1.0, per_worker=per_worker, lag=0, lag_grows=False
+        at=0.0,
+        rate_in=1.0,
+        rate_done=1.0,
+        rate_out=1.0,
+        best_done=1.0,
+        per_worker=per_worker,
+        lag=0,
+        lag_grows=False,
     )
     memory = Memory(tiers={"first": TierMemory(readings=readings)})
     assert observed(cluster(), load, memory).signals["first"].busy == busy
