@@ -250,7 +250,7 @@ def retire(
 
 @app.command(epilog="Example: sluice reap --dry-run")
 def reap(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Terminate EC2 instances that nobody owns.
+    """Terminate orphaned EC2 instances.
 
     The hosts of ended instances are removed, too. Nobody owns an instance without a tier whose
     burst was aborted, or that has run for 30 minutes without an agent or without a known burst.

@@ -1,4 +1,4 @@
-"""`sluice reap`: terminate EC2 instances that nobody owns, and retire hosts of ended ones."""
+"""`sluice reap`: terminate orphaned EC2 instances, and retire hosts of ended ones."""
 
 import time
 

@@ -47,8 +47,8 @@ def refuse_too_expensive(instances: Iterable[Instance], count: int, config: Ec2C
 
 def most_per_hour(count: int, config: Ec2Config) -> float | None:
     """Return the most that `count` more instances cost an hour; None if a price is not known."""
-    known = config.price_per_hour.keys() >= {*config.instance_types}
-    return round(count * _highest_price(config), 4) if known else None
+    all_priced = config.price_per_hour.keys() >= {*config.instance_types}
+    return round(count * _highest_price(config), 4) if all_priced else None
 
 
 def receipt(instance: Instance, config: Ec2Config, now: float) -> str:

@@ -44,8 +44,8 @@ class Cloud:
         exceeded, CapacityError if no pool is left, and CloudAwayError if EC2 does not answer: then
         a later call goes on.
         """
-        known = self._described()
-        existing = [instance for instance in known if instance.state not in GONE]
+        described = self._described()
+        existing = [instance for instance in described if instance.state not in GONE]
         launched = [instance for instance in existing if instance.token == token]
         missing = count - len(launched)
         if missing <= 0:
@@ -58,7 +58,7 @@ class Cloud:
             )
             raise QuotaError(message)
         # An earlier try that was undone leaves ended instances, and its client tokens are used up.
-        attempt = f"{self._installation}/{token}/{sum(each.token == token for each in known)}"
+        attempt = f"{self._installation}/{token}/{sum(each.token == token for each in described)}"
         try:
             self._launch_in_turn(launched, count, token, attempt, tell)
         except CloudAwayError:

@@ -1,4 +1,4 @@
-"""Terminate instances that nobody owns, and retire hosts whose instances have ended.
+"""Terminate orphaned instances, and retire hosts whose instances have ended.
 
 A burst terminates its own instances if it fails. The reaper finds those that are left because the
 process of the burst was killed, or EC2 did not answer at its end.
@@ -42,7 +42,7 @@ class Reaped:
 
 
 def reap(cloud: "Cloud", channel: Channel, by: str, now: float, *, dry_run: bool = False) -> Reaped:
-    """Terminate what nobody owns, and retire the hosts of ended instances. Never touch a tier.
+    """Terminate orphaned instances, and retire the hosts of ended instances. Never touch a tier.
 
     With `dry_run`, only tell.
     """
@@ -56,7 +56,7 @@ def reap(cloud: "Cloud", channel: Channel, by: str, now: float, *, dry_run: bool
 
 
 def why_unowned(channel: Channel, instance: Instance, now: float) -> str | None:
-    """Return why nobody owns an instance; None if it may be needed."""
+    """Return why an instance is orphaned; None if it may be needed."""
     if _is_used(channel, instance.host):
         return None
     minutes = (now - instance.launched_at) / 60

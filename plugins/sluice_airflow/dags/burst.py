@@ -1,20 +1,16 @@
-"""The DAGs of EC2: give a tier more workers there, leave EC2, and terminate what nobody owns."""
+"""The DAGs of EC2: give a tier more workers there, leave EC2, and terminate orphaned instances."""
 
-from datetime import timedelta
-
-from airflow.sdk import DAG, chain
+from airflow.sdk import chain
 
 from sluice_airflow import forms
 from sluice_airflow.dags.parts import (
     REAP_FAILED,
-    RETRIES,
-    RETRY_SECONDS,
     TERMINATE_FAILED,
     finish,
     finish_in_any_case,
+    hourly,
     runbook,
     step_tasks,
-    tags,
 )
 from sluice_airflow.operators.burst import (
     LaunchOperator,
@@ -46,7 +42,7 @@ LEAVE = """Leave EC2: hand every tier over to the site's own hosts, then termina
 
 No record is lost. The hosts of the terminated instances are retired.
 """
-REAP = """Terminate EC2 instances that nobody owns, and retire the hosts of ended instances.
+REAP = """Terminate orphaned EC2 instances, and retire the hosts of ended instances.
 
 Nobody owns an instance without a tier whose burst was aborted, or that has run for 30 minutes
 without an agent or without a known burst. The DAG runs each hour. The run is skipped where EC2 may
@@ -73,24 +69,8 @@ def make_burst(pipeline: forms.Pipeline) -> None:
 
 
 def make_reap(pipeline: forms.Pipeline) -> None:
-    with DAG(
-        pipeline.dag_id("reap_ec2"),
-        description=REAP.splitlines()[0],
-        doc_md=REAP,
-        schedule="17 * * * *",
-        catchup=False,
-        max_active_runs=1,
-        is_paused_upon_creation=False,
-        tags=tags(("ec2",), pipeline.sluice_conn_id),
-    ):
-        ReapOperator(
-            task_id="reap",
-            sluice_conn_id=pipeline.sluice_conn_id,
-            owner="sluice",
-            retries=RETRIES,
-            retry_delay=timedelta(seconds=RETRY_SECONDS),
-            on_failure_callback=REAP_FAILED,
-        )
+    with hourly("reap_ec2", pipeline, doc=REAP, minute=17, tag="ec2"):
+        ReapOperator(task_id="reap", on_failure_callback=REAP_FAILED)
 
 
 def make_leave(pipeline: forms.Pipeline) -> None:

@@ -1,10 +1,6 @@
 """The DAG `hour_complete`, which other DAGs follow."""
 
-from datetime import timedelta
-
-from airflow.sdk import DAG
-
-from sluice_airflow.dags.parts import HOUR_LATE, RETRIES, RETRY_SECONDS, tags
+from sluice_airflow.dags.parts import HOUR_LATE, hourly
 from sluice_airflow.forms import Pipeline
 from sluice_airflow.operators.hours import HourOperator
 
@@ -18,21 +14,5 @@ fails its run and alerts. The next event begins with the late hour, so that no h
 
 
 def make(pipeline: Pipeline) -> None:
-    with DAG(
-        pipeline.dag_id("hour_complete"),
-        description=DOC.splitlines()[0],
-        doc_md=DOC,
-        schedule="0 * * * *",
-        catchup=False,
-        max_active_runs=1,
-        is_paused_upon_creation=False,
-        tags=tags(("batch",), pipeline.sluice_conn_id),
-    ):
-        HourOperator(
-            task_id="tell",
-            sluice_conn_id=pipeline.sluice_conn_id,
-            owner="sluice",
-            retries=RETRIES,
-            retry_delay=timedelta(seconds=RETRY_SECONDS),
-            on_failure_callback=HOUR_LATE,
-        )
+    with hourly("hour_complete", pipeline, doc=DOC, minute=0, tag="batch"):
+        HourOperator(task_id="tell", on_failure_callback=HOUR_LATE)

@@ -59,7 +59,7 @@ TERMINATE_FAILED = SluiceNotifier(
     "check EC2, then clear this task, or terminate the instances in EC2.",
 )
 REAP_FAILED = SluiceNotifier(
-    did="Nothing. The tiers are unaffected. Instances that nobody owns may still run and cost money.",
+    did="Nothing. The tiers are unaffected. Orphaned instances may still run and cost money.",
     do="Read the reason in the task's log, then run `sluice reap`; or wait for the next run in an hour.",
 )
 LAUNCH_FAILED = SluiceNotifier(
@@ -135,6 +135,26 @@ def runbook(
             "sluice_conn_id": sluice_conn_id,
         },
         **settings,
+    )
+
+
+def hourly(name: str, pipeline: forms.Pipeline, *, doc: str, minute: int, tag: str) -> DAG:
+    """Return a DAG that runs each hour without a person; its tasks are tried again."""
+    return DAG(
+        pipeline.dag_id(name),
+        description=doc.splitlines()[0],
+        doc_md=doc,
+        schedule=f"{minute} * * * *",
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        default_args={
+            "owner": "sluice",
+            "retries": RETRIES,
+            "retry_delay": timedelta(seconds=RETRY_SECONDS),
+            "sluice_conn_id": pipeline.sluice_conn_id,
+        },
+        tags=tags((tag,), pipeline.sluice_conn_id),
     )
 
 

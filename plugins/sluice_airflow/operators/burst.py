@@ -219,7 +219,7 @@ class TerminateOperator(SluiceOperator):
 
 
 class ReapOperator(SluiceOperator):
-    """Terminates instances that nobody owns, and retires the hosts of ended instances."""
+    """Terminates orphaned instances, and retires the hosts of ended instances."""
 
     ui_color = "#f2e6cf"
 

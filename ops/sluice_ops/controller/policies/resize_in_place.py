@@ -10,7 +10,7 @@ gives the running application an executor on each new slot, and the driver repor
 ends early, the slots are taken away again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sluice_ops.controller.outcome import Failed, Outcome, Waiting
@@ -56,36 +56,41 @@ def resize(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
 
     Raise RefusedError if there is no room for more workers.
     """
-    return _grow(draft, identity, move) if move.joining else _shrink(draft, identity, move)
-
-
-def _shrink(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
-    """Take a tier one step further towards fewer workers.
-
-    None if the tier has no more workers than it keeps, or does not run.
-    """
     change, tier, owning = draft.changes[identity], move.tier, draft.owner_spec(move.tier)
     recorded, failed = change.receipts.get(tier), draft.statuses[tier].state is TierState.FAILED
     if failed and recorded is not None:
         return Failed(f"{tier} {draft.statuses[tier].sentence}")
     if owning is None:
         return None
+    if failed:  # given up before the driver heard of it: the tier stays as it is
+        _note_done(draft, identity, owning)
+        return None
+    outcome = (_grow if move.joining else _shrink)(draft, identity, move, owning)
+    if outcome is None:
+        _note_done(draft, identity, owning)
+    return outcome
+
+
+def _note_done(draft: Draft, identity: ChangeId, owning: IncarnationSpec) -> None:
+    done = {**draft.changes[identity].incarnations, owning.tier: owning.incarnation}
+    draft.update_change(identity, incarnations=done)
+
+
+def _shrink(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Outcome | None:
+    """Take a tier one step further towards fewer workers; None if it has no more than it keeps."""
+    tier, recorded = move.tier, draft.changes[identity].receipts.get(move.tier)
     if recorded is not None and health.state(draft, tier, Incarnation(recorded["new"])) is State.FAILED:
         return Failed(
             f"{tier}/{recorded['new']} failed while it gave up workers; "
             f"{owning.incarnation} has taken over with all workers"
         )
-    if failed:  # given up before the driver heard of it: the tier stays as it is
-        _take_away(draft, identity, owning, ())
-        return None
     going = draft.workers(tier)[len(move.after.slots) :]
-    waits = (
-        (_obstacle(draft, owning, len(move.after.slots)) or _announce(draft, identity, owning, going))
-        if going
-        else None
-    )
+    if not going:
+        return None
+    kept = len(move.after.slots)
+    waits = _obstacle(draft, owning, kept) or _announce(draft, identity, owning, going)
     if waits is None:
-        _take_away(draft, identity, owning, going)
+        _take_away(draft, owning, going)
     return waits
 
 
@@ -109,33 +114,24 @@ def _announce(
     )
 
 
-def _take_away(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going: tuple[UnitId, ...]) -> None:
-    tier, slots = owning.tier, owning.placement.slots
-    if going:
-        kept = slots[: len(slots) - len(going)]
-        draft.move_slots(tier, owning.incarnation, kept)
-        draft.log(
-            f"{tier}: incarnation {owning.incarnation} goes on with {workers(len(kept))}, without "
-            f"{listed(going)}"
-        )
-    draft.update_change(
-        identity, incarnations={**draft.changes[identity].incarnations, tier: owning.incarnation}
+def _take_away(draft: Draft, owning: IncarnationSpec, going: Collection[UnitId], why: str = "") -> None:
+    """Take the slots of the last workers away."""
+    kept = owning.placement.slots[: -len(going)]
+    draft.move_slots(owning.tier, owning.incarnation, kept)
+    draft.log(
+        f"{owning.tier}: incarnation {owning.incarnation} goes on with {workers(len(kept))}, without "
+        f"{listed(going)}{why}"
     )
 
 
-def _grow(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
-    """Take a tier one step further towards more workers; None if it has them, or does not run."""
-    change, tier, owning = draft.changes[identity], move.tier, draft.owner_spec(move.tier)
-    recorded, failed = change.receipts.get(tier), draft.statuses[tier].state is TierState.FAILED
-    if failed and recorded is not None:
-        return Failed(f"{tier} {draft.statuses[tier].sentence}")
-    if owning is None:
-        return None
+def _grow(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Outcome | None:
+    """Take a tier one step further towards more workers; None if it has them."""
+    tier, recorded = move.tier, draft.changes[identity].receipts.get(move.tier)
     if recorded is not None and recorded["new"] != owning.incarnation:
         return Failed(
             f"{tier}/{recorded['new']} ended while it got workers; {owning.incarnation} has taken over"
         )
-    if recorded is None and not failed:
+    if recorded is None:
         more = len(move.after.slots) - len(owning.placement.slots)
         waits = _add(draft, identity, owning, more) if more > 0 else None
         if waits is not None:
@@ -147,9 +143,6 @@ def _grow(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
     missing = [worker for worker in joining if worker not in at_work or at_work[worker].paused]
     if missing:
         return Waiting(f"waiting until {listed(missing)} of {tier} can take tasks")
-    draft.update_change(
-        identity, incarnations={**draft.changes[identity].incarnations, tier: owning.incarnation}
-    )
     return None
 
 
@@ -191,9 +184,7 @@ def take_back(draft: Draft, identity: ChangeId) -> None:
         owning = draft.owner_spec(tier) if tier in draft.owners else None
         if not joining or owning is None or recorded["new"] != owning.incarnation:
             continue
-        kept = owning.placement.slots[: -len(joining)]
-        draft.move_slots(tier, owning.incarnation, kept)
-        draft.log(f"{tier}: incarnation {owning.incarnation} goes on without {listed(joining)} (aborted)")
+        _take_away(draft, owning, joining, " (aborted)")
 
 
 def _obstacle(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | None:

@@ -57,10 +57,10 @@ def upstream_first(
                 enter(writer)
             order[tier] = None
 
-    known = sorted(tiers)
-    for tier in known:
+    wanted = {*tiers}
+    for tier in sorted(wanted):
         enter(tier)
-    return [tier for tier in order if tier in known]
+    return [tier for tier in order if tier in wanted]
 
 
 def arriving_load(

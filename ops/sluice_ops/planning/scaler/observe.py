@@ -1,6 +1,5 @@
 """What the scaler observes of a cluster, from the loads that drivers report."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -8,11 +7,12 @@ from sluice_ops.model.ids import BATCH, Tenant, TierName
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.scaler import Memory, TierMemory
 from sluice_ops.model.share import Layer, Layers
-from sluice_ops.model.tier import Mode, TierSpec
-from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
+from sluice_ops.model.tier import TierSpec
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.scaler.signals import Bounds, Observation, Signals
-from sluice_ops.planning.shortage.in_place import why_handed_over
+from sluice_ops.planning.shortage.in_place import joins_in_place
+from sluice_ops.planning.shortage.lending import giving_back, keepable
 
 SATURATED_SECONDS = 2.0
 """A realtime tier whose oldest record has waited for longer is busy all the time."""
@@ -100,33 +100,17 @@ def _room(tier: TierNow, cluster: Cluster) -> int:
 
     A tier that is handed over needs room for all its workers beside the old ones.
     """
-    aim = target(tier.spec.name, cluster.rules)
-    lent = Counter(cluster.batch)
-    spare = len(cluster.batch) - limits(BATCH, cluster.rules).minimum if BATCH in cluster.rules.shares else 0
-    fitting = 0
-    for host in cluster.hosts.values():
-        if not host.usable or not host.matches(aim.to) or not host.admits(tier.spec.name, aim.separate):
-            continue
-        back = min(lent[host.name], max(0, spare))
-        spare -= back
-        fitting += _fits(host, tier.spec, back, cluster)
-    if tier.placement is None or _joins_in_place(tier, cluster):
+    name, rules = tier.spec.name, cluster.rules
+    aim = target(name, rules)
+    kept = keepable(cluster, (aim.to,))[: limits(BATCH, rules).minimum] if BATCH in rules.shares else ()
+    fitting = sum(
+        host.fits(tier.spec.quantum)
+        for host in giving_back(cluster, kept).hosts.values()
+        if host.usable and host.matches(aim.to) and host.admits(name, aim.separate)
+    )
+    if tier.placement is None or joins_in_place(tier, aim, cluster):
         return fitting
     return max(0, fitting - len(tier.placement.slots))
-
-
-def _fits(host: Host, spec: TierSpec, back: int, cluster: Cluster) -> int:
-    return host.holding(cluster.rules.batch_quantum, -back).fits(spec.quantum)
-
-
-def _joins_in_place(tier: TierNow, cluster: Cluster) -> bool:
-    now, aim = tier.placement, target(tier.spec.name, cluster.rules)
-    return (
-        now is not None
-        and tier.spec.mode is Mode.BATCH
-        and tier.takes_workers
-        and why_handed_over(tier, aim, now, cluster) is None
-    )
 
 
 def _writers(specs: Iterable[TierSpec]) -> dict[TierName, tuple[TierName, ...]]:

@@ -57,16 +57,16 @@ def _held_by_another_layer(tier: Situation) -> Verdict | None:
 
 def _without_figures(tier: Situation) -> Verdict | None:
     if tier.signals is None:
-        return _keep(tier, f"{workers(tier.total)} stay, because no fresh figures came")
+        return _keep(tier, f"{_staying(tier)}, because no fresh figures came")
     if tier.needed is None:
-        return _keep(tier, f"{workers(tier.total)} stay, because the rate of one worker is not known yet")
+        return _keep(tier, f"{_staying(tier)}, because the rate of one worker is not known yet")
     return None
 
 
 def _change_under_way(tier: Situation) -> Verdict | None:
     if not tier.changing:
         return None
-    return _keep(tier, f"{workers(tier.total)} stay wanted while a change is under way")
+    return _keep(tier, f"{_staying(tier)} wanted while a change is under way")
 
 
 def _take_back(tier: Situation) -> Verdict | None:
@@ -107,6 +107,10 @@ def _shrink(tier: Situation) -> Verdict | None:
     total = max(trend.most, tier.lowest, math.ceil(tier.total / tier.scaling.step))
     reason = f"{_need_in_words(tier)}, and {trend.most} at most for {lasted:.0f} s"
     return _change_unless(_obstacle_to_less(tier), tier, _fewer(tier, total, reason))
+
+
+def _staying(tier: Situation) -> str:
+    return f"{workers(tier.total)} {'stays' if tier.total == 1 else 'stay'}"
 
 
 def _stay(tier: Situation) -> Verdict:

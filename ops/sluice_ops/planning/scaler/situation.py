@@ -136,10 +136,8 @@ class Situation:
     @property
     def foreseen(self) -> bool:
         """Whether the load is one of past weeks, and has not come yet."""
-        known = self.memory
-        return (
-            known.week is not None and known.readings is not None and self.load.rate > known.readings.rate_in
-        )
+        week, readings = self.memory.week, self.memory.readings
+        return week is not None and readings is not None and self.load.rate > readings.rate_in
 
     @property
     def _at_home(self) -> int:

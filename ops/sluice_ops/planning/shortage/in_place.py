@@ -38,19 +38,32 @@ def more_in_place(
 ) -> tuple[Placement, Hosts] | None:
     """Add the workers that a tier lacks; return its placement, and what the hosts then hold.
 
-    Return None if the tier lacks none, or has to be handed over, as a realtime tier: the tasks of
-    its query stay with the workers that it began with. Raise RefusedError if there is no room.
+    Return None if the tier lacks none, or has to be handed over. Raise RefusedError if there is no
+    room.
     """
     now = tier.placement
-    if now is None or tier.spec.mode is Mode.REALTIME or not tier.takes_workers:
+    if now is None:
         return None
     more = right_numbers(now, aim, cluster.hosts)[0] - len(now.slots)
-    if more <= 0 or why_handed_over(tier, aim, now, cluster) is not None:
+    if more <= 0 or not joins_in_place(tier, aim, cluster):
         return None
     request = more_slots(tier.spec, aim, more, now.slots)
     placed = place([request], hosts)
     added = placed.where[request.tenant, request.part]
     return now.model_copy(update={"slots": (*now.slots, *added)}), placed.hosts
+
+
+def joins_in_place(tier: TierNow, aim: Target, cluster: Cluster) -> bool:
+    """Return whether a running tier gets workers in place.
+
+    A realtime tier is handed over: the tasks of its query stay with the workers that it began with.
+    """
+    return (
+        tier.placement is not None
+        and tier.spec.mode is not Mode.REALTIME
+        and tier.takes_workers
+        and why_handed_over(tier, aim, tier.placement, cluster) is None
+    )
 
 
 def why_handed_over(tier: TierNow, aim: Target, after: Placement, cluster: Cluster) -> str | None:

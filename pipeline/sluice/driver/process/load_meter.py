@@ -1,7 +1,7 @@
 """Measures a tier's load over some seconds, for the scaler. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sluice_ops.model.load import LOAD_SECONDS, TierLoad
 
@@ -26,7 +26,7 @@ class Sums:
 class LoadMeter:
     """Compares looks that are `LOAD_SECONDS` apart."""
 
-    _before: Sums | None = field(default=None)
+    _before: Sums | None = None
 
     def forget(self) -> None:
         """Begin anew: another incarnation owns the tier, or the query does not run."""
@@ -44,7 +44,7 @@ class LoadMeter:
         if seconds < LOAD_SECONDS:
             return None
         self._before = sums
-        came = sum(max(0, end - before.ends.get(name, end)) for name, end in sums.ends.items())
+        arrived = sum(max(0, end - before.ends.get(name, end)) for name, end in sums.ends.items())
         busy = (
             None
             if sums.busy_seconds is None or before.busy_seconds is None
@@ -52,7 +52,7 @@ class LoadMeter:
         )
         return TierLoad(
             at=at,
-            rate_in=round(came / seconds, 1),
+            rate_in=round(arrived / seconds, 1),
             rate_done=round(max(0, sums.done - before.done) / seconds, 1),
             rate_out=round(max(0, sums.out - before.out) / seconds, 1),
             busy=busy,

@@ -1,4 +1,4 @@
-"""The reaper terminates what nobody owns, and nothing else."""
+"""The reaper terminates orphaned instances, and nothing else."""
 
 import pytest
 from simulation.ec2 import MemoryCloud, instance

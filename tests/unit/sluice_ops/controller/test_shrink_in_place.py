@@ -174,7 +174,7 @@ def test_an_older_controller_wakes_the_shrinking_workers_and_the_tier_runs(
             stop_order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers)
         )
         older.setattr(
-            resize_in_place, "_shrink", lambda draft, change, move: handover._advance(draft, change, move, [])
+            resize_in_place, "resize", lambda draft, change, move: handover._advance(draft, change, move, [])
         )
         ticks(world, 30)
         assert world.owner("counts").paused_workers == ()
