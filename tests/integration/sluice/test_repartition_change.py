@@ -50,7 +50,7 @@ def test_a_repartition_is_done_or_undone_and_counts_each_record_once(lab: Lab, f
         assert steps(change)["abort"]["ok"]
         assert partitions_of_state(lab) == 5
 
-        refused = sluice(lab, "repartition", TIER, "5000")
+        refused = sluice(lab, "repartition", TIER, "1000")
         assert "ask for" in steps(refused)["preflight"]["sentence"]
         feeds.close()
         assert_windows(lab, feed)
