@@ -24,7 +24,8 @@ CHOSEN = pytest.StashKey[list[str]]()
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives all scenarios to one process, because they share one platform; other tests to any.
 
-    With `--no-loadscope-reorder`, the scenarios come last and have the machine to themselves.
+    `--no-loadscope-reorder` keeps the order of the command line: `make test` names the scenarios
+    first, so that the platform starts beside the unit tests.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -17,6 +17,7 @@ import psutil
 from sluice_ops.local.layout import Layout, Ports
 from sluice_ops.local.services import kafka_users
 from sluice_ops.local.services.postgres import connect
+from sluice_ops.local.start.supervisord import Supervisor
 from sluice_ops.site import spark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,8 @@ WAIT_SECONDS = 120
 
 Other tests measure the real times.
 """
+CLASS_DATA_SECONDS = 600
+"""The deadline of the job that writes class data, at low priority beside other tests."""
 RUN_SECONDS = 1050
 """A run's deadline and its abort, in seconds: by then each run has ended."""
 
@@ -43,6 +46,12 @@ def until(condition: str, seconds: float, check: Callable[[], Any], every: float
         time.sleep(every)
     message = f"after {seconds:.0f} s still not true: {condition} (last answer: {last!r})"
     raise AssertionError(message)
+
+
+def runs_completely(tier: dict[str, Any]) -> bool:
+    """Tell whether a tier runs with all its workers."""
+    active = [worker["state"] == "active" for worker in tier["workers"]]
+    return tier["state"] == "running" and bool(active) and all(active)
 
 
 @dataclass
@@ -96,16 +105,20 @@ class Live:
     def all_running(self) -> bool:
         """Tell whether every tier runs with all its workers."""
         tiers = self.tiers()
-        return bool(tiers) and all(
-            tier["state"] == "running"
-            and tier["workers"]
-            and all(worker["state"] == "active" for worker in tier["workers"])
-            for tier in tiers.values()
-        )
+        return bool(tiers) and all(map(runs_completely, tiers.values()))
 
-    def has_class_data(self) -> bool:
-        """Tell whether the class data of drivers and Workers has been written."""
-        return spark.cache_of_tiers(self.home).exists() and spark.cache_of_workers(self.home).exists()
+    def wait_for_class_data(self) -> None:
+        """Wait until the class data of drivers and Workers is written, so that they start as on a
+        platform that has run for minutes.
+        """
+
+        def has_ended() -> bool:
+            return Supervisor(self.layout).states().get("class-data", {}).get("statename") == "EXITED"
+
+        until("the job that writes class data has ended", CLASS_DATA_SECONDS, has_ended)
+        log = self.layout.logs / "class-data.log"
+        caches = (spark.cache_of_tiers(self.home), spark.cache_of_workers(self.home))
+        assert all(cache.exists() for cache in caches), log.read_text()[-3000:]
 
     def hosts_of(self, tier: str) -> set[str]:
         tier_status = self.tiers()[tier]

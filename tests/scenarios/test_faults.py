@@ -93,11 +93,7 @@ RECOVERY_SECONDS = {"the driver of a realtime tier": 20.0, "the driver of a batc
     "victim", [pytest.param(victim, marks=[] if victim in QUICK else LONG) for victim in VICTIMS]
 )
 def test_a_process_is_killed_while_records_flow(live: Live, victim: str) -> None:
-    until(
-        "class data is written, as on a platform that has run for minutes",
-        2 * WAIT_SECONDS,
-        live.has_class_data,
-    )
+    live.wait_for_class_data()
     with Load(live, RATE) as load:
         pid = VICTIMS[victim](live)
         kill(pid)
