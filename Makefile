@@ -37,8 +37,8 @@ format: install ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --fix .
 
 test: install ## unit tests, then the runbooks and faults on a whole platform: about 10 minutes on 2 cores
-	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 3 --no-loadscope-reorder \
-		tests/scenarios tests/unit
+	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
+		tests/unit tests/scenarios
 
 test-rest: install ## integration tests of each part; LONG_PART=N adds part N of the long tests
 	@timeout --kill-after=2m 60m $(BIN)/python -m pytest tests/integration \

@@ -24,8 +24,7 @@ CHOSEN = pytest.StashKey[list[str]]()
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives all scenarios to one process, because they share one platform; other tests to any.
 
-    `--no-loadscope-reorder` keeps the order of the command line: `make test` names the scenarios
-    first, so that the platform starts beside the unit tests.
+    With `--no-loadscope-reorder`, the scenarios come last and have the machine to themselves.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -35,8 +35,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the faults come last: their limits of time hold once class data is written and the unit
-    tests, which run beside the first scenarios, have ended.
+    """Let the faults come last: their limits of time hold once class data is written, which takes
+    some minutes beside the first scenarios.
     """
     items.sort(key=lambda item: item.path.name == "test_faults.py")
 

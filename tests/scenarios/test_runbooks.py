@@ -97,6 +97,7 @@ def test_a_micro_batch_tier_gets_and_releases_a_worker_in_place(live: Live) -> N
     load.check()
 
 
+@LONG
 def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
     with Load(live, RATE) as load:
         live.run("burst_to_ec2", tier="enrich", k=1)
