@@ -76,7 +76,6 @@ print(violations(planned, spec, aftermath(spec, cluster)))
 """
 
 
-@pytest.mark.timeout(120)
 def test_one_file_adds_a_kind_with_its_command_dag_and_plan(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "ops", tmp_path / "ops", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "ops/sluice_ops/planning/changes/kinds/vacate.py").write_text(VACATE)

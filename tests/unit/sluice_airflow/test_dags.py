@@ -209,7 +209,6 @@ def test_two_pipelines_have_dags_of_their_own_in_one_airflow(own_home, monkeypat
     assert (lent.uri, shop_lent.uri) == ("sluice://shares/batch", "sluice://shop/shares/batch")
 
 
-@pytest.mark.timeout(120)
 def test_parsing_imports_neither_spark_nor_boto():
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"

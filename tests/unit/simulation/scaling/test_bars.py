@@ -13,7 +13,6 @@ from tests.simulation.scaling.traces import TRACES, Trace
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
-@pytest.mark.timeout(120)
 def test_sluice_keeps_every_bar_and_the_page_says_so(trace: Trace):
     verdict = judge(run(trace, Sluice()))
     assert verdict.missed == ()

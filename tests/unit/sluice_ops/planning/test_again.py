@@ -5,7 +5,6 @@ to move.
 from collections import Counter
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +21,6 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, 
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
 from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, dedicated, host_of, spec_of
-
-pytestmark = pytest.mark.timeout(120)
 
 PLACES = ["zone:onprem", "zone:ec2", "label:fast", "rack:r1", "h1", "e1"]
 STATES = [*[HostState.UP] * 7, HostState.CORDONED, HostState.CORDONED, HostState.LOST]

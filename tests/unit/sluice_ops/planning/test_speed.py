@@ -15,8 +15,6 @@ from sluice_ops.controller.decide import decide
 from sluice_ops.local.simulation.cluster import Size, rules, tiers, unplanned
 from sluice_ops.model.spread import Spread
 
-pytestmark = pytest.mark.timeout(120)
-
 SIZE = Size(800, 3200)
 RACKS = 20
 ROUNDS = 5
