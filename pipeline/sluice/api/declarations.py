@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from sluice.api.grouping import Grouping, Local
 from sluice.api.hooks import Hooks
+from sluice.api.own_tables import OWN_TABLES
 from sluice_ops.model.backpressure import Watermarks
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.resources import Quantum
@@ -421,16 +422,23 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
 
 
 def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> list[str]:
-    taken = {
+    problems = [
+        f'tier "{tier.name}": the sink\'s table "{name}" has the name of one of Sluice\'s own tables; '
+        "give the sink another name"
+        for tier in tiers
+        if tier.sink is not None
+        for name in tier.sink.tables
+        if name in OWN_TABLES
+    ]
+    taken = dict.fromkeys(OWN_TABLES, "one of Sluice's own tables has this name") | {
         name: f'tier "{tier.name}" already writes this table'
         for tier in tiers
         if tier.sink is not None
         for name in (tier.sink.name, f"{tier.sink.name}_refused")
     }
-    problems: list[str] = []
     for table in tables:
         if table.name in taken:
-            problems.append(f'table "{table.name}": {taken[table.name]}; give the table its own name')
+            problems.append(f'table "{table.name}": {taken[table.name]}; give the table another name')
         taken[table.name] = "declared more than once"
         if not table.key or not {*table.key} <= table.columns.keys():
             problems.append(f'table "{table.name}": key names one or more of its columns')

@@ -110,6 +110,11 @@ class Sink:
         """The columns that identify a row; their values are never null."""
         return ()
 
+    @property
+    def tables(self) -> Sequence[str]:
+        """The names of the tables that `statements` creates."""
+        return (self.name,)
+
     def statements(self) -> list[sql.Composed]:
         """Return the SQL that creates or migrates the sink's tables; a second run is harmless."""
         raise NotImplementedError

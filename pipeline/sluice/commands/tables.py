@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from sluice.api.declarations import Pipeline
+from sluice.api.own_tables import OWN_TABLES
 from sluice.audit import book as audited
 from sluice.audit import retention, trail_archive
 from sluice.migrations import migrate
@@ -19,26 +20,6 @@ from sluice.sinks import ledger, send_intents
 from sluice.sinks.table import definition, primary_key
 from sluice_ops.model.access import Role
 from sluice_ops.model.database import WORKERS, known_as
-
-PURPOSES = {
-    "added_up": "How much all records added to each table of kind Totals with counted columns",
-    "archived": "Up to which batch a table's Parquet archive is complete",
-    "audit": "The audit's account of each input partition of a tier",
-    "audit_read": "Up to which place the audit has read each source of a tier",
-    "audit_streams": "The identity of each stream that the audit reads, and its ends",
-    "frontier": "The time of arrival up to which all records have left a tier",
-    "intents": "Delivery at most once: the batch that a tier is about to send",
-    "ledger": "One row for each batch of a tier with a sink: where the batch begins and ends, and its counts",
-    "losses": "Records that the audit did not find in the output, until a person settles the loss",
-    "marks": "The last origin that a tier with a sink took on each path; older origins are replays",
-    "migrations": "The statements of the schema that have run",
-    "replays": "Each `sluice replay`: its ranges, rate and progress",
-    "tier_epochs": "The fence: the incarnation that may write batches of a tier",
-    "tier_progress": "The last figures of each tier: rates, lag and latency",
-    "tier_streams": "The identity and leader epochs of each stream that a tier with a sink reads",
-    "trail": "All requests: time, user, layer, request and outcome. Rows are only added",
-}
-"""Table of Sluice → what the table holds. psql shows the text as the comment of the table."""
 
 PARTS = {
     "ledger": ledger.STATEMENTS,
@@ -49,7 +30,7 @@ PARTS = {
     "retention": retention.STATEMENTS,
     "purposes": tuple(
         sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(name), sql.Literal(purpose))
-        for name, purpose in PURPOSES.items()
+        for name, purpose in OWN_TABLES.items()
     ),
 }
 """The statements of each part of the schema. The table `migrations` keeps these names: never rename

@@ -145,6 +145,10 @@ class Post(Sink):
             )
             raise DeclarationError(message)
 
+    @property
+    def tables(self) -> Sequence[str]:
+        return (f"{self.name}_refused",)
+
     def statements(self) -> list[sql.Composed]:
         """Return the statement that creates the table of refused records."""
         return [

@@ -288,6 +288,10 @@ class Latest(Table):
     key: tuple[str, ...] = field(default=())
     """Columns that are never null."""
 
+    @property
+    def tables(self) -> Sequence[str]:
+        return (self.name, f"{self.name}_refused")
+
     def statements(self) -> list[sql.Composed]:
         """Return the SQL of the table, with key and batch, and of its table of refused rows."""
         more_columns = [sql.SQL("batch bigint NOT NULL"), primary_key(self.key)]

@@ -6,7 +6,8 @@ import pytest
 import typer
 
 from docs.site.reference import PAGES, airflow, command_line, postgresql, site_file, text, zookeeper
-from sluice.commands.tables import PURPOSES, RIGHTS
+from sluice.api.own_tables import OWN_TABLES
+from sluice.commands.tables import RIGHTS
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.planning.changes.kinds import KINDS
@@ -89,7 +90,7 @@ def test_each_node_of_the_channel_is_described() -> None:
 
 def test_each_table_has_a_purpose_and_its_rights() -> None:
     tables = postgresql.tables()
-    assert {name: described.purpose for name, described in tables.items()} == PURPOSES
+    assert {name: described.purpose for name, described in tables.items()} == OWN_TABLES
     assert {name for name in RIGHTS if not name.endswith("_seq")} <= tables.keys()
 
 

@@ -1,5 +1,6 @@
 """Errors in declarations name the tier and the correction."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from hits import PIPELINE
 from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, load
 from sluice.api.grouping import Shuffle
 from sluice.sinks.http import Post
-from sluice.sinks.table import Latest, Once, definition, primary_key
+from sluice.sinks.table import Latest, Once, Totals, definition, primary_key
 from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
@@ -17,6 +18,7 @@ OTHER = Once("others", {"id": "text"})
 SERVICE = Post("bell", {"id": "text"}, "http://127.0.0.1/bell")
 UNMATCHED = Latest("left", {"id": "text", "unmatched": "boolean"}, key=("id",))
 NEWEST = Latest("newest", {"id": "text"}, key=("id",))
+OF_SLUICE = "has the name of one of Sluice's own tables; give the sink another name"
 BACK = Stream("back", "id string", rounds=3)
 
 
@@ -100,6 +102,18 @@ def tier(name="first", inputs=(A,), **more):
             [tier(sink=NEWEST, state=State(60, "id"))],
             "state.time is 'id', which is not a column of every input",
         ),
+        (
+            [tier(sink=Once("ledger", {"id": "text"}))],
+            f'tier "first": the sink\'s table "ledger" {OF_SLUICE}',
+        ),
+        (
+            [tier(sink=Totals("marks", {"id": "text"}, key=("id",)))],
+            f'tier "first": the sink\'s table "marks" {OF_SLUICE}',
+        ),
+        (
+            [tier(sink=Latest("trail", {"id": "text"}, key=("id",)), state=State(60))],
+            f'tier "first": the sink\'s table "trail" {OF_SLUICE}',
+        ),
     ],
 )
 def test_a_wrong_declaration_is_refused_with_its_tier(tiers, message):
@@ -118,11 +132,29 @@ def test_a_wrong_declaration_is_refused_with_its_tier(tiers, message):
             'table "daily": key names one or more of its columns',
         ),
         ([JobTable("daily", {"id": "text"}, ())], 'table "daily": key names one or more of its columns'),
+        (
+            [JobTable("migrations", {"id": "text"}, ("id",))],
+            'table "migrations": one of Sluice\'s own tables has this name; give the table another name',
+        ),
     ],
 )
 def test_a_wrong_table_of_batch_jobs_is_refused_with_its_name(tables, message):
     with pytest.raises(DeclarationError, match=message):
         Pipeline((tier(sink=TABLE),), tuple(tables))
+
+
+def test_a_service_may_have_the_name_of_a_table_that_it_does_not_make():
+    service = Post("ledger", {"id": "text"}, "http://127.0.0.1/ledger")
+    assert Pipeline((tier(sink=service),)).tier("first").sink is service
+
+
+@pytest.mark.parametrize("sink", [TABLE, Totals("sums", {"id": "text"}, key=("id",)), NEWEST, SERVICE])
+def test_a_sink_names_the_tables_that_it_creates(sink):
+    creations = (
+        re.match(r'CREATE TABLE IF NOT EXISTS "(\w+)"', statement.as_string())
+        for statement in sink.statements()
+    )
+    assert [created[1] for created in creations if created] == [*sink.tables]
 
 
 def test_the_nightly_report_of_hits_writes_a_table_of_its_pipeline():
