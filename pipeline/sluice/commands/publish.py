@@ -102,9 +102,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _run(chosen)
     except psycopg.Error as error:
+        tried, option = ("listing", " --dry-run") if chosen.dry_run else ("creating", "")
         sys.stderr.write(
-            f"creating the tables in PostgreSQL failed: {error}\n"
-            "correct the cause, then run `sluice publish` again\n"
+            f"{tried} the tables in PostgreSQL failed: {error}\n"
+            f"correct the cause, then run `sluice publish{option}` again\n"
         )
         return AWAY
     except KeyboardInterrupt:
@@ -170,6 +171,7 @@ def _preview(
     """Yield one line for each change that publishing would make; write nothing."""
     _validated(where.home, settings.pipeline, pipeline)
     new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
+    new_tables = tables.missing(where.postgres_as(OWNER), pipeline)
     with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
         before = channel.children("/tiers")
         stopping = running_undeclared(channel, {tier.name for tier in pipeline.tiers})
@@ -180,6 +182,8 @@ def _preview(
     yield f"dry run, nothing was written: {settings.pipeline}"
     yield f"new tiers: {', '.join(new_tiers) or 'none'}; published before: {', '.join(kept) or 'none'}"
     yield f"new streams: {', '.join(new_streams) or 'none'}"
+    if new_tables:
+        yield f"new tables: {', '.join(new_tables)}"
     code = f"{release.name}, the code is unchanged" if release else "a new one, the code has changed"
     yield f"release: {code}"
     yield (

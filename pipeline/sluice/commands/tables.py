@@ -12,6 +12,7 @@ from psycopg import sql
 
 from sluice.api.declarations import Pipeline
 from sluice.api.own_tables import OWN_TABLES
+from sluice.api.sink import Sink
 from sluice.audit import book as audited
 from sluice.audit import retention, trail_archive
 from sluice.migrations import migrate
@@ -81,7 +82,7 @@ def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> 
 
     `earlier` names the sinks of earlier releases, whose tiers may still write.
     """
-    sinks = [tier.sink for tier in pipeline.tiers if tier.sink is not None]
+    sinks = _sinks(pipeline)
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         cursor.execute("SET LOCAL client_min_messages = warning")
@@ -96,6 +97,26 @@ def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> 
         jobs = [table.name for table in pipeline.tables]
         grant(cursor, {*earlier, *(sink.name for sink in sinks)}, jobs)
     return [*(sink.name for sink in sinks), *jobs]
+
+
+def missing(postgres: str, pipeline: Pipeline) -> list[str]:
+    """Return the tables that `create` would create: the pipeline's, then Sluice's own."""
+    names = [
+        *(name for sink in _sinks(pipeline) for name in sink.tables),
+        *(table.name for table in pipeline.tables),
+        *OWN_TABLES,
+    ]
+    with psycopg.connect(postgres, connect_timeout=5) as connection:
+        rows = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(%s)",
+            (names,),
+        )
+        present = {name for (name,) in rows}
+    return [name for name in names if name not in present]
+
+
+def _sinks(pipeline: Pipeline) -> list[Sink]:
+    return [tier.sink for tier in pipeline.tiers if tier.sink is not None]
 
 
 def grant(cursor: psycopg.Cursor[Any], sinks: Iterable[str], jobs: Iterable[str]) -> None:

@@ -65,6 +65,15 @@ def test_tables_of_another_schema_are_not_confused_with_this_ones(address: str) 
         assert connection.execute("SELECT to_regclass('mine.ledger_at') IS NOT NULL").fetchone() == (True,)
 
 
+def test_the_missing_tables_are_those_that_publishing_creates(address: str) -> None:
+    missing = tables.missing(address, HITS)
+    tables.create(address, HITS)
+    with psycopg.connect(address) as connection:
+        made = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        assert {*missing} == {name for (name,) in made}
+    assert tables.missing(address, HITS) == []
+
+
 def test_each_statement_is_run_once_in_a_database(address: str) -> None:
     tables.create(address, HITS)
     with psycopg.connect(address, autocommit=True) as connection:

@@ -2,12 +2,14 @@
 
 import json
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from simulation.memory import MemoryChannel
 
 from sluice import releases
-from sluice.commands import publish, validation
+from sluice.api.own_tables import OWN_TABLES
+from sluice.commands import publish, tables, validation
 from sluice.commands.validation import UncheckedError, Validation
 from sluice.kafka import topics
 from sluice_ops.model import paths
@@ -17,6 +19,7 @@ from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.site import project
 
 MODULE = "hits"
+OF_HITS = {"campaign_counts", "delivered", "campaign_daily"}
 WRONG = Validation({"enrich": "Aggregate cannot run", "outbound": "Sort does not keep the order"}, {})
 SENTENCES = 'tier "enrich": Aggregate cannot run\ntier "outbound": Sort does not keep the order\n'
 
@@ -71,6 +74,17 @@ def publish_tier(channel, name, release=None, **wanted):
     channel.put(paths.tier(name), spec)
     if wanted:
         channel.put(paths.wanted(name), TierWanted(**wanted))
+
+
+def set_tables(monkeypatch, present):
+    """Put tables with these names into a database that answers which of the asked tables exist."""
+
+    def execute(_query, parameters):
+        (names,) = parameters
+        return [(name,) for name in names if name in present]
+
+    connection = nullcontext(SimpleNamespace(execute=execute))
+    monkeypatch.setattr(tables.psycopg, "connect", lambda *_words, **_more: connection)
 
 
 @pytest.fixture
@@ -197,9 +211,12 @@ def test_publishing_replaces_its_own_tiers_or_any_with_yes(set_validation, chann
 def test_a_dry_run_names_the_tiers_of_another_pipeline(set_validation, channel, monkeypatch, capsys):
     set_validation(Validation({}, {}))
     monkeypatch.setattr(topics, "missing", lambda _kafka, _pipeline, _durability: [])
+    set_tables(monkeypatch, OF_HITS | OWN_TABLES.keys())
     publish_entry_from(channel, "shop")
     assert publish.main(["--dry-run"]) == 0
-    assert "would be replaced: entry (published from shop); publishing needs --yes" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "would be replaced: entry (published from shop); publishing needs --yes" in shown
+    assert "new tables" not in shown, "all tables exist"
 
 
 @pytest.mark.parametrize("published", [("orders",), ()])
@@ -221,6 +238,7 @@ def test_a_dry_run_of_publishing_names_all_that_would_change(
         "missing",
         lambda _kafka, pipeline, _durability: sorted(topics.wanted(pipeline).keys() - {"raw", "hits"}),
     )
+    set_tables(monkeypatch, (OF_HITS | OWN_TABLES.keys()) - {"delivered", "ledger"})
     publish_tier(channel, "entry")
     publish_tier(channel, "orders")
     assert publish.main(["--dry-run"]) == 0
@@ -230,9 +248,19 @@ def test_a_dry_run_of_publishing_names_all_that_would_change(
     assert lines[2].startswith("new streams: ")
     assert "enriched" in lines[2]
     assert "hits," not in lines[2]
-    assert lines[3] == "release: a new one, the code has changed"
-    assert lines[4] == "tiers that would stop: orders; publishing needs --yes"
+    assert lines[3] == "new tables: delivered, ledger"
+    assert lines[4] == "release: a new one, the code has changed"
+    assert lines[5] == "tiers that would stop: orders; publishing needs --yes"
     assert not releases.all_stored(home)
+
+
+def test_a_dry_run_without_postgresql_names_the_next_step(set_validation, monkeypatch, capsys):
+    set_validation(Validation({}, {}))
+    monkeypatch.setattr(topics, "missing", lambda _kafka, _pipeline, _durability: [])
+    assert publish.main(["--dry-run"]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("listing the tables in PostgreSQL failed: ")
+    assert error.endswith("\ncorrect the cause, then run `sluice publish --dry-run` again\n")
 
 
 def test_exit_codes_are_those_of_every_command(home, monkeypatch, capsys):
