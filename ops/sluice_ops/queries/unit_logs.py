@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 POLL_SECONDS = 0.3
@@ -19,11 +20,17 @@ def unit_logs(home: Path) -> dict[str, Path]:
 def tail(path: Path, lines: int, *, follow: bool = False) -> Iterator[str]:
     """Yield the last lines of a log.
 
+    If the log has fewer, the first lines come from the end of the rotated log (`log.1`).
     With `follow`, continue with new lines, also after a rotation.
     """
     with path.open(errors="replace") as file:
-        yield from deque(file, maxlen=lines)
+        last = deque(file, maxlen=lines)
         position = file.tell()
+    if len(last) < lines:
+        rotated = path.with_name(f"{path.name}.1")
+        with suppress(FileNotFoundError), rotated.open(errors="replace") as file:
+            last.extendleft(reversed(deque(file, maxlen=lines - len(last))))
+    yield from last
     while follow:
         time.sleep(POLL_SECONDS)
         size = path.stat().st_size if path.exists() else position  # the log of an ended unit may be gone

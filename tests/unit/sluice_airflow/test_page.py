@@ -44,7 +44,7 @@ def client(monkeypatch, own_home):  # noqa: ARG001 - the home has the logs
 
 def write_log(home, path, text):
     file = home / "hosts" / path
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
@@ -58,6 +58,13 @@ def test_the_last_lines_of_the_owners_driver_are_shown(client, channel, own_home
         {"number": 4, "state": "running", "owner": True},
         {"number": 3, "state": "failed", "owner": False},
     ]
+
+
+def test_lines_before_a_rotation_are_shown_as_well(client, channel, own_home):
+    del channel
+    write_log(own_home, "h2/units/driver-entry-4/log.1", "first\nsecond\n")
+    write_log(own_home, "h2/units/driver-entry-4/log", "third\n")
+    assert client.get("/log/lines?tier=entry&lines=2").json()["lines"] == ["second", "third"]
 
 
 def test_the_log_of_a_failed_driver_is_shown_after_its_end(client, channel, own_home):
