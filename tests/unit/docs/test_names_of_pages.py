@@ -11,13 +11,14 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 CHECKOUT_ONLY = {ROOT / "ops/sluice_ops/local/install.py"}
 """Files that run in a checkout only."""
+SUFFIXES = {".py", ".html", ".yaml", ".csv", ".service", ".env"}
 IN_WORDS = re.compile(r'page "([^"{]+)"\s+of\s+the\s+documentation(?:, section "([^"{]+)")?')
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("ops", "pipeline", "plugins"):
+    for folder in ("ops", "pipeline", "plugins", "deploy"):
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".html", ".yaml", ".csv"} and path not in CHECKOUT_ONLY:
+            if path.suffix in SUFFIXES and path not in CHECKOUT_ONLY:
                 yield path
 
 
@@ -42,6 +43,7 @@ def test_each_page_and_section_that_a_text_names_exists() -> None:
     files = dict(re.findall(r"\| \[([^]]+)\]\(([^)]+)\) \|", (DOCS / "README.md").read_text()))
     named = {*named_pages()}
     assert {("Access", "Kafka"), ("Hosts", ""), ("Limits", "Control groups"), ("Metrics", "")} <= named
+    assert {("Docker Compose", ""), ("Hosts", "Prepare each machine")} <= named, "unit files name pages"
     assert {name for name, _ in named} <= files.keys()
     missing = {
         (name, section)
