@@ -14,7 +14,7 @@ from airflow.sdk import CronTriggerTimetable, Param
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
 from sluice_ops.model.ids import BATCH
-from sluice_ops.planning.changes.kind import Field, Input, Kind
+from sluice_ops.planning.changes.kind import HOST, Field, Input, Kind
 from sluice_ops.site.site_file import HOST_NAME, Site
 
 
@@ -83,39 +83,27 @@ def _host(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
 
     A form always names a host, although the CLI lets a person leave the host out to mean all hosts.
     """
-    names = [host.name for host in pipeline.site.hosts]
-    examples = f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or a host that joined"
-    return {
-        "type": "string",
-        "pattern": HOST_NAME,
-        "examples": names,
-        "description": f"{examples}; `sluice hosts` lists them.",
-    }
+    examples = [host.name for host in pipeline.site.hosts]
+    return {"type": "string", "pattern": HOST_NAME, "examples": examples, "description": HOST.help}
 
 
 def _tier(field: Field, pipeline: Pipeline) -> dict[str, Any]:
     if field.required:
-        return {"type": "string", "enum": [*pipeline.tiers], "description": "The tier to change."}
-    text = "One tier. Empty: all tiers."
-    return {"type": ["null", "string"], "enum": [*pipeline.tiers, None], "default": None, "description": text}
+        return {"type": "string", "enum": [*pipeline.tiers]}
+    return {"type": ["null", "string"], "enum": [*pipeline.tiers, None], "default": None}
 
 
 def _tenant(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
-    text = "The tier to change, or batch."
-    return {"type": "string", "enum": [*pipeline.tiers, BATCH], "description": text}
+    return {"type": "string", "enum": [*pipeline.tiers, BATCH]}
 
 
-def _workers(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
-    text = (
-        "Single workers by the slot names that `sluice slots` lists. "
-        "Only these workers are paused. To pause a whole tier as well, name it above."
-    )
+def _workers(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {
         "default": "",
         "type": "string",
         "pattern": r"^[a-z0-9, -]*$",
         "examples": ["slot-counts-3-1"],
-        "description": text,
+        "description": f"{field.help} Separate slots by commas.",
     }
 
 
@@ -130,8 +118,7 @@ def _place(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _release(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
-    text = "The release's name, such as r7-3f9a2c1b. Empty: the newest published release."
-    return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$", "description": text}
+    return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$"}
 
 
 def _count(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
@@ -150,23 +137,23 @@ def _amount(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _layer(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
+def _layer(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     names = ["person", "maintenance", "autoscaler"]
-    return {"default": names[0], "type": "string", "enum": names, "description": field.help}
+    return {"default": names[0], "type": "string", "enum": names}
 
 
 def _shift(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
     return {"type": "string", "enum": [*pipeline.site.shifts]}
 
 
-def _time(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
+def _time(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
+    formats = "A duration: 30m, 2h or 1d; or a time in UTC: 06:00 or 2026-11-22T06:00."
     return {
         "default": "",
         "type": "string",
         "pattern": r"^$|^[0-9]",
         "examples": ["2h", "06:00", "2026-11-22T06:00"],
-        "description": "How long, or until when in UTC: 30m, 2h, 1d, 06:00, 2026-11-22T06:00. Empty: "
-        "until a person changes it.",
+        "description": f"{field.help} {formats}",
     }
 
 

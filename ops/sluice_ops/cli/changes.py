@@ -128,7 +128,8 @@ def _parameters(field: Field) -> list[inspect.Parameter]:
             _parameter("until", Annotated[str | None, until], None),
         ]
     if field.input is Input.WORKERS:
-        worker = typer.Option("--worker", metavar="SLOT", help=field.help)
+        text = f"{field.help} Repeat the option for each worker."
+        worker = typer.Option("--worker", metavar="SLOT", help=text)
         return [_parameter(field.name, Annotated[list[str] | None, worker], None)]
     counts = field.input is Input.COUNT
     type_ = int if counts else str

@@ -18,7 +18,7 @@ from sluice_airflow.dags.parts import page, task_id
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_ops.model.change import Step
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
-from sluice_ops.planning.changes.kind import Input
+from sluice_ops.planning.changes.kind import HOST, Input
 from sluice_ops.planning.changes.kind import Kind as ChangeKind
 from sluice_ops.planning.changes.kinds import KINDS
 
@@ -105,6 +105,14 @@ def test_every_form_has_its_fields_a_deadline_and_a_dry_run(bag):
         assert set(params) == {field.name for field in fields} | {"deadline", "dry_run"}, name
         if not any(field.required or field.input is Input.HOST for field in fields):
             params.validate()
+
+
+def test_a_form_describes_each_field_in_the_words_of_its_change(bag):
+    for name, fields in FIELDS.items():
+        for field in fields:
+            words = HOST.help if field.input is Input.HOST else field.help
+            shown = bag.dags[name].params.get_param(field.name).description
+            assert shown.startswith(words), f"{name}.{field.name}"
 
 
 @pytest.mark.parametrize("step", Step)

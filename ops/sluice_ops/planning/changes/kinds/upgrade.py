@@ -33,7 +33,7 @@ class Upgrade(Kind):
         Field(
             "release",
             Input.RELEASE,
-            "The release. Without it, the release that was published last.",
+            "The release, such as r7-3f9a2c1b. Without it, the release that was published last.",
             required=False,
             option=True,
         ),
