@@ -10,14 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, NotAllowedError, Write, trail_queue
+from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError
 from sluice_ops.model import paths
-from sluice_ops.model.access import Role
 from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, JournalEntry, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId, OperationId, TierName
 from sluice_ops.model.incarnation import TierWanted
-from sluice_ops.model.share import Layer
-from sluice_ops.model.trail import Entry, Outcome
+from sluice_ops.operations.recorded_changes import change_node
 from sluice_ops.planning.changes.kinds import KINDS
 
 POLL_SECONDS = 0.15
@@ -32,9 +30,6 @@ A new leader may be elected in this time.
 """
 ABORT_SECONDS = 120.0
 """The deadline of an abort, independent of the failed step's deadline."""
-
-WANT_TRIES = 20
-"""Requests for a tier are rare, so this many conflicts in a row mean a fault."""
 
 
 class NoAnswerError(Exception):
@@ -222,37 +217,15 @@ def want(  # noqa: PLR0913 - the fields of the request
 
     ConflictError if the request cannot be written.
     """
-    path = paths.wanted(TierName(tier))
-    for _ in range(WANT_TRIES):
-        read = channel.read(path, TierWanted)
-        before = TierWanted() if read is None else read.value
+
+    def requested(node: TierWanted | None) -> TierWanted:
+        before = TierWanted() if node is None else node
         fields = {"running": running, "paused": paused, "attempt": before.attempt + 1 if again else None}
-        after = before.model_copy(
-            update={
-                **{key: value for key, value in fields.items() if value is not None},
-                "by": by,
-                "at": time.time(),
-            }
-        )
-        if read is not None and after.model_copy(update={"by": before.by, "at": before.at}) == before:
-            return before
-        what, layer = _requested(tier, running=running, paused=paused), Layer.PERSON.name.lower()
-        entry = Entry(at=time.time(), by=by, layer=layer, what=what, outcome=Outcome.DONE)
-        try:
-            channel.multi(
-                [
-                    Write(path, after, None if read is None else read.version),
-                    trail_queue.write(Role.OPERATOR, entry),
-                ]
-            )
-        except ConflictError:
-            continue
-        return after
-    message = (
-        f"{path} could not be written: it changed {WANT_TRIES} times in a row, or its content cannot be "
-        "read; look at the node with zkCli"
-    )
-    raise ConflictError(message)
+        after = before.model_copy(update={key: value for key, value in fields.items() if value is not None})
+        return after if after == node else after.model_copy(update={"by": by, "at": time.time()})
+
+    what = _requested(tier, running=running, paused=paused)
+    return change_node(channel, paths.wanted(TierName(tier)), TierWanted, requested, by=by, what=what)
 
 
 def _requested(tier: str, *, running: bool | None, paused: bool | None) -> str:

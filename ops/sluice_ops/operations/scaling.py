@@ -2,16 +2,11 @@
 
 import time
 
-from sluice_ops.channel import Channel, ConflictError, Write, trail_queue
+from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.model import paths
-from sluice_ops.model.access import Role
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.scaler import Mode, ScalerModes
-from sluice_ops.model.share import Layer
-from sluice_ops.model.trail import Entry, Outcome
-
-TRIES = 20
-"""Requests are rare, so this many conflicts in a row mean a fault."""
+from sluice_ops.operations.recorded_changes import change_node
 
 
 def set_mode(channel: Channel, tier: TierName, mode: Mode, by: str) -> None:
@@ -19,26 +14,14 @@ def set_mode(channel: Channel, tier: TierName, mode: Mode, by: str) -> None:
 
     Raise ConflictError if it cannot be written.
     """
-    for _ in range(TRIES):
-        read = channel.read(paths.SCALER_MODES, ScalerModes)
-        if read is None:
-            break
-        now = time.time()
-        after = ScalerModes(modes={**read.value.modes, tier: mode}, by=by, at=now)
-        what = f"scaler {mode} {tier}"
-        entry = Entry(at=now, by=by, layer=Layer.PERSON.name.lower(), what=what, outcome=Outcome.DONE)
-        try:
-            channel.multi(
-                [
-                    Write(paths.SCALER_MODES, after, read.version),
-                    trail_queue.write(Role.OPERATOR, entry),
-                ]
+
+    def with_mode(before: ScalerModes | None) -> ScalerModes:
+        if before is None:
+            message = (
+                f"{paths.SCALER_MODES} could not be written: the controller has not made it yet, or it "
+                "cannot be read; is a controller running? Next: sluice status"
             )
-        except ConflictError:
-            continue
-        return
-    message = (
-        f"{paths.SCALER_MODES} could not be written: the controller has not made it yet, or it cannot be "
-        "read; is a controller running? Next: sluice status"
-    )
-    raise ConflictError(message)
+            raise ConflictError(message)
+        return ScalerModes(modes={**before.modes, tier: mode}, by=by, at=time.time())
+
+    change_node(channel, paths.SCALER_MODES, ScalerModes, with_mode, by=by, what=f"scaler {mode} {tier}")
