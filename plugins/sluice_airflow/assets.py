@@ -6,8 +6,8 @@ from sluice_airflow.forms import dag_id
 
 
 def slots_lent(sluice_conn_id: str | None = None) -> Asset:
-    """Return the asset of the event that the night shift has lent slots to the tenant `batch`, so
-    that batch jobs may start.
+    """Return the asset of the event that a shift has lent slots to the tenant `batch`, so that
+    batch jobs may start.
     """
     return Asset(
         name=dag_id("slots_lent_to_batch", sluice_conn_id),

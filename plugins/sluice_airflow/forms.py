@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, Param
+from airflow.sdk import Param
 
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
@@ -35,17 +35,6 @@ class Pipeline:
     def dag_id(self, name: str) -> str:
         """Return the id of a DAG: the name, with the connection's id before it if there is one."""
         return dag_id(name, self.sluice_conn_id)
-
-    def schedule(self, shift: str) -> CronTriggerTimetable | None:
-        """Return the schedule of a shift; None if the site file has no such shift: then only
-        people trigger it.
-        """
-        configured = self.site.shifts.get(shift)
-        return (
-            None
-            if configured is None
-            else CronTriggerTimetable(configured.schedule, timezone=configured.timezone)
-        )
 
 
 def dag_id(name: str, sluice_conn_id: str | None) -> str:
@@ -173,12 +162,19 @@ _SCHEMAS: dict[Input, Callable[[Field, Pipeline], dict[str, Any]]] = {
 }
 
 
-def shift_since(site: Site, shift: str, due: datetime, now: datetime) -> str | None:
-    """Name another shift that has begun since this shift was due; None if no other shift has
-    begun.
-    """
-    return next(
+def reason_to_skip(site: Site, shift: str, due: datetime, now: datetime) -> str | None:
+    """Return why a shift that was due does not begin; None if it begins."""
+    configured = site.shifts.get(shift)
+    if configured is not None and (day := configured.local(due).date()) in configured.not_on:
+        return f"skipped: {day} is in shifts.{shift}.not_on of the site file. No share changes"
+    since = next(
         (name for name, other in site.shifts.items() if name != shift and other.last(now) > due), None
+    )
+    if since is None:
+        return None
+    return (
+        f"skipped: this shift was due at {due:%Y-%m-%d %H:%M} UTC, and the shift {since} has begun since. "
+        "No share changes"
     )
 
 

@@ -4,6 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
+from datetime import date
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -21,6 +22,7 @@ _WORDS: Mapping[Any, str] = {
     int: "whole number",
     float: "number",
     bool: "true or false",
+    date: "date",
     NoneType: "none",
 }
 _BOUNDS = {

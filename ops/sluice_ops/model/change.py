@@ -97,7 +97,7 @@ class ChangeSpec(Frozen):
     partitions: int | None = Field(default=None, ge=1)
     """The new number of partitions of a tier's state."""
     shift: str | None = None
-    """A shift's name in the site file: `night` or `day`."""
+    """A shift's name in the site file, such as `night`."""
     layer: Literal["autoscaler", "maintenance", "person"] | None = None
     """The layer of a number; None: `person`."""
     until: float | None = None

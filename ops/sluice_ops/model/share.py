@@ -48,6 +48,10 @@ def part(amount: Amount, whole: int) -> int:
     return amount if isinstance(amount, int) else math.floor(Fraction(amount.removesuffix("%")) * whole / 100)
 
 
+def is_zero(amount: Amount) -> bool:
+    return Fraction(str(amount).removesuffix("%")) == 0
+
+
 class Layer(IntEnum):
     """The source of a number. For each setting, the highest layer that has an entry wins."""
 

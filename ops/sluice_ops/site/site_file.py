@@ -6,21 +6,20 @@
 import os
 import re
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
-from croniter import CroniterError, croniter
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
+from sluice_ops.model.ids import BATCH
 from sluice_ops.model.kafka_access import Durability
 from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from sluice_ops.model.scaler import ScalerSettings
-from sluice_ops.model.share import Numbers, Share
+from sluice_ops.model.share import Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.site.ec2_config import Ec2Config
+from sluice_ops.site.shift_config import ShiftConfig, ShiftName, check_times
 from sluice_ops.site.validation_errors import explain
 
 
@@ -96,53 +95,6 @@ class HostConfig(Frozen):
     """
 
 
-class ShiftConfig(Frozen):
-    """The shares from a scheduled hour on."""
-
-    schedule: str
-    """A cron schedule: minute, hour, day of the month, month, day of the week."""
-    timezone: str = "UTC"
-    """The time zone of the schedule, such as `Europe/Bucharest`."""
-    shares: dict[str, Numbers] = Field(default_factory=dict)
-    """Tenant → slots, or per cent of the cluster: a target (`3`), or some of `{target: 3, minimum:
-    2, maximum: 6}`.
-
-    A tenant without an entry returns to its share in `shares` of the site.
-    """
-
-    def last(self, now: datetime) -> datetime:
-        """Return the last scheduled time before `now`."""
-        schedule = croniter(self.schedule, now.astimezone(ZoneInfo(self.timezone)))
-        last: datetime = schedule.get_prev(datetime)
-        return last
-
-    @field_validator("schedule")
-    @classmethod
-    def _comes(cls, schedule: str) -> str:
-        try:
-            croniter(schedule).get_next()
-            valid = len(schedule.split()) == 5  # noqa: PLR2004 - fields of a cron schedule
-        except CroniterError:
-            valid = False
-        if not valid:
-            message = (
-                f"{schedule!r} is not a cron schedule, or names a time that never comes: "
-                'write five fields, such as "0 22 * * *" for 22:00 each day'
-            )
-            raise ValueError(message)
-        return schedule
-
-    @field_validator("timezone")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        try:
-            ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            message = f"{name!r} is not a time zone: write a name such as Europe/Bucharest"
-            raise ValueError(message) from error
-        return name
-
-
 CONNECTION = r"conn:[A-Za-z0-9_.-]+"
 """A reference to an Airflow connection, `conn:NAME`."""
 
@@ -208,8 +160,12 @@ class Site(Frozen):
     short disturbances move nothing. Default: never, because a repair is a handover; run
     `sluice drift --repair`.
     """
-    shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
-    """Shift → its schedule and shares, such as `night` and `day`."""
+    shifts: dict[ShiftName, ShiftConfig] = Field(default_factory=dict)
+    """Shift → its schedule and shares, such as `night` and `day`.
+
+    Any number of shifts. Two shifts that begin at the same time are refused. The DAG `NAME_shift`
+    begins each shift.
+    """
     scaler: ScalerSettings = ScalerSettings()
     """How the scaler finds the slots of each tier from its load.
 
@@ -256,6 +212,12 @@ class Site(Frozen):
             self.replication, min(2, self.replication) if self.in_sync is None else self.in_sync
         )
 
+    @property
+    def lending_shifts(self) -> tuple[str, ...]:
+        """The shifts that give slots to the tenant `batch`."""
+        share = self.shares.get(BATCH, Share())
+        return tuple(name for name, shift in self.shifts.items() if shift.gives(BATCH, share))
+
     @model_validator(mode="after")
     def _keeps_acknowledged_records(self) -> Self:
         replication, in_sync = self.durability
@@ -291,6 +253,12 @@ class Site(Frozen):
             )
             raise ValueError(message)
         return hosts
+
+    @field_validator("shifts")
+    @classmethod
+    def _at_different_times(cls, shifts: dict[str, ShiftConfig]) -> dict[str, ShiftConfig]:
+        check_times(shifts)
+        return shifts
 
     @field_validator("separate")
     @classmethod

@@ -43,7 +43,7 @@ ABORT_FAILED = SluiceNotifier(
 )
 BATCH_FAILED = SluiceNotifier(
     did="Nothing. The tiers are unaffected: batch jobs run only on slots that no tier holds.",
-    do="Read the reason in the task's log. If no slot is lent, run night_shift first. "
+    do="Read the reason in the task's log. If no slot is lent, the log names the shift to run first. "
     "Then trigger the DAG again.",
 )
 HOUR_LATE = SluiceNotifier(

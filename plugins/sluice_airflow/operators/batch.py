@@ -15,20 +15,22 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sluice_airflow.errors import NothingLentError, translated_errors
+from sluice_airflow.forms import dag_id
 from sluice_airflow.operators.base import SluiceOperator
 from sluice_airflow.operators.steps import seconds_left
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, Observed, UnitKind, UnitState, label_of
 from sluice_ops.model.ids import BATCH
+from sluice_ops.site.site_file import Site
 
 CONNECTION = "sluice_spark"
 LOOPBACK = "127.0.0.1"
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of JVMs that end before the optimizing compiler pays off."""
 LENT_SECONDS = 30.0
-"""How long a job waits for the first assigned slot: the night shift ends a moment before slots
-are assigned.
+"""How long a job waits for the first assigned slot: a shift ends a moment before slots are
+assigned.
 """
 START_SECONDS = 60.0
 """How long an assigned slot may take to start."""
@@ -102,7 +104,8 @@ class BatchJobOperator(SluiceOperator, SparkSubmitOperator):
     def execute(self, context: Context) -> None:
         """Count the lent slots, and submit the job with exactly their resources."""
         with translated_errors():
-            services, quantum = self.hook.endpoints(), self.hook.site().batch_quantum
+            services, site = self.hook.endpoints(), self.hook.site()
+            quantum = site.batch_quantum
             with self.hook.open() as channel:
                 slots = lent_slots(channel)
             self.application = file_of(self.module)
@@ -114,10 +117,7 @@ class BatchJobOperator(SluiceOperator, SparkSubmitOperator):
             context["ti"].xcom_push("plan", {"slots": slots})
             return
         if slots == 0:
-            message = (
-                "the job was not started: no slot is lent to batch. Run night_shift first; "
-                "it lends the slots of `shifts.night` in the site file"
-            )
+            message = f"the job was not started: no slot is lent to batch. {self._how_to_lend(site)}"
             raise NothingLentError(message)
         label = label_of(BATCH, 0)
         self.conf = {
@@ -153,6 +153,15 @@ class BatchJobOperator(SluiceOperator, SparkSubmitOperator):
             properties.flush()
             self.properties_file = properties.name if services.spark_settings else None
             self._submit(context)
+
+    def _how_to_lend(self, site: Site) -> str:
+        if site.lending_shifts:
+            dags = (dag_id(f"{name}_shift", self.sluice_conn_id) for name in site.lending_shifts)
+            return f"Run {' or '.join(dags)} first: it gives slots to batch"
+        return (
+            "No shift of the site file gives slots to batch: add a shift with batch in its `shares`, "
+            "or run `sluice scale batch 1`"
+        )
 
     def _submit(self, context: Context) -> None:
         """Run the job; kill it at the run's deadline."""

@@ -124,21 +124,19 @@ class StepOperator(SluiceOperator):
 class BeginShiftOperator(StepOperator):
     """Begins a shift.
 
-    A scheduled shift that is late is skipped if another shift has begun since.
+    A scheduled shift is skipped on the dates in `not_on`, and if it is late and another shift has
+    begun since. The task's log has the reason.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Begin the shift, unless it was due in the past and another shift has begun since."""
+        """Begin the shift, or skip it; a person's trigger always begins it."""
         run = context["dag_run"]
         if run.run_type == SCHEDULED:
-            site = self.hook.site()
-            since = forms.shift_since(site, self.change["shift"], run.run_after, datetime.now(UTC))
-            if since is not None:
-                message = (
-                    f"skipped: this shift was due at {run.run_after:%Y-%m-%d %H:%M} UTC, and the shift "
-                    f"{since} has begun since. No share changes"
-                )
-                raise AirflowSkipException(message)
+            reason = forms.reason_to_skip(
+                self.hook.site(), self.change["shift"], run.run_after, datetime.now(UTC)
+            )
+            if reason is not None:
+                raise AirflowSkipException(reason)
         return super().execute(context)
 
 

@@ -10,9 +10,11 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from sluice_airflow.errors import NothingLentError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import batch
 from sluice_airflow.operators.batch import BatchJobOperator, file_of
+from sluice_ops.site.site_file import Site
 
 
 def context(**params):
@@ -76,6 +78,34 @@ def test_a_job_that_fails_by_itself_may_be_retried(job, monkeypatch):
     with pytest.raises(AirflowException, match="Error code is: 137") as raised:
         BatchJobOperator(task_id="report", module="hits.nightly_report").execute(context()[0])
     assert not isinstance(raised.value, AirflowFailException)
+
+
+@pytest.mark.usefixtures("lent")
+@pytest.mark.parametrize(
+    ("shifts", "connection", "advice"),
+    [
+        ({"night": 1, "day": 0, "weekend": 2}, None, "Run night_shift or weekend_shift first"),
+        ({"night": 1}, "shop", "Run shop_night_shift first"),
+        ({"day": 0}, None, "No shift of the site file gives slots to batch: add a shift"),
+    ],
+)
+def test_without_slots_a_job_names_the_shifts_that_give_some(monkeypatch, shifts, connection, advice):
+    site = Site.model_validate(
+        {
+            "pipeline": "p",
+            "hosts": [],
+            "shares": {"batch": {"target": 0}},
+            "shifts": {
+                name: {"schedule": f"0 {hour} * * *", "shares": {"batch": slots}}
+                for hour, (name, slots) in enumerate(shifts.items())
+            },
+        }
+    )
+    monkeypatch.setattr(SluiceHook, "site", lambda _hook: site)
+    monkeypatch.setattr(batch, "lent_slots", lambda _channel: 0)
+    job = BatchJobOperator(task_id="report", module="hits.nightly_report", sluice_conn_id=connection)
+    with pytest.raises(NothingLentError, match=f"no slot is lent to batch. {advice}"):
+        job.execute(context()[0])
 
 
 def test_the_file_of_a_module_is_found_without_importing_it():

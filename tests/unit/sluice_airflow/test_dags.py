@@ -167,6 +167,40 @@ def test_shifts_begin_at_their_hour_in_the_sites_time_zone(bag):
     assert night.run_immediately is False
 
 
+SHIFTS = """
+shifts:
+  night: {schedule: "0 22 * * mon-fri", timezone: Europe/Berlin, shares: {enrich: 1, batch: 1}}
+  weekend: {schedule: "0 22 * * sat", shares: {enrich: {target: 1, maximum: 2}, batch: 50%}}
+  day: {schedule: "0 6 * * mon-fri", timezone: Europe/Berlin, not_on: [2026-12-28, 2026-12-25]}
+"""
+
+
+def test_each_shift_of_the_site_file_has_its_dag(tmp_path, monkeypatch):
+    shipped = (ROOT / "site.yaml").read_text()
+    (tmp_path / "site.yaml").write_text(shipped[: shipped.index("shifts:")] + SHIFTS)
+    monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
+    loaded = DagBag(str(ROOT / "dags"))
+    assert loaded.import_errors == {}
+    shifts = {name: dag for name, dag in loaded.dags.items() if name.endswith("_shift")}
+    tables = {name: dag.timetable for name, dag in shifts.items()}
+    assert {name: (table.expression, str(table.timezone)) for name, table in tables.items()} == {
+        "night_shift": ("0 22 * * mon-fri", "Europe/Berlin"),
+        "weekend_shift": ("0 22 * * sat", "UTC"),
+        "day_shift": ("0 6 * * mon-fri", "Europe/Berlin"),
+    }
+    last = {name: dag.get_task("release") for name, dag in shifts.items()}
+    assert {name: [asset.uri for asset in task.outlets] for name, task in last.items()} == {
+        "night_shift": ["sluice://shares/batch"],
+        "weekend_shift": ["sluice://shares/batch"],
+        "day_shift": [],
+    }
+    assert shifts["weekend_shift"].get_task("preflight").change == {"kind": "shift", "shift": "weekend"}
+    assert (
+        "shift `weekend`: enrich 1 (maximum 2), batch 50%, all other " in shifts["weekend_shift"].description
+    )
+    assert "in Europe/Berlin, but not on 2026-12-25, 2026-12-28, or" in shifts["day_shift"].doc_md
+
+
 def test_every_task_sends_an_alert_on_failure(bag):
     for dag in bag.dags.values():
         for task in dag.tasks:
