@@ -105,17 +105,13 @@ def _tenant(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
     return {"type": "string", "enum": [*pipeline.tiers, BATCH], "description": text}
 
 
-def _workers(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
-    text = (
-        "Single workers by the slot names that `sluice slots` lists. "
-        "Only these workers are paused. To pause a whole tier as well, name it above."
-    )
+def _workers(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {
         "default": "",
         "type": "string",
         "pattern": r"^[a-z0-9, -]*$",
         "examples": ["slot-counts-3-1"],
-        "description": text,
+        "description": f"{field.help} Commas separate more workers.",
     }
 
 

@@ -128,7 +128,7 @@ def _parameters(field: Field) -> list[inspect.Parameter]:
             _parameter("until", Annotated[str | None, until], None),
         ]
     if field.input is Input.WORKERS:
-        worker = typer.Option("--worker", metavar="SLOT", help=field.help)
+        worker = typer.Option("--worker", metavar="SLOT", help=f"{field.help} Repeat it for more workers.")
         return [_parameter(field.name, Annotated[list[str] | None, worker], None)]
     counts = field.input is Input.COUNT
     type_ = int if counts else str

@@ -30,7 +30,7 @@ class Pause(Kind):
         Field(
             "workers",
             Input.WORKERS,
-            "A single worker to pause, by its slot as `sluice slots` lists it; repeat it for more workers.",
+            "A single worker to pause, by its slot as `sluice slots` lists it. Its tier continues.",
             required=False,
             option=True,
         ),
