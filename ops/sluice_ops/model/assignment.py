@@ -210,6 +210,11 @@ def slot_id(tenant: str, incarnation: int, number: int) -> UnitId:
     return UnitId(f"slot-{tenant}-{incarnation}-{number}")
 
 
+def slot_number(slot: UnitId) -> int:
+    """Return the number that tells a slot from the other slots of its incarnation."""
+    return int(slot.rpartition("-")[2])
+
+
 @lru_cache(maxsize=1024)
 def slot_ids(tenant: str, incarnation: int, count: int) -> tuple[UnitId, ...]:
     """Return the ids of an incarnation's slots.

@@ -83,7 +83,10 @@ class ChangeSpec(Frozen):
     tier: TierName | None = None
     """A tier. A change of numbers may also name the tenant `batch`."""
     workers: tuple[UnitId, ...] = ()
-    """Single workers to pause, by their slots. Without a tier, only these workers are paused."""
+    """Single workers to pause or to move, by their slots.
+
+    A pause without a tier pauses only these workers.
+    """
     to: str | None = None
     """The new place of a tier: a host's name, `zone:ec2`, `rack:r1`, `label:fast` or `anywhere`."""
     k: Amount | None = None

@@ -133,6 +133,15 @@ def test_forms_list_the_site_files_hosts_and_accept_joined_hosts(bag):
             params["host"] = refused
 
 
+def test_the_form_of_migrate_takes_single_workers_and_says_so(bag):
+    params = copy.deepcopy(bag.dags["migrate_tier"].params)
+    assert params["workers"] == "", "empty: the whole tier moves"
+    assert params.get_param("workers").description.startswith("A single worker to move to a host")
+    params["workers"] = "slot-enrich-4-1, slot-enrich-4-2"
+    pause = bag.dags["pause_pipeline"].params.get_param("workers")
+    assert pause.description.startswith("Single workers to pause")
+
+
 def test_a_tier_is_scaled_to_a_number_or_to_a_part_of_the_cluster(bag):
     params = copy.deepcopy(bag.dags["scale_tier"].params)
     for accepted in (3, "3", "50%", "12.5%"):

@@ -7,7 +7,7 @@ from itertools import count, islice
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster_of_draft
-from sluice_ops.model.assignment import HostState
+from sluice_ops.model.assignment import HostState, slot_number
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.wording import listed
@@ -43,7 +43,7 @@ def slots_to_keep(draft: Draft) -> BatchRuling:
 
     The others are taken back before any tier looks for room.
     """
-    now = {_slot_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
+    now = {slot_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
     kept = {
         number: host
         for number, host in sorted(now.items())
@@ -138,7 +138,3 @@ def _slots_on(hosts: tuple[HostName, ...], slots: Mapping[int, HostName]) -> dic
 def _given_back(before: Mapping[int, HostName], after: Mapping[int, HostName]) -> tuple[str, ...]:
     gone = [host for number, host in before.items() if number not in after]
     return (f"batch gives back {len(gone)} slot(s) on {listed(sorted(set(gone)))}",) if gone else ()
-
-
-def _slot_number(unit: str) -> int:
-    return int(unit.rsplit("-", 1)[1])

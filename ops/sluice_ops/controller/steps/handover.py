@@ -22,6 +22,7 @@ from sluice_ops.planning.changes.lookups import given_up
 from sluice_ops.planning.changes.plan import aftermath, differs, has_to_move, plan
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 from sluice_ops.planning.placement.drift import breaches
+from sluice_ops.planning.placement.exactly import place_exactly
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import fits, place_tier
 
@@ -190,7 +191,7 @@ def _start_beside(
         state = health.state(draft, tier, owning.incarnation)
         return Waiting(f"{tier}/{owning.incarnation} to run before the tier is moved (it is {state})")
     try:
-        placement = _placement(now, move, owning.placement)
+        placement = _placement(change.spec, now, move, owning.placement)
     except RefusedError as refused:
         if now.returning:
             return Waiting(f"{awaited(now)}, for {tier}")
@@ -220,11 +221,18 @@ def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placemen
     return number
 
 
-def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
-    """Return the planned placement, or the best possible one if the cluster has changed since."""
+def _placement(change: ChangeSpec, now: Cluster, move: Move, owning: Placement) -> Placement:
+    """Return the planned placement, or the best possible one if the cluster has changed since.
+
+    Raise RefusedError if there is no room, or no longer at the hosts that the change names.
+    """
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
     aim = replace(share, slots=max(1, share.slots - move.short), extra=share.extra - move.burst_short)
+    fixed = KINDS[change.kind].fixed_placement(change, owning)
+    if fixed is not None:
+        place_exactly(spec, aim, fixed, now.hosts)
+        return fixed
     if (
         len(move.after.slots) == aim.k
         and fits(spec, move.after, now.hosts)
@@ -327,5 +335,5 @@ def _is_old(draft: Draft, tier: TierName, number: Incarnation) -> bool:
 def reason_of(spec: ChangeSpec) -> str:
     """Return the reason of an incarnation: the change in words."""
     targets = [f"to {part}" for part in (spec.to, spec.k, spec.release, spec.partitions) if part is not None]
-    subject = [spec.host, spec.tier, *targets, spec.shift]
+    subject = [spec.host, spec.tier, *spec.workers, *targets, spec.shift]
     return " ".join([str(spec.kind), *(str(part) for part in subject if part is not None)])

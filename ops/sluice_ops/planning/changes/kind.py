@@ -190,6 +190,13 @@ class Kind:
         """Return whether a running tier is not yet as the change wants it."""
         return has_wrong_number(now, aim, cluster)
 
+    def fixed_placement(self, spec: ChangeSpec, now: Placement) -> Placement | None:
+        """Return exactly where the next incarnation of a tier has to run.
+
+        `now` is the placement of its owner. Return None if the planner chooses the hosts.
+        """
+        return None
+
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         """Return notes on the planned moves."""
         return []

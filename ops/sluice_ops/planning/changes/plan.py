@@ -24,6 +24,7 @@ from sluice_ops.planning.placement.cluster import (
     moved,
 )
 from sluice_ops.planning.placement.drift import drift, evenly_spread, right_numbers, without_starving
+from sluice_ops.planning.placement.exactly import place_exactly
 from sluice_ops.planning.placement.no_room import burst_missing
 from sluice_ops.planning.placement.shares import Target, available_extra, limits, target
 from sluice_ops.planning.placement.solver import Placed, place, place_tier, tier_requests
@@ -359,9 +360,7 @@ def _place_in_order(
         if kind.repairs:
             why, aim = "; ".join(drift(tier, aim, state)), evenly_spread(tier, aim, state)
         try:
-            burst_short, (after, placed, is_beside) = (_place_forced if kind.forced else _place_whole)(
-                tier, aim, hosts, released
-            )
+            burst_short, (after, placed, is_beside) = _place_next(spec, tier, aim, hosts, released)
         except RefusedError as refused:
             if not kind.repairs:
                 raise _NoRoomError(tier, str(refused)) from refused
@@ -471,6 +470,20 @@ def _resized(  # noqa: PLR0913, PLR0917 - what a move in place depends on
     after, held = more
     short = share.slots - aim.slots
     return Move(tier=name, before=tier.placement, after=after, short=short, in_place=True), held
+
+
+def _place_next(
+    spec: ChangeSpec, tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None
+) -> tuple[int, tuple[Placement, Placed, bool]]:
+    """Place the next incarnation of a running tier as the kind of change wants.
+
+    The first value is how many slots of the tier's burst are missing.
+    """
+    kind, now = KINDS[spec.kind], tier.placement
+    fixed = None if now is None else kind.fixed_placement(spec, now)
+    if fixed is not None:
+        return 0, (fixed, place_exactly(tier.spec, aim, fixed, hosts), True)
+    return (_place_forced if kind.forced else _place_whole)(tier, aim, hosts, released)
 
 
 def _place_beside(

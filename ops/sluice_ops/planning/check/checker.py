@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sluice_ops.model.assignment import HostState
+from sluice_ops.model.assignment import HostState, slot_number
 from sluice_ops.model.change import ChangeSpec, Move, Plan
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
@@ -217,6 +217,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     if KINDS[spec.kind].reduced_to(spec) is not None and not move.in_place:
         problems.append(f"{move.tier} would be handed over, but should release workers in place")
     stays_on = move.before.hosts if move.in_place and move.before is not None else frozenset()
+    problems += _others_moved(move, spec)
     if move.before != tier.placement:
         problems.append(f"{move.tier} is not where the plan has it")
     problems += [*_number_problems(move, spec, tier, aim, cluster), *_budget_problems(move, cluster)]
@@ -250,6 +251,22 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     )
     place_problems = (*displaced, *_burst_problems(move.after, aim, extra, cluster))
     return [*problems, *(f"{move.tier} {problem}" for problem in place_problems)]
+
+
+def _others_moved(move: Move, spec: ChangeSpec) -> Iterable[str]:
+    """Return that a change of single workers would move other units, too."""
+    if not spec.workers or move.before is None:
+        return
+    numbers = {slot_number(worker) for worker in spec.workers}
+    before, after = (
+        (
+            placement.driver,
+            [host for number, host in enumerate(placement.slots) if number not in numbers],
+        )
+        for placement in (move.before, move.after)
+    )
+    if before != after:
+        yield f"{move.tier} would move more than {', '.join(spec.workers)}"
 
 
 def _number_problems(

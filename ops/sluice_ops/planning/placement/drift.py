@@ -28,7 +28,7 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
         *_starved(name, now, hosts),
         *_on_overfull_hosts(now, hosts),
         *_number(now, aim, hosts),
-        *_displaced(now, aim, hosts),
+        *displaced(now, aim, hosts),
     ]
     differences += breaches(name, now, aim, hosts)
     even = evenly_spread(tier, aim, hosts)
@@ -130,7 +130,7 @@ def _number(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
         yield f"has {len(now.slots)} workers, but should have {right[0]}"
 
 
-def _displaced(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+def displaced(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     """Return the parts of a tier that are at a wrong place.
 
     A tier may be anywhere while no host at its place is up.
@@ -138,8 +138,8 @@ def _displaced(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     if not any(host.usable and host.matches(aim.to) for host in hosts.values()):
         return
     place = "its place, anywhere on the site's own hosts" if aim.to is None else aim.to
-    displaced = [name for name in now.slots if name in hosts and not hosts[name].matches(aim.to)]
-    if len(displaced) > aim.extra:
-        yield f"has to be at {place}, and has workers on {listed(sorted(set(displaced)))}"
+    away = [name for name in now.slots if name in hosts and not hosts[name].matches(aim.to)]
+    if len(away) > aim.extra:
+        yield f"has to be at {place}, and has workers on {listed(sorted(set(away)))}"
     if now.driver in hosts and not hosts[now.driver].matches(aim.to):
         yield f"has to be at {place}, and has its driver on {now.driver}"

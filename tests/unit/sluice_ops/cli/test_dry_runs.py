@@ -132,6 +132,17 @@ def test_dry_runs_of_start_and_stop_show_places_and_times(world):
     assert dry_run(world, "stop", "nobody").exit_code == WRONG_USAGE
 
 
+def test_a_dry_run_shows_where_a_single_worker_would_move(world):
+    before = world.placement("enrich")
+    to = next(name for name in sorted(world.agents) if name not in before.slots)
+    slot = slot_ids("enrich", world.owner("enrich").owner, 2)[1]
+    output = dry_run(world, "migrate", "enrich", to, "--worker", slot).stdout
+    driver, (first, second) = before.driver, before.slots
+    assert (
+        f"  1. enrich: driver {driver}, workers {first}, {second} → driver {driver}, workers {first}, {to}\n"
+    ) in output
+
+
 def test_a_dry_run_of_a_start_without_room_shows_the_wait(world):
     world.want("counts", running=False)
     world.settle()

@@ -388,6 +388,17 @@ CASES = {
     "reboot": on_host("reboot"),
     "return": change("return", lambda: after(kind="drain", host="h2"), host="h2"),
     "migrate": change("migrate", tier="enrich", to="h3"),
+    "migrate a worker": Case(
+        running,
+        lambda world: world.begin(
+            "c1",
+            kind="migrate",
+            tier="enrich",
+            to=next(name for name in ("h1", "h2", "h3") if name not in world.placement("enrich").slots),
+            workers=(f"slot-enrich-{world.owner('enrich').owner}-1",),
+        ),
+        "migrate",
+    ),
     "upgrade": change("upgrade", tier="enrich"),
     "repartition": change("repartition", tier="counts", partitions=6),
     "scale up": change("scale", tier="enrich", k=3),

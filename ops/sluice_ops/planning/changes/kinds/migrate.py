@@ -1,14 +1,22 @@
-"""Move a tier to a place."""
+"""Move a tier to a place, or single workers of a tier to a host.
+
+A single worker moves by a handover, too: the next incarnation runs exactly where the present one
+does, except for the workers that the change names (decision 67).
+"""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from sluice_ops.model.change import ChangeSpec
+from sluice_ops.model.assignment import slot_number
+from sluice_ops.model.change import ChangeSpec, Move
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers, Setting
+from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import PLANNED, notes_if_stopped, person_entry, tier_of
-from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow, moved
+from sluice_ops.planning.placement.drift import drift
 from sluice_ops.planning.placement.shares import Target, target, with_entry, without_entry
 
 ANYWHERE = "anywhere"
@@ -17,18 +25,30 @@ ANYWHERE = "anywhere"
 
 class Migrate(Kind):
     name = "migrate"
-    summary = "Move a tier to a host, a zone, a rack or a label. The tier stays there."
+    summary = (
+        "Move a tier to a place, or a single worker to a host. A place is a host, a zone, a rack or a "
+        "label; the tier stays there."
+    )
     details = (
         "Sluice starts and warms the next incarnation there, hands the tier over, verifies the "
-        "handover, and releases the old slots."
+        "handover, and releases the old slots. With workers, only these move: the tier's driver and "
+        "other workers get new slots on the same hosts."
     )
-    example = "sluice migrate outbound zone:onprem"
+    example = "sluice migrate outbound zone:onprem, or: sluice migrate enrich h3 --worker slot-enrich-4-1"
     fields = (
         TIER,
         Field(
             "to",
             Input.PLACE,
             "A host's name, zone:NAME, rack:NAME, label:NAME, or `anywhere` to remove the place again.",
+        ),
+        Field(
+            "workers",
+            Input.WORKERS,
+            "A single worker to move to a host, by its slot as `sluice slots` lists it. Without it, the "
+            "whole tier moves.",
+            required=False,
+            option=True,
         ),
     )
     runbook = "migrate_tier"
@@ -39,6 +59,9 @@ class Migrate(Kind):
         if spec.to is None:
             message = "migrate needs a place: a host's name, zone:…, rack:…, label:… or `anywhere`"
             raise RefusedError(message)
+        if spec.workers:
+            _refuse_workers(spec, tier, cluster)
+            return []
         aim = target(tier.spec.name, cluster.with_layers(self.layers(spec, cluster, PLANNED, 0.0)).rules)
         matching = [host for host in cluster.hosts.values() if host.matches(aim.to)]
         if not matching:
@@ -61,9 +84,33 @@ class Migrate(Kind):
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        return not _is_at(now, aim, cluster.hosts)
+        fixed = self.fixed_placement(spec, now)
+        return not _is_at(now, aim, cluster.hosts) if fixed is None else fixed != now
+
+    def fixed_placement(self, spec: ChangeSpec, now: Placement) -> Placement | None:
+        """Return the placement with the named workers at the host.
+
+        A worker is known by its number in the incarnation, so that the wish holds for every later
+        incarnation, too.
+        """
+        if not spec.workers or spec.to is None:
+            return None
+        numbers, to = {slot_number(worker) for worker in spec.workers}, HostName(spec.to)
+        slots = tuple(to if number in numbers else host for number, host in enumerate(now.slots))
+        return now.model_copy(update={"slots": slots})
+
+    def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
+        """Note that a repair would move workers again, because the tier will have drifted."""
+        for move in moves if spec.workers else ():
+            tier, name = cluster.tiers[move.tier], move.tier
+            before = move.after if move.before is None else move.before
+            hosts = moved(cluster.hosts, tier.spec, before, move.after)
+            for difference in drift(replace(tier, placement=move.after), target(name, cluster.rules), hosts):
+                yield f"afterwards {name} {difference}: a repair moves workers of {name} again"
 
     def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
+        if spec.workers:
+            return cluster.rules.layers
         if spec.to in {None, ANYWHERE}:
             return without_entry(cluster.rules.layers, spec.tenant, Layer.PERSON, Setting.PLACE)
         return with_entry(
@@ -71,7 +118,14 @@ class Migrate(Kind):
         )
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        return check.displaced(gone=True)
+        if not spec.workers:
+            return check.displaced(gone=True)
+        hosts = dict(enumerate(now.slots))
+        return [
+            f"has {worker} on {host}, not on {spec.to}"
+            for worker in spec.workers
+            if (host := hosts.get(slot_number(worker), spec.to)) != spec.to
+        ]
 
 
 KIND = Migrate()
@@ -84,3 +138,53 @@ def _is_at(now: Placement, aim: Target, hosts: Hosts) -> bool:
         return name in hosts and hosts[name].matches(aim.to)
 
     return is_there(now.driver) and sum(not is_there(name) for name in now.slots) <= aim.extra
+
+
+def _refuse_workers(spec: ChangeSpec, tier: TierNow, cluster: Cluster) -> None:
+    """Raise RefusedError if a worker is unknown, or may not be on the host.
+
+    `place_exactly` checks the host's room and the rules for the whole incarnation.
+    """
+    name, hosts, to = tier.spec.name, cluster.hosts, HostName(spec.to or "")
+    places = {} if tier.placement is None else dict(zip(tier.workers, tier.placement.slots, strict=False))
+    unknown = [worker for worker in spec.workers if worker not in places]
+    if unknown:
+        known = listed(f"{worker} on {host}" for worker, host in places.items())
+        message = (
+            f'tier "{name}" has no worker {listed(unknown)}; '
+            f"its workers: {known or f'none, because {name} does not run'}"
+        )
+        raise RefusedError(message)
+    if to not in hosts:
+        message = (
+            f"{listed(spec.workers)} cannot move to {to}: a single worker moves to a host; "
+            f"known hosts: {listed(sorted(hosts))}"
+        )
+        raise RefusedError(message)
+    if not hosts[to].usable:
+        message = (
+            f"{listed(spec.workers)} cannot move to {to}: {to} is {hosts[to].state}; "
+            f"choose another host, or return it first: `sluice return {to}`"
+        )
+        raise RefusedError(message)
+    aim = target(name, cluster.rules)
+    for worker in spec.workers:
+        place = _place_of(places[worker], aim, hosts)
+        if not hosts[to].matches(place):
+            where = place or "one of the site's own hosts"
+            message = (
+                f"{worker} cannot move to {to}: it has to be at {where}; choose a host there, or move the "
+                f"whole tier with `sluice migrate {name} {to}`"
+            )
+            raise RefusedError(message)
+
+
+def _place_of(now: HostName, aim: Target, hosts: Hosts) -> str | None:
+    """Return the place of a worker that is on the host `now`: that of its tier, or of its burst.
+
+    A tier may be anywhere while no host at its place is up.
+    """
+    at_home = now not in hosts or hosts[now].matches(aim.to)
+    if aim.extra and not at_home and hosts[now].matches(aim.extra_to):
+        return aim.extra_to
+    return aim.to if any(host.usable and host.matches(aim.to) for host in hosts.values()) else None

@@ -1,0 +1,79 @@
+"""The placement of an incarnation on hosts that a change names: checked, and not chosen.
+
+`plan` and the handover call this module.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.tier import TierSpec
+from sluice_ops.planning.placement.cluster import TOLERANCE, Hosts, RefusedError, holding, units
+from sluice_ops.planning.placement.drift import breaches, displaced
+from sluice_ops.planning.placement.requests import DRIVER
+from sluice_ops.planning.placement.shares import Target, available_extra
+from sluice_ops.planning.placement.solver import Placed
+
+
+def place_exactly(spec: TierSpec, aim: Target, placement: Placement, hosts: Hosts) -> Placed:
+    """Place one incarnation exactly there, beside all units that the hosts hold.
+
+    Raise RefusedError if a host takes nothing new, has no room, or may not have the tier's units by
+    the rules of the site file.
+    """
+    name = spec.name
+    for host in sorted(placement.hosts):
+        if host not in hosts or not hosts[host].usable:
+            state = hosts[host].state if host in hosts else "unknown"
+            message = (
+                f'tier "{name}": the next incarnation cannot start on {host}, which is {state}; return '
+                f"{host} with `sluice return {host}`, or move the whole tier with "
+                f"`sluice migrate {name} PLACE`"
+            )
+            raise RefusedError(message)
+    wrong = next(iter((*_miscounted(placement, aim, hosts), *displaced(placement, aim, hosts))), None)
+    if wrong is not None:
+        message = (
+            f"{name} {wrong}, so its workers cannot move one by one; repair that first with "
+            "`sluice drift --repair`"
+        )
+        raise RefusedError(message)
+    broken = next(iter(breaches(name, placement, aim, hosts)), None)
+    if broken is not None:
+        message = f"after the move, {name} {broken}; choose another host, or change the site file"
+        raise RefusedError(message)
+    _refuse_without_room(spec, placement, hosts)
+    where: dict[tuple[str, str], tuple[HostName, ...]] = {
+        (name, "slots"): placement.slots,
+        (name, DRIVER): (placement.driver,),
+    }
+    return Placed(where, holding(hosts, spec, placement), ())
+
+
+def _miscounted(placement: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    """Return how the number of workers, or of those of a burst, is wrong."""
+    extra = available_extra(aim, hosts)
+    if len(placement.slots) != aim.slots + extra:
+        yield f"has {len(placement.slots)} workers, but should have {aim.slots + extra}"
+    at_burst = sum(hosts[slot].matches(aim.extra_to) for slot in placement.slots) if extra else 0
+    if at_burst < extra:
+        yield f"has {at_burst} of the {extra} workers of its burst at {aim.extra_to}"
+
+
+def _refuse_without_room(spec: TierSpec, placement: Placement, hosts: Hosts) -> None:
+    cpu: dict[HostName, float] = defaultdict(float)
+    memory: dict[HostName, int] = defaultdict(int)
+    for name, quantum in units(spec, placement):
+        cpu[name] += quantum.cpu
+        memory[name] += quantum.memory
+    for name in sorted(cpu):
+        host = hosts[name]
+        if cpu[name] > host.free_cpu + TOLERANCE or memory[name] > host.free_memory:
+            message = (
+                f'tier "{spec.name}": {name} has no room for the next incarnation beside the running units: '
+                f"it needs {cpu[name]:g} cpu and {memory[name]} MiB, and {host.free_cpu:g} cpu and "
+                f"{host.free_memory} MiB are free; free room on {name}, or move the whole tier with "
+                f"`sluice migrate {spec.name} PLACE`"
+            )
+            raise RefusedError(message)
