@@ -267,6 +267,20 @@ def test_an_impossible_burst_is_refused_with_the_reason(cloud, words, reason):
     assert len(cloud.running) == 1
 
 
+@pytest.mark.parametrize(
+    ("k", "reason"),
+    [
+        ("5000", "5000 workers of enrich on EC2 need 1250 more instances, 1 run already"),
+        ("9" * 400, "ask for fewer workers"),
+        ("0", "burst takes a number of workers, 1 or more, not 0"),
+    ],
+)
+def test_a_burst_by_a_wrong_number_is_refused_with_the_next_step(cloud, k, reason):
+    done = CliRunner().invoke(app, ["burst", "enrich", k])
+    assert (done.exit_code, len(cloud.running)) == (WRONG_USAGE, 1)
+    assert reason in done.stderr
+
+
 def test_a_reap_tells_what_it_would_do_and_does_it(cloud, monkeypatch):
     monkeypatch.setattr("sluice_ops.cli.reap.open_channel", bursting.open_channel)
     planned = CliRunner().invoke(app, ["reap", "--dry-run"])
