@@ -17,6 +17,7 @@ from sluice_ops.cloud.cost import most_per_hour, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
+from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
@@ -40,9 +41,10 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     try:
         with open_channel() as channel:
             count = instances_needed(channel, spec, change, running, config)
+            receipts = receipts_now(channel, running, time.time())
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
-    for note in check_launch(ec2.the_cloud(), running, count, time.time()):
+    for note in check_launch(ec2.the_cloud(), receipts, count, time.time()):
         _tell(note)
     if dry_run:
         price = most_per_hour(count, config)
@@ -60,6 +62,8 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     end, done = time.monotonic() + deadline, False
     try:
         launched = ec2.the_cloud().launch(change, count, _tell)
+        with open_channel() as channel:
+            keep_receipts(channel, [*running, *launched], time.time())
         hosts = [instance.host for instance in launched]
         _tell(
             f"launched {', '.join(map(str, launched))}; waiting for {', '.join(hosts)}"
@@ -108,7 +112,8 @@ def _not_registered(hosts: list[HostName], end: float) -> list[HostName]:
 def _terminate_launched(change: str) -> None:
     """Terminate the instances that a failed or interrupted burst launched."""
     try:
-        _terminate([instance for instance in ec2.the_cloud().instances() if instance.token == change])
+        running = ec2.the_cloud().instances()
+        _terminate([instance for instance in running if instance.token == change], running)
     except (CloudError, ChannelAwayError) as error:
         typer.echo(
             f"{error}. The instances of change {change} may still run. Terminate them: `sluice leave`",
@@ -126,7 +131,7 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         carried.tell(as_json=False)
     try:
         ours = ec2.the_cloud().instances()
-        kept = {} if dry_run else _terminate(ours)
+        kept = {} if dry_run else _terminate(ours, ours)
         retired = [] if dry_run else _retire(ours)
     except (CloudError, ChannelAwayError) as error:
         if as_json:
@@ -170,12 +175,17 @@ def _retire(ours: list[Instance]) -> list[HostName]:
     return retired
 
 
-def _terminate(ours: list[Instance]) -> dict[str, list[str]]:
-    """Terminate the instances without a tier; return the other instances, each with its tiers."""
+def _terminate(ours: list[Instance], running: list[Instance]) -> dict[str, list[str]]:
+    """Terminate those of `ours` without a tier; return the others, each with its tiers.
+
+    `running` are all instances.
+    """
     with open_channel() as channel:
         users = tiers_by_host(channel)
-    free = [each for each in ours if each.host not in users]
-    ec2.the_cloud().terminate([each.id for each in free])
+        free = [each for each in ours if each.host not in users]
+        ids = [each.id for each in free]
+        ec2.the_cloud().terminate(ids)
+        keep_receipts(channel, running, time.time(), ids)
     if free:
         _tell(f"terminated {', '.join(each.id for each in free)}")
     config, now = the_site().ec2, time.time()

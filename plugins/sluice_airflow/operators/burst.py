@@ -21,6 +21,7 @@ from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, N
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.reaper import reap, retire_soon
+from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
@@ -73,7 +74,8 @@ class QuotaOperator(SluiceOperator):
             with cloud_of(self.hook) as cloud, self.hook.open() as channel:
                 running = cloud.instances()
                 count = instances_needed(channel, spec, change, running, config)
-                notes = check_launch(cloud, running, count, time.time())
+                receipts = receipts_now(channel, running, time.time())
+                notes = check_launch(cloud, receipts, count, time.time())
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         for note in notes:
@@ -126,8 +128,9 @@ class LaunchOperator(SluiceOperator):
     def execute(self, context: Context) -> list[str]:
         """Return the host names of the instances; EC2 launches all of them or none."""
         count = int(context["ti"].xcom_pull(task_ids="quota"))
-        with cloud_of(self.hook) as cloud:
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
             launched = cloud.launch(change_of(context), count, self.log.info)
+            keep_receipts(channel, [*cloud.instances(), *launched], time.time())
         hosts = [str(instance.host) for instance in launched]
         if not launched:
             self.log.info("Launched nothing: the running instances have room for the workers")
@@ -195,15 +198,15 @@ class TerminateOperator(SluiceOperator):
         """Terminate the instances that were launched with `token`; without a token, all of the
         site. Return them.
         """
-        with translated_errors(), self.hook.open() as channel:
-            users = tiers_by_host(channel)
-        with cloud_of(self.hook) as cloud:
-            ours = [each for each in cloud.instances() if token in {None, each.token}]
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            users, running = tiers_by_host(channel), cloud.instances()
+            ours = [each for each in running if token in {None, each.token}]
             free = [each for each in ours if each.host not in users]
-            if free:
-                cloud.terminate([each.id for each in free])
-        names = ", ".join(each.id for each in free)
-        self.log.info("Terminated %s", names or "no instance: there is none without a tier")
+            ids = [each.id for each in free]
+            if ids:
+                cloud.terminate(ids)
+            keep_receipts(channel, running, time.time(), ids)
+        self.log.info("Terminated %s", ", ".join(ids) or "no instance: there is none without a tier")
         kept = [
             f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"
             for each in ours

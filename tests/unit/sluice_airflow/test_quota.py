@@ -22,7 +22,7 @@ def dry_run(monkeypatch, *, ok):
 
     Return the values that the task pushed.
     """
-    pushed, requested = {}, []
+    pushed, requested, checked = {}, [], []
 
     def run(_channel, change, spec, by, _seconds, *, dry_run):
         requested.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
@@ -37,7 +37,8 @@ def dry_run(monkeypatch, *, ok):
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
     monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr(burst, "instances_needed", lambda _channel, spec, *_: spec.k)
-    monkeypatch.setattr(burst, "check_launch", lambda *_: [])
+    monkeypatch.setattr(burst, "receipts_now", lambda *_: ["a receipt"])
+    monkeypatch.setattr(burst, "check_launch", lambda _cloud, receipts, *_: checked.append(receipts) or [])
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
     monkeypatch.setattr(burst.requests, "run", run)
@@ -45,6 +46,7 @@ def dry_run(monkeypatch, *, ok):
     with pytest.raises(DownstreamTasksSkipped if ok else StepFailedError):
         QuotaOperator(task_id="quota", tier="enrich", k="2").execute(context)
     assert requested == [("burst_to_ec2.r1", "burst", "enrich", 2, "airflow:burst_to_ec2/r1", True)]
+    assert checked == [["a receipt"]]
     return pushed
 
 

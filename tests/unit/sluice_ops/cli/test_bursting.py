@@ -312,6 +312,24 @@ def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, m
         assert "Allow ec2:RunInstances" in done.stderr
 
 
+def test_a_burst_and_a_leave_keep_receipts_for_the_cost_of_the_day(cloud, monkeypatch):
+    checked = []
+    note = lambda _cloud, receipts, *_: checked.append(receipts) or []
+    monkeypatch.setattr(bursting, "check_launch", note)
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    monkeypatch.setattr(bursting.time, "time", lambda: 3600.0)
+    monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
+    with pytest.raises(typer.Exit):
+        burst()
+    assert leave() == OK
+    with pytest.raises(typer.Exit):
+        burst(dry_run=True)
+    assert [[(each.launched_at, each.ended_at) for each in receipts] for receipts in checked] == [
+        [(0.0, None)],
+        [(0.0, 3600.0), (0.0, 3600.0)],
+    ]
+
+
 def test_prices_are_told_before_a_burst_and_the_cost_after_a_leave(cloud, monkeypatch):
     config = Ec2Config(price_per_hour={"m5.large": 0.12})
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=config))
