@@ -3,6 +3,7 @@ after it.
 """
 
 import time
+from dataclasses import asdict
 
 import typer
 
@@ -12,7 +13,7 @@ from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_o
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2, reaper
-from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
@@ -20,7 +21,7 @@ from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
-from sluice_ops.model.ids import HostName
+from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.snapshot import the_site
 from sluice_ops.planning.changes.burst import BurstError, burst_of
@@ -42,10 +43,12 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         with open_channel() as channel:
             count = instances_needed(channel, spec, change, running, config)
             receipts = receipts_now(channel, running, time.time())
+            in_time = comes_in_time(channel, TierName(spec.tenant), count, receipts, time.time())
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
     for note in check_launch(ec2.the_cloud(), receipts, count, time.time()):
         _tell(note)
+    _tell(in_time.sentence)
     if dry_run:
         price = most_per_hour(count, config)
         if not as_json:
@@ -55,7 +58,11 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
         carried.tell(
-            as_json=as_json, instances=count, instance_types=config.instance_types, cost_per_hour=price
+            as_json=as_json,
+            instances=count,
+            instance_types=config.instance_types,
+            cost_per_hour=price,
+            break_even=asdict(in_time),
         )
         raise typer.Exit(OK if carried.done else FAILED)
     ended_as_by_ctrl_c()

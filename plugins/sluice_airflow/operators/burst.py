@@ -2,9 +2,11 @@
 instances.
 """
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context, TaskInstanceState
@@ -15,7 +17,7 @@ from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by
 from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
-from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt
 from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, NoCredentialsError
 from sluice_ops.cloud.instance import Instance
@@ -76,10 +78,12 @@ class QuotaOperator(SluiceOperator):
                 count = instances_needed(channel, spec, change, running, config)
                 receipts = receipts_now(channel, running, time.time())
                 notes = check_launch(cloud, receipts, count, time.time())
+                in_time = comes_in_time(channel, TierName(self.tier), count, receipts, time.time())
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         for note in notes:
             self.log.warning("%s", note)
+        self.log.log(logging.WARNING if in_time.too_late else logging.INFO, "%s", in_time.sentence)
         self.log.info(
             "%s more workers of %s need %d more instances of %s; %d run now, and the site file allows %d",
             self.k,
@@ -94,6 +98,7 @@ class QuotaOperator(SluiceOperator):
                 "instances": count,
                 "instance_types": [*config.instance_types],
                 "cost_per_hour": most_per_hour(count, config),
+                "break_even": asdict(in_time),
                 "tier": self.tier,
                 "k": int(self.k),
             }
