@@ -3,6 +3,7 @@ after it.
 """
 
 import time
+from dataclasses import asdict
 
 import typer
 
@@ -12,14 +13,15 @@ from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_o
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2, reaper
-from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
+from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
-from sluice_ops.model.ids import HostName
+from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.snapshot import the_site
 from sluice_ops.planning.changes.burst import BurstError, burst_of
@@ -40,10 +42,13 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     try:
         with open_channel() as channel:
             count = instances_needed(channel, spec, change, running, config)
+            receipts = receipts_now(channel, running, time.time())
+            in_time = comes_in_time(channel, TierName(spec.tenant), count, receipts, time.time())
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
-    for note in check_launch(ec2.the_cloud(), running, count, time.time()):
+    for note in check_launch(ec2.the_cloud(), receipts, count, time.time()):
         _tell(note)
+    _tell(in_time.sentence)
     if dry_run:
         price = most_per_hour(count, config)
         if not as_json:
@@ -53,13 +58,19 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
         carried.tell(
-            as_json=as_json, instances=count, instance_types=config.instance_types, cost_per_hour=price
+            as_json=as_json,
+            instances=count,
+            instance_types=config.instance_types,
+            cost_per_hour=price,
+            break_even=asdict(in_time),
         )
         raise typer.Exit(OK if carried.done else FAILED)
     ended_as_by_ctrl_c()
     end, done = time.monotonic() + deadline, False
     try:
         launched = ec2.the_cloud().launch(change, count, _tell)
+        with open_channel() as channel:
+            keep_receipts(channel, [*running, *launched], time.time())
         hosts = [instance.host for instance in launched]
         _tell(
             f"launched {', '.join(map(str, launched))}; waiting for {', '.join(hosts)}"
@@ -108,7 +119,8 @@ def _not_registered(hosts: list[HostName], end: float) -> list[HostName]:
 def _terminate_launched(change: str) -> None:
     """Terminate the instances that a failed or interrupted burst launched."""
     try:
-        _terminate([instance for instance in ec2.the_cloud().instances() if instance.token == change])
+        running = ec2.the_cloud().instances()
+        _terminate([instance for instance in running if instance.token == change], running)
     except (CloudError, ChannelAwayError) as error:
         typer.echo(
             f"{error}. The instances of change {change} may still run. Terminate them: `sluice leave`",
@@ -126,7 +138,7 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         carried.tell(as_json=False)
     try:
         ours = ec2.the_cloud().instances()
-        kept = {} if dry_run else _terminate(ours)
+        kept = {} if dry_run else _terminate(ours, ours)
         retired = [] if dry_run else _retire(ours)
     except (CloudError, ChannelAwayError) as error:
         if as_json:
@@ -170,12 +182,17 @@ def _retire(ours: list[Instance]) -> list[HostName]:
     return retired
 
 
-def _terminate(ours: list[Instance]) -> dict[str, list[str]]:
-    """Terminate the instances without a tier; return the other instances, each with its tiers."""
+def _terminate(ours: list[Instance], running: list[Instance]) -> dict[str, list[str]]:
+    """Terminate those of `ours` without a tier; return the others, each with its tiers.
+
+    `running` are all instances.
+    """
     with open_channel() as channel:
         users = tiers_by_host(channel)
-    free = [each for each in ours if each.host not in users]
-    ec2.the_cloud().terminate([each.id for each in free])
+        free = [each for each in ours if each.host not in users]
+        ids = [each.id for each in free]
+        ec2.the_cloud().terminate(ids)
+        keep_receipts(channel, running, time.time(), ids)
     if free:
         _tell(f"terminated {', '.join(each.id for each in free)}")
     config, now = the_site().ec2, time.time()

@@ -131,18 +131,13 @@ def _parameters(field: Field) -> list[inspect.Parameter]:
         text = f"{field.help} Repeat the option for each worker."
         worker = typer.Option("--worker", metavar="SLOT", help=text)
         return [_parameter(field.name, Annotated[list[str] | None, worker], None)]
-    counts = field.input is Input.COUNT
-    type_ = int if counts else str
+    type_ = int if field.input is Input.COUNT else str
     if field.option:
         metavar = "K" if field.input is Input.AMOUNT else field.name.upper()
         option = typer.Option(f"--{field.name}", metavar=metavar, help=field.help)
         return [_parameter(field.name, Annotated[type_ | None, option], None)]
-    argument = typer.Argument(
-        metavar=field.name.upper(),
-        help=field.help,
-        min=1 if counts else None,
-        max=1000 if counts else None,
-    )
+    # no bounds here: each kind of change refuses a wrong number with its reason and the next step
+    argument = typer.Argument(metavar=field.name.upper(), help=field.help)
     if field.required:
         return [_parameter(field.name, Annotated[type_, argument])]
     default = field.default

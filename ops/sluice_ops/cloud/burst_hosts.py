@@ -1,4 +1,5 @@
-"""Questions of a burst: how many instances a tier needs, and which tiers use which host.
+"""Questions of a burst: how many instances a tier needs, whether they come in time, and which tiers
+use which host.
 
 The CLI and Airflow's runbooks ask them before they launch or terminate instances.
 """
@@ -9,15 +10,23 @@ from sluice_ops.channel import Channel
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState
-from sluice_ops.model.change import ChangeSpec
-from sluice_ops.model.ids import HostName
+from sluice_ops.model.change import ChangeRecord, ChangeSpec
+from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
+from sluice_ops.model.instance_receipt import InstanceReceipt
+from sluice_ops.model.load import LOAD_SECONDS, TierLoad
 from sluice_ops.model.resources import Quantum
+from sluice_ops.model.scaler import Memory, TierMemory
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
+from sluice_ops.planning.changes.break_even import BreakEven, boot_seconds, break_even, change_seconds
 from sluice_ops.planning.changes.burst import BurstError, instances, refuse_too_many, slots_after
 from sluice_ops.planning.placement.cluster import BURST_ZONE, whole_quanta
+from sluice_ops.planning.placement.pace import pace
 from sluice_ops.site.ec2_config import Ec2Config
+
+FRESH_SECONDS = 3 * LOAD_SECONDS
+"""An older load is not used."""
 
 
 def instances_needed(
@@ -41,6 +50,29 @@ def instances_needed(
     count = instances(tier.value, slots - free, config.capacity)
     refuse_too_many(tier.value, slots, count, others, config.max_instances)
     return count
+
+
+def comes_in_time(
+    channel: Channel, name: TierName, count: int, receipts: Iterable[InstanceReceipt], now: float
+) -> BreakEven:
+    """Compare a burst of a published tier by `count` instances with waiting until its lag is clear.
+
+    `receipts` are those of all instances.
+    """
+    tier, owner = channel.read(paths.tier(name), TierSpec), channel.read(paths.owner(name), OwnerRecord)
+    memory = channel.read(paths.SCALER_MEMORY, Memory)
+    records = [path for each in channel.children("/changes") if (path := paths.change(each)) != paths.LOCK]
+    changes = [read.value for read in channel.read_many(records, ChangeRecord) if read is not None]
+    number = None if owner is None else owner.value.owner
+    load = None if number is None else channel.read(paths.load(name, number), TierLoad)
+    is_fresh = load is not None and abs(now - load.value.at) <= FRESH_SECONDS
+    return break_even(
+        name,
+        load.value if load is not None and is_fresh else None,
+        None if memory is None else memory.value.tiers.get(name, TierMemory()).readings,
+        boot_seconds(receipts) if count else 0.0,
+        0.0 if tier is None else change_seconds(tier.value, pace(changes)),
+    )
 
 
 def slots_free(channel: Channel, quantum: Quantum, but: set[HostName]) -> int:

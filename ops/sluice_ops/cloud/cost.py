@@ -8,41 +8,53 @@ from datetime import UTC, datetime, timedelta
 
 from sluice_ops.cloud.errors import QuotaError
 from sluice_ops.cloud.instance import Instance
+from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.site.ec2_config import Ec2Config
 
 HOUR = 3600.0
 
 
-def refuse_too_expensive(instances: Iterable[Instance], count: int, config: Ec2Config, now: float) -> None:
+def refuse_too_expensive(
+    receipts: Iterable[InstanceReceipt], count: int, config: Ec2Config, now: float
+) -> None:
     """Raise QuotaError if `count` more instances could make the day cost more than it may.
 
-    All instances are taken to run until midnight UTC. Instances that ended earlier do not count.
+    `receipts` are those of all instances. What ran today counts, also if it has ended. The running
+    and the new instances are taken to run until midnight UTC.
     """
     limit = config.max_cost_per_day
     if limit is None:
         return
-    begin = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    end = (begin + timedelta(days=1)).timestamp()
-    running = list(instances)
-    unknown = sorted({each.instance_type for each in running} - config.price_per_hour.keys())
+    midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    begin, end = midnight.timestamp(), (midnight + timedelta(days=1)).timestamp()
+    today = [each for each in receipts if each.ended_at is None or each.ended_at > begin]
+    unknown = sorted({each.instance_type for each in today} - config.price_per_hour.keys())
     if unknown:
         message = (
-            f"the price of {', '.join(unknown)} is not known, of which instances run: "
+            f"the price of {', '.join(unknown)} is not known, of which instances ran today: "
             "add it to ec2.price_per_hour in the site file"
         )
         raise QuotaError(message)
-    present = sum(
-        config.price_per_hour[each.instance_type] * (end - max(each.launched_at, begin.timestamp())) / HOUR
-        for each in running
+    running = [each for each in today if each.ended_at is None]
+    spent = sum(
+        _cost(each, max(each.launched_at, begin), now if each.ended_at is None else each.ended_at, config)
+        for each in today
     )
+    rest = sum(_cost(each, now, end, config) for each in running)
     more = count * _highest_price(config) * (end - now) / HOUR
-    if present + more > limit:
+    if spent + rest + more > limit:
         message = (
-            f"{count} more instances could cost {more:.2f} until midnight UTC, beside {present:.2f} of the "
-            f"{len(running)} that run: more than ec2.max_cost_per_day, {limit:.2f}. Ask for fewer workers, "
-            "leave EC2 first (`sluice leave`, or leave_ec2), or raise the limit in the site file"
+            f"{count} more instances could cost {more:.2f} until midnight UTC. The instances of today, "
+            f"{len(running)} running and {len(today) - len(running)} ended, have cost {spent:.2f} so far, "
+            f"and could cost {rest:.2f} more. The sum is {spent + rest + more:.2f}, above "
+            f"ec2.max_cost_per_day, {limit:.2f}. Ask for fewer workers, leave EC2 first (`sluice leave`, or "
+            "leave_ec2), or raise the limit in the site file"
         )
         raise QuotaError(message)
+
+
+def _cost(receipt: InstanceReceipt, since: float, until: float, config: Ec2Config) -> float:
+    return config.price_per_hour[receipt.instance_type] * max(0.0, until - since) / HOUR
 
 
 def most_per_hour(count: int, config: Ec2Config) -> float | None:

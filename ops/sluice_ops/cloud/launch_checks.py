@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from sluice_ops.cloud.cost import refuse_too_expensive
 from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, QuotaError
-from sluice_ops.cloud.instance import Instance, instance_of
+from sluice_ops.cloud.instance import instance_of
 from sluice_ops.cloud.pools import pools
+from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.site.ec2_config import Market
 
 if TYPE_CHECKING:
@@ -23,16 +24,16 @@ _QUOTAS: dict[Market, str] = {"on-demand": "L-1216C47A", "spot": "L-34B43A08"}
 """The quota's code in Service Quotas."""
 
 
-def check_launch(cloud: "Cloud", running: Iterable[Instance], count: int, now: float) -> list[str]:
+def check_launch(cloud: "Cloud", receipts: Iterable[InstanceReceipt], count: int, now: float) -> list[str]:
     """Refuse a launch above a limit, or that EC2 would refuse; return notes on what is not known.
 
-    `running` are the instances that run. Raise CloudError if the launch is not permitted, or a
+    `receipts` are those of all instances. Raise CloudError if the launch is not permitted, or a
     parameter is wrong. Raise QuotaError if the launch could pass the site file's cost of a day, or
     the account's quota of vCPUs is too small in every market of the site file.
     """
     if not count:
         return []
-    refuse_too_expensive(running, count, cloud.config, now)
+    refuse_too_expensive(receipts, count, cloud.config, now)
     _check_permission(cloud)
     try:
         return _check_quota(cloud, count)

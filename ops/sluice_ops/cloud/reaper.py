@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.cloud.instance import Instance
+from sluice_ops.cloud.receipts import keep_receipts
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostFacts
 from sluice_ops.model.change import ChangeRecord, ChangeState
@@ -49,7 +50,9 @@ def reap(cloud: "Cloud", channel: Channel, by: str, now: float, *, dry_run: bool
     instances = cloud.instances()
     unowned = {each: why for each in instances if (why := why_unowned(channel, each, now)) is not None}
     if not dry_run:
-        cloud.terminate([each.id for each in unowned])
+        ids = [each.id for each in unowned]
+        cloud.terminate(ids)
+        keep_receipts(channel, instances, now, ids)
     others = [each for each in instances if each not in unowned]
     retired = ended_hosts(channel, others) if dry_run else retire(channel, others, by)
     return Reaped({str(each): why for each, why in unowned.items()}, retired)

@@ -112,6 +112,8 @@ TABLE: dict[str, Rights] = {
     paths.SCALER_MEMORY: _rights(write="controller"),
     paths.SCALER_MODES: _rights(write="operator"),
     paths.CONTROLLER_KEY: _rights(write="controller"),
+    paths.INSTANCES: _rights(create="operator", delete="operator"),
+    f"{paths.INSTANCES}/*": _rights(write="operator"),
     paths.JOINING: _rights(delete="agent"),
     f"{paths.JOINING}/*": _rights(create="joiner", delete="agent"),
     f"{paths.JOINING}/*/{paths.CLAIM}": _rights(create="controller", delete="agent"),

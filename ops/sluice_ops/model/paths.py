@@ -19,6 +19,7 @@ ROOTS = (
     "/exporters",
     "/releases",
     "/joining",
+    "/instances",
     *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),
 )
 
@@ -50,6 +51,8 @@ RELEASES = "/releases"
 """The parent of all releases."""
 JOINING = "/joining"
 """The parent of the sealed data for hosts that will join (`Sealed`)."""
+INSTANCES = "/instances"
+"""The parent of the receipts of EC2 instances."""
 CLAIM, ANSWER = "claim", "answer"
 """The descendants of the node of a host that joins."""
 CONTROLLER_KEY = "/controller/key"
@@ -165,6 +168,11 @@ def exporter(role: str) -> str:
 def trail(role: str, name: str) -> str:
     """An entry of the trail (`Entry`), until the audit moves it to PostgreSQL."""
     return f"{TRAIL}/{role}/{name}"
+
+
+def instance(identity: str) -> str:
+    """The receipt of an EC2 instance (`InstanceReceipt`)."""
+    return f"{INSTANCES}/{identity}"
 
 
 def joining(host: str) -> str:

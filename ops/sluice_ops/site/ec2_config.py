@@ -136,7 +136,7 @@ class Ec2Config(Frozen):
     """The most that instances may cost in a day (UTC), in the currency of `price_per_hour`.
 
     A burst is refused if its instances and those that run could pass the limit until midnight.
-    Instances that ended earlier in the day do not count.
+    What ran earlier in the day counts, too.
     """
 
     @model_validator(mode="before")

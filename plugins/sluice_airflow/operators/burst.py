@@ -2,9 +2,11 @@
 instances.
 """
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context, TaskInstanceState
@@ -15,12 +17,13 @@ from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by
 from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
-from sluice_ops.cloud.burst_hosts import instances_needed, tiers_by_host
+from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt
 from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, NoCredentialsError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.reaper import reap, retire_soon
+from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
@@ -73,11 +76,14 @@ class QuotaOperator(SluiceOperator):
             with cloud_of(self.hook) as cloud, self.hook.open() as channel:
                 running = cloud.instances()
                 count = instances_needed(channel, spec, change, running, config)
-                notes = check_launch(cloud, running, count, time.time())
+                receipts = receipts_now(channel, running, time.time())
+                notes = check_launch(cloud, receipts, count, time.time())
+                in_time = comes_in_time(channel, TierName(self.tier), count, receipts, time.time())
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         for note in notes:
             self.log.warning("%s", note)
+        self.log.log(logging.WARNING if in_time.too_late else logging.INFO, "%s", in_time.sentence)
         self.log.info(
             "%s more workers of %s need %d more instances of %s; %d run now, and the site file allows %d",
             self.k,
@@ -92,6 +98,7 @@ class QuotaOperator(SluiceOperator):
                 "instances": count,
                 "instance_types": [*config.instance_types],
                 "cost_per_hour": most_per_hour(count, config),
+                "break_even": asdict(in_time),
                 "tier": self.tier,
                 "k": int(self.k),
             }
@@ -126,8 +133,9 @@ class LaunchOperator(SluiceOperator):
     def execute(self, context: Context) -> list[str]:
         """Return the host names of the instances; EC2 launches all of them or none."""
         count = int(context["ti"].xcom_pull(task_ids="quota"))
-        with cloud_of(self.hook) as cloud:
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
             launched = cloud.launch(change_of(context), count, self.log.info)
+            keep_receipts(channel, [*cloud.instances(), *launched], time.time())
         hosts = [str(instance.host) for instance in launched]
         if not launched:
             self.log.info("Launched nothing: the running instances have room for the workers")
@@ -195,15 +203,15 @@ class TerminateOperator(SluiceOperator):
         """Terminate the instances that were launched with `token`; without a token, all of the
         site. Return them.
         """
-        with translated_errors(), self.hook.open() as channel:
-            users = tiers_by_host(channel)
-        with cloud_of(self.hook) as cloud:
-            ours = [each for each in cloud.instances() if token in {None, each.token}]
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            users, running = tiers_by_host(channel), cloud.instances()
+            ours = [each for each in running if token in {None, each.token}]
             free = [each for each in ours if each.host not in users]
-            if free:
-                cloud.terminate([each.id for each in free])
-        names = ", ".join(each.id for each in free)
-        self.log.info("Terminated %s", names or "no instance: there is none without a tier")
+            ids = [each.id for each in free]
+            if ids:
+                cloud.terminate(ids)
+            keep_receipts(channel, running, time.time(), ids)
+        self.log.info("Terminated %s", ", ".join(ids) or "no instance: there is none without a tier")
         kept = [
             f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"
             for each in ours

@@ -151,6 +151,14 @@ def test_a_tier_is_scaled_to_a_number_or_to_a_part_of_the_cluster(bag):
             params["k"] = refused
 
 
+@pytest.mark.parametrize(("dag", "field"), [("burst_to_ec2", "k"), ("repartition_tier", "partitions")])
+def test_a_count_has_no_limit_of_the_form_because_the_plan_refuses_it(bag, dag, field):
+    params = copy.deepcopy(bag.dags[dag].params)
+    params[field] = 5000
+    with pytest.raises(ParamValidationError):
+        params[field] = 0
+
+
 @pytest.mark.parametrize("limit", ["minimum", "maximum"])
 def test_a_limit_may_be_given_or_left_out(bag, limit):
     params = copy.deepcopy(bag.dags["scale_tier"].params)

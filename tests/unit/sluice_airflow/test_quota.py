@@ -14,6 +14,7 @@ from sluice_airflow.operators import burst
 from sluice_airflow.operators.burst import QuotaOperator
 from sluice_ops.model.change import Result, Step
 from sluice_ops.operations.requests import StepResult
+from sluice_ops.planning.changes.break_even import BreakEven
 from sluice_ops.site.ec2_config import Ec2Config
 
 
@@ -22,7 +23,7 @@ def dry_run(monkeypatch, *, ok):
 
     Return the values that the task pushed.
     """
-    pushed, requested = {}, []
+    pushed, requested, checked = {}, [], []
 
     def run(_channel, change, spec, by, _seconds, *, dry_run):
         requested.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
@@ -37,7 +38,9 @@ def dry_run(monkeypatch, *, ok):
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
     monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr(burst, "instances_needed", lambda _channel, spec, *_: spec.k)
-    monkeypatch.setattr(burst, "check_launch", lambda *_: [])
+    monkeypatch.setattr(burst, "receipts_now", lambda *_: ["a receipt"])
+    monkeypatch.setattr(burst, "check_launch", lambda _cloud, receipts, *_: checked.append(receipts) or [])
+    monkeypatch.setattr(burst, "comes_in_time", lambda *_: BreakEven(too_late=True, sentence="too late"))
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
     monkeypatch.setattr(burst.requests, "run", run)
@@ -45,6 +48,7 @@ def dry_run(monkeypatch, *, ok):
     with pytest.raises(DownstreamTasksSkipped if ok else StepFailedError):
         QuotaOperator(task_id="quota", tier="enrich", k="2").execute(context)
     assert requested == [("burst_to_ec2.r1", "burst", "enrich", 2, "airflow:burst_to_ec2/r1", True)]
+    assert checked == [["a receipt"]]
     return pushed
 
 
@@ -53,12 +57,18 @@ def test_a_dry_run_reports_the_instances_and_the_plan(monkeypatch):
         "instances": 2,
         "instance_types": ["m5.large"],
         "cost_per_hour": None,
+        "break_even": {"too_late": True, "sentence": "too late"},
         "tier": "enrich",
         "k": 2,
         "sentence": "said",
         "plan": {"moves": []},
     }
     assert dry_run(monkeypatch, ok=True) == {"plan": plan}
+
+
+def test_a_burst_that_comes_too_late_is_warned_of_and_not_refused(monkeypatch, capsys):
+    dry_run(monkeypatch, ok=True)
+    assert any("[warning  ] too late" in line for line in capsys.readouterr().out.splitlines())
 
 
 def test_a_refused_plan_fails_the_dry_run(monkeypatch):

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from simulation.ec2 import instance
+from simulation.ec2 import MemoryCloud, instance
+from simulation.memory import MemoryChannel
 
 from sluice_airflow.errors import AwayError, EndedByPersonError
 from sluice_airflow.hooks.sluice import SluiceHook
@@ -16,6 +17,7 @@ from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators import burst, steps
 from sluice_airflow.operators.burst import (
     LAUNCHING_SECONDS,
+    LaunchOperator,
     ReapOperator,
     TakeBackOperator,
     TerminateOperator,
@@ -23,6 +25,8 @@ from sluice_airflow.operators.burst import (
 from sluice_airflow.operators.steps import AbortOperator
 from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, NoCredentialsError
 from sluice_ops.cloud.reaper import Reaped
+from sluice_ops.model import paths
+from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.site.ec2_config import Ec2Config
 
 
@@ -80,6 +84,22 @@ def test_a_leave_retires_the_hosts_of_the_terminated_instances(monkeypatch):
     assert terminate.execute({}) == ["i-00000001"]
     told = "i-00000001 (m5.large, on-demand, eu-central-1a) ran for 1.50 hours and cost 0.18 (0.12 an hour)"
     assert calls == [("channel", "cloud", "airflow:leave_ec2/r1", {"ec2-00000001": told})]
+
+
+def test_a_launch_and_a_termination_keep_receipts(monkeypatch):
+    channel, cloud = MemoryChannel(), MemoryCloud()
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: cloud)
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(channel))
+    monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
+    context = {"ti": SimpleNamespace(xcom_pull=lambda **_: 2)}
+    assert len(LaunchOperator(task_id="launch").execute(context)) == 2
+    ids = [each.id for each in cloud.instances()]
+    assert channel.children(paths.INSTANCES) == ids
+    channel.delete(paths.INSTANCES)
+    monkeypatch.setattr(burst.time, "time", lambda: 5400.0)
+    assert [each.id for each in TerminateOperator(task_id="terminate").terminate()] == ids
+    receipts = channel.read_many([paths.instance(each) for each in ids], InstanceReceipt)
+    assert [read.value.ended_at for read in receipts] == [5400.0, 5400.0]
 
 
 def refusing(error):

@@ -1,17 +1,15 @@
 """Burst hosts that EC2 will end: they are cordoned, and drained within the notice.
 
 A rebalance recommendation says that EC2 may need the instance: nothing new is placed there. A spot
-notice says when EC2 ends it, two minutes ahead: `settling` drains the host. Both are in what the
-host's agent reports.
+notice says when EC2 ends it, two minutes ahead: `settling` drains the host, and tries again while
+the notice stands. Both are in what the host's agent reports.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeSpec
-from sluice_ops.model.ids import ChangeId, HostName
+from sluice_ops.model.ids import HostName
 
 NOTICE = "EC2's notice"
 """`HostRecord.by` of a host that EC2 will end."""
@@ -47,17 +45,17 @@ def hosts_to_cordon(draft: Draft) -> EndingRuling:
     return EndingRuling(reasons)
 
 
-def drains(draft: Draft) -> Iterator[tuple[ChangeId, ChangeSpec, str]]:
-    """Yield one drain for each spot notice, the earliest end first, with its reason."""
-    noticed = [
+def noticed(draft: Draft) -> list[tuple[float, HostName, str]]:
+    """Return the hosts with a spot notice that are not drained, the earliest end first.
+
+    Each has the end as epoch seconds, and the notice as a sentence.
+    """
+    return sorted(
         (seen.ends_at, name, reason)
         for name, host in draft.view.hosts.items()
         if host.live
         and (seen := host.observed) is not None
         and seen.ends_at is not None
         and (reason := seen.ending(name)) is not None
-    ]
-    for ends_at, name, reason in sorted(noticed):
-        identity = ChangeId(f"drain-{name}-{ends_at:.0f}")
-        if draft.host_state(name) not in _GONE and identity not in draft.view.used_change_ids:
-            yield identity, ChangeSpec(kind="drain", host=name), reason
+        and draft.host_state(name) not in _GONE
+    )

@@ -37,7 +37,8 @@ from sluice_ops.model.share import Layer
 from sluice_ops.model.wording import workers
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.changes.kinds import KINDS
-from sluice_ops.planning.changes.plan import plan
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.placement.shares import ended_entries, target
 from sluice_ops.planning.scaler.observe import base
@@ -49,6 +50,8 @@ ATTEMPT_INTERVAL_SECONDS = 600.0
 
 A host may come back in this time, and the history stays readable.
 """
+DRAIN_INTERVAL_SECONDS = 10.0
+"""Time from the end of a failed drain to the next attempt: EC2 ends the host within two minutes."""
 STEP_SECONDS = 600.0
 """The deadline of each step."""
 
@@ -64,8 +67,14 @@ def post_steps(draft: Draft) -> list[str]:
     if draft.posted or draft.braked or draft.view.unread or draft.view.unread_hosts or _own_under_way(draft):
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
+    drains = [*_drains(draft)]
+    hindered = {
+        identity: why
+        for identity, spec, _ in ([] if active else drains)
+        if (why := _hindrance(draft, identity, spec)) is not None
+    }
     for identity, spec, reason in chain(
-        ending_hosts.drains(draft),
+        (drain for drain in drains if drain[0] not in hindered),
         _expired_shares(draft),
         () if active else chain(_gifts(draft), _scaled(draft), _below_share(draft), _repairs(draft, drifted)),
     ):
@@ -77,10 +86,36 @@ def post_steps(draft: Draft) -> list[str]:
         if KINDS[spec.kind].repairs and spec.tier in draft.starved:
             starvation.hosts_to_quarantine(draft, spec.tier).apply(draft)
         break
-    return []
+    return [f"{reason}; {hindered[identity]}" for identity, _, reason in drains if identity in hindered]
 
 
 _Reason = tuple[ChangeId, ChangeSpec, str]
+
+
+def _drains(draft: Draft) -> Iterable[_Reason]:
+    """Yield a drain for each spot notice, as long as it stands. Each attempt has its own id."""
+    for ends_at, name, reason in ending_hosts.noticed(draft):
+        yield _next_id(draft, f"drain-{name}-{ends_at:.0f}-"), ChangeSpec(kind="drain", host=name), reason
+
+
+def _hindrance(draft: Draft, drain: ChangeId, spec: ChangeSpec) -> str | None:
+    """Return why a drain does not begin now; None if it begins.
+
+    The first attempt always begins, so that the trail has its refusal. A further one begins only if
+    it would not be refused: a refusal is told once, and not again for each attempt.
+    """
+    prefix, _, number = drain.rpartition("-")
+    if number == "1":
+        return None
+    last = draft.changes.get(ChangeId(f"{prefix}-{int(number) - 1}"))
+    if last is not None and draft.age(last.stepped_at) < DRAIN_INTERVAL_SECONDS:
+        return f"its drain has failed, and begins again after {DRAIN_INTERVAL_SECONDS:.0f} s"
+    cluster = cluster_of_draft(draft)
+    try:
+        found = violations(plan(spec, cluster), spec, aftermath(spec, cluster))
+    except RefusedError as refused:
+        found = [str(refused)]
+    return f"its drain waits until it is possible: {'; '.join(found)}" if found else None
 
 
 def _expired_shares(draft: Draft) -> Iterable[_Reason]:
@@ -219,6 +254,11 @@ def _attempt(draft: Draft, prefix: str, *, after_failures_only: bool = False) ->
     ]
     if any(draft.age(change.started_at) < ATTEMPT_INTERVAL_SECONDS for change in attempts):
         return None
+    return _next_id(draft, prefix)
+
+
+def _next_id(draft: Draft, prefix: str) -> ChangeId:
+    """Return the id of the next attempt."""
     before = (_number(identity, prefix) for identity in {*draft.changes, *draft.view.used_change_ids})
     return ChangeId(f"{prefix}{1 + max((number for number in before if number is not None), default=0)}")
 

@@ -2,7 +2,6 @@
 them.
 """
 
-import math
 from dataclasses import replace
 
 from sluice_ops.model.change import ChangeSpec
@@ -51,7 +50,7 @@ def instances(spec: TierSpec, slots: int, capacity: Capacity) -> int:
             "ec2.capacity in the site file"
         )
         raise BurstError(message)
-    return math.ceil(max(0, slots) / per_instance)
+    return -(-max(0, slots) // per_instance)
 
 
 def refuse_too_many(spec: TierSpec, slots: int, count: int, running: int, most: int) -> None:

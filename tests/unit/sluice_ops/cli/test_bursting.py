@@ -22,6 +22,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from sluice_ops.model.load import TierLoad
 from sluice_ops.model.tier import Mode
 from sluice_ops.operations.requests import StepResult
 from sluice_ops.site.ec2_config import Ec2Config
@@ -267,6 +268,20 @@ def test_an_impossible_burst_is_refused_with_the_reason(cloud, words, reason):
     assert len(cloud.running) == 1
 
 
+@pytest.mark.parametrize(
+    ("k", "reason"),
+    [
+        ("5000", "5000 workers of enrich on EC2 need 1250 more instances, 1 run already"),
+        ("9" * 400, "ask for fewer workers"),
+        ("0", "burst takes a number of workers, 1 or more, not 0"),
+    ],
+)
+def test_a_burst_by_a_wrong_number_is_refused_with_the_next_step(cloud, k, reason):
+    done = CliRunner().invoke(app, ["burst", "enrich", k])
+    assert (done.exit_code, len(cloud.running)) == (WRONG_USAGE, 1)
+    assert reason in done.stderr
+
+
 def test_a_reap_tells_what_it_would_do_and_does_it(cloud, monkeypatch):
     monkeypatch.setattr("sluice_ops.cli.reap.open_channel", bursting.open_channel)
     planned = CliRunner().invoke(app, ["reap", "--dry-run"])
@@ -296,6 +311,48 @@ def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, m
         done = CliRunner().invoke(app, words)
         assert (done.exit_code, len(cloud.running)) == (FAILED, 1)
         assert "Allow ec2:RunInstances" in done.stderr
+
+
+def test_a_burst_and_a_leave_keep_receipts_for_the_cost_of_the_day(cloud, monkeypatch):
+    checked = []
+    note = lambda _cloud, receipts, *_: checked.append(receipts) or []
+    monkeypatch.setattr(bursting, "check_launch", note)
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    monkeypatch.setattr(bursting.time, "time", lambda: 3600.0)
+    monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
+    with pytest.raises(typer.Exit):
+        burst()
+    assert leave() == OK
+    with pytest.raises(typer.Exit):
+        burst(dry_run=True)
+    assert [[(each.launched_at, each.ended_at) for each in receipts] for receipts in checked] == [
+        [(0.0, None)],
+        [(0.0, 3600.0), (0.0, 3600.0)],
+    ]
+
+
+def test_a_burst_tells_whether_it_comes_in_time_and_is_made_all_the_same(cloud, monkeypatch):
+    load = TierLoad(at=0, rate_in=100, rate_done=300, rate_out=1, workers=2, lag=10_000, lag_seconds=9)
+    cloud.channel.put(paths.owner("enrich"), OwnerRecord(owner=2))
+    cloud.channel.put(paths.load("enrich", 2), load)
+    monkeypatch.setattr(bursting.time, "time", lambda: 20.0)
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
+    planned = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
+    told = (
+        "the burst may come in time: it is ready in more than 8 s (the change; no instance has been timed "
+        "yet); enrich clears its lag of 10,000 records without the burst in about 50 s (100/s arrive, and "
+        "its 2 workers process 300/s)"
+    )
+    assert told in planned.stderr
+    late = load.model_copy(update={"lag": 1000})
+    cloud.channel.put(paths.load("enrich", 2), late)
+    planned = json.loads(CliRunner().invoke(app, ["plan", "burst", "enrich", "2", "--json"]).stdout)
+    assert planned["break_even"]["too_late"]
+    assert planned["break_even"]["sentence"].startswith("the burst comes too late: it is ready in")
+    made = CliRunner().invoke(app, ["burst", "enrich", "2"])
+    assert (made.exit_code, len(cloud.running)) == (OK, 2)
+    assert planned["break_even"]["sentence"] in made.stderr
 
 
 def test_prices_are_told_before_a_burst_and_the_cost_after_a_leave(cloud, monkeypatch):

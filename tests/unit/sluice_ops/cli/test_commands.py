@@ -316,7 +316,6 @@ def test_an_impossible_time_is_wrong_usage(runner: CliRunner, words: str, reason
 WRONG = [
     "drain",
     "burst entry none",
-    "burst entry 0",
     "plan fly",
     "plan drain",
     "bogus",

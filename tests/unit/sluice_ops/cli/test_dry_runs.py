@@ -9,7 +9,7 @@ from simulation.world import World
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sluice_ops.cli.exit_codes import OK, WRONG_USAGE
+from sluice_ops.cli.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.cloud import ec2
 from sluice_ops.main import app
 from sluice_ops.model import paths
@@ -198,6 +198,13 @@ def test_a_dry_run_of_an_abort_shows_whether_each_tier_rolls_back(world):
         dry_run(world, "abort", "d1").stdout
         == "an abort of d1 would undo: nothing: the change has ended (done)\n"
     )
+
+
+@pytest.mark.parametrize("number", ["5000", "9" * 400])
+def test_too_many_partitions_are_refused_with_the_next_step(world, number):
+    refused = dry_run(world, "repartition", "counts", number)
+    assert refused.exit_code == FAILED
+    assert "ask for 64 partitions or fewer, or first add workers: `sluice scale counts K`" in refused.stderr
 
 
 def test_a_dry_run_of_an_abort_shows_the_rollback_of_a_repartition(world):

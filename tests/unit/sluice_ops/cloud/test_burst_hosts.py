@@ -5,7 +5,7 @@ from simulation.ec2 import instance
 from simulation.memory import MemoryChannel
 from simulation.world import tier
 
-from sluice_ops.cloud.burst_hosts import instances_needed
+from sluice_ops.cloud.burst_hosts import FRESH_SECONDS, comes_in_time, instances_needed
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import (
     Assignment,
@@ -17,7 +17,19 @@ from sluice_ops.model.assignment import (
     label_of,
     slot_id,
 )
-from sluice_ops.model.change import ChangeSpec
+from sluice_ops.model.change import (
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    MaintenanceLock,
+    Move,
+    Plan,
+    Step,
+)
+from sluice_ops.model.incarnation import OwnerRecord, Placement
+from sluice_ops.model.instance_receipt import InstanceReceipt
+from sluice_ops.model.load import TierLoad
+from sluice_ops.model.scaler import Memory, Readings, TierMemory
 from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.burst import BurstError
@@ -94,3 +106,43 @@ def test_instances_of_an_earlier_try_count_as_not_there():
     assert needed(channel, 8, [mine]) == 4
     with pytest.raises(BurstError, match=r"need 4 more instances, 1 run already, and ec2.max_instances is 4"):
         needed(channel, 8, [mine, instance("i-0000000000000002")])
+
+
+NOW = 1_000.0
+TIMED = InstanceReceipt(instance_type="m5.large", launched_at=NOW - 90, joined_at=NOW - 60)
+CHANGED = ChangeRecord(
+    id="m1",
+    spec=ChangeSpec(kind="migrate", tier="counts"),
+    plan=Plan(moves=(Move(tier="counts", before=None, after=Placement(driver="h1", slots=("h1",))),)),
+    state=ChangeState.DONE,
+    by="anna",
+    started_at=1,
+    took={Step.PREPARE: 20, Step.CUT: 5},
+)
+
+
+@pytest.mark.parametrize(
+    ("reported_at", "count", "expectation"),
+    [
+        (NOW, 1, "ready in about 55 s (instances 30 s, change 25 s); enrich clears its lag of 900 records"),
+        (NOW, 1, "in about 9 s (100/s arrive, and its 2 workers process 200/s)"),
+        (NOW, 0, "ready in about 25 s (the change; no instance is launched)"),
+        (NOW - FRESH_SECONDS - 1, 1, "the driver of enrich reports no load"),
+    ],
+)
+def test_a_burst_is_compared_by_measured_times_and_the_fresh_load(reported_at, count, expectation):
+    channel = channel_with()
+    channel.put(paths.tier("enrich"), tier("enrich", Mode.REALTIME, 0))
+    channel.put(paths.change("m1"), CHANGED)
+    channel.put(paths.LOCK, MaintenanceLock(change="m1", by="anna", since=1))
+    assert "reports no load" in comes_in_time(channel, "enrich", count, [TIMED], NOW).sentence
+    channel.put(paths.owner("enrich"), OwnerRecord(owner=3))
+    channel.put(
+        paths.load("enrich", 3),
+        TierLoad(at=reported_at, rate_in=1, rate_done=1, rate_out=1, workers=2, lag=900, lag_seconds=9),
+    )
+    readings = Readings(
+        at=NOW, rate_in=100, rate_done=1, rate_out=1, best_done=1, per_worker=100, lag=900, lag_grows=False
+    )
+    channel.put(paths.SCALER_MEMORY, Memory(tiers={"enrich": TierMemory(readings=readings)}))
+    assert expectation in comes_in_time(channel, "enrich", count, [TIMED], NOW).sentence

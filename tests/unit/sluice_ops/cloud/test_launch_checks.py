@@ -108,5 +108,5 @@ def test_motos_ec2_permits_a_launch_and_launches_nothing():
 
 
 def test_a_burst_above_the_cost_of_a_day_is_refused_before_ec2_is_asked():
-    with pytest.raises(QuotaError, match=r"more than ec2\.max_cost_per_day"):
+    with pytest.raises(QuotaError, match=r"above ec2\.max_cost_per_day"):
         look(Account({}), max_cost_per_day=5.0, price_per_hour={"m5.large": 0.12})

@@ -4,9 +4,11 @@ import pytest
 from simulation.world import host, settled
 
 from sluice_ops.channel import trail_queue
+from sluice_ops.controller.policies import settling
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
+from sluice_ops.model.incarnation import State
 
 NOTICE_SECONDS = 120
 
@@ -89,13 +91,40 @@ def test_a_drain_for_a_notice_waits_for_the_active_change(world):
     assert migrate.ok
 
 
-def test_a_failed_drain_for_a_notice_is_not_repeated(world):
+def test_a_refused_drain_is_told_once_and_begins_when_it_is_possible(world):
     name = burst_hosts(world)[0]
     world.give_up("enrich")
-    notice(world, name)
+    ends_at = notice(world, name)
     for _ in range(30):
         world.tick()
     assert entries(world).count((f"drain {name}", "refused", CONTROLLER)) == 1
+    told = [sentence for sentence in world.sentences if "its drain waits until it is possible" in sentence]
+    assert len(told) > 10
+    assert len({*told}) == 1
+    assert 'tier "enrich" was given up' in told[0]
+    world.want("enrich", attempt=1)
+    world.until(lambda: world.host_state(name) is HostState.DRAINED)
+    assert world.wall() < ends_at
+    assert {change.state for change in own_changes(world)} == {ChangeState.ABORTED, ChangeState.DONE}
+    assert len(own_changes(world)) == 2
+    assert entries(world).count((f"drain {name}", "refused", CONTROLLER)) == 1
+
+
+def test_a_failed_drain_begins_again_after_a_pause(world):
+    name = burst_hosts(world)[0]
+    ends_at = notice(world, name)
+    world.until(lambda: world.next_driver("enrich") is not None)
+    world.next_driver("enrich").broken = {State.WARMING, State.READY}
+    world.until(lambda: any(change.state is ChangeState.ABORTED for change in own_changes(world)))
+    failed_at = world.wall()
+    world.until(lambda: world.host_state(name) is HostState.DRAINED)
+    failed, done = sorted(own_changes(world), key=lambda change: change.started_at)
+    assert (failed.state, done.state) == (ChangeState.ABORTED, ChangeState.DONE)
+    assert done.started_at >= failed_at + settling.DRAIN_INTERVAL_SECONDS
+    assert world.wall() < ends_at
+    for _ in range(30):
+        world.tick()
+    assert len(own_changes(world)) == 2
 
 
 def test_a_recommendation_cordons_and_a_person_may_return_the_host(world):

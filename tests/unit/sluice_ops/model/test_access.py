@@ -70,6 +70,7 @@ def test_only_the_admin_may_change_a_node_outside_the_table():
         (paths.report("entry", 1), {Role.DRIVER}),
         (paths.loss("entry"), {Role.AUDIT, Role.CONTROLLER}),
         (paths.CONTROLLER_KEY, {Role.CONTROLLER}),
+        (paths.instance("i-1"), {Role.OPERATOR}),
         (paths.joining("h1"), set()),
         (paths.claim("h1"), {Role.JOINER}),
         (paths.answer("h1"), {Role.CONTROLLER}),

@@ -62,7 +62,7 @@ class Repartition(Kind):
         threads = len(tier.placement.slots) * tier.spec.quantum.threads
         if wanted > STORES_PER_THREAD * threads:
             message = (
-                f'tier "{name}": {wanted} partitions mean {wanted / threads:.0f} stores of each operator for '
+                f'tier "{name}": {wanted} partitions mean {wanted // threads} stores of each operator for '
                 f"each of its {threads} threads; ask for {STORES_PER_THREAD * threads} partitions or fewer, "
                 f"or first add workers: `sluice scale {name} K`"
             )
