@@ -11,7 +11,9 @@ import typer
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli.exit_codes import AWAY
 from sluice_ops.cli.output import print_json, print_table, text
+from sluice_ops.model.scaler import Mode
 from sluice_ops.model.status import STARVED
+from sluice_ops.model.wording import workers
 from sluice_ops.operations.snapshot import snapshot, the_site
 from sluice_ops.queries import describe
 from sluice_ops.queries.figures import Figures, Replaying, read_figures
@@ -45,7 +47,13 @@ def show(*, as_json: bool) -> None:
         away.append(f"{error}. Tiers run on, but no change is possible until ZooKeeper answers.")
     tiers = None if view is None else describe.tiers(view, figures)
     unreadable = [] if view is None else [f"{trouble}." for trouble in view.unreadable]
-    notes = [*_notes(figures, tiers, time.time()), *outstayed(shares, time.time()), *unreadable, *away]
+    notes = [
+        *_notes(figures, tiers, time.time()),
+        *outstayed(shares, time.time()),
+        *wanted_sizes(tiers or [], shares),
+        *unreadable,
+        *away,
+    ]
     status = _status(view, tiers or [], shares, figures, notes)
     if as_json:
         print_json(status)
@@ -114,6 +122,27 @@ def outstayed(shares: list[ShareLine], now: float) -> list[str]:
         for share in shares
         if share.until is not None and share.until < now - OVERDUE_SECONDS
     ]
+
+
+def wanted_sizes(tiers: list[TierLine], shares: list[ShareLine]) -> list[str]:
+    """Return a line for each tier that the scaler would give another number of workers."""
+    extra = {share.tenant: share.extra for share in shares}
+    lines = []
+    for tier in tiers:
+        decision, away = tier.scaler, extra.get(tier.name, 0)
+        if decision is None or decision.mode == Mode.OFF or not tier.workers:
+            continue
+        at_home = len(tier.workers) - away
+        # paused workers are in the first number only; the second one is up to 15 s old
+        if decision.wanted in {at_home, decision.slots - away}:
+            continue
+        number = f"{workers(decision.wanted)} instead of {at_home}: {decision.reason}"
+        lines.append(
+            f"{tier.name}: the scaler sets {number}"
+            if decision.mode == Mode.ACT
+            else f"{tier.name}: the scaler advises {number}. To let it act: `sluice scaler act {tier.name}`"
+        )
+    return lines
 
 
 def _status(

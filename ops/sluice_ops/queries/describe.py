@@ -39,8 +39,7 @@ def hosts(view: View) -> list[HostLine]:
 
 def tiers(view: View, figures: Figures) -> list[TierLine]:
     """Describe every tier, from the pipeline's entry to its end."""
-    ordered = sorted(view.tiers.values(), key=lambda tier: (-tier.spec.distance, tier.spec.name))
-    return [_tier(view, tier, figures) for tier in ordered]
+    return [_tier(view, tier, figures) for tier in _entry_first(view)]
 
 
 def holds(view: View) -> list[HoldLine]:
@@ -50,13 +49,8 @@ def holds(view: View) -> list[HoldLine]:
 
 def scaler(view: View) -> list[ScalerLine]:
     """Describe the scaler's last decisions, from the pipeline's entry to its end."""
-    ordered = sorted(view.tiers.values(), key=lambda tier: (-tier.spec.distance, tier.spec.name))
-    decisions = view.scaler.decisions
-    return [
-        ScalerLine.model_validate(decisions[name].model_dump() | {"tier": name}, extra="ignore")
-        for name in (tier.spec.name for tier in ordered)
-        if name in decisions
-    ]
+    lines = (_scaler(view, tier.spec.name) for tier in _entry_first(view))
+    return [line for line in lines if line is not None]
 
 
 def release_notes(lines: list[TierLine]) -> list[str]:
@@ -162,6 +156,17 @@ def _units(view: View) -> Iterator[tuple[HostView, Unit, UnitObserved | None]]:
             yield host, unit, observed.get(unit.id)
 
 
+def _entry_first(view: View) -> list[TierView]:
+    return sorted(view.tiers.values(), key=lambda tier: (-tier.spec.distance, tier.spec.name))
+
+
+def _scaler(view: View, tier: TierName) -> ScalerLine | None:
+    decision = view.scaler.decisions.get(tier)
+    if decision is None:
+        return None
+    return ScalerLine.model_validate(decision.model_dump() | {"tier": tier}, extra="ignore")
+
+
 def _host(host: HostView) -> HostLine:
     facts = host.facts or _NOT_READ
     units = host.assignment.units
@@ -232,6 +237,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         held_for=owner.held_for,
         admitted=None if owner.held_for is None else owner.admitted,
         metered=report.metered if report else False,
+        scaler=_scaler(view, name),
         hung=report.hung if report else None,
         unread=report.unread if report else None,
         narrow=report.narrow if report else None,

@@ -47,6 +47,20 @@ class WorkerLine(Frozen):
     """active, paused, starting, draining or lost."""
 
 
+class ScalerLine(Frozen):
+    """The scaler's last decision about one tier."""
+
+    tier: str
+    mode: str
+    """off, advise or act."""
+    slots: int
+    """The slots that the tier had at the decision, without paused workers."""
+    wanted: int
+    reason: str
+    since: float
+    """When `wanted` changed last."""
+
+
 class TierLine(Frozen):
     """One tier."""
 
@@ -85,6 +99,8 @@ class TierLine(Frozen):
     """Records that a throttled tier may let in each second."""
     metered: bool
     """The tier takes records batch by batch: it is throttled, or catches up after it."""
+    scaler: ScalerLine | None
+    """How many workers the scaler wants, and why; None: it has decided nothing about the tier."""
     hung: str | None
     """Since when a task has processed nothing though input waits, and what is done about it."""
     unread: str | None
@@ -108,19 +124,6 @@ class SlotLine(Frozen):
     records: int | None
     """Records read by the slot's executor, if the tier's driver has reported them."""
     exit: str | None
-
-
-class ScalerLine(Frozen):
-    """The scaler's last decision about one tier."""
-
-    tier: str
-    mode: str
-    slots: int
-    """The slots that the tier has now."""
-    wanted: int
-    reason: str
-    since: float
-    """When `wanted` changed last."""
 
 
 class ShareLine(Frozen):

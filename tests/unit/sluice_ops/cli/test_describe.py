@@ -1,4 +1,8 @@
+import json
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from sluice_ops.cli import status
 from sluice_ops.model.assignment import (
@@ -28,12 +32,16 @@ from sluice_ops.model.incarnation import (
     WorkerReceipt,
 )
 from sluice_ops.model.resources import Quantum
+from sluice_ops.model.scaler import Decision, ScalerRecord
+from sluice_ops.model.scaler import Mode as ScalerMode
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
 from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.queries import describe
 from sluice_ops.queries.figures import Figures
+from sluice_ops.queries.lines import ShareLine, TierLine
+from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.view import HostView, TierView, View
 
 ENRICH = TierName("enrich")
@@ -326,3 +334,94 @@ def test_a_lagging_tier_is_shown_with_the_tier_throttled_for_it() -> None:
     assert "running, catching up" in status._tier_cells(
         entry.model_copy(update={"held_for": None, "metered": True})
     )
+
+
+def view_of_decision(wanted: int, mode: ScalerMode, slots: int = 2) -> View:
+    """Return a view of a tier with two workers after a decision of the scaler."""
+    decision = Decision(mode=mode, slots=slots, wanted=wanted, reason="400 records/s need them", since=7.0)
+    seen = view(host("h1", DRIVER, FIRST), host("h2", SECOND))
+    return replace(seen, scaler=ScalerRecord(decisions={ENRICH: decision}))
+
+
+def decided(wanted: int, mode: ScalerMode, slots: int = 2) -> TierLine:
+    (line,) = describe.tiers(view_of_decision(wanted, mode, slots), Figures())
+    return line
+
+
+def test_another_number_of_workers_is_shown_with_the_reason() -> None:
+    assert status.wanted_sizes([decided(4, ScalerMode.ACT)], []) == [
+        "enrich: the scaler sets 4 workers instead of 2: 400 records/s need them"
+    ]
+    assert status.wanted_sizes([decided(1, ScalerMode.ADVISE)], []) == [
+        (
+            "enrich: the scaler advises 1 worker instead of 2: 400 records/s need them. "
+            "To let it act: `sluice scaler act enrich`"
+        )
+    ]
+
+
+def test_the_scaler_is_not_shown_while_it_wants_nothing() -> None:
+    (undecided,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
+    stopped = decided(4, ScalerMode.ACT).model_copy(update={"workers": ()})
+    for line in (undecided, stopped, decided(2, ScalerMode.ACT), decided(4, ScalerMode.OFF)):
+        assert status.wanted_sizes([line], []) == []
+    paused = decided(1, ScalerMode.ADVISE, slots=1)
+    assert status.wanted_sizes([paused], []) == [], "a person paused one of two workers"
+
+
+def test_workers_of_a_burst_are_not_the_scalers() -> None:
+    rules = Rules(
+        shares={"enrich": Share(minimum=1, target=1, maximum=4)},
+        layers=Layers(
+            entries=(
+                LayerEntry(
+                    tenant=Tenant(ENRICH),
+                    layer=Layer.PERSON,
+                    extra=1,
+                    extra_to="zone:ec2",
+                    owner="anna",
+                    at=1.0,
+                ),
+            )
+        ),
+    )
+    shares: list[ShareLine] = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
+    assert status.wanted_sizes([decided(1, ScalerMode.ACT)], shares) == []
+    assert status.wanted_sizes([decided(2, ScalerMode.ACT)], shares) == [
+        "enrich: the scaler sets 2 workers instead of 1: 400 records/s need them"
+    ]
+
+
+def test_each_tier_has_the_scalers_last_decision() -> None:
+    decision = decided(4, ScalerMode.ADVISE).scaler
+    assert decision is not None
+    assert decision.model_dump(mode="json") == {
+        "tier": "enrich",
+        "mode": "advise",
+        "slots": 2,
+        "wanted": 4,
+        "reason": "400 records/s need them",
+        "since": 7.0,
+    }
+    (undecided,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
+    assert undecided.scaler is None
+
+
+def test_status_shows_what_the_scaler_wants_as_text_and_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def no_site() -> None:
+        message = "no site file"
+        raise SiteError(message)
+
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    monkeypatch.setattr(status, "read_figures", Figures)
+    monkeypatch.setattr(status, "the_site", no_site)
+    monkeypatch.setattr(status, "snapshot", lambda: view_of_decision(4, ScalerMode.ACT))
+    sentence = "enrich: the scaler sets 4 workers instead of 2: 400 records/s need them"
+    status.show(as_json=False)
+    assert sentence in capsys.readouterr().out.splitlines()
+    status.show(as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert sentence in shown["notes"]
+    assert shown["tiers"][0]["scaler"]["wanted"] == 4
