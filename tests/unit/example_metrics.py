@@ -23,6 +23,9 @@ from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
+from sluice_ops.model.scaler import Decision as ScalerDecision
+from sluice_ops.model.scaler import Mode as ScalerMode
+from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.status import Starved, TierState, TierStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.process.metrics_server import registry
@@ -102,6 +105,7 @@ def view() -> View:
     change = ChangeRecord(
         id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0
     )
+    decision = ScalerDecision(mode=ScalerMode.ADVISE, slots=2, wanted=4, reason="it lags", since=1.0)
     return View(
         tiers={
             ENTRY: TierView(
@@ -121,6 +125,7 @@ def view() -> View:
         },
         operations=posted,
         changes={ChangeId("c"): change},
+        scaler=ScalerRecord(decisions={ENTRY: decision, TierName("dropped"): decision}),
     )
 
 

@@ -198,6 +198,16 @@ def test_a_leader_exports_its_view_of_the_cluster() -> None:
     assert kinds == {"slot": [2, 1], "driver": [2, 0]}, "units of a lost host do not count as running"
 
 
+def test_the_leader_exports_the_scalers_decision_about_each_tier() -> None:
+    samples = scraped(controller_metrics())
+    of_scaler = {key: value for key, value in samples.items() if key[0].startswith("sluice_scaler_")}
+    assert of_scaler == {
+        ("sluice_scaler_mode", (("mode", "advise"), ("tier", "entry"))): 1,
+        ("sluice_scaler_slots", (("tier", "entry"),)): 2,
+        ("sluice_scaler_wanted_slots", (("tier", "entry"),)): 4,
+    }
+
+
 def test_a_standby_exports_no_leader_gauges_and_keeps_its_counters() -> None:
     collector = controller_metrics()
     collector.conflict()
@@ -208,6 +218,7 @@ def test_a_standby_exports_no_leader_gauges_and_keeps_its_counters() -> None:
     assert samples["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
     assert not {name for name, _ in samples} & {
         "sluice_tier_state",
+        "sluice_scaler_mode",
         "sluice_host_state",
         "sluice_units_wanted",
         "sluice_controller_epoch",

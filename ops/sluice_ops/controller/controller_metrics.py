@@ -110,6 +110,7 @@ class ControllerMetrics:
             yield GaugeMetricFamily("sluice_braked_hosts", braked, value=len(last.decision.braked))
             yield from _work(last.view)
             yield from _tiers(last)
+            yield from _scaler(last.view)
             yield from _hosts(last.view)
 
 
@@ -164,6 +165,24 @@ def _tiers(last: Pass) -> Iterable[Metric]:
         if culprit is not None:
             held.add_metric([name, culprit], 1)
     return state, failures, owner, behind, held, starved
+
+
+def _scaler(view: View) -> Iterable[Metric]:
+    mode = GaugeMetricFamily(
+        "sluice_scaler_mode", "1 for the scaler's mode of the tier.", labels=["tier", "mode"]
+    )
+    slots = GaugeMetricFamily(
+        "sluice_scaler_slots", "Slots of the tier at the scaler's last decision.", labels=["tier"]
+    )
+    text = "Slots that the scaler's last decision gives the tier, without those of bursts."
+    wanted = GaugeMetricFamily("sluice_scaler_wanted_slots", text, labels=["tier"])
+    for name in view.tiers:
+        decision = view.scaler.decisions.get(name)
+        if decision is not None:
+            mode.add_metric([name, decision.mode], 1)
+            slots.add_metric([name], decision.slots)
+            wanted.add_metric([name], decision.wanted)
+    return mode, slots, wanted
 
 
 def _hosts(view: View) -> Iterable[Metric]:
