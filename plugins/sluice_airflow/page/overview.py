@@ -11,6 +11,7 @@ from sluice_ops.model.assignment import HostFacts, HostRecord, Observed
 from sluice_ops.model.change import ChangeRecord, ChangeSpec
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord
+from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import TierSpec
 
@@ -22,11 +23,13 @@ def overview(channel: Channel) -> dict[str, Any]:
     """Return the page's content as JSON values."""
     read = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
     status = None if read is None else read.value
+    decided = channel.read(paths.SCALER, ScalerRecord)
+    scaler = ScalerRecord() if decided is None else decided.value
     return {
         "controller": None if status is None else {"leader": status.leader, "sentence": status.sentence},
         "hosts": list(_hosts(channel)),
         "tiers": sorted(
-            (_tier(channel, name, status) for name in channel.children("/tiers")), key=_entry_first
+            (_tier(channel, name, status, scaler) for name in channel.children("/tiers")), key=_entry_first
         ),
         "changes": _changes(channel),
     }
@@ -57,13 +60,16 @@ def _hosts(channel: Channel) -> Iterator[dict[str, Any]]:
         }
 
 
-def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[str, Any]:
+def _tier(
+    channel: Channel, name: str, status: ControllerStatus | None, scaler: ScalerRecord
+) -> dict[str, Any]:
     spec = channel.read(paths.tier(name), TierSpec)
     owner = channel.read(paths.owner(name), OwnerRecord)
     number = None if owner is None else owner.value.owner
     placed = None if number is None else channel.read(paths.incarnation(name, number), IncarnationSpec)
     report = None if number is None else channel.read(paths.report(name, number), IncarnationReport)
     line = None if status is None else status.tiers.get(TierName(name))
+    decision = scaler.decisions.get(TierName(name))
     return {
         "name": name,
         "kind": "" if spec is None else spec.value.kind.value,
@@ -79,6 +85,9 @@ def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[
         "driver": "" if placed is None else placed.value.placement.driver,
         "workers": [] if placed is None else list(placed.value.placement.slots),
         "gap_seconds": None if report is None else report.value.gap_seconds,
+        "scaler": None
+        if decision is None
+        else decision.model_dump(mode="json", include={"mode", "wanted", "reason"}),
     }
 
 
