@@ -229,6 +229,7 @@ class Agent:
             limits=self._process_control.limits,
             ends_at=self._notices.ends_at,
             at_risk_since=self._notices.at_risk_since,
+            busy_since=self._neighbours.busy_since,
         )
         try:
             self._presence.report(observed)

@@ -59,6 +59,11 @@ class Scaling:
             self._loads(view),
             memory,
             starved=draft.starved.keys(),
+            busy={
+                name
+                for name, host in view.hosts.items()
+                if host.live and host.observed is not None and host.observed.busy_since is not None
+            },
             changing={name for name in view.tiers if not health.undisturbed(draft, name)},
             now=inputs.now,
         )

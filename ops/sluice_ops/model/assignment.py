@@ -102,6 +102,8 @@ class Observed(Frozen):
     """When EC2 ends the host (its spot notice). Epoch seconds; None: there is no notice."""
     at_risk_since: float | None = None
     """Since when EC2 recommends to leave the host (its rebalance recommendation)."""
+    busy_since: float | None = None
+    """Since when the processors that its units may use have had no time left."""
 
     def ending(self, host: HostName) -> str | None:
         """Return what EC2 has announced for the host; None if nothing."""

@@ -1,8 +1,10 @@
-"""Measure the processor time that each unit gets beside its neighbours.
+"""Measure the processor time that each unit gets beside its neighbours, and whether any is left.
 
-`starvation` decides whether a unit is starved. The agent's loop calls this module.
+`starvation` decides whether a unit is starved, and whether the host is busy. The agent's loop calls
+this module.
 """
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import structlog
 from sluice_ops.agent.host.processes import CpuTime, allowed_processors, idle_times, thread_cpu_times
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import FoundUnit
-from sluice_ops.agent.watch.starvation import WINDOW_SECONDS, Verdict, is_starved, next_verdict
+from sluice_ops.agent.watch.starvation import WINDOW_SECONDS, Verdict, is_busy, is_starved, next_verdict
 from sluice_ops.model.ids import UnitId
 
 log = structlog.get_logger()
@@ -37,6 +39,7 @@ class Neighbours:
         self._cpu_share = cpu_share
         self._last: _Counters | None = None
         self._verdicts: dict[UnitId, Verdict] = {}
+        self._busy = Verdict()
         self.waited: dict[UnitId, float] = {}
         """How long the threads of each unit have waited for a processor, since this agent first saw
         the unit. Unit: seconds.
@@ -46,6 +49,11 @@ class Neighbours:
     def starved(self) -> dict[UnitId, float]:
         """The starved units, and the time since when, by the wall clock."""
         return {unit: verdict.since for unit, verdict in self._verdicts.items() if verdict.since is not None}
+
+    @property
+    def busy_since(self) -> float | None:
+        """Since when the processors of the host have had no time left; None if they have some."""
+        return self._busy.since
 
     def measure(self, units: Iterable[FoundUnit]) -> None:
         """Measure all units, at most every 10 s.
@@ -71,17 +79,21 @@ class Neighbours:
             unit: self.waited.get(unit, 0.0) + (spent[unit].waited if unit in spent else 0.0)
             for unit in alive
         }
+        usable = {unit: allowed_processors(pids[unit]) for unit in alive}
         verdicts: dict[UnitId, Verdict] = {}
         for unit, cpu_time in spent.items():
             if alive[unit].quiet:
                 continue
-            idle = _idle(last.idle, counters.idle, allowed_processors(pids[unit]))
+            idle = _idle(last.idle, counters.idle, usable[unit])
             before = self._verdicts.get(unit, Verdict())
             promised = alive[unit].quantum.cpu * self._cpu_share
             starved = is_starved(cpu_time, seconds, promised, idle)
-            verdicts[unit] = next_verdict(before, starved=starved, begun=last.at, now=now, wall=time.time())
+            verdicts[unit] = next_verdict(before, holds=starved, begun=last.at, now=now, wall=time.time())
             _log_change(unit, before, verdicts[unit], cpu_time, seconds)
         self._verdicts = verdicts
+        processors = frozenset[int]().union(*usable.values()) or allowed_processors([os.getpid()])
+        busy = is_busy(_idle(last.idle, counters.idle, processors))
+        self._busy = next_verdict(self._busy, holds=busy, begun=last.at, now=now, wall=time.time())
 
 
 def _between(before: Mapping[int, CpuTime], after: Mapping[int, CpuTime]) -> CpuTime:

@@ -1,4 +1,6 @@
-"""Decide whether a unit is starved of processor time. Pure; `neighbours` calls this module.
+"""Decide whether a unit is starved of processor time, and whether its host is busy. Pure.
+
+`neighbours` calls this module.
 
 A unit is starved by its neighbours if all of this holds: its threads wait for a processor longer
 than they run, the unit gets less than its quantum, and no processor that it may use is idle. So a
@@ -13,8 +15,8 @@ from sluice_ops.agent.host.processes import CpuTime
 WINDOW_SECONDS = 10.0
 """The shortest window of one measurement."""
 TURN_SECONDS = 60.0
-"""How long all windows have to agree before a unit becomes starved, or stops being starved: a peak
-is no starvation, and a lull does not end it.
+"""How long all windows have to agree before a verdict turns: a peak is no starvation, and a lull
+does not end it.
 """
 WAITED = 0.5
 """The part of their runnable time that the threads of a starved unit wait."""
@@ -23,15 +25,18 @@ PROMISED = 0.9
 LITTLE = 0.1
 """A unit that needs at most this part of its quantum loses nothing by waiting."""
 IDLE = 0.1
-"""If the unit's processors are idle for this part of the time, its threads wait for each other."""
+"""If the unit's processors are idle for this part of the time, its threads wait for each other.
+
+A host whose processors are idle for less is busy.
+"""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one unit is starved."""
+    """Whether one unit is starved, or the host is busy."""
 
     since: float | None = None
-    """Since when the unit is starved, by the wall clock; None if it is not starved."""
+    """Since when it is so, by the wall clock; None if it is not."""
     turning: float | None = None
     """Since when all windows say the opposite, on the monotonic clock."""
 
@@ -48,19 +53,24 @@ def is_starved(spent: CpuTime, seconds: float, cpu: float, idle: float) -> bool:
         runnable > LITTLE * promised
         and spent.ran < PROMISED * promised
         and spent.waited >= WAITED * runnable
-        and idle < IDLE
+        and is_busy(idle)
     )
 
 
-def next_verdict(before: Verdict, *, starved: bool, begun: float, now: float, wall: float) -> Verdict:
-    """Return the verdict on a unit after one more window.
+def is_busy(idle: float) -> bool:
+    """Tell whether a host was busy in a window: `idle` is the idle part of its processors' time."""
+    return idle < IDLE
+
+
+def next_verdict(before: Verdict, *, holds: bool, begun: float, now: float, wall: float) -> Verdict:
+    """Return the verdict after one more window, in which it held or not.
 
     `begun` and `now` are the window's ends on the monotonic clock; `wall` is `now` by the wall
     clock.
     """
-    if starved == (before.since is not None):
+    if holds == (before.since is not None):
         return replace(before, turning=None)
     turning = begun if before.turning is None else before.turning
     if now - turning < TURN_SECONDS:
         return replace(before, turning=turning)
-    return Verdict(since=wall if starved else None)
+    return Verdict(since=wall if holds else None)

@@ -66,8 +66,15 @@ def load_fell(block: Block, load: float) -> bool:
     return load < LOAD_FELL * block.load
 
 
-def starvation(before: Starvation | None, now: float, *, starved: bool) -> Starvation | None:
-    """Return the tier's starvation after one more look; None if it has recovered."""
+def starvation(
+    before: Starvation | None, attempt: Attempt | None, now: float, *, starved: bool
+) -> Starvation | None:
+    """Return the tier's starvation after one more look; None if it has recovered.
+
+    An attempt whose effect is not known when the starvation is seen is the one that counts.
+    """
     if starved:
-        return Starvation(seen=now, tried=None if before is None else before.tried)
+        if before is not None:
+            return before.model_copy(update={"seen": now})
+        return Starvation(seen=now, tried=None if attempt is None else attempt.after)
     return before if before is not None and elapsed(now, before.seen) < RECOVERED_SECONDS else None

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sluice_ops.model.ids import BATCH, Tenant, TierName
+from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.scaler import Memory, TierMemory
 from sluice_ops.model.share import Layer, Layers
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.scaler.signals import Bounds, Observation, Signals
 from sluice_ops.planning.shortage.in_place import joins_in_place
@@ -24,15 +24,23 @@ def observe(  # noqa: PLR0913 - the parts of an observation
     memory: Memory,
     *,
     starved: Collection[TierName],
+    busy: Collection[HostName],
     changing: Collection[TierName],
     now: float,
 ) -> Observation:
-    """Return the observation of this moment; `loads` are fresh."""
+    """Return the observation of this moment; `loads` are fresh.
+
+    `busy` are the hosts whose processors have no time left.
+    """
     tiers = cluster.tiers.values()
     return Observation(
         now=now,
         signals={
-            name: _signals(load, memory.tiers.get(name, TierMemory()), starved=name in starved)
+            name: _signals(
+                load,
+                memory.tiers.get(name, TierMemory()),
+                starved=name in starved or _lacks_processor_time(cluster.tiers[name], cluster, busy),
+            )
             for name, load in loads.items()
             if name in cluster.tiers and cluster.tiers[name].placement is not None
         },
@@ -69,6 +77,17 @@ def _busy(load: TierLoad, memory: TierMemory) -> float:
     return min(1.0, load.rate_done / capacity) if capacity else 0.0
 
 
+def _lacks_processor_time(tier: TierNow, cluster: Cluster, busy: Collection[HostName]) -> bool:
+    """Return whether more workers of a tier would only take processor time from each other.
+
+    So it is if the tier's hosts are busy, and each host with room for one more worker, too.
+    """
+    if tier.placement is None or any(host not in busy for host in tier.placement.slots):
+        return False
+    possible = _possible_hosts(tier, cluster)
+    return all(host.name in busy for host in possible if host.fits(tier.spec.quantum))
+
+
 def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
     name, rules = tier.spec.name, cluster.rules
     held, aim = limits(name, rules), target(name, rules)
@@ -100,17 +119,22 @@ def _room(tier: TierNow, cluster: Cluster) -> int:
 
     A tier that is handed over needs room for all its workers beside the old ones.
     """
+    fitting = sum(host.fits(tier.spec.quantum) for host in _possible_hosts(tier, cluster))
+    if tier.placement is None or joins_in_place(tier, target(tier.spec.name, cluster.rules), cluster):
+        return fitting
+    return max(0, fitting - len(tier.placement.slots))
+
+
+def _possible_hosts(tier: TierNow, cluster: Cluster) -> list[Host]:
+    """Return the hosts that may take workers of a tier, without the slots that batch gives back."""
     name, rules = tier.spec.name, cluster.rules
     aim = target(name, rules)
     kept = keepable(cluster, (aim.to,))[: limits(BATCH, rules).minimum] if BATCH in rules.shares else ()
-    fitting = sum(
-        host.fits(tier.spec.quantum)
+    return [
+        host
         for host in giving_back(cluster, kept).hosts.values()
         if host.usable and host.matches(aim.to) and host.admits(name, aim.separate)
-    )
-    if tier.placement is None or joins_in_place(tier, aim, cluster):
-        return fitting
-    return max(0, fitting - len(tier.placement.slots))
+    ]
 
 
 def _writers(specs: Iterable[TierSpec]) -> dict[TierName, tuple[TierName, ...]]:

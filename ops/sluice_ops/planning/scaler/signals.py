@@ -25,7 +25,9 @@ class Signals:
     lag_seconds: float
     """How long the oldest of them has waited."""
     starved: bool
-    """Whether its workers get less processor time than their quantum promises."""
+    """Whether its workers get less processor time than their quantum promises, or more workers
+    would get none.
+    """
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,7 @@ class Situation:
     def _limits_of_useless_growth(self) -> Iterator[Limit]:
         """Yield the limits that come from earlier growth that did not help, or cannot help."""
         block, starvation = self.memory.block, self.memory.starvation
+        no_time = "its hosts have no processor time left"
         if block is not None:
             left = seconds_until_retry(block, self.now, self.scaling.retry_after)
             effect = (
@@ -163,10 +164,10 @@ class Situation:
                 f"where {block.before} did {block.done_before:,.0f}/s"
             )
             if left > 0:
-                reason = f"{effect}; retry after {left:.0f} s or less load"
-                yield Limit(max(self.lowest, block.before), reason)
+                cause = no_time if starvation is not None else f"retry after {left:.0f} s or less load"
+                yield Limit(max(self.lowest, block.before), f"{effect}; {cause}")
             else:
                 yield Limit(max(block.after, self.total + 1), effect)
         if starvation is not None and starvation.tried is not None:
-            reason = f"its hosts have no processor time left, and {workers(starvation.tried)} were tried"
+            reason = f"{no_time}, and {workers(starvation.tried)} were tried"
             yield Limit(self.total, reason)

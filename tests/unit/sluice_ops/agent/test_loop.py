@@ -25,7 +25,9 @@ SECONDS = 2.0
 
 def agent_of(process_control: ProcessControl, folder: HostFolder, **others: Any) -> Agent:
     """Return an agent whose parts, except `others`, are idle."""
-    idle = cast("Any", SimpleNamespace(on_wake=lambda _: None, check=lambda: False, starved={}))
+    idle = cast(
+        "Any", SimpleNamespace(on_wake=lambda _: None, check=lambda: False, starved={}, busy_since=None)
+    )
     parts = dict.fromkeys(("channel", "presence", "neighbours", "disks", "heartbeats", "notices"), idle)
     return Agent(
         **{**parts, **others},
@@ -79,3 +81,14 @@ def test_the_agent_reports_what_ec2_announces(process_control: ProcessControl, f
     (report,) = reports
     assert (report.ends_at, report.at_risk_since) == (1795594920.0, 1795593900.0)
     assert report.ending(HostName("ec2-1")) == "EC2 ends ec2-1 at 08:22:00 UTC"
+
+
+def test_the_agent_reports_since_when_its_host_is_busy(
+    process_control: ProcessControl, folder: HostFolder
+) -> None:
+    reports: list[Observed] = []
+    presence = SimpleNamespace(report=reports.append)
+    notices = SimpleNamespace(ends_at=None, at_risk_since=None)
+    neighbours = SimpleNamespace(starved={}, busy_since=7.0)
+    agent_of(process_control, folder, presence=presence, notices=notices, neighbours=neighbours)._report()
+    assert [report.busy_since for report in reports] == [7.0]

@@ -94,6 +94,20 @@ def test_only_a_units_own_processors_count_for_its_starvation(
     assert machine.neighbours_view.starved.keys() == {slot().id}
 
 
+def test_a_host_is_busy_after_a_minute_without_an_idle_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for units in ([slot()], []):
+        machine = Machine(monkeypatch, *units)
+        machine.look()
+        machine.pass_time(TURN_SECONDS - WINDOW_SECONDS, ran=1.0, waited=0.1)
+        assert machine.neighbours_view.busy_since is None
+        machine.pass_time(WINDOW_SECONDS, ran=1.0, waited=0.1)
+        assert machine.neighbours_view.busy_since is not None
+        assert machine.neighbours_view.starved == {}, "its units have what they are promised"
+        machine.usable = {0, 1}
+        machine.pass_time(TURN_SECONDS, ran=1.0, waited=0.1)
+        assert machine.neighbours_view.busy_since is None
+
+
 def test_a_look_within_a_window_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, slot())
     machine.look()

@@ -38,7 +38,7 @@ def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
     verdict, now, turned = Verdict(), 0.0, []
     for starved, seconds in windows:
         before, begun, now = verdict, now, now + seconds
-        verdict = next_verdict(before, starved=starved, begun=begun, now=now, wall=5000.0 + now)
+        verdict = next_verdict(before, holds=starved, begun=begun, now=now, wall=5000.0 + now)
         if (verdict.since is None) is not (before.since is None):
             turned.append((now, verdict.since is not None))
         else:

@@ -10,6 +10,7 @@ from sluice_ops.channel.trail_queue import queued as queued_entries
 from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.controller.scaling import FRESH_SECONDS, PLAN_SECONDS, Scaling
 from sluice_ops.model import paths
+from sluice_ops.model.assignment import Observed
 from sluice_ops.model.change import SCALER
 from sluice_ops.model.load import LOAD_SECONDS, TierLoad
 from sluice_ops.model.scaler import Decision, Memory, Mode, ScalerModes, ScalerRecord
@@ -137,6 +138,18 @@ def test_the_leader_publishes_a_decision_with_its_reason_for_each_tier(world):
     assert decision.wanted > 1
     assert "400" in decision.reason
     assert world.channel.read(paths.SCALER_MEMORY, Memory).value.tiers["counts"].readings is not None
+
+
+def test_a_tier_whose_hosts_are_all_busy_counts_as_starved(world):
+    put_load(world, at=0.0)
+    path = paths.observed("h1")
+    observed = world.channel.read(path, Observed).value
+    for busy_since, starved in ((7.0, True), (None, False)):
+        world.channel.put(path, observed.model_copy(update={"busy_since": busy_since}))
+        turn(world, Scaling(world.channel, Clock()))
+        memory = world.channel.read(paths.SCALER_MEMORY, Memory).value.tiers["counts"]
+        assert (memory.starvation is not None) is starved
+        world.now += 3600.0
 
 
 def test_between_two_plans_nothing_is_read_or_written(world):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.load import TierLoad
@@ -35,7 +36,7 @@ def cluster(batch=0, batch_minimum=0, **fields):
 
 
 def observed(now, load=LOAD, memory=None, **more):
-    parts = {"starved": (), "changing": (), "now": 5.0, **more}
+    parts = {"starved": (), "busy": (), "changing": (), "now": 5.0, **more}
     return observe(now, {"first": load, "then": LOAD}, memory or Memory(), **parts)
 
 
@@ -94,3 +95,29 @@ def test_a_tier_that_is_handed_over_needs_room_beside_its_workers():
     older = cluster()
     older = replace(older, tiers={**older.tiers, "first": replace(older.tiers["first"], takes_workers=False)})
     assert observed(older).bounds["first"].room == 3
+
+
+def on_three_hosts(**then):
+    """Return `first` with workers on h1 and h2, and an empty host h3 with as much room as h1."""
+    made = cluster()
+    first = made.tiers["first"].spec
+    placement = Placement(driver="h1", slots=("h1", "h2"))
+    hosts = {name: host_of(name, cpu=4, memory=65536) for name in ("h1", "h2", "h3")}
+    hosts = holding({**hosts, **then}, first, placement)
+    return replace(made, hosts=hosts, tiers={**made.tiers, "first": TierNow(first, placement)})
+
+
+@pytest.mark.parametrize(
+    ("busy", "h3", "starved"),
+    [
+        (("h1", "h2", "h3"), {}, True),
+        (("h1", "h2"), {}, False),
+        (("h2", "h3"), {}, False),
+        (("h1", "h2"), {"cpu": 0.5}, True),
+        (("h1", "h2"), {"state": HostState.CORDONED}, True),
+        ((), {}, False),
+    ],
+)
+def test_a_tier_is_starved_if_its_hosts_and_those_with_room_are_busy(busy, h3, starved):
+    now = on_three_hosts(h3=host_of("h3", **{"cpu": 4, "memory": 65536, **h3}))
+    assert observed(now, busy=busy).signals["first"].starved is starved

@@ -158,6 +158,24 @@ def test_a_starved_tier_is_tried_once_and_the_reason_is_told():
     assert pipeline.tiers["out"].workers == 3, "out follows what mid writes, not what mid should write"
 
 
+def test_a_growth_whose_effect_is_not_known_is_the_one_of_a_starved_tier():
+    pipeline = Pipeline(chain(most=150.0), spike(50.0, 500.0))
+    list(pipeline.run(625.0))
+    assert pipeline.tiers["mid"].asked == (4, 0)
+    pipeline.tiers["mid"].starved = True
+    found = changes(pipeline, 6 * 3600.0)
+    assert [change[1:] for change in found if change[1] == "mid"] == [("mid", 4)]
+    assert last(pipeline, LOOK)["mid"].reason.endswith("and 4 workers were tried")
+
+
+def test_a_useless_growth_of_a_starved_tier_is_told_with_its_cause():
+    pipeline = Pipeline(chain(most=100.0, starved=True), spike(50.0, 500.0))
+    assert [change for change in changes(pipeline, 1800.0) if change[1] == "mid"] == [(620.0, "mid", 4)]
+    reason = last(pipeline, LOOK)["mid"].reason
+    assert " where 1 did 96/s; its hosts have no processor time left, but " in reason, reason
+    assert [change for change in changes(pipeline, 5 * 3600.0) if change[1] == "mid"] == []
+
+
 def test_a_tier_grows_again_after_its_hosts_have_recovered():
     pipeline = Pipeline(chain(most=150.0, starved=True), spike(50.0, 500.0))
     list(pipeline.run(3600.0))
