@@ -34,3 +34,5 @@ class TierLoad(Frozen):
     """Records that wait."""
     lag_seconds: float = Field(ge=0)
     """How long the oldest of them has waited."""
+    throttled: bool = False
+    """Whether an admitted rate limited `rate_done`; records then wait for a tier after this one."""

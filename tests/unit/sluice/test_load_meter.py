@@ -26,6 +26,26 @@ def test_a_realtime_tier_has_no_useful_time():
     assert measure(meter, LOAD_SECONDS, end=10, done=10, busy=None).busy is None
 
 
+def test_a_load_is_throttled_if_the_tier_was_metered_at_any_look():
+    meter = LoadMeter()
+
+    def throttled(now, *, metered):
+        sums = Sums(now, {"in/0": 0}, 0, 0, None, metered)
+        load = meter.measure(sums, at=0.0, workers=1, lag=0, lag_seconds=0.0)
+        return None if load is None else load.throttled
+
+    looks = [(0, False), (4, True), (8, False), (10, False), (20, True), (30, False), (40, False)]
+    assert [throttled(float(now), metered=metered) for now, metered in looks] == [
+        None,
+        None,
+        None,
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
 def test_an_added_partition_counts_from_its_first_look():
     meter = LoadMeter()
     meter.measure(Sums(0.0, {"in/0": 10}, 0, 0, None), at=0.0, workers=1, lag=0, lag_seconds=0.0)

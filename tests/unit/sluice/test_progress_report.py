@@ -76,3 +76,12 @@ def test_other_errors_are_not_reported_as_a_wait(progress: Progress) -> None:
     with pytest.raises(RuntimeError):
         progress._look({})
     assert progress._flow.waits_for is None
+
+
+def test_a_metered_tier_tells_the_meter_of_its_load(progress: Progress) -> None:
+    metered: list[bool] = []
+    progress._load = cast("Any", SimpleNamespace(measure=lambda sums, **_: metered.append(sums.metered)))
+    progress._look({})
+    progress._flow.metered = True
+    progress._look({})
+    assert metered == [False, True]

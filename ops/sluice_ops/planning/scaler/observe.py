@@ -68,9 +68,10 @@ def _busy(load: TierLoad, memory: TierMemory) -> float:
     """Return how busy the workers of a tier without such a clock are; 0 if that is not known yet.
 
     With records that wait, they are busy all the time, and the rate is their capacity. At other
-    times, the rate is compared with the capacity that was seen then.
+    times, the rate is compared with the capacity that was seen then. So is that of a throttled
+    tier: its records wait for the slowest tier after it.
     """
-    if load.lag_seconds > SATURATED_SECONDS:
+    if load.lag_seconds > SATURATED_SECONDS and not load.throttled:
         return 1.0
     per_worker = None if memory.readings is None else memory.readings.per_worker
     capacity = load.workers * (per_worker or 0.0)

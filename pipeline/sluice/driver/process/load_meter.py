@@ -20,6 +20,8 @@ class Sums:
     """Output records."""
     busy_seconds: float | None
     """The time in which a batch was processed; None: a realtime tier."""
+    metered: bool = False
+    """Whether the tier is throttled, or catches up after it."""
 
 
 @dataclass
@@ -27,23 +29,23 @@ class LoadMeter:
     """Compares looks that are `LOAD_SECONDS` apart."""
 
     _before: Sums | None = None
+    _throttled: bool = False
+    """Whether the tier was metered at a look since `_before`."""
 
     def forget(self) -> None:
         """Begin anew: another incarnation owns the tier, or the query does not run."""
-        self._before = None
+        self._before, self._throttled = None, False
 
     def measure(
         self, sums: Sums, *, at: float, workers: int, lag: int, lag_seconds: float
     ) -> TierLoad | None:
         """Return the load since the last result; None if that is less than `LOAD_SECONDS` ago."""
-        before = self._before
-        if before is None:
-            self._before = sums
+        before, throttled = self._before, self._throttled or sums.metered
+        if before is None or sums.now - before.now < LOAD_SECONDS:
+            self._before, self._throttled = before or sums, throttled
             return None
+        self._before, self._throttled = sums, sums.metered
         seconds = sums.now - before.now
-        if seconds < LOAD_SECONDS:
-            return None
-        self._before = sums
         arrived = sum(max(0, end - before.ends.get(name, end)) for name, end in sums.ends.items())
         busy = (
             None
@@ -59,4 +61,5 @@ class LoadMeter:
             workers=workers,
             lag=lag,
             lag_seconds=lag_seconds,
+            throttled=throttled,
         )

@@ -156,7 +156,7 @@ class Progress:
         before = self._before or (now, done, out)
         self._before, flow.looked = (now, done, out), time.time()
         seconds = max(now - before[0], 0.001)
-        self._look_at_load(Sums(now, ends, done, out, self._busy_seconds()))
+        self._look_at_load(Sums(now, ends, done, out, self._busy_seconds(), flow.metered))
         slots = self._slots.read()
         self._watchdog.check(self._slots.running, ends)
         return TierProgress(

@@ -53,11 +53,18 @@ def test_rates_workers_and_lag_are_those_of_the_load():
 
 
 @pytest.mark.parametrize(
-    ("lag_seconds", "per_worker", "busy"),
-    [(SATURATED_SECONDS + 1, None, 1.0), (0.0, None, 0.0), (0.0, 60.0, 0.75), (0.0, 30.0, 1.0)],
+    ("lag_seconds", "throttled", "per_worker", "busy"),
+    [
+        (SATURATED_SECONDS + 1, False, None, 1.0),
+        (0.0, False, None, 0.0),
+        (0.0, False, 60.0, 0.75),
+        (0.0, False, 30.0, 1.0),
+        (SATURATED_SECONDS + 1, True, None, 0.0),
+        (SATURATED_SECONDS + 1, True, 60.0, 0.75),
+    ],
 )
-def test_a_realtime_tier_is_as_busy_as_its_known_capacity_says(lag_seconds, per_worker, busy):
-    load = LOAD.model_copy(update={"busy": None, "lag_seconds": lag_seconds})
+def test_a_realtime_tier_is_as_busy_as_its_known_capacity_says(lag_seconds, throttled, per_worker, busy):
+    load = LOAD.model_copy(update={"busy": None, "lag_seconds": lag_seconds, "throttled": throttled})
     readings = Readings(
         at=0.0,
         rate_in=1.0,
