@@ -18,6 +18,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.load import LOAD_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
+from sluice_ops.planning.scaler.bursts import wish
 from sluice_ops.planning.scaler.observe import observe
 from sluice_ops.planning.scaler.planner import plan
 from sluice_ops.snapshot.view import View
@@ -68,7 +69,8 @@ class Scaling:
             now=inputs.now,
         )
         decisions, self._memory = plan(observation, settings, memory)
-        record = ScalerRecord(decisions=decisions, at=inputs.now)
+        wanted = wish(decisions, observation)
+        record = ScalerRecord(decisions=decisions, wish=wanted, at=inputs.now)
         self._channel.multi(
             [
                 epoch,

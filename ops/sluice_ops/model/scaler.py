@@ -56,6 +56,11 @@ class TierScaling(Frozen):
     """The most changes within an hour. The last two are kept for growth, and the last of them for a
     load above the capacity.
     """
+    burst: bool = False
+    """Whether the scaler may ask for workers on EC2 where home has no room.
+
+    It acts in the mode `act` only. Airflow's runbooks `burst_to_ec2` and `leave_ec2` do the work.
+    """
     retry_after: float = Field(default=3600.0, ge=0)
     """How long the scaler does not repeat a growth that did not help. Unit: seconds.
 
@@ -110,6 +115,11 @@ class ScalerSettings(Frozen):
             for tier, own in settings["tiers"].items()
         }
         return {**settings, "tiers": tiers}
+
+    @property
+    def bursts(self) -> bool:
+        """Whether the scaler may ask for workers on EC2 for some tier."""
+        return any(each.burst for each in (self.defaults, *self.tiers.values()))
 
     def of(self, tier: TierName) -> TierScaling:
         """Return the settings of one tier."""
@@ -251,8 +261,28 @@ class ScalerModes(Frozen):
     at: float = 0.0
 
 
+RUN_PREFIX = "scaler__"
+"""The begin of the ids of the runs in Airflow that follow a wish."""
+
+
+def asked_by_scaler(author: str) -> bool:
+    """Tell whether the author of a change, `airflow:DAG/RUN`, is a run that followed a wish."""
+    return author.partition("/")[2].startswith(RUN_PREFIX)
+
+
+class Wish(Frozen):
+    """A runbook that the scaler wants Airflow to run: a burst of one tier, or the end of all."""
+
+    tier: TierName | None = None
+    """The tier that needs a burst; None: leave EC2."""
+    k: int = 0
+    """The workers that the tier needs besides those that it has."""
+    reason: str = ""
+
+
 class ScalerRecord(Frozen):
-    """`scaler`: the last decision about each tier."""
+    """`scaler`: the last decision about each tier, and the runbook that follows from them."""
 
     decisions: dict[TierName, Decision] = Field(default_factory=dict)
+    wish: Wish | None = None
     at: float = 0.0

@@ -168,3 +168,8 @@ class Layers(Frozen):
     """`config/layers`: all entries above the layer `base`, which is the site file."""
 
     entries: tuple[LayerEntry, ...] = ()
+
+    def present_burst(self, tenant: str) -> LayerEntry | None:
+        """Return the entry of the burst that a tier has; None if it has none."""
+        bursts = [entry for entry in self.entries if entry.tenant == tenant and entry.extra]
+        return max(bursts, key=lambda entry: entry.layer, default=None)

@@ -29,6 +29,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         repair_seconds=site.repair_seconds,
         scaler=site.scaler,
         instance=site.ec2.capacity,
+        max_instances=site.ec2.max_instances,
     )
 
 

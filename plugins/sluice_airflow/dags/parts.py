@@ -62,6 +62,11 @@ REAP_FAILED = SluiceNotifier(
     did="Nothing. The tiers are unaffected. Orphaned instances may still run and cost money.",
     do="Read the reason in the task's log, then run `sluice reap`; or wait for the next run in an hour.",
 )
+WISH_FAILED = SluiceNotifier(
+    did="The tiers run on with the workers that they have. The scaler asks again in ten minutes.",
+    do="Read the failed run of the runbook, which the task's link opens. Remove the cause, "
+    "or keep the scaler from EC2: `sluice scaler advise TIER`.",
+)
 LAUNCH_FAILED = SluiceNotifier(
     did="Nothing. No start was requested, so the tier is unchanged.",
     do="Check that ZooKeeper answers: `sluice doctor`. Then clear this task.",

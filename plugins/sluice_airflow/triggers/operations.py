@@ -1,4 +1,5 @@
-"""Triggers that wait for a step's result, for an event of a tier, and for new hosts.
+"""Triggers that wait for a step's result, for an event of a tier, for new hosts, and for a wish of
+the scaler.
 
 A trigger starts from the beginning when the triggerer restarts. So its state is in its arguments
 and in the control channel alone. `tier_watch` decides which event of a tier matters.
@@ -19,6 +20,7 @@ from sluice_airflow.triggers.tier_watch import TierEvent, TierWatch
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result
+from sluice_ops.model.scaler import ScalerRecord, Wish
 from sluice_ops.operations import requests
 
 RECHECK_SECONDS = 10.0
@@ -292,3 +294,48 @@ class HostsTrigger(BaseTrigger):
     def _missing(self) -> list[str]:
         channel = shared_channel(self.sluice_conn_id).get()
         return [host for host in self.hosts if not channel.exists(paths.live(host), watch=True)]
+
+
+class WishTrigger(BaseTrigger):
+    """Wait until the scaler wants a runbook.
+
+    Only a record that the controller writes after the trigger's start counts: an older one does not
+    know the effect of the runbook that has just ended.
+    """
+
+    def __init__(self, pause_until: float, until: float, sluice_conn_id: str | None = None) -> None:
+        """Wait from the wall-clock time `pause_until` on; fire without a wish at `until`."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.pause_until = pause_until
+        self.until = until
+        self.sluice_conn_id = sluice_conn_id
+        self._at_start: float | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments from which Airflow makes this trigger again."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "pause_until": self.pause_until,
+            "until": self.until,
+            "sluice_conn_id": self.sluice_conn_id,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait for a wish, also while ZooKeeper is away."""
+        await asyncio.sleep(max(0.0, _monotonic(self.pause_until) - time.monotonic()))
+        end = _monotonic(self.until)
+        with shared_channel(self.sluice_conn_id).bell() as bell:
+            while True:
+                wish: Wish | None = None
+                with contextlib.suppress(ChannelAwayError):
+                    wish = await asyncio.to_thread(self._look)
+                if wish is not None or time.monotonic() >= end:
+                    yield TriggerEvent(None if wish is None else wish.model_dump(mode="json"))
+                    return
+                await _rest(bell, RECHECK_SECONDS)
+
+    def _look(self) -> Wish | None:
+        read = shared_channel(self.sluice_conn_id).get().read(paths.SCALER, ScalerRecord, watch=True)
+        at = 0.0 if read is None else read.value.at
+        if self._at_start is None:
+            self._at_start = at
+        return None if read is None or at == self._at_start else read.value.wish

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Capacity
-from sluice_ops.model.share import LayerEntry, Layers
+from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, whole_quanta
 
@@ -21,18 +21,12 @@ class BurstError(Exception):
     """The burst is impossible; the message says what is possible."""
 
 
-def present_burst(tenant: str, layers: Layers) -> LayerEntry | None:
-    """Return the entry of the burst that a tier has; None if it has none."""
-    bursts = [entry for entry in layers.entries if entry.tenant == tenant and entry.extra]
-    return max(bursts, key=lambda entry: entry.layer, default=None)
-
-
 def slots_after(spec: ChangeSpec, layers: Layers) -> int:
     """Return the slots on burst hosts that a tier has after a burst: the present ones and k more.
 
     All of them need room: the next incarnation is prepared beside the present one.
     """
-    before = present_burst(spec.tenant, layers)
+    before = layers.present_burst(spec.tenant)
     return burst_of(spec) + (0 if before is None else before.extra)
 
 

@@ -228,6 +228,8 @@ class Rules:
     scaler: ScalerSettings = field(default_factory=ScalerSettings)
     instance: Capacity | None = None
     """The capacity of a host that a burst launches."""
+    max_instances: int = 0
+    """The most such hosts at once."""
     refused: str = ""
     """Why the site file as it is now cannot be used; empty if it can."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
 from sluice_ops.model.load import TierLoad
-from sluice_ops.model.scaler import Memory, TierMemory
+from sluice_ops.model.scaler import Memory, TierMemory, asked_by_scaler
 from sluice_ops.model.share import Layer, Layers
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
+from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow, whole_quanta
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.scaler.signals import Bounds, Observation, Signals
 from sluice_ops.planning.shortage.in_place import joins_in_place
@@ -91,7 +91,7 @@ def _lacks_processor_time(tier: TierNow, cluster: Cluster, busy: Collection[Host
 
 def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
     name, rules = tier.spec.name, cluster.rules
-    held, aim = limits(name, rules), target(name, rules)
+    held, aim, burst = limits(name, rules), target(name, rules), rules.layers.present_burst(name)
     above = [
         entry
         for entry in rules.layers.entries
@@ -105,8 +105,23 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         room=_room(tier, cluster),
         held_by=max(above, key=lambda entry: entry.layer).owner if above else None,
         away=aim.extra,
-        burst=aim.extra,  # the scaler does not burst
+        away_by_scaler=burst is not None and asked_by_scaler(burst.owner),
+        burst=aim.extra + _room_of_bursts(tier, aim.extra, cluster),
     )
+
+
+def _room_of_bursts(tier: TierNow, present: int, cluster: Cluster) -> int:
+    """Return how many slots further bursts can give a tier, if the scaler may ask for them.
+
+    The next incarnation needs room for the `present` slots, too, beside the running one.
+    """
+    rules, quantum = cluster.rules, tier.spec.quantum
+    if not rules.scaler.of(tier.spec.name).burst or rules.instance is None:
+        return 0
+    hosts = [host for host in cluster.hosts.values() if host.zone == BURST_ZONE]
+    per_instance = whole_quanta(rules.instance.cpu, rules.instance.memory, quantum)
+    free = sum(host.fits(quantum) for host in hosts if host.usable)
+    return max(0, free + per_instance * max(0, rules.max_instances - len(hosts)) - present)
 
 
 def base(tier: TierName, rules: Rules) -> int:

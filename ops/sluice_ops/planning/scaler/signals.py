@@ -46,6 +46,8 @@ class Bounds:
     """The owner of a higher layer that sets the number; None: nobody."""
     away: int = 0
     """The slots that bursts give it now."""
+    away_by_scaler: bool = False
+    """Whether the scaler asked for the last of these bursts."""
     burst: int = 0
     """The most slots that bursts can give it, with the present ones; 0: no burst is possible."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.share import Layers
-from sluice_ops.planning.changes.burst import burst_of, present_burst, slots_after
+from sluice_ops.planning.changes.burst import burst_of, slots_after
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind
 from sluice_ops.planning.changes.lookups import check_number, notes_if_stopped, person_entry, tier_of
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, RefusedError
@@ -43,7 +43,7 @@ class Burst(Kind):
             )
             raise RefusedError(message)
         slots = target(tier.spec.name, cluster.rules).slots
-        before = present_burst(tier.spec.name, cluster.rules.layers)
+        before = cluster.rules.layers.present_burst(tier.spec.name)
         if before is not None and before.extra_to != to:
             message = (
                 f'tier "{tier.spec.name}" has a burst of {before.extra} workers at {before.extra_to}; end it '

@@ -8,7 +8,8 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.load import TierLoad
-from sluice_ops.model.scaler import Memory, Readings, TierMemory
+from sluice_ops.model.resources import Capacity
+from sluice_ops.model.scaler import Memory, Readings, ScalerSettings, TierMemory, TierScaling
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
@@ -128,3 +129,30 @@ def on_three_hosts(**then):
 def test_a_tier_is_starved_if_its_hosts_and_those_with_room_are_busy(busy, h3, starved):
     now = on_three_hosts(h3=host_of("h3", **{"cpu": 4, "memory": 65536, **h3}))
     assert observed(now, busy=busy).signals["first"].starved is starved
+
+
+def test_bursts_have_room_only_where_the_site_file_permits_them():
+    def most(burst, ec2_hosts=0):
+        now = cluster()
+        scaler = ScalerSettings(tiers={"first": TierScaling(burst=burst)})
+        rules = replace(
+            now.rules, scaler=scaler, instance=Capacity(cpu=2 * SMALL.cpu, memory=65536), max_instances=3
+        )
+        hosts = {f"e{i}": replace(host_of(f"e{i}", cpu=2 * SMALL.cpu), zone="ec2") for i in range(ec2_hosts)}
+        now = replace(now, rules=rules, hosts={**now.hosts, **hosts})
+        return observed(now).bounds["first"].burst
+
+    assert (most(burst=False), most(burst=True)) == (0, 6)
+    assert most(burst=True, ec2_hosts=1) == 6, "the instance is there, and empty"
+    assert most(burst=True, ec2_hosts=5) == 10, "no further instance, but the running ones are empty"
+
+
+@pytest.mark.parametrize(
+    ("owner", "ours"),
+    [("airflow:burst_to_ec2/scaler__20261128T151200", True), ("airflow:burst_to_ec2/manual__1", False)],
+)
+def test_a_burst_belongs_to_the_author_of_its_entry(owner, ours):
+    entry = LayerEntry(tenant="first", layer=Layer.PERSON, owner=owner, extra=2, extra_to="zone:ec2", at=0.0)
+    bounds = observed(cluster().with_layers(Layers(entries=(entry,)))).bounds["first"]
+    assert (bounds.away, bounds.burst, bounds.away_by_scaler) == (2, 2, ours)
+    assert bounds.held_by is None
