@@ -14,7 +14,7 @@ from sluice_ops.model.change import ChangeRecord, ChangeSpec
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from sluice_ops.model.instance_receipt import InstanceReceipt
-from sluice_ops.model.load import LOAD_SECONDS, TierLoad
+from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.scaler import Memory, TierMemory
 from sluice_ops.model.share import Layers
@@ -24,9 +24,6 @@ from sluice_ops.planning.changes.burst import BurstError, instances, refuse_too_
 from sluice_ops.planning.placement.cluster import BURST_ZONE, whole_quanta
 from sluice_ops.planning.placement.pace import pace
 from sluice_ops.site.ec2_config import Ec2Config
-
-FRESH_SECONDS = 3 * LOAD_SECONDS
-"""An older load is not used."""
 
 
 def instances_needed(

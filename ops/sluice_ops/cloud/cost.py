@@ -40,13 +40,13 @@ def refuse_too_expensive(
         _cost(each, max(each.launched_at, begin), now if each.ended_at is None else each.ended_at, config)
         for each in today
     )
-    rest = sum(_cost(each, now, end, config) for each in running)
+    remaining = sum(_cost(each, now, end, config) for each in running)
     more = count * _highest_price(config) * (end - now) / HOUR
-    if spent + rest + more > limit:
+    if spent + remaining + more > limit:
         message = (
             f"{count} more instances could cost {more:.2f} until midnight UTC. The instances of today, "
             f"{len(running)} running and {len(today) - len(running)} ended, have cost {spent:.2f} so far, "
-            f"and could cost {rest:.2f} more. The sum is {spent + rest + more:.2f}, above "
+            f"and could cost {remaining:.2f} more. The sum is {spent + remaining + more:.2f}, above "
             f"ec2.max_cost_per_day, {limit:.2f}. Ask for fewer workers, leave EC2 first (`sluice leave`, or "
             "leave_ec2), or raise the limit in the site file"
         )

@@ -16,7 +16,7 @@ from sluice_ops.controller.policies import health
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model import paths
 from sluice_ops.model.ids import TierName
-from sluice_ops.model.load import LOAD_SECONDS, TierLoad
+from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
 from sluice_ops.planning.scaler.bursts import wish
 from sluice_ops.planning.scaler.observe import observe
@@ -27,8 +27,6 @@ log = structlog.get_logger()
 
 PLAN_SECONDS = 15.0
 """Time between two plans."""
-FRESH_SECONDS = 3 * LOAD_SECONDS
-"""A load that has not changed for longer is not used."""
 
 
 class Scaling:

@@ -9,6 +9,6 @@ class InstanceReceipt(Frozen):
     instance_type: str
     launched_at: float
     joined_at: float | None = None
-    """When its agent registered; None: not yet, or nobody has looked while the instance ran."""
+    """When its agent registered; None: not yet, or no receipt was written while it ran."""
     ended_at: float | None = None
     """When it was terminated, or was first seen to have ended; None: it runs."""

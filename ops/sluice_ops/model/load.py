@@ -6,6 +6,8 @@ from sluice_ops.model.resources import Frozen
 
 LOAD_SECONDS = 10.0
 """The time over which a driver measures the load, and after which it reports it again."""
+FRESH_SECONDS = 3 * LOAD_SECONDS
+"""A load that is older is not used."""
 
 
 class TierLoad(Frozen):
@@ -35,4 +37,4 @@ class TierLoad(Frozen):
     lag_seconds: float = Field(ge=0)
     """How long the oldest of them has waited."""
     throttled: bool = False
-    """Whether an admitted rate limited `rate_done`; records then wait for a tier after this one."""
+    """Whether backpressure limited `rate_done`: the records wait for a slower tier downstream."""

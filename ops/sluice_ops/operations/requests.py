@@ -224,8 +224,8 @@ def want(  # noqa: PLR0913 - the fields of the request
         after = before.model_copy(update={key: value for key, value in fields.items() if value is not None})
         return after if after == node else after.model_copy(update={"by": by, "at": time.time()})
 
-    what = _requested(tier, running=running, paused=paused)
-    return change_node(channel, paths.wanted(TierName(tier)), TierWanted, requested, by=by, what=what)
+    request = _requested(tier, running=running, paused=paused)
+    return change_node(channel, paths.wanted(TierName(tier)), TierWanted, requested, by=by, what=request)
 
 
 def _requested(tier: str, *, running: bool | None, paused: bool | None) -> str:

@@ -23,6 +23,8 @@ LOOK_SECONDS = 2.0
 
 Most steps end sooner, and resuming a task costs 2 s of processor time.
 """
+WATCH_SECONDS = 7 * 24 * 3600.0
+"""A trigger without another end is replaced after a week, so that no task is deferred for ever."""
 TRIGGERER_SECONDS = 120.0
 """Airflow fails the task if the triggerer is away for longer than this after the trigger's
 own end.

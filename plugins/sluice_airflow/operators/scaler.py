@@ -9,12 +9,10 @@ from airflow.sdk import Context, DagRunState
 from airflow.sdk.exceptions import AirflowSkipException
 
 from sluice_airflow.forms import dag_id
-from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator
+from sluice_airflow.operators.base import TRIGGERER_SECONDS, WATCH_SECONDS, SluiceOperator
 from sluice_airflow.triggers.operations import WishTrigger
 from sluice_ops.model.scaler import RUN_PREFIX, Wish
 
-WATCH_SECONDS = 7 * 24 * 3600.0
-"""The trigger is replaced after a week, so that no task is deferred for ever."""
 PAUSE_SECONDS = 600.0
 """How long a runbook that failed is not run again."""
 

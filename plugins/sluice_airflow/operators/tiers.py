@@ -15,15 +15,13 @@ from airflow.sdk import NEVER_EXPIRE, Context  # type: ignore[attr-defined]  # n
 
 from sluice_airflow.errors import TierFailedError, translated_errors
 from sluice_airflow.links import LINKS, DriverLogLink
-from sluice_airflow.operators.base import SluiceOperator, asked_by
+from sluice_airflow.operators.base import WATCH_SECONDS, SluiceOperator, asked_by
 from sluice_airflow.triggers.operations import TierTrigger
 from sluice_airflow.triggers.tier_watch import TierEvent, read_incarnations, read_status, read_wanted
 from sluice_ops.channel import Channel
 from sluice_ops.model.status import TierState
 from sluice_ops.operations import requests
 
-WATCH_SECONDS = 7 * 24 * 3600.0
-"""The trigger is replaced after a week, so that no task is deferred for ever."""
 REPORTED = "reported"
 """Key of the newest incarnation whose failure was reported."""
 RESTARTED = "restarted"

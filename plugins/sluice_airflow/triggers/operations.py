@@ -8,8 +8,8 @@ and in the control channel alone. `tier_watch` decides which event of a tier mat
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 from airflow.sdk import DagRunState
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -22,6 +22,8 @@ from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result
 from sluice_ops.model.scaler import ScalerRecord, Wish
 from sluice_ops.operations import requests
+
+T = TypeVar("T")
 
 RECHECK_SECONDS = 10.0
 """A ZooKeeper watch tells when to read again. This interval covers a watch that was missed."""
@@ -39,6 +41,23 @@ async def _rest(bell: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(bell.wait(), seconds)
         await asyncio.sleep(SETTLE_SECONDS)
     bell.clear()
+
+
+async def _first(look: Callable[[], T | None], end: float, sluice_conn_id: str | None) -> T | None:
+    """Return the first value that `look` gives, also while ZooKeeper is away; None at the end.
+
+    `look` watches the nodes that it reads. `end` is on the monotonic clock.
+    """
+    with shared_channel(sluice_conn_id).bell() as bell:
+        while True:
+            with contextlib.suppress(ChannelAwayError):
+                value = await asyncio.to_thread(look)
+                if value is not None:
+                    return value
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            await _rest(bell, min(RECHECK_SECONDS, left))
 
 
 def _monotonic(until: float) -> float:
@@ -265,6 +284,7 @@ class HostsTrigger(BaseTrigger):
         self.hosts = hosts
         self.until = until
         self.sluice_conn_id = sluice_conn_id
+        self._missing = hosts
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow makes this trigger again."""
@@ -276,24 +296,18 @@ class HostsTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the agents, also while ZooKeeper is away."""
-        missing, end = self.hosts, _monotonic(self.until)
-        with shared_channel(self.sluice_conn_id).bell() as bell:
-            while True:
-                with contextlib.suppress(ChannelAwayError):
-                    missing = await asyncio.to_thread(self._missing)
-                if not missing:
-                    self.log.info("The agents of %s have registered", ", ".join(self.hosts))
-                    yield TaskSuccessEvent()
-                    return
-                left = end - time.monotonic()
-                if left <= 0:
-                    yield TriggerEvent({"missing": missing})
-                    return
-                await _rest(bell, min(RECHECK_SECONDS, left))
+        joined = await _first(self._joined, _monotonic(self.until), self.sluice_conn_id)
+        if joined is None:
+            yield TriggerEvent({"missing": self._missing})
+            return
+        self.log.info("The agents of %s have registered", ", ".join(joined))
+        yield TaskSuccessEvent()
 
-    def _missing(self) -> list[str]:
+    def _joined(self) -> list[str] | None:
+        """Return the hosts once the agents of all of them have registered."""
         channel = shared_channel(self.sluice_conn_id).get()
-        return [host for host in self.hosts if not channel.exists(paths.live(host), watch=True)]
+        self._missing = [host for host in self.hosts if not channel.exists(paths.live(host), watch=True)]
+        return None if self._missing else self.hosts
 
 
 class WishTrigger(BaseTrigger):
@@ -322,16 +336,8 @@ class WishTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for a wish, also while ZooKeeper is away."""
         await asyncio.sleep(max(0.0, _monotonic(self.pause_until) - time.monotonic()))
-        end = _monotonic(self.until)
-        with shared_channel(self.sluice_conn_id).bell() as bell:
-            while True:
-                wish: Wish | None = None
-                with contextlib.suppress(ChannelAwayError):
-                    wish = await asyncio.to_thread(self._look)
-                if wish is not None or time.monotonic() >= end:
-                    yield TriggerEvent(None if wish is None else wish.model_dump(mode="json"))
-                    return
-                await _rest(bell, RECHECK_SECONDS)
+        wish = await _first(self._look, _monotonic(self.until), self.sluice_conn_id)
+        yield TriggerEvent(None if wish is None else wish.model_dump(mode="json"))
 
     def _look(self) -> Wish | None:
         read = shared_channel(self.sluice_conn_id).get().read(paths.SCALER, ScalerRecord, watch=True)

@@ -36,7 +36,7 @@ class Verdict:
     """Whether one unit is starved, or the host is busy."""
 
     since: float | None = None
-    """Since when it is so, by the wall clock; None if it is not."""
+    """Since when the unit is starved, or the host busy, by the wall clock; None if it is not."""
     turning: float | None = None
     """Since when all windows say the opposite, on the monotonic clock."""
 

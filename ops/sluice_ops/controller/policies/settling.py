@@ -112,10 +112,10 @@ def _hindrance(draft: Draft, drain: ChangeId, spec: ChangeSpec) -> str | None:
         return f"its drain has failed, and begins again after {DRAIN_INTERVAL_SECONDS:.0f} s"
     cluster = cluster_of_draft(draft)
     try:
-        found = violations(plan(spec, cluster), spec, aftermath(spec, cluster))
+        obstacles = violations(plan(spec, cluster), spec, aftermath(spec, cluster))
     except RefusedError as refused:
-        found = [str(refused)]
-    return f"its drain waits until it is possible: {'; '.join(found)}" if found else None
+        obstacles = [str(refused)]
+    return f"its drain waits until it is possible: {'; '.join(obstacles)}" if obstacles else None
 
 
 def _expired_shares(draft: Draft) -> Iterable[_Reason]:

@@ -1,6 +1,4 @@
-"""Whether a burst comes in time: its time until it is ready, against the time in which the present
-workers clear the tier's lag. Pure.
-"""
+"""Tells whether a burst is ready before the present workers clear the lag. Pure."""
 
 import math
 from collections.abc import Iterable

@@ -67,12 +67,9 @@ def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     tier, capacity = cluster.tiers.get(spec.tier) if spec.tier is not None else None, cluster.rules.instance
     if tier is None or capacity is None:
         return cluster
-    quantum = tier.spec.quantum
-    free = sum(
-        host.fits(quantum) for host in cluster.hosts.values() if host.usable and host.zone == BURST_ZONE
-    )
+    missing = slots_after(spec, cluster.rules.layers) - cluster.free_burst_slots(tier.spec.quantum)
     try:
-        count = instances(tier.spec, slots_after(spec, cluster.rules.layers) - free, capacity)
+        count = instances(tier.spec, missing, capacity)
     except BurstError:
         return cluster
     names = [HostName(f"{BURST_ZONE}-new-{number}") for number in range(1, count + 1)]

@@ -289,6 +289,12 @@ class Cluster:
         known_release = self.releases.get(release or "")
         return None if known_release is None else known_release.tiers.get(tier)
 
+    def free_burst_slots(self, quantum: Quantum) -> int:
+        """Return how many more slots of a quantum the running burst hosts hold."""
+        return sum(
+            host.fits(quantum) for host in self.hosts.values() if host.usable and host.zone == BURST_ZONE
+        )
+
     def with_hosts(self, hosts: Mapping[HostName, Host]) -> "Cluster":
         return replace(self, hosts=hosts)
 

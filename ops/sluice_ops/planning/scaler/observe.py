@@ -118,10 +118,9 @@ def _room_of_bursts(tier: TierNow, present: int, cluster: Cluster) -> int:
     rules, quantum = cluster.rules, tier.spec.quantum
     if not rules.scaler.of(tier.spec.name).burst or rules.instance is None:
         return 0
-    hosts = [host for host in cluster.hosts.values() if host.zone == BURST_ZONE]
     per_instance = whole_quanta(rules.instance.cpu, rules.instance.memory, quantum)
-    free = sum(host.fits(quantum) for host in hosts if host.usable)
-    return max(0, free + per_instance * max(0, rules.max_instances - len(hosts)) - present)
+    more_instances = rules.max_instances - sum(host.zone == BURST_ZONE for host in cluster.hosts.values())
+    return max(0, cluster.free_burst_slots(quantum) + per_instance * max(0, more_instances) - present)
 
 
 def base(tier: TierName, rules: Rules) -> int:

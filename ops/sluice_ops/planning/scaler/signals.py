@@ -25,9 +25,7 @@ class Signals:
     lag_seconds: float
     """How long the oldest of them has waited."""
     starved: bool
-    """Whether its workers get less processor time than their quantum promises, or more workers
-    would get none.
-    """
+    """Whether its hosts have too little processor time, for its workers or for more workers."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Bounds:
     away: int = 0
     """The slots that bursts give it now."""
     away_by_scaler: bool = False
-    """Whether the scaler asked for the last of these bursts."""
+    """Whether the last of these bursts is one that the scaler wanted."""
     burst: int = 0
     """The most slots that bursts can give it, with the present ones; 0: no burst is possible."""
 

@@ -30,7 +30,7 @@ class LoadMeter:
 
     _before: Sums | None = None
     _throttled: bool = False
-    """Whether the tier was metered at a look since `_before`."""
+    """Whether `metered` was true at any look since `_before`."""
 
     def forget(self) -> None:
         """Begin anew: another incarnation owns the tier, or the query does not run."""

@@ -339,12 +339,12 @@ def test_a_burst_tells_whether_it_comes_in_time_and_is_made_all_the_same(cloud, 
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
     planned = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
-    told = (
+    sentence = (
         "the burst may come in time: it is ready in more than 8 s (the change; no instance has been timed "
         "yet); enrich clears its lag of 10,000 records without the burst in about 50 s (100/s arrive, and "
         "its 2 workers process 300/s)"
     )
-    assert told in planned.stderr
+    assert sentence in planned.stderr
     late = load.model_copy(update={"lag": 1000})
     cloud.channel.put(paths.load("enrich", 2), late)
     planned = json.loads(CliRunner().invoke(app, ["plan", "burst", "enrich", "2", "--json"]).stdout)

@@ -5,7 +5,7 @@ from simulation.ec2 import instance
 from simulation.memory import MemoryChannel
 from simulation.world import tier
 
-from sluice_ops.cloud.burst_hosts import FRESH_SECONDS, comes_in_time, instances_needed
+from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import (
     Assignment,
@@ -28,7 +28,7 @@ from sluice_ops.model.change import (
 )
 from sluice_ops.model.incarnation import OwnerRecord, Placement
 from sluice_ops.model.instance_receipt import InstanceReceipt
-from sluice_ops.model.load import TierLoad
+from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Readings, TierMemory
 from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.model.tier import Mode

@@ -98,10 +98,10 @@ def test_a_refused_drain_is_told_once_and_begins_when_it_is_possible(world):
     for _ in range(30):
         world.tick()
     assert entries(world).count((f"drain {name}", "refused", CONTROLLER)) == 1
-    told = [sentence for sentence in world.sentences if "its drain waits until it is possible" in sentence]
-    assert len(told) > 10
-    assert len({*told}) == 1
-    assert 'tier "enrich" was given up' in told[0]
+    reasons = [sentence for sentence in world.sentences if "its drain waits until it is possible" in sentence]
+    assert len(reasons) > 10
+    assert len({*reasons}) == 1
+    assert 'tier "enrich" was given up' in reasons[0]
     world.want("enrich", attempt=1)
     world.until(lambda: world.host_state(name) is HostState.DRAINED)
     assert world.wall() < ends_at

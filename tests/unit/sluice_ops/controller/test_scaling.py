@@ -8,11 +8,11 @@ from simulation.world import RULES, World, host, tier
 from sluice_ops.channel import Guard
 from sluice_ops.channel.trail_queue import queued as queued_entries
 from sluice_ops.controller.pass_state import PassInputs
-from sluice_ops.controller.scaling import FRESH_SECONDS, PLAN_SECONDS, Scaling
+from sluice_ops.controller.scaling import PLAN_SECONDS, Scaling
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Observed
 from sluice_ops.model.change import SCALER
-from sluice_ops.model.load import LOAD_SECONDS, TierLoad
+from sluice_ops.model.load import FRESH_SECONDS, LOAD_SECONDS, TierLoad
 from sluice_ops.model.scaler import Decision, Memory, Mode, ScalerModes, ScalerRecord
 from sluice_ops.model.share import Layer, Layers, Share
 from sluice_ops.model.tier import Mode as TierMode

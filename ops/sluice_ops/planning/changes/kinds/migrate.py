@@ -149,10 +149,10 @@ def _refuse_workers(spec: ChangeSpec, tier: TierNow, cluster: Cluster) -> None:
     places = {} if tier.placement is None else dict(zip(tier.workers, tier.placement.slots, strict=False))
     unknown = [worker for worker in spec.workers if worker not in places]
     if unknown:
-        known = listed(f"{worker} on {host}" for worker, host in places.items())
+        its_workers = listed(f"{worker} on {host}" for worker, host in places.items())
         message = (
             f'tier "{name}" has no worker {listed(unknown)}; '
-            f"its workers: {known or f'none, because {name} does not run'}"
+            f"its workers: {its_workers or f'none, because {name} does not run'}"
         )
         raise RefusedError(message)
     if to not in hosts:

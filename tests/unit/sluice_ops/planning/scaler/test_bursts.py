@@ -65,12 +65,14 @@ def test_ec2_is_left_once_no_tier_needs_it_and_the_scaler_began_all_bursts():
 
 def wishes(pipeline, seconds):
     """Return the different wishes in order."""
-    found = []
+    changed = []
     for observation, decisions in pipeline.run(seconds):
         wanted = wish(decisions, observation)
-        if wanted is not None and (not found or (found[-1].tier, found[-1].k) != (wanted.tier, wanted.k)):
-            found.append(wanted)
-    return found
+        if wanted is not None and (
+            not changed or (changed[-1].tier, changed[-1].k) != (wanted.tier, wanted.k)
+        ):
+            changed.append(wanted)
+    return changed
 
 
 def spike(mode, **bounds):
