@@ -14,7 +14,14 @@ from sluice_ops.agent.host.presence import Presence
 from sluice_ops.agent.host.processes import Process
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.units.process_control import ProcessControl
-from sluice_ops.agent.units.reconcile import SOON_SECONDS, observe, on_monotonic_clock, reconcile, timestamps
+from sluice_ops.agent.units.reconcile import (
+    SOON_SECONDS,
+    ProcessorNeeds,
+    observe,
+    on_monotonic_clock,
+    reconcile,
+    timestamps,
+)
 from sluice_ops.agent.watch.disks import Disks
 from sluice_ops.agent.watch.heartbeats import Heartbeats
 from sluice_ops.agent.watch.liveness import LOOK_SECONDS
@@ -221,7 +228,7 @@ class Agent:
                 self._assignment,
                 units,
                 self._process_control.troubles,
-                self._neighbours.starved,
+                ProcessorNeeds(self._neighbours.starved, self._neighbours.modest),
                 self._started_at,
             ),
             rebooted=reboot.asked if reboot is not None and reboot.done else None,

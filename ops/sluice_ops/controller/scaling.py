@@ -15,7 +15,7 @@ from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import health
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model import paths
-from sluice_ops.model.ids import TierName
+from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
 from sluice_ops.planning.scaler.bursts import wish
@@ -63,6 +63,7 @@ class Scaling:
                 for name, host in view.hosts.items()
                 if host.live and host.observed is not None and host.observed.busy_since is not None
             },
+            modest={name for name in view.tiers if _is_modest(draft, name)},
             changing={name for name in view.tiers if not health.undisturbed(draft, name)},
             now=inputs.now,
         )
@@ -106,6 +107,21 @@ class Scaling:
             if now - self._seen[name][1] <= FRESH_SECONDS:
                 fresh[name] = read.value
         return fresh
+
+
+def _is_modest(draft: Draft, tier: TierName) -> bool:
+    """Tell whether all workers of a tier need little processor time."""
+    owning, hosts = draft.owner_spec(tier), draft.view.hosts
+    if owning is None:
+        return False
+    modest = frozenset[UnitId]().union(
+        *(
+            host.observed.modest
+            for name in set(owning.placement.slots)
+            if (host := hosts.get(name)) is not None and host.live and host.observed is not None
+        )
+    )
+    return modest.issuperset(draft.workers(tier))
 
 
 def with_modes(settings: ScalerSettings, modes: ScalerModes) -> ScalerSettings:

@@ -85,6 +85,11 @@ class UnitObserved(Frozen):
     since: float
     starved_since: float | None = None
     """Since when other processes keep the unit from the processor time of its quantum."""
+    modest_since: float | None = None
+    """Since when the unit needs little of the processor time of its quantum.
+
+    Its work, if it has any, waits for something else.
+    """
 
 
 class Observed(Frozen):
@@ -123,6 +128,11 @@ class Observed(Frozen):
     def starved(self) -> dict[UnitId, float]:
         """The starved units, each with the time since which it is starved."""
         return {unit.id: unit.starved_since for unit in self.units if unit.starved_since is not None}
+
+    @cached_property
+    def modest(self) -> frozenset[UnitId]:
+        """The units that need little processor time."""
+        return frozenset(unit.id for unit in self.units if unit.modest_since is not None)
 
     @cached_property
     def batch(self) -> tuple[UnitId, ...]:

@@ -5,7 +5,7 @@ Pure: no I/O, no clock, no environment. `sluice_ops.agent.loop` calls `reconcile
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from sluice_ops.model.assignment import Assignment, Unit, UnitKind, UnitObserved, UnitState
@@ -39,6 +39,14 @@ class FoundUnit:
     stopping_at: float | None = None
     ended_at: float | None = None
     exit: str | None = None
+
+
+@dataclass(frozen=True)
+class ProcessorNeeds:
+    """The units that get too little processor time or need little, and since when."""
+
+    starved: Mapping[UnitId, float] = field(default_factory=dict)
+    modest: Mapping[UnitId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -176,16 +184,15 @@ def observe(
     assignment: Assignment,
     units: Sequence[FoundUnit],
     troubles: Mapping[UnitId, str],
-    starved: Mapping[UnitId, float],
+    needs: ProcessorNeeds,
     now: float,
 ) -> tuple[UnitObserved, ...]:
     """Return the report of all units for the channel.
 
-    `troubles` has the error of each unit whose last action failed. `starved` has, for each unit
-    that gets too little processor time, the time since when.
+    `troubles` has the error of each unit whose last action failed.
     """
     on_host = {found_unit.unit.id for found_unit in units}
-    observed = [_observed(found_unit, starved.get(found_unit.unit.id)) for found_unit in units]
+    observed = [_observed(found_unit, needs) for found_unit in units]
     for unit in assignment.units:
         if unit.id not in on_host and unit.id in troubles:
             state = UnitState.STARTING if unit.kind is UnitKind.SLOT else UnitState.EXITED
@@ -258,7 +265,7 @@ def state_of(found_unit: FoundUnit) -> UnitState:
     return UnitState.STARTING if found_unit.unit.kind is UnitKind.SLOT else UnitState.EXITED
 
 
-def _observed(found_unit: FoundUnit, starved_since: float | None) -> UnitObserved:
+def _observed(found_unit: FoundUnit, needs: ProcessorNeeds) -> UnitObserved:
     state, since = state_of(found_unit), found_unit.stopping_at
     if since is None:
         since = found_unit.started_at if found_unit.alive else found_unit.ended_at or found_unit.started_at
@@ -269,5 +276,6 @@ def _observed(found_unit: FoundUnit, starved_since: float | None) -> UnitObserve
         restarts=found_unit.restarts,
         exit=found_unit.exit,
         since=since,
-        starved_since=starved_since,
+        starved_since=needs.starved.get(found_unit.unit.id),
+        modest_since=needs.modest.get(found_unit.unit.id),
     )

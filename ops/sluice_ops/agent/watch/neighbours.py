@@ -1,20 +1,28 @@
 """Measure the processor time that each unit gets beside its neighbours, and whether any is left.
 
-`starvation` decides whether a unit is starved, and whether the host is busy. The agent's loop calls
-this module.
+`starvation` decides whether a unit is starved or modest, and whether the host is busy. The agent's
+loop calls this module.
 """
 
 import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from sluice_ops.agent.host.processes import CpuTime, allowed_processors, idle_times, thread_cpu_times
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import FoundUnit
-from sluice_ops.agent.watch.starvation import WINDOW_SECONDS, Verdict, is_busy, is_starved, next_verdict
+from sluice_ops.agent.watch.starvation import (
+    WINDOW_SECONDS,
+    Verdict,
+    is_busy,
+    is_modest,
+    is_starved,
+    next_verdict,
+)
 from sluice_ops.model.ids import UnitId
 
 log = structlog.get_logger()
@@ -38,7 +46,8 @@ class Neighbours:
         self._process_control = process_control
         self._cpu_share = cpu_share
         self._last: _Counters | None = None
-        self._verdicts: dict[UnitId, Verdict] = {}
+        self._starved: dict[UnitId, Verdict] = {}
+        self._modest: dict[UnitId, Verdict] = {}
         self._busy = Verdict()
         self.waited: dict[UnitId, float] = {}
         """How long the threads of each unit have waited for a processor, since this agent first saw
@@ -48,7 +57,12 @@ class Neighbours:
     @property
     def starved(self) -> dict[UnitId, float]:
         """The starved units, and the time since when, by the wall clock."""
-        return {unit: verdict.since for unit, verdict in self._verdicts.items() if verdict.since is not None}
+        return _times(self._starved)
+
+    @property
+    def modest(self) -> dict[UnitId, float]:
+        """The units that need little processor time, and the time since when."""
+        return _times(self._modest)
 
     @property
     def busy_since(self) -> float | None:
@@ -80,20 +94,25 @@ class Neighbours:
             for unit in alive
         }
         usable = {unit: allowed_processors(pids[unit]) for unit in alive}
-        verdicts: dict[UnitId, Verdict] = {}
+        starved: dict[UnitId, Verdict] = {}
+        modest: dict[UnitId, Verdict] = {}
+        turn = partial(next_verdict, begun=last.at, now=now, wall=time.time())
         for unit, cpu_time in spent.items():
             if alive[unit].quiet:
                 continue
             idle = _idle(last.idle, counters.idle, usable[unit])
-            before = self._verdicts.get(unit, Verdict())
-            promised = alive[unit].quantum.cpu * self._cpu_share
-            starved = is_starved(cpu_time, seconds, promised, idle)
-            verdicts[unit] = next_verdict(before, holds=starved, begun=last.at, now=now, wall=time.time())
-            _log_change(unit, before, verdicts[unit], cpu_time, seconds)
-        self._verdicts = verdicts
+            before, cpu = self._starved.get(unit, Verdict()), alive[unit].quantum.cpu
+            starved[unit] = turn(before, holds=is_starved(cpu_time, seconds, cpu * self._cpu_share, idle))
+            modest[unit] = turn(self._modest.get(unit, Verdict()), holds=is_modest(cpu_time, seconds, cpu))
+            _log_change(unit, before, starved[unit], cpu_time, seconds)
+        self._starved, self._modest = starved, modest
         processors = frozenset[int]().union(*usable.values()) or allowed_processors([os.getpid()])
         busy = is_busy(_idle(last.idle, counters.idle, processors))
-        self._busy = next_verdict(self._busy, holds=busy, begun=last.at, now=now, wall=time.time())
+        self._busy = turn(self._busy, holds=busy)
+
+
+def _times(verdicts: Mapping[UnitId, Verdict]) -> dict[UnitId, float]:
+    return {unit: verdict.since for unit, verdict in verdicts.items() if verdict.since is not None}
 
 
 def _between(before: Mapping[int, CpuTime], after: Mapping[int, CpuTime]) -> CpuTime:

@@ -1,6 +1,6 @@
-"""Decide whether a unit is starved of processor time, and whether its host is busy. Pure.
+"""Decide whether a unit is starved of processor time or needs little, and whether its host is busy.
 
-`neighbours` calls this module.
+Pure. `neighbours` calls this module.
 
 A unit is starved by its neighbours if all of this holds: its threads wait for a processor longer
 than they run, the unit gets less than its quantum, and no processor that it may use is idle. So a
@@ -31,12 +31,16 @@ A host whose processors are idle for less is busy.
 """
 
 
+MODEST = 0.3
+"""A unit whose threads ask for at most this part of its quantum waits for something else."""
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one unit is starved, or the host is busy."""
+    """Whether one unit is starved or modest, or the host is busy."""
 
     since: float | None = None
-    """Since when the unit is starved, or the host busy, by the wall clock; None if it is not."""
+    """Since when it is so, by the wall clock; None if it is not."""
     turning: float | None = None
     """Since when all windows say the opposite, on the monotonic clock."""
 
@@ -55,6 +59,14 @@ def is_starved(spent: CpuTime, seconds: float, cpu: float, idle: float) -> bool:
         and spent.waited >= WAITED * runnable
         and is_busy(idle)
     )
+
+
+def is_modest(spent: CpuTime, seconds: float, cpu: float) -> bool:
+    """Tell whether a unit asked for little processor time in a window of `seconds`.
+
+    `cpu` are the cores of its quantum.
+    """
+    return spent.ran + spent.waited <= MODEST * cpu * seconds
 
 
 def is_busy(idle: float) -> bool:

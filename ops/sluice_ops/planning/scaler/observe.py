@@ -25,12 +25,14 @@ def observe(  # noqa: PLR0913 - the parts of an observation
     *,
     starved: Collection[TierName],
     busy: Collection[HostName],
+    modest: Collection[TierName],
     changing: Collection[TierName],
     now: float,
 ) -> Observation:
     """Return the observation of this moment; `loads` are fresh.
 
-    `busy` are the hosts whose processors have no time left.
+    `busy` are the hosts whose processors have no time left. `modest` are the tiers whose workers
+    need little processor time: they wait for something else, so busy processors do not limit them.
     """
     tiers = cluster.tiers.values()
     return Observation(
@@ -39,7 +41,8 @@ def observe(  # noqa: PLR0913 - the parts of an observation
             name: _signals(
                 load,
                 memory.tiers.get(name, TierMemory()),
-                starved=name in starved or _lacks_processor_time(cluster.tiers[name], cluster, busy),
+                starved=name not in modest
+                and (name in starved or _lacks_processor_time(cluster.tiers[name], cluster, busy)),
             )
             for name, load in loads.items()
             if name in cluster.tiers and cluster.tiers[name].placement is not None

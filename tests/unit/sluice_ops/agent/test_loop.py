@@ -26,7 +26,8 @@ SECONDS = 2.0
 def agent_of(process_control: ProcessControl, folder: HostFolder, **others: Any) -> Agent:
     """Return an agent whose parts, except `others`, are idle."""
     idle = cast(
-        "Any", SimpleNamespace(on_wake=lambda _: None, check=lambda: False, starved={}, busy_since=None)
+        "Any",
+        SimpleNamespace(on_wake=lambda _: None, check=lambda: False, starved={}, modest={}, busy_since=None),
     )
     parts = dict.fromkeys(("channel", "presence", "neighbours", "disks", "heartbeats", "notices"), idle)
     return Agent(
@@ -89,6 +90,6 @@ def test_the_agent_reports_since_when_its_host_is_busy(
     reports: list[Observed] = []
     presence = SimpleNamespace(report=reports.append)
     notices = SimpleNamespace(ends_at=None, at_risk_since=None)
-    neighbours = SimpleNamespace(starved={}, busy_since=7.0)
+    neighbours = SimpleNamespace(starved={}, modest={}, busy_since=7.0)
     agent_of(process_control, folder, presence=presence, notices=notices, neighbours=neighbours)._report()
     assert [report.busy_since for report in reports] == [7.0]

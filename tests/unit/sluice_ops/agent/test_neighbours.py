@@ -108,6 +108,19 @@ def test_a_host_is_busy_after_a_minute_without_an_idle_processor(monkeypatch: py
         assert machine.neighbours_view.busy_since is None
 
 
+def test_a_unit_that_asks_for_little_processor_time_is_modest_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch, slot(), cpu_share=0.25)
+    machine.look()
+    machine.pass_time(TURN_SECONDS - WINDOW_SECONDS, ran=0.1, waited=0.1)
+    assert machine.neighbours_view.modest == {}
+    machine.pass_time(WINDOW_SECONDS, ran=0.1, waited=0.1)
+    assert machine.neighbours_view.modest.keys() == {slot().id}
+    machine.pass_time(TURN_SECONDS, ran=0.2, waited=0.2)
+    assert machine.neighbours_view.modest == {}, "a unit that waits for a processor asks for it"
+
+
 def test_a_look_within_a_window_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, slot())
     machine.look()

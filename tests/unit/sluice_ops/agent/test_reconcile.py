@@ -15,6 +15,7 @@ from sluice_ops.agent.units.reconcile import (
     SOON_SECONDS,
     FoundUnit,
     Kill,
+    ProcessorNeeds,
     Remove,
     RequestStop,
     SetWeights,
@@ -179,7 +180,7 @@ def test_a_driver_that_has_ended_is_reported_and_never_started_again() -> None:
     host.die(driver().id, leaving=1)
     host.settle(assignment, 60)
     assert host.started == [driver().id]
-    (seen,) = observe(assignment, list(host.units.values()), {}, {}, host.now)
+    (seen,) = observe(assignment, list(host.units.values()), {}, ProcessorNeeds(), host.now)
     assert seen.state is UnitState.EXITED
     assert seen.exit == "killed by signal 9"
 
@@ -240,7 +241,11 @@ def test_a_unit_of_another_size_is_ended_before_the_new_one_starts() -> None:
 def test_a_failed_start_is_reported_with_its_reason() -> None:
     reason = "start failed: [Errno 28] No space left on device"
     seen = observe(
-        Assignment(units=(slot(), driver())), [], {slot().id: reason, driver().id: reason}, {}, 5.0
+        Assignment(units=(slot(), driver())),
+        [],
+        {slot().id: reason, driver().id: reason},
+        ProcessorNeeds(),
+        5.0,
     )
     assert {(unit.state, unit.exit) for unit in seen} == {
         (UnitState.STARTING, reason),

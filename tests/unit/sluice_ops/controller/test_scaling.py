@@ -152,6 +152,19 @@ def test_a_tier_whose_hosts_are_all_busy_counts_as_starved(world):
         world.now += 3600.0
 
 
+def test_busy_hosts_do_not_limit_a_tier_whose_workers_wait_for_something_else(world):
+    put_load(world, at=0.0)
+    path = paths.observed("h1")
+    observed = world.channel.read(path, Observed).value
+    for modest_since, starved in ((None, True), (7.0, False)):
+        units = tuple(unit.model_copy(update={"modest_since": modest_since}) for unit in observed.units)
+        world.channel.put(path, observed.model_copy(update={"busy_since": 7.0, "units": units}))
+        world.channel.put(paths.SCALER_MEMORY, Memory())
+        turn(world, Scaling(world.channel, Clock()))
+        memory = world.channel.read(paths.SCALER_MEMORY, Memory).value.tiers["counts"]
+        assert (memory.starvation is not None) is starved
+
+
 def test_between_two_plans_nothing_is_read_or_written(world):
     clock = Clock()
     scaling = Scaling(world.channel, clock)

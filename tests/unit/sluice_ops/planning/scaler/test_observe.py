@@ -37,7 +37,7 @@ def cluster(batch=0, batch_minimum=0, **fields):
 
 
 def observed(now, load=LOAD, memory=None, **more):
-    parts = {"starved": (), "busy": (), "changing": (), "now": 5.0, **more}
+    parts = {"starved": (), "busy": (), "modest": (), "changing": (), "now": 5.0, **more}
     return observe(now, {"first": load, "then": LOAD}, memory or Memory(), **parts)
 
 

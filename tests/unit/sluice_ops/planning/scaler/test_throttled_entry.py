@@ -51,7 +51,7 @@ def decide(cluster, looks):
     memory, now, decisions = Memory(), START, {}
     for entry, slow in looks:
         loads = {"entry": entry, "slow": slow}
-        observation = observe(cluster, loads, memory, starved=(), busy=(), changing=(), now=now)
+        observation = observe(cluster, loads, memory, starved=(), busy=(), modest=(), changing=(), now=now)
         decisions, memory = plan(observation, ScalerSettings(), memory)
         now += 15.0
     return decisions
