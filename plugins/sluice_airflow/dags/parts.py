@@ -67,6 +67,12 @@ WISH_FAILED = SluiceNotifier(
     do="Read the failed run of the runbook, which the task's link opens. Remove the cause, "
     "or keep the scaler from EC2: `sluice scaler advise TIER`.",
 )
+FOLLOWED_FAILED = SluiceNotifier(
+    did="The controller undid the change: every tier continues with its running incarnation. "
+    "A change of the scaler begins again after ten minutes, if the scaler still wants it.",
+    do="Read the reason in the task's log. Remove the cause, or keep the scaler from the tier: "
+    "`sluice scaler advise TIER`.",
+)
 LAUNCH_FAILED = SluiceNotifier(
     did="Nothing. No start was requested, so the tier is unchanged.",
     do="Check that ZooKeeper answers: `sluice doctor`. Then clear this task.",

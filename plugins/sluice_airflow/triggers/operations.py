@@ -6,10 +6,9 @@ and in the control channel alone. `tier_watch` decides which event of a tier mat
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
 from airflow.sdk import DagRunState
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -17,54 +16,17 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from sluice_airflow.hooks.sluice import shared_channel
 from sluice_airflow.triggers.tier_watch import TierEvent, TierWatch
+from sluice_airflow.triggers.waiting import RECHECK_SECONDS, first_value, monotonic, rest
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result
 from sluice_ops.model.scaler import ScalerRecord, Wish
 from sluice_ops.operations import requests
 
-T = TypeVar("T")
-
-RECHECK_SECONDS = 10.0
-"""A ZooKeeper watch tells when to read again. This interval covers a watch that was missed."""
-SETTLE_SECONDS = 0.1
-"""Changes come in bursts: after the first change, wait for this long and read once."""
-
 _AFTER_KILL: set[asyncio.Task[None]] = set()
 """Tasks that outlive their killed trigger: asking Airflow for a run's state may take longer than
 Airflow waits.
 """
-
-
-async def _rest(bell: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(bell.wait(), seconds)
-        await asyncio.sleep(SETTLE_SECONDS)
-    bell.clear()
-
-
-async def _first(look: Callable[[], T | None], end: float, sluice_conn_id: str | None) -> T | None:
-    """Return the first value that `look` gives, also while ZooKeeper is away; None at the end.
-
-    `look` watches the nodes that it reads. `end` is on the monotonic clock.
-    """
-    with shared_channel(sluice_conn_id).bell() as bell:
-        while True:
-            with contextlib.suppress(ChannelAwayError):
-                value = await asyncio.to_thread(look)
-                if value is not None:
-                    return value
-            left = end - time.monotonic()
-            if left <= 0:
-                return None
-            await _rest(bell, min(RECHECK_SECONDS, left))
-
-
-def _monotonic(until: float) -> float:
-    """Convert a wall-clock time to the monotonic clock, so that a jump of the wall clock ends no
-    wait.
-    """
-    return time.monotonic() + until - time.time()
 
 
 class OperationTrigger(BaseTrigger):
@@ -110,7 +72,7 @@ class OperationTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the result, also while ZooKeeper is away."""
-        away, end = "", _monotonic(self.until)
+        away, end = "", monotonic(self.until)
         with shared_channel(self.sluice_conn_id).bell() as bell:
             while True:
                 try:
@@ -134,7 +96,7 @@ class OperationTrigger(BaseTrigger):
                 if left <= 0:
                     yield self._event(None, f"{self._last}{away}")
                     return
-                await _rest(bell, min(RECHECK_SECONDS if not away else 1.0, left))
+                await rest(bell, min(RECHECK_SECONDS if not away else 1.0, left))
 
     async def on_kill(self) -> None:
         """Abort the change if a person ended the whole run: Airflow starts no further task of that
@@ -243,7 +205,7 @@ class TierTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until an event has to be reported."""
         watch = TierWatch(self.tier, self.reported, self.restarted, self.loss, self.behind)
-        away, end = False, _monotonic(self.until)
+        away, end = False, monotonic(self.until)
         with shared_channel(self.sluice_conn_id).bell() as bell:
             while True:
                 event: TierEvent | None = None
@@ -263,7 +225,7 @@ class TierTrigger(BaseTrigger):
                 if event is not None:
                     yield TriggerEvent(event.model_dump(mode="json"))
                     return
-                await _rest(bell, 1.0 if away else RECHECK_SECONDS)
+                await rest(bell, 1.0 if away else RECHECK_SECONDS)
 
     def _look(self, watch: TierWatch) -> TierEvent | None:
         channel: Channel = shared_channel(self.sluice_conn_id).get()
@@ -296,7 +258,7 @@ class HostsTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the agents, also while ZooKeeper is away."""
-        joined = await _first(self._joined, _monotonic(self.until), self.sluice_conn_id)
+        joined = await first_value(self._joined, monotonic(self.until), self.sluice_conn_id)
         if joined is None:
             yield TriggerEvent({"missing": self._missing})
             return
@@ -335,8 +297,8 @@ class WishTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for a wish, also while ZooKeeper is away."""
-        await asyncio.sleep(max(0.0, _monotonic(self.pause_until) - time.monotonic()))
-        wish = await _first(self._look, _monotonic(self.until), self.sluice_conn_id)
+        await asyncio.sleep(max(0.0, monotonic(self.pause_until) - time.monotonic()))
+        wish = await first_value(self._look, monotonic(self.until), self.sluice_conn_id)
         yield TriggerEvent(None if wish is None else wish.model_dump(mode="json"))
 
     def _look(self) -> Wish | None:

@@ -64,7 +64,10 @@ def task_path(dag):
 
 def test_every_runbook_and_every_tier_has_its_dag(bag):
     tiers = {f"tier_{name}" for name in ("entry", "enrich", "counts", "outbound")}
-    assert set(bag.dags) == set(RUNBOOKS) | {"nightly_report", "hour_complete", "reap_ec2"} | tiers
+    assert (
+        set(bag.dags)
+        == set(RUNBOOKS) | {"nightly_report", "hour_complete", "reap_ec2", "follow_change"} | tiers
+    )
 
 
 def test_a_runbooks_tasks_are_the_steps_of_its_change_in_order(bag):

@@ -11,7 +11,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from sluice_airflow.operators.scaler import PAUSE_SECONDS, WaitForWishOperator
-from sluice_airflow.triggers import operations
+from sluice_airflow.triggers import operations, waiting
 from sluice_airflow.triggers.operations import WishTrigger
 from sluice_ops.model import paths
 from sluice_ops.model.scaler import ScalerRecord, Wish
@@ -62,8 +62,9 @@ def channel(monkeypatch):
         yield asyncio.Event()
 
     shared = SimpleNamespace(bell=bell, get=lambda: channel)
-    monkeypatch.setattr(operations, "shared_channel", lambda _: shared)
-    monkeypatch.setattr(operations, "RECHECK_SECONDS", 0.01)
+    for module in (operations, waiting):
+        monkeypatch.setattr(module, "shared_channel", lambda _: shared)
+    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.01)
     return channel
 
 
