@@ -108,7 +108,7 @@ def test_a_host_is_busy_after_a_minute_without_an_idle_processor(monkeypatch: py
         assert machine.neighbours_view.busy_since is None
 
 
-def test_a_unit_that_asks_for_little_processor_time_is_modest_after_a_minute(
+def test_a_unit_that_asks_for_little_is_modest_after_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = Machine(monkeypatch, slot(), cpu_share=0.25)

@@ -152,7 +152,7 @@ def test_a_tier_whose_hosts_are_all_busy_counts_as_starved(world):
         world.now += 3600.0
 
 
-def test_busy_hosts_do_not_limit_a_tier_whose_workers_wait_for_something_else(world):
+def test_busy_hosts_do_not_limit_a_tier_whose_workers_wait(world):
     put_load(world, at=0.0)
     path = paths.observed("h1")
     observed = world.channel.read(path, Observed).value
