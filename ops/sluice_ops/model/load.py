@@ -30,6 +30,11 @@ class TierLoad(Frozen):
     None for a tier that writes streams: the tasks of a realtime query never end, so Spark does not
     tell.
     """
+    fixed: float = Field(default=0.0, ge=0, le=1)
+    """The part of the time that batches take whatever the number of their records; 0 if unknown.
+
+    It is a part of `busy`.
+    """
     workers: int = Field(ge=0)
     """Workers that get tasks."""
     lag: int = Field(ge=0)

@@ -113,6 +113,8 @@ class Flow:
     """
     busy_seconds: float = 0.0
     """The time in which batches were processed, of a tier in micro-batches."""
+    fixed_seconds: float = 0.0
+    """The part of it that does not depend on the number of records."""
     looked: float | None = None
     """Measured: when input, output and lag were last measured. Unit: epoch seconds."""
     latency_ms: float | None = None

@@ -4,8 +4,8 @@ from sluice.driver.process.load_meter import LoadMeter, Sums
 from sluice_ops.model.load import LOAD_SECONDS
 
 
-def measure(meter, now, end, done, out=0, busy=0.0):
-    sums = Sums(now=now, ends={"in/0": end}, done=done, out=out, busy_seconds=busy)
+def measure(meter, now, end, done, out=0, busy=0.0, fixed=0.0):
+    sums = Sums(now=now, ends={"in/0": end}, done=done, out=out, busy_seconds=busy, fixed_seconds=fixed)
     return meter.measure(sums, at=1000.0 + now, workers=2, lag=end - done, lag_seconds=1.0)
 
 
@@ -20,6 +20,13 @@ def test_rates_and_useful_time_are_those_since_the_last_result():
     assert (load.rate_in, load.rate_done, load.busy) == (0.0, 60.0, 1.0), "one batch may begin before"
 
 
+def test_the_fixed_time_of_batches_is_a_part_of_the_time():
+    meter = LoadMeter()
+    measure(meter, 0.0, end=0, done=0, busy=5.0, fixed=2.0)
+    load = measure(meter, LOAD_SECONDS, end=100, done=100, busy=9.0, fixed=5.0)
+    assert (load.busy, load.fixed) == (0.4, 0.3)
+
+
 def test_a_realtime_tier_has_no_useful_time():
     meter = LoadMeter()
     measure(meter, 0.0, end=0, done=0, busy=None)
@@ -30,7 +37,7 @@ def test_a_load_is_throttled_if_the_tier_was_metered_at_any_look():
     meter = LoadMeter()
 
     def throttled(now, *, metered):
-        sums = Sums(now, {"in/0": 0}, 0, 0, None, metered)
+        sums = Sums(now, {"in/0": 0}, 0, 0, None, metered=metered)
         load = meter.measure(sums, at=0.0, workers=1, lag=0, lag_seconds=0.0)
         return None if load is None else load.throttled
 

@@ -321,3 +321,19 @@ def test_a_gap_is_the_time_since_the_last_batch_of_another_run(monkeypatch: pyte
 
     assert first_batches(None) is None, "the first batch of a tier has no gap"
     assert first_batches(LastBatch(7, {"hits/0": 15}, time.time() - 7, 0.0)) == pytest.approx(7, abs=1)
+
+
+def test_the_time_of_batches_is_counted_with_its_fixed_part(clock: list[float]) -> None:
+    engine, places = query(), {0: 0, 1: 10, 2: 40, 3: 60}
+    engine._checkpoint = cast("Any", SimpleNamespace(ends=lambda number: {"hits/0": places[number]}))
+    engine._job = cast("Any", SimpleNamespace(put=lambda *_: None))
+    for number in (1, 2, 3):
+        records = places[number] - places[number - 1]
+
+        def collect(seconds: float = 0.5 + records / 100) -> None:
+            clock[0] += seconds
+
+        engine._take(cast("Any", SimpleNamespace(toArrow=collect)), number)
+    flow = engine._config.flow
+    assert flow.busy_seconds == pytest.approx(3 * 0.5 + 0.6)
+    assert 0.9 < flow.fixed_seconds < 1.0, "the first batch alone tells nothing"

@@ -64,6 +64,7 @@ def _signals(load: TierLoad, memory: TierMemory, *, starved: bool) -> Signals:
         lag=load.lag,
         lag_seconds=load.lag_seconds,
         starved=starved,
+        fixed=load.fixed,
     )
 
 

@@ -27,9 +27,9 @@ def smooth(signals: Signals, now: float, before: Readings | None, *, changing: b
         return new + (old - new) * math.exp(-seconds * weight / SMOOTHING_SECONDS)
 
     per_worker = past.per_worker
-    measured = _per_worker(signals)
+    measured, certainty = _per_worker(signals)
     if measured is not None and not changing:
-        per_worker = measured if per_worker is None else smoothed(per_worker, measured, signals.busy)
+        per_worker = measured if per_worker is None else smoothed(per_worker, measured, certainty)
     rate_done = smoothed(past.rate_done, signals.rate_done)
     return Readings(
         at=now,
@@ -56,7 +56,15 @@ def _first(signals: Signals, now: float) -> Readings:
     )
 
 
-def _per_worker(signals: Signals) -> float | None:
-    """Return the true rate of a worker: records a second of the time that it spends on records."""
-    useful = signals.workers * signals.busy
-    return signals.rate_done / useful if signals.busy >= LEAST_BUSY and useful * signals.rate_done else None
+def _per_worker(signals: Signals) -> tuple[float | None, float]:
+    """Return the rate of a worker that is busy all the time, and how certain it is, from 0 to 1.
+
+    The time that a batch takes whatever its records does not grow with the rate. So only the rest
+    of the time counts.
+    """
+    rate = signals.rate_done / signals.workers if signals.workers else 0.0
+    if signals.busy < LEAST_BUSY or not rate:
+        return None, 0.0
+    fixed = min(signals.fixed, signals.busy - LEAST_BUSY)
+    useful = (signals.busy - fixed) / (1 - fixed)
+    return rate / useful, useful

@@ -17,6 +17,7 @@ import structlog
 
 from sluice.driver.control.restarts import Restarts
 from sluice.driver.control.wait_for_services import restart, restart_or_raise
+from sluice.driver.engine.batch_cost import BatchCost
 from sluice.driver.engine.batch_writer import BatchWriter
 from sluice.driver.engine.contract import Engine
 from sluice.driver.engine.settings import EngineConfig
@@ -141,6 +142,7 @@ class BatchEngine(Engine):
         """The most records of a batch."""
         self._read: dict[str, int] = {}
         """Where the last batch of the query ends."""
+        self._cost = BatchCost()
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run small batches over recent records, and discard their rows, until the batches get no
@@ -296,9 +298,15 @@ class BatchEngine(Engine):
                     records=self._most,
                 )
             raise
-        self._config.flow.busy_seconds += time.monotonic() - begun
+        self._count_time(batch, time.monotonic() - begun)
         if batch.records < self._most:
             self._writer.wait_for_interval()
+
+    def _count_time(self, batch: Batch, seconds: float) -> None:
+        flow = self._config.flow
+        self._cost.add(batch.records / max(1, self._config.workers.awake), seconds)
+        flow.busy_seconds += seconds
+        flow.fixed_seconds += self._cost.fixed
 
     def _batch(self, number: int) -> Batch:
         assert self._checkpoint is not None  # noqa: S101 — a query that runs has one

@@ -20,6 +20,8 @@ class Sums:
     """Output records."""
     busy_seconds: float | None
     """The time in which a batch was processed; None: a realtime tier."""
+    fixed_seconds: float = 0.0
+    """The part of it that does not depend on the number of records."""
     metered: bool = False
     """Whether the tier is throttled, or catches up after it."""
 
@@ -50,7 +52,7 @@ class LoadMeter:
         busy = (
             None
             if sums.busy_seconds is None or before.busy_seconds is None
-            else min(1.0, round((sums.busy_seconds - before.busy_seconds) / seconds, 3))
+            else _part(sums.busy_seconds - before.busy_seconds, seconds)
         )
         return TierLoad(
             at=at,
@@ -58,8 +60,13 @@ class LoadMeter:
             rate_done=round(max(0, sums.done - before.done) / seconds, 1),
             rate_out=round(max(0, sums.out - before.out) / seconds, 1),
             busy=busy,
+            fixed=_part(sums.fixed_seconds - before.fixed_seconds, seconds),
             workers=workers,
             lag=lag,
             lag_seconds=lag_seconds,
             throttled=throttled,
         )
+
+
+def _part(of: float, seconds: float) -> float:
+    return min(1.0, round(of / seconds, 3))

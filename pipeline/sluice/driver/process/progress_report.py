@@ -156,7 +156,9 @@ class Progress:
         before = self._before or (now, done, out)
         self._before, flow.looked = (now, done, out), time.time()
         seconds = max(now - before[0], 0.001)
-        self._look_at_load(Sums(now, ends, done, out, self._busy_seconds(), flow.metered))
+        self._look_at_load(
+            Sums(now, ends, done, out, self._busy_seconds(), flow.fixed_seconds, metered=flow.metered)
+        )
         slots = self._slots.read()
         self._watchdog.check(self._slots.running, ends)
         return TierProgress(

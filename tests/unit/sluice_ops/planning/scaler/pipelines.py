@@ -22,6 +22,8 @@ class Tier:
     inputs: tuple[str, ...] = ()
     writes: float = 1.0
     """Records that it writes for each that it processes."""
+    fixed: float = 0.0
+    """The part of the time that its batches take even without a record."""
     most: float = float("inf")
     workers: int = 1
     lag: float = 0.0
@@ -68,11 +70,12 @@ class Pipeline:
                 rate_in=arrived,
                 rate_done=done,
                 rate_out=written[name],
-                busy=done / capacity if capacity else 0.0,
+                busy=tier.fixed + (1 - tier.fixed) * done / capacity if capacity else 0.0,
                 workers=tier.workers,
                 lag=int(tier.lag),
                 lag_seconds=tier.lag / done if done else 0.0,
                 starved=tier.starved,
+                fixed=tier.fixed,
             )
         return Observation(
             now=START + self.seconds,

@@ -17,7 +17,7 @@ from sluice_ops.planning.scaler.observe import SATURATED_SECONDS, observe
 from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, spec_of
 
 LOAD = TierLoad(
-    at=0.0, rate_in=100.0, rate_done=90.0, rate_out=80.0, busy=0.5, workers=2, lag=7, lag_seconds=0.1
+    at=0.0, rate_in=100.0, rate_done=90.0, rate_out=80.0, busy=0.5, fixed=0.2, workers=2, lag=7, lag_seconds=0.1
 )
 
 
@@ -48,6 +48,7 @@ def test_rates_workers_and_lag_are_those_of_the_load():
     assert name == "first", "a tier that does not run has no load"
     assert (signals.rate_in, signals.rate_done, signals.rate_out, signals.busy) == (100.0, 90.0, 80.0, 0.5)
     assert (signals.workers, signals.lag, signals.lag_seconds, signals.starved) == (2, 7, 0.1, True)
+    assert signals.fixed == 0.2
     assert (observation.now, observation.changing) == (5.0, frozenset({"then"}))
     assert observation.inputs == {"first": (), "then": ("first",)}
     assert observation.change_seconds > 0

@@ -113,6 +113,16 @@ def test_noise_within_the_band_changes_nothing():
     assert changes(pipeline, 3 * 3600.0) == []
 
 
+def test_batches_of_few_records_need_no_worker_for_their_fixed_time():
+    tier = Tier(1000.0, fixed=0.4, workers=2)
+    scaler = ScalerSettings(defaults=TierScaling(mode=Mode.ACT, utilisation=0.4))
+    pipeline = Pipeline({"entry": tier}, lambda _: 20.0, scaler)
+    reason = last(pipeline, 1300.0)["entry"].reason
+    assert tier.workers == 1, reason
+    pipeline.rate = lambda _: 950.0
+    assert last(pipeline, 120.0)["entry"].wanted == 3, "the rate counts, as ever"
+
+
 def test_growth_that_did_not_help_is_not_repeated_and_is_taken_back_later():
     pipeline = Pipeline(chain(most=100.0), spike(50.0, 500.0))
     assert [change for change in changes(pipeline, 1800.0) if change[1] == "mid"] == [(620.0, "mid", 4)]

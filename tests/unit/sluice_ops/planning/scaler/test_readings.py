@@ -3,15 +3,15 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sluice_ops.planning.scaler.readings import SMOOTHING_SECONDS, elapsed, smooth
+from sluice_ops.planning.scaler.readings import LEAST_BUSY, SMOOTHING_SECONDS, elapsed, smooth
 from sluice_ops.planning.scaler.signals import Signals
 
 
-def look(rate=100.0, workers=2, busy=0.5, lag=0):
-    return Signals(rate, rate, rate, busy, workers, lag, 0.0, starved=False)
+def look(rate=100.0, workers=2, busy=0.5, lag=0, fixed=0.0):
+    return Signals(rate, rate, rate, busy, workers, lag, 0.0, starved=False, fixed=fixed)
 
 
 def test_the_first_look_counts_fully():
@@ -43,6 +43,20 @@ def test_the_rate_of_a_worker_is_learnt_while_it_is_busy():
     busy = smooth(look(rate=300.0, busy=1.0), 1010.0, before, changing=False).per_worker
     assert 100.0 < idle < 110.0
     assert busy == pytest.approx(131.6, rel=0.01)
+
+
+@given(st.floats(0.0, 0.9), st.floats(0.01, 1.0), st.floats(10.0, 1e5), st.integers(1, 50))
+def test_the_fixed_time_of_batches_does_not_lower_the_rate(fixed, useful, speed, workers):
+    rate, busy = workers * speed * useful, fixed + (1 - fixed) * useful
+    assume(busy - fixed >= LEAST_BUSY)
+    measured = smooth(look(rate, workers, busy, fixed=fixed), 1000.0, None, changing=False).per_worker
+    assert measured == pytest.approx(speed, rel=1e-5)
+
+
+@given(st.floats(0.0, 1.0), st.floats(LEAST_BUSY, 1.0))
+def test_workers_have_at_least_the_rate_that_they_show(fixed, busy):
+    measured = smooth(look(busy=busy, fixed=fixed), 1000.0, None, changing=False).per_worker
+    assert 50.0 * (1 - 1e-5) <= measured <= 50.0 / LEAST_BUSY * (1 + 1e-5)
 
 
 def test_a_lag_grows_if_more_records_wait_than_before():
