@@ -162,9 +162,8 @@ class Readings(Frozen):
     """The highest `rate_done` of the last minutes."""
     per_worker: Figure | None
     """Records a second that one worker processes when it never waits; None: not known yet."""
-    lag: int
-    lag_grows: bool
-    """Whether more records wait than at the reading before."""
+    lag_mean: Figure = 0.0
+    """The mean of the records that waited in the last minutes."""
 
 
 class Week(Frozen):

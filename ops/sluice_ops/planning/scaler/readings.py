@@ -3,12 +3,15 @@
 import math
 
 from sluice_ops.model.scaler import Readings
+from sluice_ops.planning.scaler.demand import TOLERATED_SECONDS
 from sluice_ops.planning.scaler.signals import Signals
 
 SMOOTHING_SECONDS = 10.0
 """After this time, 63 % of a step of the load are in the smoothed figures. Unit: seconds."""
 BEST_SECONDS = 600.0
 """After this time, 37 % of an earlier best rate are left. Unit: seconds."""
+LAG_SECONDS = 60.0
+"""After this time, 63 % of a step of the lag are in its mean. Unit: seconds."""
 LEAST_BUSY = 0.01
 """Workers that are less busy than this tell nothing about their capacity."""
 
@@ -23,8 +26,8 @@ def smooth(signals: Signals, now: float, before: Readings | None, *, changing: b
     past = before if before is not None else _first(signals, now)
     seconds = elapsed(now, past.at)
 
-    def smoothed(old: float, new: float, weight: float = 1.0) -> float:
-        return new + (old - new) * math.exp(-seconds * weight / SMOOTHING_SECONDS)
+    def smoothed(old: float, new: float, weight: float = 1.0, over: float = SMOOTHING_SECONDS) -> float:
+        return new + (old - new) * math.exp(-seconds * weight / over)
 
     per_worker = past.per_worker
     measured, certainty = _per_worker(signals)
@@ -38,9 +41,16 @@ def smooth(signals: Signals, now: float, before: Readings | None, *, changing: b
         best_done=max(rate_done, past.best_done * math.exp(-seconds / BEST_SECONDS)),
         rate_out=smoothed(past.rate_out, signals.rate_out),
         per_worker=per_worker,
-        lag=signals.lag,
-        lag_grows=before is not None and signals.lag > before.lag,
+        lag_mean=smoothed(past.lag_mean, signals.lag, over=LAG_SECONDS),
     )
+
+
+def lag_grows(signals: Signals, readings: Readings) -> bool:
+    """Return whether clearly more records wait than in the last minutes.
+
+    A few seconds' records more or less are noise: they wait for the next micro-batch.
+    """
+    return signals.lag - readings.lag_mean > readings.rate_in * TOLERATED_SECONDS
 
 
 def _first(signals: Signals, now: float) -> Readings:
@@ -51,8 +61,7 @@ def _first(signals: Signals, now: float) -> Readings:
         rate_out=signals.rate_out,
         best_done=signals.rate_done,
         per_worker=None,
-        lag=signals.lag,
-        lag_grows=False,
+        lag_mean=signals.lag,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sluice_ops.model.scaler import Mode
 from sluice_ops.model.wording import workers
-from sluice_ops.planning.scaler.readings import elapsed
+from sluice_ops.planning.scaler.readings import elapsed, lag_grows
 from sluice_ops.planning.scaler.situation import Situation
 
 HOUR = 3600.0
@@ -137,9 +137,9 @@ def _obstacle_to_more(tier: Situation) -> str | None:
 
 def _obstacle_to_less(tier: Situation) -> str | None:
     """Return why the tier may not shrink; the last two changes of an hour are kept for growth."""
-    readings = tier.memory.readings
-    if readings is not None and readings.lag_grows:
-        return f"{readings.lag:,} records wait, more than before"
+    signals, readings = tier.signals, tier.memory.readings
+    if signals is not None and readings is not None and lag_grows(signals, readings):
+        return f"{signals.lag:,} records wait, more than before"
     return _obstacle_to_change(tier, tier.scaling.changes_per_hour - 2)
 
 

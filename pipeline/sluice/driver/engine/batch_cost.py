@@ -14,7 +14,7 @@ Batches that are all alike do not tell their fixed time.
 
 @dataclass
 class BatchCost:
-    """Fits a line through the last batches: time = fixed time + records × time of a record."""
+    """Fits a line through the last batches: seconds = fixed + records * seconds of one."""
 
     _batches: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=BATCHES))
     """Records of each worker, and seconds."""

@@ -141,8 +141,6 @@ def test_a_burst_is_compared_by_measured_times_and_the_fresh_load(reported_at, c
         paths.load("enrich", 3),
         TierLoad(at=reported_at, rate_in=1, rate_done=1, rate_out=1, workers=2, lag=900, lag_seconds=9),
     )
-    readings = Readings(
-        at=NOW, rate_in=100, rate_done=1, rate_out=1, best_done=1, per_worker=100, lag=900, lag_grows=False
-    )
+    readings = Readings(at=NOW, rate_in=100, rate_done=1, rate_out=1, best_done=1, per_worker=100)
     channel.put(paths.SCALER_MEMORY, Memory(tiers={"enrich": TierMemory(readings=readings)}))
     assert expectation in comes_in_time(channel, "enrich", count, [TIMED], NOW).sentence

@@ -26,8 +26,6 @@ def readings(rate_in=0.0, rate_done=0.0, rate_out=0.0, per_worker=100.0):
         rate_out=rate_out,
         best_done=rate_done,
         per_worker=per_worker,
-        lag=0,
-        lag_grows=False,
     )
 
 

@@ -17,7 +17,15 @@ from sluice_ops.planning.scaler.observe import SATURATED_SECONDS, observe
 from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, spec_of
 
 LOAD = TierLoad(
-    at=0.0, rate_in=100.0, rate_done=90.0, rate_out=80.0, busy=0.5, fixed=0.2, workers=2, lag=7, lag_seconds=0.1
+    at=0.0,
+    rate_in=100.0,
+    rate_done=90.0,
+    rate_out=80.0,
+    busy=0.5,
+    fixed=0.2,
+    workers=2,
+    lag=7,
+    lag_seconds=0.1,
 )
 
 
@@ -74,8 +82,6 @@ def test_a_realtime_tier_is_as_busy_as_its_known_capacity_says(lag_seconds, thro
         rate_out=1.0,
         best_done=1.0,
         per_worker=per_worker,
-        lag=0,
-        lag_grows=False,
     )
     memory = Memory(tiers={"first": TierMemory(readings=readings)})
     assert observed(cluster(), load, memory).signals["first"].busy == busy

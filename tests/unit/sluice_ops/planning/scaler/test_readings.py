@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sluice_ops.planning.scaler.readings import LEAST_BUSY, SMOOTHING_SECONDS, elapsed, smooth
+from sluice_ops.planning.scaler.readings import LEAST_BUSY, SMOOTHING_SECONDS, elapsed, lag_grows, smooth
 from sluice_ops.planning.scaler.signals import Signals
 
 
@@ -16,7 +16,7 @@ def look(rate=100.0, workers=2, busy=0.5, lag=0, fixed=0.0):
 
 def test_the_first_look_counts_fully():
     first = smooth(look(), 1000.0, None, changing=False)
-    assert (first.rate_in, first.per_worker, first.lag_grows) == (100.0, 100.0, False)
+    assert (first.rate_in, first.per_worker) == (100.0, 100.0)
 
 
 def test_a_step_counts_63_per_cent_after_the_smoothing_time():
@@ -59,10 +59,28 @@ def test_workers_have_at_least_the_rate_that_they_show(fixed, busy):
     assert 50.0 * (1 - 1e-5) <= measured <= 50.0 / LEAST_BUSY * (1 + 1e-5)
 
 
-def test_a_lag_grows_if_more_records_wait_than_before():
-    before = smooth(look(lag=5), 1000.0, None, changing=False)
-    assert smooth(look(lag=6), 1001.0, before, changing=False).lag_grows
-    assert not smooth(look(lag=5), 1001.0, before, changing=False).lag_grows
+def grows(lags):
+    """Return at which of these looks, 15 s apart, the lag grows; 100 records a second arrive."""
+    found, reading = [], None
+    for number, lag in enumerate(lags):
+        reading = smooth(look(lag=lag), 1000.0 + 15.0 * number, reading, changing=False)
+        found.append(lag_grows(look(lag=lag), reading))
+    return found
+
+
+def test_a_lag_grows_if_clearly_more_records_wait_than_in_the_last_minutes():
+    assert grows([5, 1000]) == [False, True]
+    assert any(grows(range(0, 6000, 300))), "20 of 100 records a second stay"
+    assert not any(grows([5000, 4000, 3000, 2000, 1000, 0]))
+
+
+def test_a_lag_that_stays_high_does_not_grow_any_more():
+    assert grows([0, *[2000] * 9])[-1] is False
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=20))
+def test_records_that_wait_for_the_next_batch_are_no_growing_lag(lags):
+    assert not any(grows(lags))
 
 
 def test_a_time_in_the_future_is_long_ago_because_the_clock_was_set_back():
