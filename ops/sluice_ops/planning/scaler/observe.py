@@ -9,6 +9,7 @@ from sluice_ops.model.scaler import Memory, TierMemory, asked_by_scaler
 from sluice_ops.model.share import Layer, Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow, whole_quanta
+from sluice_ops.planning.placement.requests import Places
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.scaler.signals import Bounds, Observation, Signals
 from sluice_ops.planning.shortage.in_place import joins_in_place
@@ -136,12 +137,15 @@ def base(tier: TierName, rules: Rules) -> int:
 def _room(tier: TierNow, cluster: Cluster) -> int:
     """Return the further slots of a tier that find room, with those that batch can give back.
 
-    A tier that is handed over needs room for all its workers beside the old ones.
+    A tier that is handed over needs room for all its workers beside the old ones. `spread` counts
+    the workers of one incarnation.
     """
-    fitting = sum(host.fits(tier.spec.quantum) for host in _possible_hosts(tier, cluster))
-    if tier.placement is None or joins_in_place(tier, target(tier.spec.name, cluster.rules), cluster):
-        return fitting
-    return max(0, fitting - len(tier.placement.slots))
+    present = () if tier.placement is None else tier.placement.slots
+    aim = target(tier.spec.name, cluster.rules)
+    in_place = joins_in_place(tier, aim, cluster)
+    places = Places(aim.spread or (), present if in_place else (), cluster.hosts)
+    fitting = sum(places.take(host, host.fits(tier.spec.quantum)) for host in _possible_hosts(tier, cluster))
+    return fitting if in_place else max(0, fitting - len(present))
 
 
 def _possible_hosts(tier: TierNow, cluster: Cluster) -> list[Host]:

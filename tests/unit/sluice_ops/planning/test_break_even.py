@@ -11,9 +11,7 @@ from sluice_ops.planning.changes.break_even import boot_seconds, break_even, cha
 from sluice_ops.planning.placement.pace import Pace
 
 LOAD = TierLoad(at=0, rate_in=100, rate_done=300, rate_out=0, workers=2, lag=20_000, lag_seconds=60)
-READINGS = Readings(
-    at=0, rate_in=200, rate_done=300, rate_out=0, best_done=300, per_worker=300
-)
+READINGS = Readings(at=0, rate_in=200, rate_done=300, rate_out=0, best_done=300, per_worker=300)
 CLEARED = "t clears its lag of 20,000 records without the burst in about"
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
 
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import BATCH
@@ -11,10 +12,14 @@ from sluice_ops.model.load import TierLoad
 from sluice_ops.model.resources import Capacity
 from sluice_ops.model.scaler import Memory, Readings, ScalerSettings, TierMemory, TierScaling
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
+from sluice_ops.model.spread import Spread
 from sluice_ops.model.tier import Mode
-from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import more_slots, place
 from sluice_ops.planning.scaler.observe import SATURATED_SECONDS, observe
-from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, spec_of
+from sluice_ops.planning.shortage.in_place import joins_in_place
+from tests.unit.sluice_ops.planning.clusters import SMALL, apart, clusters, host_of, spec_of
 
 LOAD = TierLoad(
     at=0.0,
@@ -163,3 +168,22 @@ def test_a_burst_belongs_to_the_author_of_its_entry(owner, ours):
     bounds = observed(cluster().with_layers(Layers(entries=(entry,)))).bounds["first"]
     assert (bounds.away, bounds.burst, bounds.away_by_scaler) == (2, 2, ours)
     assert bounds.held_by is None
+
+
+@pytest.mark.parametrize(("spread", "room"), [(Spread(host=2), 4), (Spread(zone=3), 1), (Spread(host=1), 1)])
+def test_the_room_is_what_the_rule_spread_leaves(spread, room):
+    now = on_three_hosts()
+    now = replace(now, rules=replace(now.rules, spread={"first": spread}))
+    assert observed(now).bounds["first"].room == room
+
+
+@given(clusters(apart()))
+@settings(max_examples=40, deadline=None)
+def test_as_many_workers_as_the_room_can_be_placed_and_no_more(drawn):
+    bounds = observe(drawn, {}, Memory(), starved=(), busy=(), modest=(), changing=(), now=5.0).bounds
+    for name, tier in drawn.tiers.items():
+        aim, room = target(name, drawn.rules), bounds[name].room
+        if joins_in_place(tier, aim, drawn):
+            place([more_slots(tier.spec, aim, room, tier.placement.slots)], drawn.hosts)
+            with pytest.raises(RefusedError):
+                place([more_slots(tier.spec, aim, room + 1, tier.placement.slots)], drawn.hosts)
