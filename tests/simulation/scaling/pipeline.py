@@ -67,6 +67,7 @@ class _Sums:
     busy: float = 0.0
     busiest: float = 0.0
     pressure: float = 0.0
+    throttled: bool = False
 
 
 @dataclass
@@ -250,6 +251,7 @@ class Pipeline:
             )
             if culprit and not tier.inputs:
                 offered = min(run.lag + arrived, run.sustainable(paces[name]) * seconds)
+                run.sums.throttled = True
                 self.tiers[culprit].sums.pressure += max(0.0, seconds - intake * seconds**2 / offered)
             run.step(self.at, seconds, arrived, paces[name], np.inf if tier.inputs else intake * seconds)
             run.watch()
@@ -274,6 +276,7 @@ class Pipeline:
                 lag=int(run.lag),
                 lag_seconds=run.lag_seconds,
                 starved=fault is not None and fault.processors is not None and run.workers > fault.processors,
+                throttled=sums.throttled,
             )
             details[name] = Details(
                 busiest=min(1.0, sums.busiest / sums.seconds * noise), pressure=sums.pressure / sums.seconds

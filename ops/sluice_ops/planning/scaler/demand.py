@@ -88,8 +88,23 @@ def with_backlog(
     """
     capacity = math.inf if per_worker is None else signals.workers * per_worker
     growing = max(0.0, load.rate - capacity) * change_seconds
-    waiting = max(0.0, signals.lag - load.rate * TOLERATED_SECONDS) if signals.busy >= BUSY else 0.0
+    waiting = _backlog(load, signals) if signals.busy >= BUSY else 0.0
     return load + Flow(surplus=(waiting + growing) / catch_up)
+
+
+def with_throttled_backlog(load: Flow, signals: Signals, catch_up: float) -> Flow:
+    """Return the load of a tier with the backlog that waits for slower tiers downstream.
+
+    These tiers need workers for it; the throttled tier does not, for its own workers wait.
+    """
+    if not signals.throttled or signals.busy >= BUSY:
+        return load
+    return load + Flow(surplus=_backlog(load, signals) / catch_up)
+
+
+def _backlog(load: Flow, signals: Signals) -> float:
+    """Return the waiting records, without those that the next micro-batch takes."""
+    return max(0.0, signals.lag - load.rate * TOLERATED_SECONDS)
 
 
 def planned_output(load: Flow, tier: Readings, most_workers: int) -> Flow:

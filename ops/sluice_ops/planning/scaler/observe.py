@@ -65,6 +65,7 @@ def _signals(load: TierLoad, memory: TierMemory, *, starved: bool) -> Signals:
         lag=load.lag,
         lag_seconds=load.lag_seconds,
         starved=starved,
+        throttled=load.throttled,
         fixed=load.fixed,
     )
 

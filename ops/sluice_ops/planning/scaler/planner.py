@@ -96,7 +96,7 @@ def _arriving_load(
     """Return what will arrive in a tier once its upstream tiers have their slots."""
     writers = {name: readings[name] for name in observation.inputs.get(tier, ()) if name in readings}
     planned = {
-        name: demand.planned_output(upstream[name].load, writer, upstream[name].workers_soon(mode))
+        name: demand.planned_output(upstream[name].outflow, writer, upstream[name].workers_soon(mode))
         for name, writer in writers.items()
         if name in upstream
     }

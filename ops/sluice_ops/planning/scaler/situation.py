@@ -8,7 +8,7 @@ from functools import cached_property
 from sluice_ops.model.scaler import Mode, TierMemory, TierScaling, Trend
 from sluice_ops.model.wording import workers
 from sluice_ops.planning.scaler.attempts import seconds_until_retry
-from sluice_ops.planning.scaler.demand import Flow, workers_for
+from sluice_ops.planning.scaler.demand import Flow, with_throttled_backlog, workers_for
 from sluice_ops.planning.scaler.readings import SMOOTHING_SECONDS, elapsed
 from sluice_ops.planning.scaler.signals import Bounds, Signals
 
@@ -50,6 +50,13 @@ class Situation:
     @property
     def lowest(self) -> int:
         return min(max(1, self.bounds.minimum), self.highest)
+
+    @property
+    def outflow(self) -> Flow:
+        """What the tier will process once no tier downstream throttles it any more."""
+        if self.signals is None:
+            return self.load
+        return with_throttled_backlog(self.load, self.signals, self.scaling.catch_up)
 
     @cached_property
     def wanted(self) -> int:

@@ -75,6 +75,7 @@ class Pipeline:
                 lag=int(tier.lag),
                 lag_seconds=tier.lag / done if done else 0.0,
                 starved=tier.starved,
+                throttled=waits,
                 fixed=tier.fixed,
             )
         return Observation(

@@ -11,6 +11,7 @@ from sluice_ops.planning.scaler.demand import (
     planned_output,
     upstream_first,
     with_backlog,
+    with_throttled_backlog,
     workers_for,
 )
 from sluice_ops.planning.scaler.signals import Signals
@@ -29,8 +30,8 @@ def readings(rate_in=0.0, rate_done=0.0, rate_out=0.0, per_worker=100.0):
     )
 
 
-def signals(workers=1, lag=0, busy=1.0):
-    return Signals(0.0, 0.0, 0.0, busy, workers, lag, 0.0, starved=False)
+def signals(workers=1, lag=0, busy=1.0, *, throttled=False):
+    return Signals(0.0, 0.0, 0.0, busy, workers, lag, 0.0, starved=False, throttled=throttled)
 
 
 @given(st.dictionaries(st.sampled_from(TIERS), st.lists(st.sampled_from(TIERS)).map(tuple)))
@@ -85,3 +86,13 @@ def test_a_backlog_is_what_is_left_when_new_workers_have_started():
 )
 def test_the_lasting_rate_gets_a_reserve_and_a_backlog_does_not(load, workers):
     assert workers_for(load, 100.0, 0.7) == workers
+
+
+@pytest.mark.parametrize(
+    ("throttled", "busy", "surplus"), [(True, 0.2, 50.0), (False, 0.2, 0.0), (True, 0.9, 50.0)]
+)
+def test_a_throttled_backlog_counts_once_for_the_tiers_downstream(throttled, busy, surplus):
+    seen = signals(lag=5500, busy=busy, throttled=throttled)
+    own = with_backlog(Flow(100.0), seen, 200.0, 0.0, 100.0)
+    assert with_throttled_backlog(own, seen, 100.0) == Flow(100.0, surplus)
+    assert own.surplus == (surplus if busy > 0.5 else 0.0), "a throttled tier needs no worker for it"

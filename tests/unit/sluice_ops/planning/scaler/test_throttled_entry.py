@@ -66,6 +66,15 @@ def test_the_slowest_tier_grows_to_what_arrives_and_the_entry_stays(before, most
     assert decisions["entry"].wanted == 1, decisions["entry"].reason
 
 
+def test_the_tiers_behind_a_throttled_entry_count_its_backlog_at_once():
+    waiting = THROTTLED.model_copy(update={"lag": 2_000_000})
+    looks = [*[(FLOWING, OVERRUN)] * 2, *[(waiting, SLOW)] * 4]
+    decisions = decide(chain(8), looks)
+    reason = decisions["slow"].reason
+    assert "14,000 records/s and 8,650/s of backlog need 6 workers" in reason, "6,000/s wait at the entry"
+    assert decisions["entry"].wanted == 1, decisions["entry"].reason
+
+
 def test_after_the_throttle_the_entry_is_judged_by_its_own_rate_again():
     entry = load(ARRIVING, 10_000.0, lag=900_000, lag_seconds=90.0)
     decisions = decide(chain(8), [(THROTTLED, SLOW)] * 4 + [(entry, load(10_000.0, 10_000.0))] * 4)
