@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from sluice.api.grouping import Grouping, Local
 from sluice.api.hooks import Hooks
-from sluice.api.own_tables import OWN_TABLES
+from sluice.api.own_tables import OWN_INDEXES, OWN_TABLES
 from sluice_ops.model.backpressure import Watermarks
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.resources import Quantum
@@ -422,24 +422,28 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
 
 
 def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> list[str]:
-    problems = [
-        f'tier "{tier.name}": the sink\'s table "{name}" has the name of one of Sluice\'s own tables; '
-        "give the sink another name"
-        for tier in tiers
-        if tier.sink is not None
-        for name in tier.sink.tables
-        if name in OWN_TABLES
-    ]
-    taken = dict.fromkeys(OWN_TABLES, "one of Sluice's own tables has this name") | {
-        name: f'tier "{tier.name}" already writes this table'
-        for tier in tiers
-        if tier.sink is not None
-        for name in (tier.sink.name, f"{tier.sink.name}_refused")
-    }
+    """Return what is wrong with the names that the pipeline's tables have in PostgreSQL."""
+    problems: list[str] = []
+    taken = dict.fromkeys(OWN_TABLES, "one of Sluice's own tables")
+    taken |= dict.fromkeys(OWN_INDEXES, "an index of Sluice's own tables")
+    sinks = {tier.sink.name: (tier.name, tier.sink) for tier in reversed(tiers) if tier.sink is not None}
+    for tier, sink in reversed(sinks.values()):
+        relations = [*(("table", name) for name in sink.tables), *(("index", name) for name in sink.indexes)]
+        problems += [
+            f'tier "{tier}": the sink\'s {kind} "{name}" has the name of {taken[name]}; '
+            "give the sink another name"
+            for kind, name in relations
+            if name in taken
+        ]
+        taken = {name: f'the {kind} that tier "{tier}" writes' for kind, name in relations} | taken
     for table in tables:
-        if table.name in taken:
-            problems.append(f'table "{table.name}": {taken[table.name]}; give the table another name')
-        taken[table.name] = "declared more than once"
+        names = (table.name, f"{table.name}_pkey")
+        problems += [
+            f'table "{table.name}": "{name}" is the name of {taken[name]}; give the table another name'
+            for name in names
+            if name in taken
+        ]
+        taken |= dict.fromkeys(names, "another table of the pipeline")
         if not table.key or not {*table.key} <= table.columns.keys():
             problems.append(f'table "{table.name}": key names one or more of its columns')
     return problems

@@ -1,4 +1,4 @@
-"""Sluice's own tables in PostgreSQL. No sink and no `JobTable` may have one of their names.
+"""Sluice's own tables and indexes in PostgreSQL. No sink and no `JobTable` may have their names.
 
 `sluice.commands.tables` creates them.
 """
@@ -22,3 +22,17 @@ OWN_TABLES = {
     "trail": "All requests: time, user, layer, request and outcome. Rows are only added",
 }
 """Table of Sluice → what the table holds. psql shows the text as the comment of the table."""
+
+OWN_INDEXES = frozenset(
+    {
+        "ledger_at",
+        "ledger_lost",
+        "losses_number_seq",
+        "migrations_number_seq",
+        "migrations_part_digest_key",
+        "replays_number_seq",
+        "trail_at",
+        *(f"{table}_pkey" for table in OWN_TABLES),
+    }
+)
+"""The indexes and sequences of these tables. PostgreSQL names them like tables."""

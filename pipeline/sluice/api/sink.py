@@ -115,6 +115,11 @@ class Sink:
         """The names of the tables that `statements` creates."""
         return (self.name,)
 
+    @property
+    def indexes(self) -> Sequence[str]:
+        """The names of the indexes that `statements` creates. PostgreSQL names them like tables."""
+        return [f"{table}_pkey" for table in self.tables]
+
     def statements(self) -> list[sql.Composed]:
         """Return the SQL that creates or migrates the sink's tables; a second run is harmless."""
         raise NotImplementedError

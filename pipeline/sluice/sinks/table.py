@@ -122,6 +122,10 @@ class Once(Table):
             )
             raise DeclarationError(message)
 
+    @property
+    def indexes(self) -> Sequence[str]:
+        return (*super().indexes, f"{self.name}_batch")
+
     def statements(self) -> list[sql.Composed]:
         """Return the SQL of the table, with columns for the time, origin and batch of each row."""
         stamp = sql.Identifier(self.stamp) + sql.SQL(" timestamptz NOT NULL DEFAULT clock_timestamp()")
@@ -291,6 +295,10 @@ class Latest(Table):
     @property
     def tables(self) -> Sequence[str]:
         return (self.name, f"{self.name}_refused")
+
+    @property
+    def indexes(self) -> Sequence[str]:
+        return (*super().indexes, f"{self.name}_batch")
 
     def statements(self) -> list[sql.Composed]:
         """Return the SQL of the table, with key and batch, and of its table of refused rows."""

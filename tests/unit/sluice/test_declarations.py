@@ -114,6 +114,18 @@ def tier(name="first", inputs=(A,), **more):
             [tier(sink=Latest("trail", {"id": "text"}, key=("id",)), state=State(60))],
             f'tier "first": the sink\'s table "trail" {OF_SLUICE}',
         ),
+        (
+            [tier(sink=Once("ledger_at", {"id": "text"}))],
+            'tier "first": the sink\'s table "ledger_at" has the name of an index of Sluice\'s own tables',
+        ),
+        (
+            [tier(sink=NEWEST, state=State(60)), tier("second", sink=Once("newest_refused", {"id": "text"}))],
+            'tier "second": the sink\'s table "newest_refused" has the name of the table that tier "first"',
+        ),
+        (
+            [tier(sink=Once("rows_batch", {"id": "text"})), tier("second", sink=TABLE)],
+            'tier "second": the sink\'s index "rows_batch" has the name of the table that tier "first"',
+        ),
     ],
 )
 def test_a_wrong_declaration_is_refused_with_its_tier(tiers, message):
@@ -124,9 +136,18 @@ def test_a_wrong_declaration_is_refused_with_its_tier(tiers, message):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ([JobTable("rows", {"id": "text"}, ("id",))], 'table "rows": tier "first" already writes this table'),
-        ([JobTable("rows_refused", {"id": "text"}, ("id",))], 'tier "first" already writes this table'),
-        ([JobTable("daily", {"id": "text"}, ("id",))] * 2, 'table "daily": declared more than once'),
+        (
+            [JobTable("rows", {"id": "text"}, ("id",))],
+            'table "rows": "rows" is the name of the table that tier "first" writes',
+        ),
+        (
+            [JobTable("rows_batch", {"id": "text"}, ("id",))],
+            'table "rows_batch": "rows_batch" is the name of the index that tier "first" writes',
+        ),
+        (
+            [JobTable("daily", {"id": "text"}, ("id",))] * 2,
+            'table "daily": "daily" is the name of another table of the pipeline',
+        ),
         (
             [JobTable("daily", {"id": "text"}, ("day",))],
             'table "daily": key names one or more of its columns',
@@ -134,7 +155,7 @@ def test_a_wrong_declaration_is_refused_with_its_tier(tiers, message):
         ([JobTable("daily", {"id": "text"}, ())], 'table "daily": key names one or more of its columns'),
         (
             [JobTable("migrations", {"id": "text"}, ("id",))],
-            'table "migrations": one of Sluice\'s own tables has this name; give the table another name',
+            'table "migrations": "migrations" is the name of one of Sluice\'s own tables; give the table',
         ),
     ],
 )
@@ -155,6 +176,20 @@ def test_a_sink_names_the_tables_that_it_creates(sink):
         for statement in sink.statements()
     )
     assert [created[1] for created in creations if created] == [*sink.tables]
+
+
+@pytest.mark.parametrize("sink", [TABLE, Totals("sums", {"id": "text"}, key=("id",)), NEWEST, SERVICE])
+def test_a_sink_names_the_indexes_that_it_creates(sink):
+    statements = "\n".join(statement.as_string() for statement in sink.statements())
+    created = {*re.findall(r'CREATE INDEX "(\w+)"', statements)}
+    assert created | {f"{table}_pkey" for table in sink.tables} == {*sink.indexes}
+    assert statements.count("PRIMARY KEY") == len(sink.tables)
+
+
+def test_a_table_may_have_a_name_that_no_sink_takes():
+    service = Post("bell", {"id": "text"}, "http://127.0.0.1/bell")
+    tables = (JobTable("bell", {"id": "text"}, ("id",)), JobTable("rows_refused", {"id": "text"}, ("id",)))
+    assert Pipeline((tier(sink=service), tier("second", sink=TABLE)), tables).tables == tables
 
 
 def test_the_nightly_report_of_hits_writes_a_table_of_its_pipeline():

@@ -1,14 +1,15 @@
 """The command `publish`: its messages and exit codes. It publishes nothing if one tier is wrong."""
 
 import json
+import re
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from simulation.memory import MemoryChannel
 
-from sluice import releases
-from sluice.api.own_tables import OWN_TABLES
+from sluice import migrations, releases
+from sluice.api.own_tables import OWN_INDEXES, OWN_TABLES
 from sluice.commands import publish, tables, validation
 from sluice.commands.validation import UncheckedError, Validation
 from sluice.kafka import topics
@@ -269,3 +270,15 @@ def test_exit_codes_are_those_of_every_command(home, monkeypatch, capsys):
     monkeypatch.setenv("SLUICE_SITE", str(home / "nothing.yaml"))
     assert publish.main([]) == 2
     assert "nothing.yaml does not exist" in capsys.readouterr().err
+
+
+def test_all_indexes_and_sequences_of_sluice_are_reserved_names():
+    statements = [each.as_string() for part in tables.PARTS.values() for each in part] + [migrations.TABLE]
+    created = set()
+    for statement in statements:
+        created |= {*re.findall(r'CREATE INDEX "?(\w+)', statement)}
+        for table, columns in re.findall(r"CREATE TABLE IF NOT EXISTS (\w+) \((.*)", statement):
+            numbers = re.findall(r"(\w+) (?:bigserial|int GENERATED)", columns)
+            created |= {f"{table}_pkey", *(f"{table}_{number}_seq" for number in numbers)}
+    assert {"ledger_at", "losses_number_seq", "marks_pkey", "migrations_number_seq"} <= created
+    assert created <= OWN_INDEXES
