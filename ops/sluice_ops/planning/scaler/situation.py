@@ -176,5 +176,6 @@ class Situation:
             else:
                 yield Limit(max(block.after, self.total + 1), effect)
         if starvation is not None and starvation.tried is not None:
-            reason = f"{no_time}, and {workers(starvation.tried)} were tried"
+            did = "tried" if self.scaling.mode is Mode.ACT else "advised"
+            reason = f"{no_time}, and {workers(starvation.tried)} were {did}"
             yield Limit(self.total, reason)

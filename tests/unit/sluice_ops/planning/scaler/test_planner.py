@@ -181,6 +181,12 @@ def test_a_starved_tier_is_tried_once_and_the_reason_is_told():
     assert pipeline.tiers["out"].workers == 3, "out follows what mid writes, not what mid should write"
 
 
+def test_advice_that_nobody_followed_is_not_told_as_tried():
+    pipeline = Pipeline(chain(most=150.0, starved=True), spike(50.0, 500.0), ScalerSettings())
+    reason = last(pipeline, 1800.0)["mid"].reason
+    assert reason.endswith("its hosts have no processor time left, and 4 workers were advised"), reason
+
+
 def test_a_growth_whose_effect_is_not_known_is_the_one_of_a_starved_tier():
     pipeline = Pipeline(chain(most=150.0), spike(50.0, 500.0))
     list(pipeline.run(625.0))
