@@ -29,6 +29,9 @@ M = TypeVar("M", bound=Frozen)
 
 LOG_BYTES = 5 << 20
 """At this size a unit's log is moved to `log.1`, which replaces the older `log.1`."""
+ENDED_LOGS = 20
+"""The ended units whose logs are kept."""
+LAST_BYTES = 8192
 BLOCK_BYTES = 512
 """The unit in which the kernel counts a file's disk space."""
 CREDENTIAL_BYTES = 24
@@ -79,6 +82,7 @@ class UnitFolder:
         self._damaged = damaged
         self.id = UnitId(path.name)
         self.log = path / "log"
+        self.rotated_log = _rotated(self.log)
         self.scratch = path / "scratch"
 
     def make(self) -> None:
@@ -88,7 +92,7 @@ class UnitFolder:
         if self.kill_reason() is not None:
             # `log.1` is as large as the log had grown: the unit would exceed its disk quantum
             # again.
-            (self.path / "log.1").unlink(missing_ok=True)
+            self.rotated_log.unlink(missing_ok=True)
         for name in ("exit", "pid", "session", "ended_for"):
             (self.path / name).unlink(missing_ok=True)
 
@@ -140,14 +144,9 @@ class UnitFolder:
     def last_line(self) -> str:
         """Return the last line of the log with letters, except lines about class data.
 
-        At most 300 characters.
+        It may be in `log.1`, if the log was moved a moment ago. At most 300 characters.
         """
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - 8192))
-                lines = file.read().decode(errors="replace").splitlines()
-        except OSError:
-            return ""
+        lines = (*_last_lines(self.rotated_log), *_last_lines(self.log))
         return next(
             (
                 line.strip()[:300]
@@ -164,7 +163,7 @@ class UnitFolder:
         """
         try:
             if self.log.stat().st_size > LOG_BYTES:
-                shutil.copyfile(self.log, self.path / "log.1")
+                shutil.copyfile(self.log, self.rotated_log)
                 os.truncate(self.log, 0)
         except OSError as error:
             log.warning(
@@ -187,14 +186,34 @@ class UnitFolder:
         return sum(blocks.values()) * BLOCK_BYTES
 
     def remove(self) -> None:
-        """Remove the unit's files; its log moves to `ended`, which keeps the newest 20 logs."""
+        """Remove the unit's files; its logs move to `ended`, which keeps those of 20 units."""
         ended = self.path.parent.parent / "ended"
         ended.mkdir(exist_ok=True)
         if self.log.exists():
-            self.log.replace(ended / f"{self.id}.log")
-            for old_log in sorted(ended.iterdir(), key=lambda path: path.stat().st_mtime)[:-20]:
+            kept = ended / f"{self.id}.log"
+            self.log.replace(kept)
+            if self.rotated_log.exists():
+                self.rotated_log.replace(_rotated(kept))
+            else:
+                _rotated(kept).unlink(missing_ok=True)
+            for old_log in sorted(ended.glob("*.log"), key=lambda path: path.stat().st_mtime)[:-ENDED_LOGS]:
                 old_log.unlink()
+                _rotated(old_log).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _rotated(log_file: Path) -> Path:
+    return log_file.with_name(f"{log_file.name}.1")
+
+
+def _last_lines(log_file: Path) -> list[str]:
+    """Return the lines in the last 8 KiB of a file; none if it cannot be read."""
+    try:
+        with log_file.open("rb") as file:
+            file.seek(max(0, log_file.stat().st_size - LAST_BYTES))
+            return file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 class HostFolder:

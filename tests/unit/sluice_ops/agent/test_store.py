@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sluice_ops.agent.host.store import HostFolder, RebootRecord, UnitRecord
+from sluice_ops.agent.host.store import ENDED_LOGS, HostFolder, RebootRecord, UnitFolder, UnitRecord
 from sluice_ops.model.assignment import Assignment
+from sluice_ops.model.ids import UnitId
+from sluice_ops.queries.unit_logs import tail, unit_logs
 from sluice_ops.site.files import write_private
 from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
@@ -98,3 +100,36 @@ def test_a_damaged_name_of_a_group_is_none(folder: HostFolder, damage: bytes) ->
     folder.write_group(folder.path)
     (folder.path / "group").write_bytes(damage)
     assert folder.group() is None
+
+
+def with_logs(folder: HostFolder, number: int, log: str, rotated: str | None = None) -> UnitFolder:
+    unit = folder.unit(UnitId(f"slot-counts-{number}-0"))
+    unit.make()
+    unit.log.write_text(log)
+    if rotated is not None:
+        (unit.path / "log.1").write_text(rotated)
+    return unit
+
+
+def test_the_last_line_may_be_in_the_rotated_log(folder: HostFolder) -> None:
+    assert with_logs(folder, 1, "", "a cause\n").last_line() == "a cause"
+    assert with_logs(folder, 1, "\n---\n", "a cause\n").last_line() == "a cause"
+    assert with_logs(folder, 1, "the end\n", "a cause\n").last_line() == "the end"
+
+
+def test_both_logs_of_a_removed_unit_stay(folder: HostFolder) -> None:
+    with_logs(folder, 1, "later\n", "earlier\n").remove()
+    path = unit_logs(folder.path.parent.parent)["h1/slot-counts-1-0"]
+    assert list(tail(path, 10)) == ["earlier\n", "later\n"]
+    with_logs(folder, 1, "of another start\n").remove()
+    assert list(tail(path, 10)) == ["of another start\n"]
+
+
+def test_the_logs_of_twenty_ended_units_stay(folder: HostFolder) -> None:
+    for number in range(ENDED_LOGS + 5):
+        unit = with_logs(folder, number, "later\n", "earlier\n")
+        os.utime(unit.log, (number, number))
+        unit.remove()
+    kept = {path.name for path in (folder.path / "ended").iterdir()}
+    names = [f"slot-counts-{number}-0.log" for number in range(5, ENDED_LOGS + 5)]
+    assert kept == {*names, *(f"{name}.1" for name in names)}
