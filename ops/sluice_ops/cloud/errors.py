@@ -76,5 +76,9 @@ class NoCredentialsError(CloudError):
     """No credentials of AWS are on this machine, so it has launched nothing."""
 
 
+class MayNotAskError(CloudError):
+    """The credentials may not ask EC2 for instances, so this machine has launched none."""
+
+
 class CapacityError(CloudError):
     """EC2 has no capacity for all instances in any pool of the site file. None was kept."""

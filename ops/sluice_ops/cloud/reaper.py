@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice_ops.channel import Channel, ConflictError
+from sluice_ops.cloud.errors import NOT_PERMITTED, CloudError, MayNotAskError, NoCredentialsError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.receipts import keep_receipts
 from sluice_ops.model import paths
@@ -45,9 +46,14 @@ class Reaped:
 def reap(cloud: "Cloud", channel: Channel, by: str, now: float, *, dry_run: bool = False) -> Reaped:
     """Terminate orphaned instances, and retire the hosts of ended instances. Never touch a tier.
 
-    With `dry_run`, only tell.
+    With `dry_run`, only tell. Raise MayNotAskError where EC2 may not be asked.
     """
-    instances = cloud.instances()
+    try:
+        instances = cloud.instances()
+    except CloudError as error:
+        if isinstance(error, NoCredentialsError) or error.code == NOT_PERMITTED:
+            raise MayNotAskError(str(error), error.code) from error
+        raise
     unowned = {each: why for each in instances if (why := why_unowned(channel, each, now)) is not None}
     if not dry_run:
         ids = [each.id for each in unowned]

@@ -19,7 +19,7 @@ from sluice_airflow.operators.steps import END, change_of, seconds_left, states_
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt
-from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, NoCredentialsError
+from sluice_ops.cloud.errors import CloudAwayError, CloudError, MayNotAskError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.reaper import reap, retire_soon
@@ -238,13 +238,10 @@ class ReapOperator(SluiceOperator):
         """
         with cloud_of(self.hook) as cloud, self.hook.open() as channel:
             try:
-                cloud.instances()
-            except CloudError as error:
-                if isinstance(error, NoCredentialsError) or error.code == NOT_PERMITTED:
-                    message = f"skipped: this machine cannot have launched an instance: {error}"
-                    raise AirflowSkipException(message) from error
-                raise
-            reaped = reap(cloud, channel, asked_by(context), time.time())
+                reaped = reap(cloud, channel, asked_by(context), time.time())
+            except MayNotAskError as error:
+                message = f"skipped: this machine cannot have launched an instance: {error}"
+                raise AirflowSkipException(message) from error
         for instance, why in reaped.terminated.items():
             self.log.warning("Terminated %s: %s", instance, why)
         self.log.info("Retired %s", ", ".join(reaped.retired) or "no host")

@@ -123,8 +123,25 @@ def refusing(error):
 def test_a_reap_is_skipped_only_where_ec2_may_not_be_asked(monkeypatch, error, ending):
     monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: refusing(error))
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:reap_ec2/r1")
     with pytest.raises(ending, match=str(error)):
         ReapOperator(task_id="reap").execute({})
+
+
+def test_a_reap_asks_once_and_fails_if_it_may_not_terminate(monkeypatch):
+    asked = []
+
+    def refuse(_ids):
+        message = "not permitted"
+        raise CloudError(message, NOT_PERMITTED)
+
+    cloud = SimpleNamespace(instances=lambda: asked.append(1) or [], terminate=refuse)
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: cloud)
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(MemoryChannel()))
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:reap_ec2/r1")
+    with pytest.raises(AirflowFailException, match="not permitted"):
+        ReapOperator(task_id="reap").execute({})
+    assert len(asked) == 1
 
 
 def test_a_reap_tells_what_it_did(monkeypatch):
