@@ -73,6 +73,12 @@ FOLLOWED_FAILED = SluiceNotifier(
     do="Read the reason in the task's log. Remove the cause, or keep the scaler from the tier: "
     "`sluice scaler advise TIER`.",
 )
+WAIT_FAILED = SluiceNotifier(
+    did="The tiers run on with the workers that they have. No burst begins, and none ends: instances on "
+    "EC2 run on and cost money. The next run of this DAG tries again.",
+    do="Read the reason in the task's log, and remove the cause. Until then, run burst_to_ec2 and "
+    "leave_ec2 yourself where `sluice scaler` asks for them.",
+)
 LAUNCH_FAILED = SluiceNotifier(
     did="Nothing. No start was requested, so the tier is unchanged.",
     do="Check that ZooKeeper answers: `sluice doctor`. Then clear this task.",

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
-from sluice_airflow.dags.parts import WISH_FAILED, tags
+from sluice_airflow.dags.parts import WAIT_FAILED, WISH_FAILED, tags
 from sluice_airflow.forms import Pipeline
 from sluice_airflow.operators.scaler import RunWishedRunbookOperator, WaitForWishOperator
 
@@ -15,9 +15,15 @@ DOC = """Run the runbook that the scaler wants: a burst to EC2, or the end of al
 | wait | waits until the scaler wants a runbook; `sluice scaler` shows its decisions |
 | run | triggers `burst_to_ec2` or `leave_ec2` with the reason as a note, and waits for its end |
 
-One run waits at any time. A runbook that failed is not run again for ten minutes. Pause this DAG,
-or run `sluice scaler advise TIER`, to keep the scaler from EC2. There is no such DAG without
-`burst: true` under `scaler` in the site file.
+One run waits at any time, also while ZooKeeper is away. If `wait` fails for 15 to 30 minutes, it
+alerts, and the next run tries again. A runbook that failed is not run again for ten minutes. Pause
+this DAG, or run `sluice scaler advise TIER`, to keep the scaler from EC2. There is no such DAG
+without `burst: true` under `scaler` in the site file.
+"""
+RETRIES = 5
+"""Retries of `wait` before it alerts.
+
+The delays double from 30 s on, and Airflow lengthens each at random up to twice: 15 to 30 min.
 """
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 """Without a date in the past, Airflow gives the second run the logical date of the first, and does
@@ -46,7 +52,12 @@ def make(pipeline: Pipeline) -> None:
         },
     ):
         wait = WaitForWishOperator(
-            task_id="wait", retries=100_000, retry_delay=timedelta(seconds=30), sluice_conn_id=conn
+            task_id="wait",
+            retries=RETRIES,
+            retry_delay=timedelta(seconds=30),
+            retry_exponential_backoff=2,
+            on_failure_callback=WAIT_FAILED.of(conn),
+            sluice_conn_id=conn,
         )
         run = RunWishedRunbookOperator(task_id="run", after=wait.task_id)
         wait >> run

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -102,3 +102,8 @@ def test_the_dag_exists_only_where_the_scaler_may_burst(own_home, monkeypatch):
     wait, run = dag.topological_sort()
     assert (wait.task_id, run.task_id, run.deferrable) == ("wait", "run", True)
     assert "note" in run.template_fields
+    delays = [min(wait.retry_delay * 2**number, timedelta(days=1)) for number in range(wait.retries)]
+    assert sum(delays, timedelta()) == timedelta(minutes=15.5), "then it alerts, and a new run begins"
+    (alert,) = wait.on_failure_callback
+    assert "none ends" in alert.did
+    assert alert.did != run.on_failure_callback[0].did
