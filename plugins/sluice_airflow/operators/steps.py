@@ -125,8 +125,18 @@ class BeginShiftOperator(StepOperator):
     """Begins a shift.
 
     A scheduled shift is skipped on the dates in `not_on`, and if it is late and another shift has
-    begun since. The task's log has the reason.
+    begun since. The task's log and its rendered templates have the reason: Airflow lets no task set
+    the note of its run.
     """
+
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "skipped_because")
+    overwrite_rtif_after_execution = True
+    """Show the fields as they are at the end of the task."""
+
+    def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
+        """Take the arguments of a StepOperator."""
+        super().__init__(step=step, change=change, **kwargs)
+        self.skipped_because = ""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Begin the shift, or skip it; a person's trigger always begins it."""
@@ -136,6 +146,7 @@ class BeginShiftOperator(StepOperator):
                 self.hook.site(), self.change["shift"], run.run_after, datetime.now(UTC)
             )
             if reason is not None:
+                self.skipped_because = reason
                 raise AirflowSkipException(reason)
         return super().execute(context)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pendulum
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.timetables import trigger
 from airflow.timetables.base import DataInterval, TimeRestriction
 from airflow.timetables.trigger import CronTriggerTimetable
@@ -87,6 +88,14 @@ def test_scheduled_shifts_may_be_skipped_and_manual_ones_run(monkeypatch, run_ty
     else:
         begin.execute(context)
     assert bool(executed) is not bool(skipped)
+    assert (skipped or "") in operator_fields(begin)["skipped_because"]
+    assert bool(operator_fields(begin)["skipped_because"]) is bool(skipped)
+
+
+def operator_fields(operator):
+    """Return the fields that Airflow shows on the tab Rendered Templates after the task's end."""
+    assert operator.overwrite_rtif_after_execution
+    return _serialize_rendered_fields(operator)
 
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata")
