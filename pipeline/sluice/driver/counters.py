@@ -60,7 +60,7 @@ class Commits:
 
 @dataclass(frozen=True)
 class HungTask:
-    """A task that has processed nothing for long, although input waits for it."""
+    """A task, or a query, that has processed nothing for long, although input waits for it."""
 
     seconds: float
     sentence: str

@@ -31,6 +31,9 @@ def progress(monkeypatch: pytest.MonkeyPatch) -> Progress:
                 raise self.error
             return Bounds({"hits/0": 0}, {"hits/0": 20})
 
+        def times_at(self, _places: object) -> dict[str, int]:
+            return {}
+
     monkeypatch.setattr(progress_report, "Streams", Kafka)
     monkeypatch.setattr(
         progress_report, "SlotCounts", lambda _session: SimpleNamespace(read=dict, running={})
@@ -85,3 +88,16 @@ def test_a_metered_tier_tells_the_meter_of_its_load(progress: Progress) -> None:
     progress._flow.metered = True
     progress._look({})
     assert metered == [False, True]
+
+
+def test_a_query_whose_thread_hangs_is_in_the_report(progress: Progress) -> None:
+    progress._engine.positions = lambda: {"hits/0": 10}  # type: ignore[method-assign]
+    progress._query_watchdog._told_after = 0.0
+    flow = progress._flow
+    for _ in range(2):
+        progress._look({})
+    assert flow.hung is not None
+    assert "no batch has ended" in flow.hung.sentence
+    progress._engine.positions = lambda: {"hits/0": 20}  # type: ignore[method-assign]
+    progress._look({})
+    assert flow.hung is None

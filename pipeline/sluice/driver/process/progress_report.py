@@ -19,6 +19,7 @@ from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.counters import raised
 from sluice.driver.positions.lag import LagHistory, Look
 from sluice.driver.process.load_meter import LoadMeter, Sums
+from sluice.driver.process.query_watchdog import QueryWatchdog
 from sluice.driver.process.task_watchdog import TaskWatchdog
 from sluice.driver.spark.slots import SlotCounts
 from sluice.failures import error_text
@@ -80,6 +81,7 @@ class Progress:
         self._slots = SlotCounts(config.session)
         self._streams = Streams(config.kafka)
         self._watchdog = TaskWatchdog(config, self._streams)
+        self._query_watchdog = QueryWatchdog(config.tier, config.flow)
         self._stop = threading.Event()
         self._failed = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
@@ -109,6 +111,7 @@ class Progress:
                 self._behind.forget()
                 self._load.forget()
                 self._watchdog.forget()
+                self._query_watchdog.forget()
                 self._read, self._written = Growth(), Growth()
                 continue
             try:
@@ -161,6 +164,8 @@ class Progress:
         )
         slots = self._slots.read()
         self._watchdog.check(self._slots.running, ends)
+        hung_query = self._query_watchdog.check(self._slots.running, ends, positions)
+        flow.hung = flow.hung or hung_query
         return TierProgress(
             tier=TierName(config.tier.name),
             incarnation=Incarnation(config.incarnation),

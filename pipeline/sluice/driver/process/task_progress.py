@@ -96,11 +96,7 @@ class TaskProgress:
 
     def told_after(self, work: Work) -> float:
         """Return how long a task may process nothing before it is reported. Unit: seconds."""
-        return (
-            TOLD_SECONDS
-            if work.partition is not None
-            else max(TOLD_SECONDS, (self.limit or UNLIMITED_SECONDS) / 2)
-        )
+        return TOLD_SECONDS if work.partition is not None else batch_told_after(self.limit)
 
     def _look_closer(self, counts: Callable[[], object]) -> None:
         """Compare the SQL counters: a batch task that reads no more may still process records it
@@ -123,6 +119,11 @@ class TaskProgress:
     def forget(self) -> None:
         """Start the time of all tasks again."""
         self._stills, self._counts = {}, None
+
+
+def batch_told_after(limit: float | None) -> float:
+    """Return how long a batch may make no progress before this is reported. Unit: seconds."""
+    return max(TOLD_SECONDS, (limit or UNLIMITED_SECONDS) / 2)
 
 
 @dataclass
