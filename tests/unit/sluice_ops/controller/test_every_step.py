@@ -403,6 +403,7 @@ CASES = {
     "repartition": change("repartition", tier="counts", partitions=6),
     "scale up": change("scale", tier="enrich", k=3),
     "scale down": change("scale", tier="enrich", k=1),
+    "get workers": change("scale", spread, tier="outbound", k=6),
     "give up workers": change("scale", spread, tier="outbound", k=2),
     "give up workers for another tier": change("shift", full, shift="night"),
     "give up workers, in realtime": change("scale", lambda: generous(Mode.REALTIME), tier="near", k=2),
@@ -437,6 +438,7 @@ CASES = {
     "abort of a reboot": aborted("reboot", Step.PREPARE),
     "abort of an upgrade": aborted("upgrade", Step.TRIAL, tier="enrich"),
     "abort of a repartition": aborted("repartition", Step.CUT, tier="counts", partitions=6),
+    "abort of getting workers": aborted("scale", Step.CUT, spread, tier="outbound", k=6),
     "abort of giving up workers": aborted("scale", Step.CUT, spread, tier="outbound", k=2),
     "abort of a pause": aborted("pause", Step.PAUSE, tier=None),
     "start": Case(empty, lambda world: world.want()),
@@ -512,6 +514,11 @@ def test_there_is_a_case_for_every_kind_of_change():
     wanted = {name for name, kind in KINDS.items() if kind.planned_only}
     assert {case.kind for case in CASES.values() if case.kind is not None} == set(KINDS) - wanted
     assert CASES.keys() >= wanted
+
+
+def test_a_tier_without_state_gets_workers_in_place():
+    world, _ = undisturbed("get workers")
+    assert (world.owner("outbound").owner, len(world.placement("outbound").slots)) == (1, 6)
 
 
 @pytest.mark.parametrize(
