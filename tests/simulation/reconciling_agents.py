@@ -8,6 +8,7 @@ from simulation.world import World
 from sluice_ops.agent.units.reconcile import (
     FoundUnit,
     Kill,
+    ProcessorNeeds,
     Remove,
     RequestStop,
     SetWeights,
@@ -61,7 +62,7 @@ class ReconcilingAgent(SimAgent):
         self.units = {
             identity: (state_of(item), item.exit, item.started_at) for identity, item in self.found.items()
         }
-        units = observe(self.assigned, self._look(), {}, {}, self.clock())
+        units = observe(self.assigned, self._look(), {}, ProcessorNeeds(), self.clock())
         self.channel.put(
             paths.observed(self.host.name),
             Observed(epoch=self.assigned.epoch, units=units, agent_started=0.0, limits="none"),
