@@ -20,6 +20,7 @@ from sluice_ops.controller.decide import Decision
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
 from sluice_ops.model.backpressure import Pressure
+from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
@@ -105,6 +106,7 @@ def view() -> View:
     change = ChangeRecord(
         id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0
     )
+    job = BatchRequest(tenant="reports", by="dag", at=1.0, renewed_at=1.0)
     decision = ScalerDecision(mode=ScalerMode.ADVISE, slots=2, wanted=4, reason="it lags", since=1.0)
     return View(
         tiers={
@@ -125,6 +127,8 @@ def view() -> View:
         },
         operations=posted,
         changes={ChangeId("c"): change},
+        batch_requests={"a": job, "b": job},
+        batch_grants=BatchGrants(grants={"a": Grant(slots=2, started_with=2, at=1.0)}),
         scaler=ScalerRecord(decisions={ENTRY: decision, TierName("dropped"): decision}),
     )
 

@@ -208,6 +208,15 @@ def test_the_leader_exports_the_scalers_decision_about_each_tier() -> None:
     }
 
 
+def test_the_leader_exports_batch_jobs_and_their_slots() -> None:
+    samples = scraped(controller_metrics())
+    assert {key: value for key, value in samples.items() if key[0].startswith("sluice_batch_")} == {
+        ("sluice_batch_jobs", (("state", "running"), ("tenant", "reports"))): 1,
+        ("sluice_batch_jobs", (("state", "queued"), ("tenant", "reports"))): 1,
+        ("sluice_batch_slots", (("tenant", "reports"),)): 2,
+    }
+
+
 def test_a_standby_exports_no_leader_gauges_and_keeps_its_counters() -> None:
     collector = controller_metrics()
     collector.conflict()

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from sluice_ops.controller.decide import Decision
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import UnitState
+from sluice_ops.model.batch import BatchGrants
 from sluice_ops.model.change import ChangeState, Result
 from sluice_ops.snapshot.view import View
 
@@ -111,6 +112,7 @@ class ControllerMetrics:
             yield from _work(last.view)
             yield from _tiers(last)
             yield from _scaler(last.view)
+            yield from _batch(last.view)
             yield from _hosts(last.view)
 
 
@@ -183,6 +185,22 @@ def _scaler(view: View) -> Iterable[Metric]:
             slots.add_metric([name], decision.slots)
             wanted.add_metric([name], decision.wanted)
     return mode, slots, wanted
+
+
+def _batch(view: View) -> Iterable[Metric]:
+    state = GaugeMetricFamily("sluice_batch_jobs", "Batch jobs by state.", labels=["tenant", "state"])
+    slots = GaugeMetricFamily("sluice_batch_slots", "Slots of the tenant's batch jobs.", labels=["tenant"])
+    divided = view.batch_grants or BatchGrants()
+    states: Counter[tuple[str, str]] = Counter()
+    held: Counter[str] = Counter()
+    for job, request in view.batch_requests.items():
+        states[request.tenant, divided.state(job)] += 1
+        held[request.tenant] += divided.slots(job)
+    for (tenant, name), count in states.items():
+        state.add_metric([tenant, name], count)
+    for tenant, count in held.items():
+        slots.add_metric([tenant], count)
+    return state, slots
 
 
 def _hosts(view: View) -> Iterable[Metric]:

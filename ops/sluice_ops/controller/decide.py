@@ -9,6 +9,7 @@ from sluice_ops.controller.policies import (
     assignments,
     backpressure,
     batch,
+    batch_queue,
     brake,
     ending_hosts,
     quarantine,
@@ -60,6 +61,7 @@ def decide(view: View, inputs: PassInputs) -> Decision:
     # What is left: the rest of the room is lent, and the hosts' assignments follow from all that.
     batch.slots_to_lend(draft).apply(draft)
     assignments.changed_assignments(draft).apply(draft)
+    batch_queue.divided_slots(draft).apply(draft)
     return Decision(
         writes=(*draft.writes(), *trail_entries.writes(draft)),
         sentence=_sentence(draft, waits, quarantined.suspects),

@@ -105,6 +105,8 @@ class Term:
     epoch: int
     version: int
     session: int | None
+    began: float
+    """On the monotonic clock."""
 
 
 class Deposed(Exception):  # noqa: N818 - an event, not an error
@@ -274,7 +276,7 @@ class Controller:
         self._scaling.forget()
         self._baseline = None
         log.info("controller leads", name=self._name, epoch=epoch)
-        return Term(epoch, 0 if version is None else version + 1, session)
+        return Term(epoch, 0 if version is None else version + 1, session, time.monotonic())
 
     def _lost_epoch(self) -> tuple[int, int | None]:
         """Return the last known epoch from the status, and the version of the epoch node.
@@ -353,6 +355,7 @@ class Controller:
                 rules=self._rules(),
                 braked_return=self._absences.braked_return(),
                 known_seconds=self._ages.ages(),
+                led_seconds=time.monotonic() - term.began,
                 baseline=self._baseline,
             )
             blocked = self._blocked(view)

@@ -6,6 +6,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 from pydantic import BaseModel
 
@@ -13,6 +14,7 @@ from sluice_ops.channel import Write
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState, slot_ids
 from sluice_ops.model.backpressure import Holds
+from sluice_ops.model.batch import BatchGrants
 from sluice_ops.model.change import (
     ChangeRecord,
     ChangeState,
@@ -46,6 +48,8 @@ class PassInputs:
     """A braked host came back a moment ago, so other braked hosts may follow."""
     known_seconds: Mapping[float, float] = field(default_factory=dict)
     """Stamp of the snapshot → how long this controller has known the stamp."""
+    led_seconds: float = inf
+    """How long this controller has led. While nobody leads, nobody can renew a lease."""
     baseline: View | None = None
     """An earlier snapshot in which every assignment was right, so only differences matter."""
 
@@ -88,6 +92,9 @@ class Draft:
         self.holds: Holds = view.holds
         self.batch: dict[int, HostName] = {}
         """Number of each slot of `batch` → its host."""
+        self.batch_grants: BatchGrants | None = view.batch_grants
+        self.ended_batch_jobs: tuple[str, ...] = ()
+        """Batch jobs whose requests are deleted."""
         self.braked: frozenset[HostName] = frozenset()
         """Lost hosts from which nothing is moved."""
         self.shortage = Shortage()
@@ -350,7 +357,8 @@ class Draft:
             if before is not after and before != after
         ]
         return [
-            Write(path, value, self.view.versions.get(path)) for path, value in (*changed, *self._added())
+            Write(path, value, self.view.versions.get(path))
+            for path, value in (*changed, *self._added(), *self._deleted())
         ]
 
     def _compared(self) -> Iterable[tuple[str, BaseModel | None, BaseModel | None]]:
@@ -370,6 +378,7 @@ class Draft:
             yield paths.change(identity), view.changes.get(identity), change
         yield paths.LAYERS, view.layers, self.rules.layers
         yield paths.HOLDS, view.holds, self.holds
+        yield paths.BATCH_GRANTS, view.batch_grants, self.batch_grants
         yield paths.SITE, view.site, self.site
         yield paths.LOCK, view.lock, self.lock
 
@@ -381,6 +390,10 @@ class Draft:
             yield paths.operation(identity), operation
         for identity, result in self.results.items():
             yield paths.result(identity), result
+
+    def _deleted(self) -> Iterable[tuple[str, None]]:
+        for job in self.ended_batch_jobs:
+            yield paths.batch_job(job), None
 
 
 def _with_next_epoch(before: BaseModel | None, after: BaseModel | None) -> BaseModel | None:

@@ -4,10 +4,11 @@ Nearly always, one request holds all writes, so that all or none are done. Large
 so that every request leaves a state which one pass could have decided. The next leader can then
 continue after any of them. The order is:
 
-1. the tiers, each in one request, in the order of the decisions: a tier may take the room that an
+1. the grants of batch jobs, so that a job knows of its slots' return before they are taken;
+2. the tiers, each in one request, in the order of the decisions: a tier may take the room that an
    earlier one gave up;
-2. the assignments, which follow from the tiers: first those that only take units away;
-3. the status, the holds and the site file's settings, which describe all tiers.
+3. the assignments, which follow from the tiers: first those that only take units away;
+4. the status, the holds and the site file's settings, which describe all tiers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +45,13 @@ def _groups(writes: Sequence[Write], view: View) -> Iterable[list[Write]]:
     """Yield the groups of writes that belong into one request, in order."""
     assigned = [write for write in writes if isinstance(write.value, Assignment)]
     status = [write for write in writes if _describes_all_tiers(write)]
-    decided = [write for write in writes if not isinstance(write.value, Assignment) and write not in status]
+    batch = [write for write in writes if write.path.startswith((paths.BATCH_GRANTS, paths.BATCH_JOBS))]
+    described = [*status, *batch]
+    decided = [
+        write for write in writes if not isinstance(write.value, Assignment) and write not in described
+    ]
+    if batch:
+        yield batch
     if all(paths.tier_of(write.path) for write in decided):
         yield from (list(group) for _, group in groupby(decided, key=lambda write: paths.tier_of(write.path)))
     elif decided:

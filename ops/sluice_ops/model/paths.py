@@ -20,6 +20,7 @@ ROOTS = (
     "/releases",
     "/joining",
     "/instances",
+    "/batch/jobs",
     *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),
 )
 
@@ -47,6 +48,10 @@ SCALER_MODES = "/config/scaler"
 """The modes of the scaler that people have set (`ScalerModes`)."""
 HOLDS = "/holds"
 """The last times that tiers were throttled (`Holds`)."""
+BATCH_JOBS = "/batch/jobs"
+"""The parent of the requests of batch jobs."""
+BATCH_GRANTS = "/batch/grants"
+"""How the slots of `batch` are divided among jobs (`BatchGrants`)."""
 RELEASES = "/releases"
 """The parent of all releases."""
 JOINING = "/joining"
@@ -173,6 +178,11 @@ def trail(role: str, name: str) -> str:
 def instance(identity: str) -> str:
     """The receipt of an EC2 instance (`InstanceReceipt`)."""
     return f"{INSTANCES}/{identity}"
+
+
+def batch_job(identity: str) -> str:
+    """The request of a batch job (`BatchRequest`)."""
+    return f"{BATCH_JOBS}/{identity}"
 
 
 def joining(host: str) -> str:

@@ -47,6 +47,39 @@ class WorkerLine(Frozen):
     """active, paused, starting, draining or lost."""
 
 
+class BatchTenantLine(Frozen):
+    """One batch tenant, and what its jobs have together."""
+
+    tenant: str
+    minimum: int
+    maximum: int | None
+    priority: int
+    slots: int
+    running: int
+    """The jobs that have slots, or have to end."""
+    queued: int
+
+
+class BatchJobLine(Frozen):
+    """One batch job."""
+
+    job: str
+    tenant: str
+    state: str
+    """running, queued, or ending: batch gave all its slots back."""
+    slots: int
+    wanted: int | None
+    """None: as many slots as its tenant may have."""
+    by: str
+    """The run and the task in Airflow."""
+    since: float
+    """When the job got slots, or was queued."""
+    back_by: float | None
+    """Until when tasks in slots that the job has lost may run."""
+    reason: str
+    """Why the job waits, or why it lost slots."""
+
+
 class ScalerLine(Frozen):
     """The scaler's last decision about one tier."""
 

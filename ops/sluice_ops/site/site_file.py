@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
+from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant, BatchTenantName
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.kafka_access import Durability
 from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
@@ -178,6 +179,14 @@ class Site(Frozen):
     """
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
     """The quantum of each slot of `batch`."""
+    batch_tenants: dict[BatchTenantName, BatchTenant] = Field(
+        default={DEFAULT_TENANT: BatchTenant()}, min_length=1
+    )
+    """Batch tenant → the minimum, maximum and priority of its batch jobs.
+
+    Such as `{reports: {minimum: 1, maximum: 2, priority: 10}, training: {}}`. The tenants divide
+    the slots of `batch`. Default: the tenant `default`, which may have all slots.
+    """
     partitions: int = Field(default=4, ge=1, le=1000)
     """Partitions of each stream that Sluice creates."""
     replication: int = Field(default=3, ge=1, le=100)
@@ -232,6 +241,24 @@ class Site(Frozen):
                 "with in_sync: 1, Kafka acknowledges a record that only one broker has; "
                 f"the loss of its disk loses the record, despite replication: {replication}; "
                 "write in_sync: 2, or remove in_sync; if you accept the loss, write replication: 1"
+            )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _has_slots_for_minimums(self) -> Self:
+        minimums = sum(tenant.minimum for tenant in self.batch_tenants.values())
+        shares = [
+            self.shares.get(BATCH, Share(maximum=0)),
+            *(shift.shares.get(BATCH) for shift in self.shifts.values()),
+        ]
+        most = [share.maximum for share in shares if share is not None and share.maximum is not None]
+        # a per cent depends on the hosts
+        largest = max((amount for amount in most if isinstance(amount, int)), default=0)
+        if minimums > largest and all(isinstance(amount, int) for amount in most):
+            message = (
+                f"batch_tenants: the minimums add up to {minimums} slots, but batch has at most {largest}; "
+                "lower a minimum, or raise the maximum of batch in shares"
             )
             raise ValueError(message)
         return self

@@ -25,6 +25,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         shifts={name: shift.shares for name, shift in site.shifts.items()},
         partitions=site.partitions,
         batch_quantum=site.batch_quantum,
+        batch_tenants=site.batch_tenants,
         reclaim_seconds=site.reclaim_seconds,
         repair_seconds=site.repair_seconds,
         scaler=site.scaler,

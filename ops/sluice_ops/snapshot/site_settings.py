@@ -36,6 +36,7 @@ def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
         yield "separate", "; ".join(sorted(listed(sorted(group)) for group in rules.separate))
     yield "partitions", str(rules.partitions)
     yield "batch_quantum", _text(rules.batch_quantum)
+    yield from ((f"batch_tenants.{name}", _text(tenant)) for name, tenant in rules.batch_tenants.items())
     yield "reclaim_seconds", f"{rules.reclaim_seconds:g}"
     yield from _scaler(rules.scaler)
     if rules.repair_seconds is not None:

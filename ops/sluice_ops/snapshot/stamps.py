@@ -27,6 +27,9 @@ def stamps(view: View) -> Iterator[float]:
             yield from observed.starved.values()
     for seen in view.operations.values():
         yield seen.operation.posted_at
+    for request in view.batch_requests.values():
+        yield request.at
+        yield request.renewed_at
     for change in view.changes.values():
         yield change.started_at
         yield change.stepped_at

@@ -11,6 +11,7 @@ from sluice_ops.channel import ANY_VERSION, Read
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, Observed, Unit
 from sluice_ops.model.backpressure import Holds
+from sluice_ops.model.batch import BatchGrants, BatchRequest
 from sluice_ops.model.change import ChangeRecord, JournalEntry, MaintenanceLock, Operation, change_of_step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
@@ -127,6 +128,12 @@ class View:
     status: ControllerStatus | None = None
     holds: Holds = field(default_factory=Holds)
     scaler: ScalerRecord = field(default_factory=ScalerRecord)
+    batch_requests: Mapping[str, BatchRequest] = field(default_factory=dict)
+    """The requests of batch jobs."""
+    unread_batch_jobs: frozenset[str] = frozenset()
+    """Batch jobs whose requests cannot be read. They keep their slots."""
+    batch_grants: BatchGrants | None = field(default_factory=BatchGrants)
+    """None: unreadable. Nothing is decided about batch jobs then."""
     site: SiteSaid | None = None
     """The site file's settings at a leader's last look; None: no look yet, or unreadable."""
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -142,7 +149,12 @@ class View:
     @property
     def unreadable(self) -> list[str]:
         """Sentences on everything that cannot be read, each with the next step."""
-        sentences = (self.unread_tiers_sentence, self.unread_hosts_sentence, *self.unread_releases.values())
+        sentences = (
+            self.unread_tiers_sentence,
+            self.unread_hosts_sentence,
+            *self.unread_releases.values(),
+            self._unread_grants_sentence,
+        )
         return [sentence for sentence in sentences if sentence is not None]
 
     @property
@@ -154,6 +166,15 @@ class View:
         return (
             f"the facts of {hosts} cannot be read: running units continue, and nothing new is placed there; "
             f"{nodes}: {_HOST_MENDED_BY}"
+        )
+
+    @property
+    def _unread_grants_sentence(self) -> str | None:
+        if self.batch_grants is not None:
+            return None
+        return (
+            "the grants of batch jobs cannot be read: running jobs continue, and queued jobs wait; "
+            f"{paths.BATCH_GRANTS}: {MENDED_BY}"
         )
 
     @property
@@ -219,6 +240,8 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
     site = at.value(paths.SITE, SiteSaid)
     if at.is_unread(paths.SITE, site):
         at.versions[paths.SITE] = ANY_VERSION  # no decision needs it: the leader writes it again
+    grants = at.value(paths.BATCH_GRANTS, BatchGrants)
+    requests = {name: at.value(paths.batch_job(name), BatchRequest) for name in at.names(paths.BATCH_JOBS)}
     refused = reader.refused
     return View(
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
@@ -245,6 +268,11 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
         status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
         holds=at.value(paths.HOLDS, Holds) or Holds(),
         scaler=at.value(paths.SCALER, ScalerRecord) or ScalerRecord(),
+        batch_requests={name: request for name, request in requests.items() if request is not None},
+        unread_batch_jobs=frozenset(
+            name for name, request in requests.items() if at.is_unread(paths.batch_job(name), request)
+        ),
+        batch_grants=None if at.is_unread(paths.BATCH_GRANTS, grants) else grants or BatchGrants(),
         site=site,
         versions=at.versions,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice_ops.model.assignment import HostState
+from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant
 from sluice_ops.model.ids import HostName, TierName, UnitId
 from sluice_ops.model.incarnation import STATE_PARTITIONS, Placement
 from sluice_ops.model.release import Release, TierShape
@@ -219,6 +220,7 @@ class Rules:
     batch_quantum: Quantum = field(default_factory=Quantum)
     capacity_totals: Mapping[str, int] = field(default_factory=dict)
     """By tenant: the slots that make 100%."""
+    batch_tenants: Mapping[str, BatchTenant] = field(default_factory=lambda: {DEFAULT_TENANT: BatchTenant()})
     reclaim_seconds: float = 120.0
     """How long tasks may continue in a batch slot that has to be given back. Unit: seconds."""
     repair_seconds: float | None = None

@@ -1,0 +1,119 @@
+"""The queue of batch jobs: its tenants in the site file, requests for slots, and grants.
+
+`planning.batch_queue` divides the slots, and decision 72 explains it.
+"""
+
+import re
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from sluice_ops.model.resources import Frozen
+
+RENEW_SECONDS = 15.0
+"""How often the task of a job renews its request."""
+LEASE_SECONDS = 120.0
+"""A request that was not renewed for this long is deleted, and its slots are free again.
+
+A task that moves between the triggerer and a worker is silent in between.
+"""
+DEFAULT_TENANT = "default"
+"""The only batch tenant of a site file without `batch_tenants`."""
+
+
+def _tenant_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,49}", name):
+        message = (
+            f"{name!r} is not a batch tenant's name: "
+            "write up to 50 letters, digits, _ and -, and begin with a letter, such as reports"
+        )
+        raise ValueError(message)
+    return name
+
+
+BatchTenantName = Annotated[str, AfterValidator(_tenant_name)]
+"""The name of a batch tenant."""
+
+
+class BatchTenant(Frozen):
+    """What the batch jobs of one tenant may have together."""
+
+    minimum: int = Field(default=0, ge=0)
+    """The slots that its waiting jobs get before the jobs of other tenants. Slots never idle for
+    it.
+    """
+    maximum: int | None = Field(default=None, ge=1)
+    """The most slots of its jobs together. Default: all slots of `batch`."""
+    priority: int = 0
+    """Jobs of a higher priority get slots first, and give slots back last."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.maximum is not None and self.minimum > self.maximum:
+            message = (
+                f"its minimum of {self.minimum} is above its maximum of {self.maximum}; "
+                "lower minimum, or raise maximum"
+            )
+            raise ValueError(message)
+        return self
+
+
+class BatchRequest(Frozen):
+    """`batch/jobs/<id>`: a job that wants slots, or has them.
+
+    The job's task deletes the node at its end.
+    """
+
+    tenant: str
+    slots: int | None = None
+    """The slots that the job wants; None: as many as its tenant may have."""
+    least: int = 1
+    """The fewest slots with which the job starts."""
+    by: str
+    """The run and the task of the job."""
+    at: float
+    """When the job was queued. Earlier jobs come first."""
+    renewed_at: float
+
+
+class Grant(Frozen):
+    """The slots of a job."""
+
+    slots: int
+    """The slots that the job has now; 0: it has to end, because batch gave all of them back."""
+    started_with: int
+    """The slots of the job's Spark application."""
+    at: float
+    back_by: float | None = None
+    """Until when tasks in returned slots may run. Wall clock. None: the job has lost no slot."""
+    reason: str = ""
+    """Why the job lost slots."""
+
+
+class JobState(StrEnum):
+    """The state of a batch job."""
+
+    RUNNING = "running"
+    QUEUED = "queued"
+    ENDING = "ending"
+    """The job has to end: batch gave all its slots back."""
+
+
+class BatchGrants(Frozen):
+    """`batch/grants`: how the slots of `batch` are divided."""
+
+    grants: dict[str, Grant] = Field(default_factory=dict)
+    """By job."""
+    waiting: dict[str, str] = Field(default_factory=dict)
+    """Queued job → the reason why it waits."""
+
+    def slots(self, job: str) -> int:
+        """Return how many slots a job has."""
+        return self.grants[job].slots if job in self.grants else 0
+
+    def state(self, job: str) -> JobState:
+        """Return the state of a job."""
+        if job not in self.grants:
+            return JobState.QUEUED
+        return JobState.RUNNING if self.grants[job].slots else JobState.ENDING
