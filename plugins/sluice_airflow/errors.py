@@ -26,8 +26,16 @@ class UnusableFormError(AirflowFailException):
     """The form's values are not a valid change. Permanent; no operation was posted."""
 
 
-class NothingLentError(AirflowFailException):
-    """The tenant `batch` has no slot. Permanent for this run."""
+class UnusableJobError(AirflowFailException):
+    """The site file can never give a batch job slots. Permanent; the job was not queued."""
+
+
+class NoSlotsError(AirflowFailException):
+    """A batch job got no slot until the run's deadline. Permanent for this run."""
+
+
+class SlotsTakenBackError(AirflowException):
+    """A running batch job lost all its slots. Airflow retries the task, which queues again."""
 
 
 class EndedByPersonError(AirflowFailException):

@@ -43,8 +43,8 @@ ABORT_FAILED = SluiceNotifier(
 )
 BATCH_FAILED = SluiceNotifier(
     did="Nothing. The tiers are unaffected: batch jobs run only on slots that no tier holds.",
-    do="Read the reason in the task's log. If no slot is lent, the log names the shift to run first. "
-    "Then trigger the DAG again.",
+    do="Read the reason in the task's log. If the job got no slot in time, the log names the shift that "
+    "lends slots, and `sluice batch` shows the queue. Then trigger the DAG again.",
 )
 HOUR_LATE = SluiceNotifier(
     did="Records flow on. A later run announces this hour together with its own, once both are complete.",

@@ -1,5 +1,5 @@
-"""The page's content, read from the control channel: controller, hosts, tiers, and the last
-changes.
+"""The page's content, read from the control channel: controller, hosts, tiers, batch jobs,
+and the last changes.
 """
 
 from collections.abc import Iterator
@@ -8,12 +8,15 @@ from typing import Any
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, HostRecord, Observed
+from sluice_ops.model.batch import BatchRequest
 from sluice_ops.model.change import ChangeRecord, ChangeSpec
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import TierSpec
+from sluice_ops.operations.batch_jobs import read_grants
+from sluice_ops.queries.batch_queue import jobs
 
 SHOWN = 10
 """The number of changes that the page lists."""
@@ -31,6 +34,7 @@ def overview(channel: Channel) -> dict[str, Any]:
         "tiers": sorted(
             (_tier(channel, name, status, scaler) for name in channel.children("/tiers")), key=_entry_first
         ),
+        "batch": _batch(channel),
         "changes": _changes(channel),
     }
 
@@ -89,6 +93,14 @@ def _tier(
         if decision is None
         else decision.model_dump(mode="json", include={"mode", "wanted", "reason"}),
     }
+
+
+def _batch(channel: Channel) -> list[dict[str, Any]]:
+    """Return the batch jobs: those with slots first, then the queue."""
+    names = channel.children(paths.BATCH_JOBS)
+    reads = channel.read_many([paths.batch_job(name) for name in names], BatchRequest)
+    requests = {name: read.value for name, read in zip(names, reads, strict=True) if read is not None}
+    return [line.model_dump(mode="json") for line in jobs(requests, read_grants(channel))]
 
 
 def _changes(channel: Channel) -> list[dict[str, Any]]:

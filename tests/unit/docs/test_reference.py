@@ -53,7 +53,7 @@ def test_each_class_of_the_provider_is_on_the_page_with_its_arguments() -> None:
     made = {kind.operator for kind in KINDS.values() if kind.runbook}
     assert {
         "StepOperator",
-        "BatchJobOperator",
+        "SluiceBatchOperator",
         "SluiceHook",
         "SluiceNotifier",
         "HourCompleteSensor",
@@ -62,7 +62,7 @@ def test_each_class_of_the_provider_is_on_the_page_with_its_arguments() -> None:
     sections = {part.partition("`")[0]: part for part in page.split("\n### `")[1:]}
     assert classes | made <= sections.keys()
     assert [name for name in classes | made if f"```python\n{name}(" not in sections[name]] == []
-    assert "BatchJobOperator(*, module: str, **kwargs: Any)" in page
+    assert "BatchGrantTrigger(job: str, until: float, sluice_conn_id: str | None=None)" in page
     assert "BeginShiftOperator(*, step: Step, change: dict[str, Any], **kwargs: Any)" in page
     assert "WaitForHostOperator(*, sluice_conn_id: str | None=None, **kwargs: Any)" in page
     assert "### `HOUR_COMPLETE`" in page
