@@ -13,24 +13,17 @@ from sluice_ops.cli.output import print_json, print_table
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.incarnation import TierWanted
-from sluice_ops.model.status import Check
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.queries.figures import Audited, Figures, read_figures, settle
 from sluice_ops.queries.formats import ago, moment
+from sluice_ops.queries.verdicts import verdict
 from sluice_ops.site.installation import PlatformAwayError
 
 STALLED_SECONDS = 60.0
 """The audit checks each tier every few seconds; without a check for this long, the audit of the
 tier is stalled.
 """
-VERDICTS = {
-    Check.RECORDS: "balanced",
-    Check.SUMS: "balanced by its sums",
-    Check.LAST: "no gap between batches; rows of the last batch are checked",
-    Check.BATCHES: "no gap between batches; rows are not checked",
-}
-"""The verdict on a tier without losses, by what the audit can check."""
 SHOWN = 10
 """Most losses on one screen; --json has all."""
 
@@ -160,13 +153,3 @@ def _since(line: Audited) -> str:
         f"{partition}:{offset}" for partition, offset in sorted(line.since.items()) if offset is not None
     ]
     return f"it begins at {', '.join(places)}, for " if places else ""
-
-
-def verdict(line: Audited, lost: int) -> str:
-    """Return the verdict in a few words; the verdict claims only what the audit checked."""
-    if lost:
-        return "LOST"
-    if not line.judges:
-        return "filters records: not judged"
-    words = VERDICTS[line.checked]
-    return f"{words}, except {line.unseen} deleted records" if line.unseen else words

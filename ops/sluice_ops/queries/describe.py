@@ -186,6 +186,7 @@ def _host(host: HostView) -> HostLine:
         since=host.record.since or None,
         quarantine=host.record.quarantine(host.name),
         ending=host.observed.ending(host.name) if host.live and host.observed else None,
+        busy_since=host.observed.busy_since if host.live and host.observed else None,
     )
 
 
@@ -243,6 +244,8 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         narrow=report.narrow if report else None,
         latency_ms=progress.latency_ms if progress else None,
         gap_seconds=report.gap_seconds if report else None,
+        inputs=tier.spec.inputs,
+        outputs=tier.spec.outputs,
     )
 
 

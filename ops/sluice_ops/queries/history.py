@@ -10,6 +10,7 @@ from sluice_ops.operations.snapshot import snapshot
 from sluice_ops.planning.placement.pace import requested_starts_and_stops, widest_gap
 from sluice_ops.queries.formats import subject
 from sluice_ops.queries.lines import ChangeLine, OperationLine
+from sluice_ops.snapshot.view import View
 
 
 def history(change: str | None, last: int) -> list[OperationLine]:
@@ -32,7 +33,11 @@ def history(change: str | None, last: int) -> list[OperationLine]:
 
 def changes(last: int) -> list[ChangeLine]:
     """Return the newest changes, starts and stops, the newest last."""
-    view = snapshot()
+    return changes_of(snapshot(), last)
+
+
+def changes_of(view: View, last: int) -> list[ChangeLine]:
+    """Return the newest changes, starts and stops of a snapshot, the newest last."""
     incarnations = (spec for tier in view.tiers.values() for spec in tier.incarnations.values())
     lines = [
         *(_change(record) for record in view.changes.values()),

@@ -28,6 +28,8 @@ class HostLine(Frozen):
     """Why the host is in quarantine, and until when."""
     ending: str | None
     """When EC2 ends the host, or that EC2 recommends to leave it."""
+    busy_since: float | None = None
+    """Since when the host's processors have had no time left."""
 
 
 class DriverLine(Frozen):
@@ -142,6 +144,10 @@ class TierLine(Frozen):
     latency_ms: float | None
     gap_seconds: float | None
     """The largest gap in the tier's output at the last handover."""
+    inputs: tuple[str, ...] = ()
+    """The streams that the tier reads."""
+    outputs: tuple[str, ...] = ()
+    """The streams that the tier writes; none if the tier ends in a sink."""
 
 
 class SlotLine(Frozen):

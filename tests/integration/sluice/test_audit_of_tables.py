@@ -21,8 +21,8 @@ from sluice.kafka.reader import Streams
 from sluice.sinks.batches import Batch
 from sluice.sinks.ledger import Counts, Ledger
 from sluice.sinks.table import Once, Totals
-from sluice_ops.cli.audit import verdict
 from sluice_ops.queries.figures import read_figures
+from sluice_ops.queries.verdicts import verdict
 from tests.integration.sluice.audit_writers import (
     COUNT,
     PIPELINE,

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from sluice_ops.channel import ChannelAwayError, ConflictError
 from sluice_ops.cli.changes import spec_of
 from sluice_ops.cli.exit_codes import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
-from sluice_ops.cli.status import replaying
 from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
@@ -31,6 +30,7 @@ from sluice_ops.model.status import Check
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries.figures import Audited, Figures, OpenLoss, Replaying
+from sluice_ops.queries.status import replaying
 from sluice_ops.site.installation import PlatformError
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.view import View

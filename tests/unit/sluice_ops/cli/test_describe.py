@@ -41,6 +41,7 @@ from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.queries import describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.lines import ShareLine, TierLine
+from sluice_ops.queries.status import outstayed, troubles, wanted_sizes
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.view import HostView, TierView, View
 
@@ -254,14 +255,14 @@ def test_the_author_of_a_number_is_shown_with_since_and_until() -> None:
         1000.0,
         2000.0,
     )
-    assert status.outstayed([enrich], 2000.0) == []
-    (note,) = status.outstayed([enrich], 9000.0)
+    assert outstayed([enrich], 2000.0) == []
+    (note,) = outstayed([enrich], 9000.0)
     assert note.startswith("enrich still has its temporary share (3, by anna), which ended at ")
 
 
 def test_a_tier_that_does_not_run_is_shown_with_the_reason() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
-    assert status.troubles([line]) == []
+    assert troubles([line]) == []
     waiting = line.model_copy(
         update={
             "state": "waiting",
@@ -275,7 +276,7 @@ def test_a_tier_that_does_not_run_is_shown_with_the_reason() -> None:
             "error": "ValueError: no such table",
         }
     )
-    assert status.troubles([waiting, failing]) == [
+    assert troubles([waiting, failing]) == [
         'enrich: tier "enrich" needs 64000 MiB for one quantum, but the largest host, h1, has 8192',
         "enrich: incarnation 3 is starting. Last error: ValueError: no such table",
     ]
@@ -293,7 +294,7 @@ def test_a_starved_tier_is_shown_with_the_next_step() -> None:
     other = line.model_copy(
         update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves the tier"}
     )
-    assert status.troubles([enrich, other, counts]) == [
+    assert troubles([enrich, other, counts]) == [
         (
             "Starved of processor time: enrich on h1, h2; counts on h1. "
             "The tier is moved after 300 s of starvation."
@@ -305,11 +306,11 @@ def test_a_starved_tier_is_shown_with_the_next_step() -> None:
 def test_a_tier_that_ignores_added_partitions_is_shown_with_the_next_step() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     unread = line.model_copy(update={"unread": "it takes `sluice scale enrich 3`"})
-    assert status.troubles([unread]) == [
+    assert troubles([unread]) == [
         "enrich does not read the added partitions: it takes `sluice scale enrich 3`"
     ]
     narrow = line.model_copy(update={"narrow": "shown has 5 partitions and 4 of them get records"})
-    assert status.troubles([narrow]) == [
+    assert troubles([narrow]) == [
         "enrich does not write to the added partitions yet: shown has 5 partitions and 4 of them get records"
     ]
 
@@ -317,17 +318,15 @@ def test_a_tier_that_ignores_added_partitions_is_shown_with_the_next_step() -> N
 def test_a_hung_task_is_shown() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     hung = line.model_copy(update={"hung": "hung since 12:00:00 UTC: input waits, and nothing was processed"})
-    assert status.troubles([hung]) == [
-        "enrich: hung since 12:00:00 UTC: input waits, and nothing was processed"
-    ]
+    assert troubles([hung]) == ["enrich: hung since 12:00:00 UTC: input waits, and nothing was processed"]
 
 
 def test_a_lagging_tier_is_shown_with_the_tier_throttled_for_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})
-    assert status.troubles([behind]) == ["enrich is 200000 records, 60 s behind in hits"]
+    assert troubles([behind]) == ["enrich is 200000 records, 60 s behind in hits"]
     entry = line.model_copy(update={"name": "entry", "held_for": "enrich", "admitted": 8900.0})
-    assert status.troubles([entry, behind]) == [
+    assert troubles([entry, behind]) == [
         "enrich is 200000 records, 60 s behind in hits. Throttled until it has caught up: entry"
     ]
     assert "running, throttled to 8,900/s for enrich" in status._tier_cells(entry)
@@ -349,10 +348,10 @@ def decided(wanted: int, mode: ScalerMode, slots: int = 2) -> TierLine:
 
 
 def test_another_number_of_workers_is_shown_with_the_reason() -> None:
-    assert status.wanted_sizes([decided(4, ScalerMode.ACT)], []) == [
+    assert wanted_sizes([decided(4, ScalerMode.ACT)], []) == [
         "enrich: the scaler sets 4 workers instead of 2: 400 records/s need them"
     ]
-    assert status.wanted_sizes([decided(1, ScalerMode.ADVISE)], []) == [
+    assert wanted_sizes([decided(1, ScalerMode.ADVISE)], []) == [
         (
             "enrich: the scaler advises 1 worker instead of 2: 400 records/s need them. "
             "To let it act: `sluice scaler act enrich`"
@@ -364,9 +363,9 @@ def test_the_scaler_is_not_shown_while_it_wants_nothing() -> None:
     (undecided,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     stopped = decided(4, ScalerMode.ACT).model_copy(update={"workers": ()})
     for line in (undecided, stopped, decided(2, ScalerMode.ACT), decided(4, ScalerMode.OFF)):
-        assert status.wanted_sizes([line], []) == []
+        assert wanted_sizes([line], []) == []
     paused = decided(1, ScalerMode.ADVISE, slots=1)
-    assert status.wanted_sizes([paused], []) == [], "a person paused one of two workers"
+    assert wanted_sizes([paused], []) == [], "a person paused one of two workers"
 
 
 def test_workers_of_a_burst_are_not_the_scalers() -> None:
@@ -386,8 +385,8 @@ def test_workers_of_a_burst_are_not_the_scalers() -> None:
         ),
     )
     shares: list[ShareLine] = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
-    assert status.wanted_sizes([decided(1, ScalerMode.ACT)], shares) == []
-    assert status.wanted_sizes([decided(2, ScalerMode.ACT)], shares) == [
+    assert wanted_sizes([decided(1, ScalerMode.ACT)], shares) == []
+    assert wanted_sizes([decided(2, ScalerMode.ACT)], shares) == [
         "enrich: the scaler sets 2 workers instead of 1: 400 records/s need them"
     ]
 
