@@ -10,9 +10,9 @@ from sluice_airflow.hooks.sluice import SluiceHook
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
-PAGE = "sluice/"
+PAGE = "plugin/sluice"
 """The path of the page below Airflow's address."""
-LOG = f"{PAGE}log"
+LOG = "sluice/log"
 """The path of the page with the log of a driver."""
 
 

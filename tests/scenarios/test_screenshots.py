@@ -50,8 +50,10 @@ def test_screenshots_show_a_drained_host(live: Live, browser_page: Page) -> None
     shoot(page, "drain-host")
 
     page.goto(f"{airflow}/plugin/sluice")
-    frame = page.frame_locator("iframe").first
-    expect(frame.get_by_text("drained").first).to_be_visible(timeout=PAGE_MILLISECONDS)
+    expect(page.get_by_label("tier enrich")).to_be_visible(timeout=PAGE_MILLISECONDS)
     shoot(page, "page")
+    page.get_by_role("tab", name="Hosts").click()
+    expect(page.get_by_label("host h1").get_by_text("drained")).to_be_visible(timeout=PAGE_MILLISECONDS)
+    shoot(page, "page-hosts")
     live.sluice("return", "h1")
     until("h1 is up", WAIT_SECONDS, lambda: live.hosts()["h1"]["state"] == "up")

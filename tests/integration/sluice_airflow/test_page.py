@@ -9,7 +9,7 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import delete
 
-from sluice_airflow.page.app import app
+from sluice_airflow.page.app import _feed, app
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, HostRecord, HostState
@@ -39,7 +39,15 @@ ROUTES = sorted(route.path for route in app.routes)
 
 
 def test_there_are_no_routes_but_the_page_and_its_data():
-    assert ROUTES == ["/", "/connections", "/log", "/log/lines", "/state"]
+    assert ROUTES == [
+        "/actions",
+        "/connections",
+        "/control_room.js",
+        "/events",
+        "/log",
+        "/log/lines",
+        "/state",
+    ]
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -55,10 +63,17 @@ def test_with_a_wrong_token_no_route_answers(client, token, route):
 
 def test_a_viewers_token_or_cookie_shows_the_page(client, token):
     headers = {"Authorization": f"Bearer {token}"}
-    assert "<h1>Sluice" in client.get("/", headers=headers).text
+    assert "globalThis.React" in client.get("/control_room.js", headers=headers).text
     assert "<h1>Driver" in client.get("/log", headers=headers).text
     client.cookies.set(COOKIE_NAME_JWT_TOKEN, token)
-    assert client.get("/").status_code == 200
+    assert client.get("/log").status_code == 200
+
+
+def test_only_a_user_who_may_start_runs_gets_actions(client, token):
+    assert client.get("/actions", headers={"Authorization": f"Bearer {token}"}).json() == []
+    operator = create_auth_manager().generate_jwt(SimpleAuthManagerUser(username="otto", role="user"))
+    found = client.get("/actions", headers={"Authorization": f"Bearer {operator}"}).json()
+    assert "drain_host" in {action["dag_id"] for action in found}
 
 
 def test_the_page_lists_the_connections_to_pipelines(client, token, monkeypatch):
@@ -70,9 +85,18 @@ def test_the_page_lists_the_connections_to_pipelines(client, token, monkeypatch)
         session.add(Connection(conn_id="other", conn_type="http"))
     assert client.get("/connections", headers=headers).json() == ["shop"]
     state = client.get("/state?connection=shop", headers=headers)
-    assert (state.status_code, "the field 'endpoints' is empty" in state.json()["away"]) == (503, True)
+    assert (state.status_code, "the field 'endpoints' is empty" in state.json()["stale"]["sentence"]) == (
+        503,
+        True,
+    )
     with create_session() as session:
         session.execute(delete(Connection).where(Connection.conn_id.in_(["shop", "other"])))
+
+
+def state_of(client, headers):
+    """Return the state of now; one of the last second may be older than the test's writes."""
+    _feed.cache_clear()
+    return client.get("/state", headers=headers).json()
 
 
 def test_the_state_is_the_channels(client, token, zookeeper):
@@ -116,30 +140,31 @@ def test_the_state_is_the_channels(client, token, zookeeper):
         )
         channel.put(paths.change(later.id), later)
         headers = {"Authorization": f"Bearer {token}"}
-        lost = client.get("/state", headers=headers).json()
+        lost = state_of(client, headers)
         channel.create(
             paths.live(host), HostFacts(name=host, address="", zone="", cpu=1, memory=1), ephemeral=True
         )
-        state = client.get("/state", headers=headers).json()
+        state = state_of(client, headers)
     assert lost["hosts"][0]["state"] == "lost", "no agent serves h1"
     assert [(host_row["name"], host_row["state"]) for host_row in state["hosts"]] == [("h1", "draining")]
     (tier_row,) = state["tiers"]
-    assert (tier_row["name"], tier_row["state"], tier_row["incarnation"], tier_row["driver"]) == (
+    assert (tier_row["name"], tier_row["state"], tier_row["incarnation"], tier_row["driver"]["host"]) == (
         "enrich",
         "running",
         2,
-        "h2",
-    )
-    assert tier_row["workers"] == ["h2", "h3"]
+        None,
+    ), "no agent has been given the driver"
+    assert tier_row["inputs"] == ["hits"]
     assert [(change_row["what"], change_row["state"]) for change_row in state["changes"]] == [
-        ("upgrade enrich r7-3f9a2c1b", "done"),
         ("drain h1", "active"),
+        ("upgrade enrich → r7-3f9a2c1b", "done"),
     ]
     assert state["controller"]["sentence"] == "all is well"
 
 
 def test_while_the_channel_is_away_the_page_says_so(client, token, tmp_path, monkeypatch):
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    _feed.cache_clear()
     answer = client.get("/state", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 503
-    assert "sluice up" in answer.json()["away"]
+    assert "sluice up" in answer.json()["stale"]["sentence"]

@@ -94,10 +94,10 @@ def test_a_task_sends_alerts_and_links_to_its_own_pipeline(shop):
     )
     (notifier,) = task.on_failure_callback
     assert notifier.sluice_conn_id == "shop"
-    assert PageLink().get_link(task, ti_key=None).endswith("/sluice/?connection=shop")
+    assert PageLink().get_link(task, ti_key=None).endswith("/plugin/sluice?connection=shop")
     assert DashboardLink().get_link(task, ti_key=None) == "https://dash.example/shop"
     alone = StepOperator(task_id="drain", step=Step.PREFLIGHT, change={"kind": "drain", "host": "h1"})
-    assert PageLink().get_link(alone, ti_key=None).endswith("/sluice/")
+    assert PageLink().get_link(alone, ti_key=None).endswith("/plugin/sluice")
     assert DashboardLink().get_link(alone, ti_key=None) == ""
     assert shop.site.exists()
 

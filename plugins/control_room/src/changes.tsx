@@ -1,0 +1,80 @@
+// The view Changes: what runs now, and what ran before.
+import { Pill, Sentence, Table } from "./parts.tsx";
+import { runAddress } from "./runs.ts";
+import type { Change, Doing, State } from "./state.ts";
+import { clock, duration, run } from "./words.ts";
+
+/** The steps of a change: done with their times, running, or still to come. */
+function Steps({ change, step }: { change: Change; step: string | null }) {
+  const all = change.all_steps.length > 0 ? change.all_steps : Object.keys(change.steps);
+  return (
+    <ol className="steps">
+      {all.map((name) => {
+        const now = name === step;
+        const took = change.steps[name];
+        return (
+          <li key={name} className={now ? "now" : took === undefined ? "later" : "done"} aria-current={now ? "step" : undefined}>
+            {name}{took !== undefined && !now && <small> {duration(took)}</small>}
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+export function Author({ by }: { by: string }) {
+  const found = run(by);
+  return found ? <a href={runAddress({ dag: found.dag, id: found.run })}>{found.dag}</a> : <>{by}</>;
+}
+
+/** A change in progress: its step, progress and sentence. */
+export function Running({ doing, state }: { doing: Doing; state: State }) {
+  const change = state.changes.find((each) => each.id === doing.change);
+  const { progress } = doing;
+  return (
+    <section className="card running" aria-label={`in progress: ${doing.what}`}>
+      <header>
+        <h2>{doing.what}</h2>
+        {progress && <Pill state={progress.verdict} />}
+        <span className="soft">by <Author by={doing.by} /></span>
+      </header>
+      {change && <Steps change={change} step={doing.step} />}
+      <p><Sentence text={doing.sentence} /></p>
+      {progress && (
+        <p className="soft">
+          {progress.moves > 0 && `${progress.handed_over} of ${progress.moves} tiers handed over · `}
+          {duration(progress.seconds)} so far · about {duration(progress.seconds_left)} left
+        </p>
+      )}
+    </section>
+  );
+}
+
+export function Changes({ state }: { state: State }) {
+  return (
+    <>
+      {state.doing.map((doing) => <Running key={`${doing.change} ${doing.step}`} doing={doing} state={state} />)}
+      {state.doing.length === 0 && <p className="none">No change is in progress.</p>}
+      <h2>History</h2>
+      <Table
+        label="history of changes"
+        rows={[...state.changes].reverse()}
+        id={(change) => change.id}
+        none="No change was carried out yet."
+        columns={[
+          { head: "started", cell: (change) => clock(change.started_at) },
+          { head: "change", cell: (change) => <b>{change.what}</b> },
+          { head: "state", cell: (change) => <Pill state={change.state === "active" ? "in progress" : change.state} /> },
+          { head: "by", cell: (change) => <Author by={change.by} /> },
+          { head: "took", number: true, cell: (change) => duration(change.seconds) },
+          { head: "predicted", number: true, cell: (change) => duration(change.predicted_seconds) },
+          { head: "gap", number: true, cell: (change) => duration(change.gap_seconds) },
+          {
+            head: "moves",
+            cell: (change) => change.moves.map((move) => `${move.tier} → ${[...new Set([move.driver, ...move.workers])].join(" ")}`).join("; "),
+          },
+        ]}
+      />
+    </>
+  );
+}

@@ -1,0 +1,48 @@
+// The fields of a runbook's form: what is asked, and what is sent to Airflow. Pure.
+
+export type Field = {
+  name: string;
+  title?: string;
+  description?: string | null;
+  type: string | string[];
+  enum?: (string | null)[];
+  pattern?: string;
+  minimum?: number;
+  examples?: string[];
+  default?: string | number | null;
+};
+
+export type Action = { kind: string; dag_id: string; summary: string; fields: Field[] };
+export type Values = Record<string, string>;
+
+/** Whether a field may stay empty. */
+export function optional(field: Field): boolean {
+  return "default" in field || [field.type].flat().includes("null");
+}
+
+/** Return the configuration of a run; fields that stay empty are left to the runbook. */
+export function conf(action: Action, values: Values): Record<string, string | number> {
+  const filled = action.fields.filter((field) => (values[field.name] ?? "") !== "");
+  return Object.fromEntries(
+    filled.map((field) => [field.name, field.type === "integer" ? Number(values[field.name]) : values[field.name]!]),
+  );
+}
+
+/** What is done to what, as buttons and titles say it: `Drain h1`, `Scale enrich`. */
+export function title(action: Action, values: Values): string {
+  const verb = action.kind.charAt(0).toUpperCase() + action.kind.slice(1).replace("-", " ");
+  return `${verb} ${values.host || values.tier || (action.fields.some((field) => field.name === "tier") ? "all tiers" : "")}`.trim();
+}
+
+export type Plan = { sentence: string; plan?: { unpredicted?: string } };
+
+/** Read the plan that a dry run has left; Airflow may have written it as text. */
+export function plan(value: unknown): Plan {
+  const read: unknown = typeof value === "string" ? JSON.parse(value) : value;
+  return read as Plan;
+}
+
+/** The parts of a plan's sentence: each move, the predicted time and gap, and notes. */
+export function parts({ sentence }: Plan): string[] {
+  return sentence.replace(/^would do: /, "").split("; ");
+}

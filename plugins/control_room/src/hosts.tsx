@@ -1,0 +1,64 @@
+// The view Hosts: what each host runs, and its state.
+import { Author } from "./changes.tsx";
+import { Act, Pill, Sentence } from "./parts.tsx";
+import type { Host, Slot, State } from "./state.ts";
+import { clock } from "./words.ts";
+
+const COLOURS = 8;
+
+function SlotBox({ slot, colour }: { slot: Slot; colour: number }) {
+  const waits = slot.state === "active" ? "" : "hatched";
+  return (
+    <li className={`slot colour${colour} ${waits}`} title={`${slot.id}: ${slot.state}`}>
+      <span>{slot.tenant}</span>
+      {waits && <small>{slot.state}</small>}
+    </li>
+  );
+}
+
+function HostCard({ host, state, colours }: { host: Host; state: State; colours: Map<string, number> }) {
+  const slots = state.slots.filter((slot) => slot.host === host.name);
+  const change = state.changes.find((each) => each.id === host.by);
+  const notes = [host.quarantine, host.ending, host.busy_since && `no processor time left since ${clock(host.busy_since)}`];
+  const out = host.state !== "up";
+  return (
+    <article className="card host" aria-label={`host ${host.name}`}>
+      <header>
+        <h2>{host.name}</h2>
+        <Pill state={host.state} />
+      </header>
+      <p className="soft">
+        {[host.zone, host.rack, ...host.labels].filter(Boolean).join(" · ")} · {host.cpu} CPU · {Math.round(host.memory / 1024)} GiB
+      </p>
+      {out && host.by && <p className="soft">{host.state} by <Author by={change?.by ?? host.by} /> since {clock(host.since)}</p>}
+      {slots.length > 0 ? (
+        <ul className="slots" aria-label={`slots of ${host.name}`}>
+          {slots.map((slot) => <SlotBox key={slot.id} slot={slot} colour={colours.get(slot.tenant) ?? 0} />)}
+        </ul>
+      ) : <p className="none">no slot</p>}
+      {host.drivers.length > 0 && <p className="soft">{host.drivers.join(", ")}</p>}
+      {notes.filter(Boolean).map((note) => <p key={String(note)} className="warn"><Sentence text={String(note)} /></p>)}
+      <div className="buttons">
+        {host.state === "up" && <><Act kind="drain" host={host.name} /><Act kind="cordon" host={host.name} /><Act kind="reboot" host={host.name} /></>}
+        {(host.state === "drained" || host.state === "cordoned" || host.quarantine) && <Act kind="return" host={host.name} />}
+        {host.state === "cordoned" && <Act kind="drain" host={host.name} />}
+        {host.state === "lost" && <Act kind="write-off" host={host.name} />}
+      </div>
+    </article>
+  );
+}
+
+export function Hosts({ state }: { state: State }) {
+  const tenants = [...new Set([...state.tiers.map((tier) => tier.name), ...state.slots.map((slot) => slot.tenant)])];
+  const colours = new Map(tenants.map((tenant, number) => [tenant, number % COLOURS]));
+  if (state.hosts.length === 0) {
+    return <p className="none">No host has registered. <code>sluice agent --host NAME</code> registers one.</p>;
+  }
+  return (
+    <div className="cards">
+      {state.hosts.map((host) => (
+        <HostCard key={host.name} host={host} colours={colours} state={state} />
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,85 @@
+// Follows the state: by server-sent events, and by a poll where none come.
+import type { Patch } from "./state.ts";
+
+export type Link =
+  | { mode: "connecting" }
+  | { mode: "live" | "polling" }
+  | { mode: "refused"; sentence: string }
+  | { mode: "away"; since: number };
+
+const LOOK_MILLISECONDS = 2500;
+const SILENT_MILLISECONDS = 6000;
+const REOPEN_MILLISECONDS = 15_000;
+
+/** Airflow's own addresses, also below a path of a proxy. */
+export function address(path: string, query: Record<string, string | null> = {}): string {
+  const url = new URL(path, document.baseURI);
+  for (const [name, value] of Object.entries(query)) if (value !== null) url.searchParams.set(name, value);
+  return url.href;
+}
+
+/** The sentence of an answer that is an error. */
+export async function refusal(answer: Response): Promise<string> {
+  if (answer.status === 401) return "Your session has ended: sign in to Airflow again.";
+  if (answer.status === 403) return "Airflow's roles do not let you do this.";
+  const body: unknown = await answer.json().catch(() => null);
+  const detail = (body as { detail?: unknown } | null)?.detail;
+  return typeof detail === "string" ? detail : `Airflow answers ${answer.status}. ${detail ? JSON.stringify(detail) : ""}`;
+}
+
+/** Call `onPatch` with each change of the state; return a function that ends it. */
+export function follow(
+  connection: string | null,
+  onPatch: (patch: Patch) => void,
+  onLink: (link: Link) => void,
+): () => void {
+  let source: EventSource | null = null;
+  let heard = 0;
+  let opened = 0;
+  let answered = Date.now();
+  let ended = false;
+
+  const open = () => {
+    source?.close();
+    opened = Date.now();
+    source = new EventSource(address("sluice/events", { connection }));
+    source.onmessage = (event: MessageEvent<string>) => {
+      heard = answered = Date.now();
+      onPatch(JSON.parse(event.data) as Patch);
+      onLink({ mode: "live" });
+    };
+  };
+  const poll = async () => {
+    try {
+      const answer = await fetch(address("sluice/state", { connection }));
+      if (ended) return;
+      answered = Date.now();
+      if (answer.ok || answer.status === 503) {
+        onPatch((await answer.json()) as Patch);
+        onLink({ mode: "polling" });
+      } else onLink({ mode: "refused", sentence: await refusal(answer) });
+    } catch {
+      if (!ended) onLink({ mode: "away", since: answered / 1000 });
+    }
+  };
+  // a hidden tab holds no stream: browsers open six connections to one server at most
+  const look = () => {
+    if (document.hidden) {
+      source?.close();
+      source = null;
+    } else {
+      const broken = source === null || source.readyState === EventSource.CLOSED;
+      if (source === null || (broken && Date.now() - opened > REOPEN_MILLISECONDS)) open();
+      if (Date.now() - Math.max(heard, opened) > SILENT_MILLISECONDS || broken) void poll();
+    }
+  };
+  look();
+  const timer = setInterval(look, LOOK_MILLISECONDS);
+  document.addEventListener("visibilitychange", look);
+  return () => {
+    ended = true;
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", look);
+    source?.close();
+  };
+}

@@ -1,0 +1,145 @@
+// The state of a pipeline as `/state` and `/events` send it; `sluice_airflow/page/content.py` makes it.
+
+export type Worker = { slot: string; host: string; state: string };
+export type Scaler = { mode: string; slots: number; wanted: number; reason: string };
+
+export type Tier = {
+  name: string;
+  kind: string;
+  mode: string;
+  state: string;
+  incarnation: number | null;
+  release: string | null;
+  driver: { host: string | null; state: string | null };
+  workers: Worker[];
+  next: number | null;
+  standby: number | null;
+  phase: string;
+  sentence: string;
+  error: string | null;
+  rate_in: number | null;
+  rate_out: number | null;
+  lag: number | null;
+  pressure: string | null;
+  starved: string | null;
+  held_for: string | null;
+  admitted: number | null;
+  metered: boolean;
+  scaler: Scaler | null;
+  hung: string | null;
+  latency_ms: number | null;
+  gap_seconds: number | null;
+  inputs: string[];
+  outputs: string[];
+};
+
+export type Host = {
+  name: string;
+  zone: string;
+  state: string;
+  rack: string | null;
+  labels: string[];
+  cpu: number;
+  memory: number;
+  by: string;
+  since: number | null;
+  drivers: string[];
+  quarantine: string | null;
+  ending: string | null;
+  busy_since: number | null;
+};
+
+export type Slot = { id: string; host: string; tenant: string; incarnation: number; state: string };
+
+export type Progress = {
+  handed_over: number;
+  moves: number;
+  seconds: number;
+  seconds_left: number;
+  verdict: string;
+  waits_for: string | null;
+};
+
+export type Doing = {
+  change: string;
+  what: string;
+  step: string | null;
+  by: string;
+  since: number;
+  sentence: string;
+  progress: Progress | null;
+};
+
+export type Move = { tier: string; driver: string; workers: string[] };
+
+export type Change = {
+  id: string;
+  what: string;
+  by: string;
+  state: string;
+  started_at: number;
+  predicted_seconds: number | null;
+  seconds: number | null;
+  predicted_gap_seconds: number | null;
+  gap_seconds: number | null;
+  steps: Record<string, number>;
+  all_steps: string[];
+  moves: Move[];
+};
+
+export type Share = {
+  tenant: string;
+  minimum: number;
+  target: number;
+  maximum: number;
+  slots: number;
+  extra: number;
+  where: string | null;
+  layer: string;
+  by: string;
+  since: number | null;
+  until: number | null;
+  held: number;
+};
+
+export type Audit = {
+  tier: string;
+  once: number;
+  again: number;
+  complete: number | null;
+  unseen: number;
+  late: number;
+  partial: string;
+  verdict: string;
+  lost: number;
+};
+
+export type Loss = { number: number; tier: string; place: string; records: number; sentence: string; found_at: number };
+export type Hold = { tier: string; culprit: string; sentence: string; begun: number; ended: number | null };
+export type Replay = { number: number; tier: string; rows_out: number; left: number; pace: number };
+export type Series = Record<"rate_in" | "lag" | "latency_ms", (number | null)[]>;
+
+export type State = {
+  at: number;
+  stale: { since: number; sentence: string } | null;
+  controller: { leader: string; sentence: string; at: number } | null;
+  doing: Doing[];
+  hosts: Host[];
+  tiers: Tier[];
+  slots: Slot[];
+  shares: Share[];
+  changes: Change[];
+  holds: Hold[];
+  audit: Audit[];
+  losses: Loss[];
+  replays: Replay[];
+  notes: string[];
+  last_hour: { times: number[]; tiers: Record<string, Series> };
+};
+
+export type Patch = Partial<State>;
+
+/** Whether the parts that have come so far are a whole state. */
+export function isWhole(patch: Patch): patch is State {
+  return patch.at !== undefined && patch.tiers !== undefined;
+}

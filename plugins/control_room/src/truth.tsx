@@ -1,0 +1,72 @@
+// The view Truth: what the audit knows about every record, and the action that answers it.
+import { Act, Pill, Sentence, Table } from "./parts.tsx";
+import type { State } from "./state.ts";
+import { clock, count, duration, rate } from "./words.ts";
+
+export function Truth({ state }: { state: State }) {
+  return (
+    <>
+      <h2>Audit</h2>
+      <Table
+        label="audit"
+        rows={state.audit}
+        id={(line) => line.tier}
+        none="The audit has not looked at a tier yet."
+        columns={[
+          { head: "tier", cell: (line) => <b>{line.tier}</b> },
+          { head: "verdict", cell: (line) => (line.lost || line.verdict === "LOST" ? <Pill state="LOST" /> : line.verdict) },
+          { head: "accounted", number: true, cell: (line) => count(line.once) },
+          { head: "again", number: true, cell: (line) => count(line.again) },
+          { head: "late", number: true, cell: (line) => count(line.late) },
+          { head: "lost", number: true, cell: (line) => count(line.lost) },
+          { head: "complete up to", cell: (line) => clock(line.complete) },
+          { head: "not covered", cell: (line) => line.partial || "–" },
+        ]}
+      />
+      <h2>Losses</h2>
+      <Table
+        label="losses"
+        rows={state.losses}
+        id={(loss) => String(loss.number)}
+        none="No record is lost."
+        columns={[
+          { head: "loss", cell: (loss) => `${loss.number} of ${loss.tier}` },
+          { head: "found", cell: (loss) => clock(loss.found_at) },
+          { head: "records", number: true, cell: (loss) => count(loss.records) },
+          { head: "what", cell: (loss) => loss.sentence },
+          {
+            head: "answer",
+            cell: (loss) => <Sentence text={`\`sluice replay ${loss.tier}\`, then \`sluice audit --settle ${loss.number}\``} />,
+          },
+        ]}
+      />
+      <h2>Backpressure</h2>
+      <Table
+        label="holds"
+        rows={[...state.holds].reverse()}
+        id={(hold) => `${hold.tier} ${hold.begun}`}
+        none="No tier was throttled."
+        columns={[
+          { head: "began", cell: (hold) => clock(hold.begun) },
+          { head: "lasted", number: true, cell: (hold) => (hold.ended ? duration(hold.ended - hold.begun) : <Pill state="throttled" />) },
+          { head: "throttled", cell: (hold) => hold.tier },
+          { head: "because of", cell: (hold) => `${hold.culprit} ${hold.sentence}` },
+          { head: "answer", cell: (hold) => (hold.ended ? "–" : <Act kind="scale" tier={hold.culprit} />) },
+        ]}
+      />
+      <h2>Replays</h2>
+      <Table
+        label="replays"
+        rows={state.replays}
+        id={(replay) => String(replay.number)}
+        none="No replay is under way."
+        columns={[
+          { head: "replay", cell: (replay) => `${replay.number} of ${replay.tier}` },
+          { head: "written", number: true, cell: (replay) => count(replay.rows_out) },
+          { head: "left", number: true, cell: (replay) => count(replay.left) },
+          { head: "pace", number: true, cell: (replay) => rate(replay.pace) },
+        ]}
+      />
+    </>
+  );
+}

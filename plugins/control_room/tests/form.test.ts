@@ -1,0 +1,51 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type Action, conf, optional, parts, plan, title } from "../src/form.ts";
+
+const SCALE: Action = {
+  kind: "scale",
+  dag_id: "scale_tier",
+  summary: "",
+  fields: [
+    { name: "tier", type: "string", enum: ["entry", "batch"] },
+    { name: "k", type: ["string", "integer"] },
+    { name: "partitions", type: "integer" },
+    { name: "until", type: "string", default: "" },
+  ],
+};
+
+test("an empty field is left to the runbook, and a number is sent as one", () => {
+  const values = { tier: "entry", k: "50%", partitions: "8", until: "" };
+  assert.deepEqual(conf(SCALE, values), { tier: "entry", k: "50%", partitions: 8 });
+});
+
+test("values of no field are not sent", () => {
+  assert.deepEqual(conf(SCALE, { tier: "entry", dry_run: "false" }), { tier: "entry" });
+});
+
+test("only a field with a default, or that may be null, is optional", () => {
+  assert.deepEqual(SCALE.fields.map(optional), [false, false, false, true]);
+  assert.ok(optional({ name: "tier", type: ["null", "string"] }));
+});
+
+test("a title names what is done to what", () => {
+  assert.equal(title(SCALE, { tier: "enrich" }), "Scale enrich");
+  const drain = { ...SCALE, kind: "drain", fields: [{ name: "host", type: "string" }] };
+  assert.equal(title(drain, { host: "h1" }), "Drain h1");
+  assert.equal(title({ ...SCALE, kind: "pause" }, {}), "Pause all tiers");
+  assert.equal(title({ ...drain, kind: "write-off" }, { host: "h2" }), "Write off h2");
+});
+
+test("a plan is shown move by move", () => {
+  const sentence = "would do: counts → driver on h2, workers on h2; about 40 s, with a gap of about 0.3 s";
+  assert.deepEqual(parts({ sentence }), [
+    "counts → driver on h2, workers on h2",
+    "about 40 s, with a gap of about 0.3 s",
+  ]);
+});
+
+test("a plan is read from a value and from its text", () => {
+  const left = { sentence: "would do: nothing" };
+  assert.deepEqual(plan(left), left);
+  assert.deepEqual(plan(JSON.stringify(left)), left);
+});

@@ -1,0 +1,99 @@
+"""What the page shows of one pipeline, from the queries of `sluice status` and the other lists."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sluice_airflow.hooks.sluice import SluiceHook, shared_channel
+from sluice_ops.channel import Channel
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.queries import describe
+from sluice_ops.queries.figures import Figures
+from sluice_ops.queries.history import changes_of
+from sluice_ops.queries.lines import ShareLine, SlotLine
+from sluice_ops.queries.status import status_of, troubles
+from sluice_ops.queries.verdicts import verdict
+from sluice_ops.site.site_file import SiteError
+from sluice_ops.snapshot.mirror import Mirror
+from sluice_ops.snapshot.rules import rules_of
+from sluice_ops.snapshot.view import View, read_view
+
+CHANGES = 20
+"""The number of changes that the page lists."""
+OLDEST = 200
+"""How many nodes each look reads again, which corrects missed watches."""
+
+
+class PipelineReader:
+    """Reads the content of one pipeline; a look reads only the nodes that have changed.
+
+    For one reading thread at a time.
+    """
+
+    def __init__(self, connection: str | None) -> None:
+        """Read the pipeline of this connection."""
+        self._connection = connection
+        self._wakers: list[Callable[[], None]] = []
+        self._hook = SluiceHook(connection)
+        self._channel: Channel | None = None
+        self._mirror: Mirror | None = None
+
+    def on_change(self, waker: Callable[[], None]) -> None:
+        """Have `waker` called when a node changes that was read; it must not block."""
+        self._wakers.append(waker)
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the content as JSON values; an error of `feed.AWAY` says why there is none."""
+        channel = shared_channel(self._connection).get()
+        if self._mirror is None or channel is not self._channel:
+            self._channel, self._mirror = channel, Mirror(channel)
+            for waker in self._wakers:
+                channel.on_wake(waker)
+        self._mirror.invalidate_oldest(OLDEST)
+        return content(read_view(self._mirror, self._mirror), self._hook.figures(), self._hook)
+
+
+def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
+    """Return the content of the page as JSON values, without the time of the look.
+
+    So a section is equal as long as nothing in it has changed.
+    """
+    shares: list[ShareLine] = []
+    wrong: list[str] = []
+    try:
+        shares = describe.shares(view, rules_of(hook.site(), view.layers))
+    except SiteError as error:
+        wrong = [f"No shares: {error}."]
+    status = status_of(view, shares, figures, hook.home, time.time())
+    return {
+        **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
+        "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *wrong],
+        "slots": [_slot(line) for line in describe.slots(view, figures)],
+        "changes": [_change(view, line.model_dump(mode="json")) for line in changes_of(view, CHANGES)],
+        "holds": [line.model_dump(mode="json") for line in describe.holds(view)],
+        "audit": [
+            {
+                **line.model_dump(mode="json", exclude={"at"}),
+                "verdict": verdict(line, figures.lost(line.tier)),
+                "lost": figures.lost(line.tier),
+            }
+            for line in figures.audit
+        ],
+        "losses": [loss.model_dump(mode="json") for loss in figures.losses],
+    }
+
+
+def _slot(line: SlotLine) -> dict[str, Any]:
+    return line.model_dump(mode="json", include={"id", "host", "tenant", "incarnation", "state"})
+
+
+def _change(view: View, line: dict[str, Any]) -> dict[str, Any]:
+    """Add all steps of the change's kind, in order, and its moves."""
+    record = view.changes.get(line["id"])
+    if record is None:
+        return line | {"all_steps": [], "moves": []}
+    moves = [
+        {"tier": move.tier, "driver": move.after.driver, "workers": list(move.after.slots)}
+        for move in record.plan.moves
+    ]
+    return line | {"all_steps": list(KINDS[record.spec.kind].steps), "moves": moves}

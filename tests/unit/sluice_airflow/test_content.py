@@ -1,0 +1,105 @@
+"""What the page shows, from the queries of the command line."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sluice_airflow.forms import Pipeline
+from sluice_airflow.page.actions import actions
+from sluice_airflow.page.content import content
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan, Step
+from sluice_ops.model.ids import ChangeId, HostName, TierName
+from sluice_ops.model.incarnation import OwnerRecord
+from sluice_ops.model.scaler import Decision, Mode, ScalerRecord
+from sluice_ops.model.tier import Delivery, Kind, TierSpec
+from sluice_ops.model.tier import Mode as TierMode
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.queries.figures import Audited, Figures, OpenLoss
+from sluice_ops.site.site_file import SiteError, load
+from sluice_ops.snapshot.view import read_view
+from tests.simulation.memory import MemoryChannel
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def channel():
+    """The tier `counts`, which reads `hits`."""
+    channel, name = MemoryChannel(), TierName("counts")
+    spec = TierSpec(
+        name=name, kind=Kind.OUTBOUND, mode=TierMode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("hits",)
+    )
+    channel.put(paths.tier(name), spec)
+    channel.put(paths.owner(name), OwnerRecord())
+    return channel
+
+
+def the_site():
+    return load(ROOT / "site.yaml")
+
+
+def shown(channel, tmp_path, figures=None, site=the_site):
+    hook = SimpleNamespace(site=site, home=tmp_path)
+    return content(read_view(channel), figures or Figures(), hook)
+
+
+def test_a_tier_has_its_streams_and_the_decision_of_the_scaler(channel, tmp_path):
+    decision = Decision(mode=Mode.ADVISE, slots=2, wanted=4, reason="400 records/s need 4 workers", since=1.0)
+    channel.put(paths.SCALER, ScalerRecord(decisions={TierName("counts"): decision}))
+    (tier,) = shown(channel, tmp_path)["tiers"]
+    assert (tier["inputs"], tier["outputs"]) == (["hits"], [])
+    assert (tier["scaler"]["wanted"], tier["scaler"]["reason"]) == (4, "400 records/s need 4 workers")
+
+
+def test_a_change_has_all_steps_of_its_kind_in_their_order(channel, tmp_path):
+    change = ChangeRecord(
+        id=ChangeId("d1"),
+        spec=ChangeSpec(kind="drain", host=HostName("h1")),
+        plan=Plan(),
+        state=ChangeState.ACTIVE,
+        by="airflow:drain_host/r1",
+        started_at=1.0,
+        took={Step.PREFLIGHT: 0.5},
+    )
+    channel.put(paths.change(change.id), change)
+    (line,) = shown(channel, tmp_path)["changes"]
+    assert (line["what"], line["steps"]) == ("drain h1", {"preflight": 0.5})
+    assert line["all_steps"] == [step.value for step in KINDS["drain"].steps]
+
+
+def test_losses_and_figures_that_are_missing_are_problems(channel, tmp_path):
+    line = Audited(tier="counts", once=5, again=0, judges=True, at=1.0)
+    loss = OpenLoss(number=3, tier="counts", place="hits/0:7", records=2, sentence="lost", found_at=1.0)
+    found = shown(
+        channel, tmp_path, Figures(audit=(line,), losses=(loss,), missing="PostgreSQL does not answer")
+    )
+    assert [(line["verdict"], line["lost"]) for line in found["audit"]] == [("LOST", 2)]
+    assert [each["number"] for each in found["losses"]] == [3]
+    assert "No figures: PostgreSQL does not answer." in found["notes"]
+    assert any("counts: 2 records are LOST" in note for note in found["notes"])
+
+
+def test_an_unreadable_site_file_takes_the_shares_away_and_no_more(channel, tmp_path):
+    def unreadable():
+        message = "site.yaml: no such key"
+        raise SiteError(message)
+
+    found = shown(channel, tmp_path, site=unreadable)
+    assert (found["shares"], len(found["tiers"])) == ([], 1)
+    assert "No shares: site.yaml: no such key." in found["notes"]
+
+
+def test_two_looks_at_an_unchanged_pipeline_are_equal(channel, tmp_path):
+    assert shown(channel, tmp_path) == shown(channel, tmp_path)
+
+
+def test_each_action_is_a_runbook_with_the_fields_of_its_form():
+    found = {action["kind"]: action for action in actions(Pipeline.of(None))}
+    assert found.keys() == {kind.name for kind in KINDS.values() if kind.runbook}
+    assert found["drain"]["dag_id"] == "drain_host"
+    (host,) = found["drain"]["fields"]
+    assert (host["name"], host["type"], "default" in host) == ("host", "string", False)
+    until = next(field for field in found["scale"]["fields"] if field["name"] == "until")
+    assert (until["default"], until["type"]) == ("", "string")
