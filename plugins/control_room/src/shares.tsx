@@ -1,40 +1,62 @@
-// The view Shares: who holds which slots, who set the number, and what the scaler wants.
+// The view Shares: who holds which slots, who set the number, what the scaler wants, and batch jobs.
 import { Act, Table } from "./parts.tsx";
-import type { State } from "./state.ts";
+import type { BatchJob, State } from "./state.ts";
 import { clock } from "./words.ts";
 
 export function Shares({ state }: { state: State }) {
   const scaler = new Map(state.tiers.map((tier) => [tier.name, tier.scaler]));
   return (
-    <Table
-      label="shares"
-      rows={state.shares}
-      id={(share) => share.tenant}
-      none="No tenant has a share. Add shares below shares: in the site file."
-      columns={[
-        { head: "share of", cell: (share) => <b>{share.tenant}</b> },
-        {
-          head: "slots",
-          cell: (share) => (
-            <span className="meter" title={`${share.held} of ${share.maximum}`}>
-              <i style={{ width: `${Math.min(100, (100 * share.held) / Math.max(1, share.maximum))}%` }} />
-              <b>{share.held}</b> of {share.slots + share.extra}
-            </span>
-          ),
-        },
-        { head: "min – max", number: true, cell: (share) => `${share.minimum} – ${share.maximum}` },
-        { head: "set by", cell: (share) => `${share.by} (${share.layer})` },
-        { head: "since", cell: (share) => clock(share.since) },
-        { head: "until", cell: (share) => clock(share.until) },
-        { head: "where", cell: (share) => share.where ?? "anywhere" },
-        {
-          head: "scaler",
-          cell: (share) => {
-            const decision = scaler.get(share.tenant);
-            return decision ? `${decision.wanted} (${decision.mode}): ${decision.reason}` : "–";
+    <>
+      <Table
+        label="shares"
+        rows={state.shares}
+        id={(share) => share.tenant}
+        none="No tenant has a share. Add shares below shares: in the site file."
+        columns={[
+          { head: "share of", cell: (share) => <b>{share.tenant}</b> },
+          {
+            head: "slots",
+            cell: (share) => (
+              <span className="meter" title={`${share.held} of ${share.maximum}`}>
+                <i style={{ width: `${Math.min(100, (100 * share.held) / Math.max(1, share.maximum))}%` }} />
+                <b>{share.held}</b> of {share.slots + share.extra}
+              </span>
+            ),
           },
-        },
-        { head: "action", cell: (share) => <Act kind="scale" tier={share.tenant} /> },
+          { head: "min – max", number: true, cell: (share) => `${share.minimum} – ${share.maximum}` },
+          { head: "set by", cell: (share) => `${share.by} (${share.layer})` },
+          { head: "since", cell: (share) => clock(share.since) },
+          { head: "until", cell: (share) => clock(share.until) },
+          { head: "where", cell: (share) => share.where ?? "anywhere" },
+          {
+            head: "scaler",
+            cell: (share) => {
+              const decision = scaler.get(share.tenant);
+              return decision ? `${decision.wanted} (${decision.mode}): ${decision.reason}` : "–";
+            },
+          },
+          { head: "action", cell: (share) => <Act kind="scale" tier={share.tenant} /> },
+        ]}
+      />
+      {state.batch_jobs.length > 0 && <BatchJobs jobs={state.batch_jobs} />}
+    </>
+  );
+}
+
+function BatchJobs({ jobs }: { jobs: BatchJob[] }) {
+  return (
+    <Table
+      label="batch jobs"
+      rows={jobs}
+      id={(job) => job.job}
+      none=""
+      columns={[
+        { head: "batch job", cell: (job) => <b>{job.job}</b> },
+        { head: "tenant", cell: (job) => job.tenant },
+        { head: "state", cell: (job) => job.state },
+        { head: "slots", cell: (job) => (job.wanted === null ? job.slots : `${job.slots} of ${job.wanted}`) },
+        { head: "since", cell: (job) => clock(job.since) },
+        { head: "reason", cell: (job) => job.reason },
       ]}
     />
   );

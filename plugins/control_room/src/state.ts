@@ -102,6 +102,16 @@ export type Share = {
   held: number;
 };
 
+export type BatchJob = {
+  job: string;
+  tenant: string;
+  state: string;
+  slots: number;
+  wanted: number | null;
+  since: number;
+  reason: string;
+};
+
 export type Audit = {
   tier: string;
   once: number;
@@ -128,6 +138,7 @@ export type State = {
   tiers: Tier[];
   slots: Slot[];
   shares: Share[];
+  batch_jobs: BatchJob[];
   changes: Change[];
   holds: Hold[];
   audit: Audit[];

@@ -6,8 +6,9 @@ from typing import Any
 
 from sluice_airflow.hooks.sluice import SluiceHook, shared_channel
 from sluice_ops.channel import Channel
+from sluice_ops.model.batch import BatchGrants
 from sluice_ops.planning.changes.kinds import KINDS
-from sluice_ops.queries import describe
+from sluice_ops.queries import batch_queue, describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.history import changes_of
 from sluice_ops.queries.lines import ShareLine, SlotLine
@@ -78,6 +79,12 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
                 "lost": figures.lost(line.tier),
             }
             for line in figures.audit
+        ],
+        "batch_jobs": [
+            line.model_dump(
+                mode="json", include={"job", "tenant", "state", "slots", "wanted", "since", "reason"}
+            )
+            for line in batch_queue.jobs(view.batch_requests, view.batch_grants or BatchGrants())
         ],
         "losses": [loss.model_dump(mode="json") for loss in figures.losses],
     }

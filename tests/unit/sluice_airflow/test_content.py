@@ -9,6 +9,7 @@ from sluice_airflow.forms import Pipeline
 from sluice_airflow.page.actions import actions
 from sluice_airflow.page.content import content
 from sluice_ops.model import paths
+from sluice_ops.model.batch import BatchGrants, BatchRequest
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan, Step
 from sluice_ops.model.ids import ChangeId, HostName, TierName
 from sluice_ops.model.incarnation import OwnerRecord
@@ -89,6 +90,15 @@ def test_an_unreadable_site_file_takes_the_shares_away_and_no_more(channel, tmp_
     found = shown(channel, tmp_path, site=unreadable)
     assert (found["shares"], len(found["tiers"])) == ([], 1)
     assert "No shares: site.yaml: no such key." in found["notes"]
+
+
+def test_a_queued_batch_job_says_what_it_waits_for(channel, tmp_path):
+    request = BatchRequest(tenant="reports", slots=2, by="airflow:nightly/r1", at=1.0, renewed_at=1.0)
+    channel.put(paths.batch_job("nightly-r1"), request)
+    channel.put(paths.BATCH_GRANTS, BatchGrants(waiting={"nightly-r1": "no slot is lent to batch"}))
+    (job,) = shown(channel, tmp_path)["batch_jobs"]
+    assert (job["tenant"], job["state"], job["wanted"]) == ("reports", "queued", 2)
+    assert job["reason"] == "no slot is lent to batch"
 
 
 def test_two_looks_at_an_unchanged_pipeline_are_equal(channel, tmp_path):
