@@ -16,6 +16,10 @@ BUNDLE = ROOT / "plugins" / "sluice_airflow" / "page" / "control_room.js"
 NODE = Path(compute_driver_executable()[0])
 """Playwright's own Node, which `make install` brings; it has no npm."""
 LARGEST_BYTES = 250_000
+NO_REGISTRY = re.compile(
+    "ENOTFOUND|ECONNREFUSED|ECONNRESET|EAI_AGAIN|ETIMEDOUT|ERR_SOCKET_TIMEOUT|ENOTCACHED"
+)
+"""npm's error without a network: later runs of the tests need none."""
 BUILT_BY = "run: cd plugins/control_room && npm ci && npm run build"
 
 
@@ -41,6 +45,8 @@ def test_the_sources_build_the_committed_bundle(tmp_path):
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("node_modules"))
     for command in (["npm", "ci", "--prefer-offline"], ["npm", "run", "check"]):
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        if done.returncode and (away := NO_REGISTRY.search(done.stderr)):
+            pytest.skip(f"no registry of packages ({away[0]}): the digests alone are compared")
         assert done.returncode == 0, done.stdout + done.stderr
     subprocess.run(["node", "build.mjs", str(built)], cwd=copy, check=True)
     assert read(built) == read(BUNDLE), BUILT_BY
