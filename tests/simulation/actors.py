@@ -1,5 +1,6 @@
 """Agents and drivers that keep to the contract and do nothing else, over any channel."""
 
+from sluice.driver.spark.spares import choose_spares
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import (
     Assignment,
@@ -80,6 +81,9 @@ class SimDriver:
         )
         """The workers with which it began, and those that have joined since."""
         self.takes_workers = True
+        self.knows_spares = True
+        self.spares = frozenset()
+        self._at_work = frozenset()
         self.narrow = self.ways = None
         self.epoch = 0
         self._report()
@@ -107,6 +111,7 @@ class SimDriver:
                 measured=self.measured,
                 workers=self.workers,
                 takes_workers=self.takes_workers,
+                spare_workers=tuple(sorted(self.spares)) if self.knows_spares else None,
                 narrow=self.narrow,
                 ways=self.ways,
             ),
@@ -184,6 +189,8 @@ class SimDriver:
             self._report()
         if required is Directive.RUN and self.measured:
             self._note_joined()
+            if self.knows_spares:
+                self._choose_spares(owner_record.value)
         {
             Directive.RUN: self._run,
             Directive.STANDBY: self._stand_by,
@@ -197,6 +204,15 @@ class SimDriver:
             self._workers_known |= joined
             receipt = WorkerReceipt(paused=False, seconds=0.0, at=self.wall())
             self.workers = self.workers | dict.fromkeys(joined, receipt)
+            self._report()
+
+    def _choose_spares(self, record):
+        able = self._workers_with_executor() - set(record.paused_workers)
+        by_worker = {worker: f"executor of {worker}" for worker in able}
+        spares = choose_spares(by_worker, record.active, self._at_work)
+        self._at_work = frozenset(by_worker[worker] for worker in able - spares)
+        if spares != self.spares:
+            self.spares = spares
             self._report()
 
     def _run(self, record):

@@ -88,7 +88,7 @@ def refused(path: Path) -> str:
         ),
         (
             "pipeline: p\nhosts: []\nshares: {t: {minimun: 2}}",
-            ": shares.t.minimun: unknown key; did you mean minimum? known keys: maximum, minimum, target",
+            ": shares.t.minimun: unknown key; did you mean minimum? known keys: maximum, minimum, spare, t",
         ),
         (
             f"pipeline: p\nhosts: [{HOST[:-1]}, colour: red}}]",

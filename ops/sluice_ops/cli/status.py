@@ -82,7 +82,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
         "and so does `sluice up`.",
     )
     print_table(
-        ("share of", "slots", "minimum", "target", "maximum", "set by", "since", "until"),
+        ("share of", "slots", "minimum", "target", "maximum", "spare", "set by", "since", "until"),
         (
             (
                 share.tenant,
@@ -90,6 +90,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
                 share.minimum,
                 describe.slots_text(share),
                 share.maximum,
+                share.spare,
                 share.by,
                 clock(share.since),
                 clock(share.until),

@@ -18,7 +18,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import UnitState
 from sluice_ops.model.batch import BatchGrants
 from sluice_ops.model.change import ChangeState, Result
-from sluice_ops.snapshot.view import View
+from sluice_ops.snapshot.view import TierView, View
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of the histogram, from a small site's pass to a pass that is far too slow. Unit: seconds.
@@ -148,6 +148,8 @@ def _tiers(last: Pass) -> Iterable[Metric]:
         "1 while the tier is throttled because the culprit lags.",
         labels=["tier", "culprit"],
     )
+    text = "Workers of the tier by state: active workers get tasks, spare workers wait for work."
+    workers = GaugeMetricFamily("sluice_tier_workers", text, labels=["tier", "state"])
     text = "1 while the tier gets too little processor time on the host."
     starved = GaugeMetricFamily("sluice_tier_starved", text, labels=["tier", "host"])
     for name, tier in last.view.tiers.items():
@@ -159,6 +161,8 @@ def _tiers(last: Pass) -> Iterable[Metric]:
         number = tier.owner.owner
         if number is not None:
             owner.add_metric([name], number)
+            for worker_state, count in _workers(tier).items():
+                workers.add_metric([name, worker_state], count)
         if status.pressure is not None:
             behind.add_metric([name, status.pressure.stream], 1)
         for host in status.starved.hosts if status.starved is not None else ():
@@ -166,7 +170,18 @@ def _tiers(last: Pass) -> Iterable[Metric]:
         culprit = tier.owner.held_for
         if culprit is not None:
             held.add_metric([name, culprit], 1)
-    return state, failures, owner, behind, held, starved
+    return state, failures, owner, workers, behind, held, starved
+
+
+def _workers(tier: TierView) -> dict[str, int]:
+    """Return how many workers of a tier's owner are active, and how many are spare."""
+    number = tier.owner.owner
+    runs = None if number is None else tier.incarnations.get(number)
+    if number is None or runs is None or runs.retired:
+        return {}
+    report = tier.reports.get(number)
+    spare = 0 if report is None or report.spare_workers is None else len(report.spare_workers)
+    return {"active": len(runs.placement.slots) - spare, "spare": spare}
 
 
 def _scaler(view: View) -> Iterable[Metric]:

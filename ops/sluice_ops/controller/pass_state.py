@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
@@ -31,7 +31,7 @@ from sluice_ops.model.trail import SiteSaid
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Hosts, Rules, holding, moved
 from sluice_ops.planning.placement.pace import Pace, pace
 from sluice_ops.snapshot import site_settings
-from sluice_ops.snapshot.rules import CapacityTotals
+from sluice_ops.snapshot.rules import with_view
 from sluice_ops.snapshot.view import HostView, TierView, View
 
 
@@ -75,8 +75,7 @@ class Draft:
         """Start from the snapshot."""
         self.view = view
         self.inputs = inputs
-        totals = CapacityTotals(view, inputs.rules)
-        self.rules = replace(inputs.rules, layers=view.layers, capacity_totals=totals)
+        self.rules = with_view(inputs.rules, view)
         """The rules of the site file under the layers."""
         self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
         self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {

@@ -95,6 +95,8 @@ class ChangeSpec(Frozen):
     """The minimum while the number holds."""
     maximum: Amount | None = None
     """The maximum while the number holds."""
+    spare: Amount | None = None
+    """The spare workers while the number holds."""
     release: str | None = None
     """The release that a tier should run. Preflight replaces None with the newest release."""
     partitions: int | None = Field(default=None, ge=1)

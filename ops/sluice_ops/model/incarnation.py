@@ -298,6 +298,8 @@ class IncarnationReport(Frozen):
     """
     workers: dict[UnitId, WorkerReceipt] = Field(default_factory=dict)
     """By worker: the last report of a single worker that was paused or resumed."""
+    spare_workers: tuple[UnitId, ...] | None = None
+    """The workers that wait as spares; None: the driver is of an older version and knows none."""
     takes_workers: bool = False
     """Whether workers that are added later get tasks; drivers of older versions give them none."""
     history: tuple[tuple[State, float], ...] = ()
@@ -329,6 +331,10 @@ class OwnerRecord(Frozen):
     paused: bool = False
     paused_workers: tuple[UnitId, ...] = ()
     """Slots of the owner that stay without tasks while the other slots work."""
+    active: int | None = None
+    """How many workers of an incarnation get tasks; None: all. The driver chooses the others,
+    its spares.
+    """
     held_for: TierName | None = None
     """The downstream tier with a large lag for which this tier, which runs, is throttled."""
     admitted: float = 0.0

@@ -81,7 +81,7 @@ def _in_order(minimum: Amount | None, target: Amount | None, maximum: Amount | N
 
 
 class Share(Frozen):
-    """A tenant's slots: minimum, target and maximum. Default values adapt to the given values."""
+    """A tenant's slots: minimum, target, maximum and spare. Default values adapt to given ones."""
 
     minimum: Amount = 1
     """Default: 1, or less if target or maximum are less."""
@@ -89,6 +89,11 @@ class Share(Frozen):
     """Default: 1, or the nearest number within minimum and maximum."""
     maximum: Amount = 16
     """Default: 16, or more if minimum or target are more; 100% if one of them is a per cent."""
+    spare: Amount = 0
+    """Further workers of a tier, which are started and warm, but work only in place of others.
+
+    The maximum does not count them. Default: none.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -96,7 +101,11 @@ class Share(Frozen):
         if not isinstance(share, dict):
             return share
         relative = any(str(share.get(key, "")).strip().endswith("%") for key in ("minimum", "target"))
-        numbers = {key: int(str(amount)) for key, amount in share.items() if str(amount).strip().isdecimal()}
+        numbers = {
+            key: int(str(amount))
+            for key, amount in share.items()
+            if key != "spare" and str(amount).strip().isdecimal()
+        }
         aim = min(max(1, numbers.get("minimum", 1)), numbers.get("maximum", math.inf))
         most = "100%" if relative else max(16, *numbers.values(), 0)
         return {"minimum": min(1, *numbers.values(), 1), "target": aim, "maximum": most, **share}
@@ -116,6 +125,8 @@ class Numbers(Frozen):
     """The slots that come first when room is short."""
     maximum: Amount | None = None
     """The most slots."""
+    spare: Amount | None = None
+    """The spare workers of a tier."""
 
     @model_validator(mode="before")
     @classmethod
@@ -144,6 +155,7 @@ class LayerEntry(Frozen):
     target: Amount | None = None
     minimum: Amount | None = None
     maximum: Amount | None = None
+    spare: Amount | None = None
     to: str | None = None
     """A host's name, `zone:z`, `rack:r` or `label:l`."""
     extra: int = 0
@@ -159,7 +171,7 @@ class LayerEntry(Frozen):
 
     @property
     def setting(self) -> Setting:
-        if any(number is not None for number in (self.target, self.minimum, self.maximum)):
+        if any(number is not None for number in (self.target, self.minimum, self.maximum, self.spare)):
             return Setting.TARGET
         return Setting.PLACE if self.to is not None else Setting.BURST
 

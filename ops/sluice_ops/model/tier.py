@@ -70,3 +70,12 @@ class TierSpec(Frozen):
     """The newest published release, to which this declaration belongs; None: no release yet."""
     distance: int = 0
     """Hops to the pipeline's end. Tiers with 0 are nearest the end and are stopped first."""
+
+
+def why_no_spares(spec: TierSpec) -> str | None:
+    """Return why a tier cannot have spare workers; None if it can."""
+    if spec.state:
+        return "it keeps state in its workers, and a spare has none of it"
+    if spec.standby is not Standby.NONE:
+        return f"its {spec.standby} standby already takes over all its workers"
+    return None

@@ -29,3 +29,8 @@ def page(name: str, section: str = "") -> str:
 def workers(count: int) -> str:
     """Return `1 worker`, or `2 workers`."""
     return f"{count} worker{'' if count == 1 else 's'}"
+
+
+def spares(count: int) -> str:
+    """Return `1 spare`, or `2 spares`."""
+    return f"{count} spare{'' if count == 1 else 's'}"

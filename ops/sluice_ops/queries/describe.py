@@ -1,11 +1,10 @@
 """Makes the lines of lists from one snapshot of the channel and the figures. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
-from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
-from sluice_ops.model.incarnation import State
+from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName, UnitId
+from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Layer
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.planning.placement.shares import Target, limits, target
@@ -20,7 +19,7 @@ from sluice_ops.queries.lines import (
     TierLine,
     WorkerLine,
 )
-from sluice_ops.snapshot.rules import CapacityTotals
+from sluice_ops.snapshot.rules import with_view
 from sluice_ops.snapshot.view import HostView, TierView, View
 
 _NOT_READ = HostFacts.model_construct(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
@@ -97,7 +96,7 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
 
 def shares(view: View, rules: Rules) -> list[ShareLine]:
     """Describe the share of every tenant, who set it, and how many slots the tenant has."""
-    rules = replace(rules, capacity_totals=CapacityTotals(view, rules))
+    rules = with_view(rules, view)
     lines = []
     for tenant in sorted({*rules.shares, *view.tiers}):
         holds, share = target(tenant, rules), limits(tenant, rules)
@@ -120,6 +119,7 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
                 slots=holds.slots,
                 amount=holds.amount,
                 extra=holds.extra,
+                spare=holds.spare,
                 where=where,
                 layer=holds.layer.name.lower(),
                 by=_by(holds),
@@ -260,7 +260,13 @@ def _slot_state(view: View, host: HostView, unit: Unit, observed: UnitObserved |
         return "active"
     tier = view.tiers.get(TierName(unit.tenant))
     report = tier.reports.get(unit.incarnation) if tier else None
-    state = report.state if report else State.STARTING
-    if state is State.RUNNING:
-        return "paused" if report is not None and unit.id in report.paused_workers else "active"
-    return "paused" if state in {State.PAUSED, State.READY} else "starting"
+    return "starting" if report is None else _worker_state(report, unit.id)
+
+
+def _worker_state(report: IncarnationReport, worker: UnitId) -> str:
+    """Return the state of a worker whose slot runs."""
+    if report.state in {State.PAUSED, State.READY} or worker in report.paused_workers:
+        return "paused"
+    if report.state is not State.RUNNING:
+        return "starting"
+    return "spare" if worker in (report.spare_workers or ()) else "active"

@@ -46,7 +46,7 @@ class WorkerLine(Frozen):
     slot: str
     host: str
     state: str
-    """active, paused, starting, draining or lost."""
+    """active, spare, paused, starting, draining or lost."""
 
 
 class BatchTenantLine(Frozen):
@@ -178,6 +178,8 @@ class ShareLine(Frozen):
     amount: Amount
     """The same as it was set: in slots, or in per cent of the cluster."""
     extra: int
+    spare: int
+    """The spares that the tenant should have besides."""
     where: str | None
     layer: str
     by: str
@@ -186,7 +188,7 @@ class ShareLine(Frozen):
     until: float | None
     """When the number ends; None: it stays until somebody changes it."""
     held: int
-    """Slots that the tenant has now."""
+    """Slots that the tenant has now, with spares."""
 
 
 class ChangeLine(Frozen):

@@ -149,7 +149,7 @@ def wanted_sizes(tiers: list[TierLine], shares: list[ShareLine]) -> list[str]:
         decision, away = tier.scaler, extra.get(tier.name, 0)
         if decision is None or decision.mode == Mode.OFF or not tier.workers:
             continue
-        at_home = len(tier.workers) - away
+        at_home = sum(worker.state != "spare" for worker in tier.workers) - away
         # paused workers are in the first number only; the second one is up to 15 s old
         if decision.wanted in {at_home, decision.slots - away}:
             continue

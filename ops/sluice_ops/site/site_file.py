@@ -17,7 +17,7 @@ from sluice_ops.model.ids import BATCH
 from sluice_ops.model.kafka_access import Durability
 from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from sluice_ops.model.scaler import ScalerSettings
-from sluice_ops.model.share import Share
+from sluice_ops.model.share import Share, is_zero
 from sluice_ops.model.spread import Spread
 from sluice_ops.site.ec2_config import Ec2Config
 from sluice_ops.site.shift_config import ShiftConfig, ShiftName, check_times
@@ -139,7 +139,8 @@ class Site(Frozen):
     """Tenant (a tier, or `batch`) → its minimum, target and maximum.
 
     A number counts slots (`3`). A per cent (`80%`) is a part of the tenant's quanta that the site's
-    own hosts would hold if they held nothing else.
+    own hosts would hold if they held nothing else. `{target: 2, spare: 1}` gives a tier a third
+    worker that waits until it is needed.
     """
     locality: dict[str, Place] = Field(default_factory=dict)
     """Tenant → its required place. Default: any of the site's own hosts."""
@@ -280,6 +281,14 @@ class Site(Frozen):
             )
             raise ValueError(message)
         return hosts
+
+    @field_validator("shares")
+    @classmethod
+    def _no_spares_of_batch(cls, shares: dict[str, Share]) -> dict[str, Share]:
+        if BATCH in shares and not is_zero(shares[BATCH].spare):
+            message = "batch has no spares, because its jobs share all slots; remove spare from shares.batch"
+            raise ValueError(message)
+        return shares
 
     @field_validator("shifts")
     @classmethod

@@ -1,11 +1,13 @@
 """The rules that planning follows: the site file under the layers, and the slots that are 100 %."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layers
+from sluice_ops.model.tier import why_no_spares
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
 from sluice_ops.planning.placement.shares import capacity_totals
 from sluice_ops.site.site_file import Site
@@ -31,6 +33,19 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         scaler=site.scaler,
         instance=site.ec2.capacity,
         max_instances=site.ec2.max_instances,
+    )
+
+
+def with_view(rules: Rules, view: View) -> Rules:
+    """Return the rules with what they take from the view: capacity totals, and tiers without
+    spares.
+    """
+    without = (name for name, tier in view.tiers.items() if why_no_spares(tier.spec) is not None)
+    return replace(
+        rules,
+        layers=view.layers,
+        capacity_totals=CapacityTotals(view, rules),
+        without_spares=frozenset({BATCH, *without}),
     )
 
 

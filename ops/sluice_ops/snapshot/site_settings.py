@@ -20,7 +20,8 @@ def settings_of(rules: Rules) -> SiteSaid:
 
 def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
     for tenant, share in rules.shares.items():
-        yield f"shares.{tenant}", _text(share)
+        # without spares, the text is that of earlier versions, so that an upgrade changes nothing
+        yield f"shares.{tenant}", _text(share, but="" if share.spare else "spare")
     for tenant, place in rules.locality.items():
         yield f"locality.{tenant}", place
     for tenant, spread in rules.spread.items():
@@ -52,8 +53,10 @@ def _scaler(scaler: ScalerSettings) -> Iterator[tuple[str, str]]:
         )
 
 
-def _text(value: BaseModel) -> str:
-    return " ".join(f"{key}={number}" for key, number in value.model_dump(exclude_none=True).items())
+def _text(value: BaseModel, but: str = "") -> str:
+    return " ".join(
+        f"{key}={number}" for key, number in value.model_dump(exclude_none=True, exclude={but}).items()
+    )
 
 
 def differences(before: SiteSaid, after: SiteSaid) -> str:

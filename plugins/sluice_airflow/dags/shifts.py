@@ -50,7 +50,11 @@ def _text(numbers: Numbers) -> str:
     """Return `2`, or `2 (minimum 1)`."""
     bounds = ", ".join(
         f"{key} {amount}"
-        for key, amount in (("minimum", numbers.minimum), ("maximum", numbers.maximum))
+        for key, amount in (
+            ("minimum", numbers.minimum),
+            ("maximum", numbers.maximum),
+            ("spare", numbers.spare),
+        )
         if amount is not None
     )
     target = "" if numbers.target is None else str(numbers.target)

@@ -18,6 +18,8 @@ class FakeWorkers(Workers):
         self.busy = set()
         self.without_tasks = set()
         self.offered = 0
+        self.new = set()
+        """Executors that have finished no task."""
 
     def _executors(self):
         return frozenset(self.on.values())
@@ -26,7 +28,7 @@ class FakeWorkers(Workers):
         def summary(executor):
             return SimpleNamespace(
                 id=lambda: executor,
-                completedTasks=lambda: 7,
+                completedTasks=lambda: 0 if executor in self.new else 7,
                 failedTasks=lambda: 0,
                 activeTasks=lambda: int(executor in self.busy),
             )

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from sluice.driver.spark import workers as module
-from sluice.driver.spark.workers import JOINING_SECONDS, ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
+from sluice.driver.spark.workers import (
+    JOINING_SECONDS,
+    ON_ITS_WAY_SECONDS,
+    WARMING_SECONDS,
+    CapacityError,
+    refuse_too_few,
+)
 from sluice_ops.model.ids import UnitId
 from tests.unit.sluice.fake_workers import BOTH, ONE, OTHER, FakeWorkers
 
@@ -21,8 +27,8 @@ class ClockedWorkers(FakeWorkers):
         self.now = 100.0
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now, time=lambda: 0.0))
 
-    def look(self, paused, seconds=SOON):
-        self.pause_only(frozenset(paused))
+    def look(self, paused, seconds=SOON, active=None):
+        self.pause_only(frozenset(paused), active)
         self.now += seconds
         return self.receipts()
 
@@ -117,6 +123,70 @@ def test_no_worker_gets_tasks_while_all_are_spared(workers):
         assert workers.working() == {"1"}, "the worker is still to work"
     assert workers.without_tasks == {"0"}
     assert workers.offered == 1
+
+
+def test_the_last_worker_waits_as_a_spare(workers):
+    workers.look(set(), active=1)
+    assert (workers.spares, workers.without_tasks, workers.awake) == ({OTHER}, {"1"}, 1)
+    assert workers.working() == {"0"}
+
+
+def test_a_lost_worker_wakes_a_spare_and_comes_back_as_the_spare(workers):
+    workers.look(set(), active=1)
+    del workers.on[ONE]
+    workers.look(set(), active=1)
+    assert (workers.spares, workers.working()) == (set(), {"1"})
+    workers.on[ONE] = "2"
+    workers.look(set(), active=1)
+    assert (workers.spares, workers.working()) == ({ONE}, {"1"})
+
+
+def test_an_executor_that_was_replaced_unseen_leaves_one_at_work(workers):
+    workers.look(set(), active=1)
+    workers.on[ONE] = "2"
+    workers.look(set(), active=1)
+    assert workers.spares in ({ONE}, {OTHER})
+    assert len(workers.working()) == 1
+
+
+def test_a_higher_number_wakes_a_spare_at_once(workers):
+    workers.look(set(), active=1)
+    workers.look(set(), active=2)
+    assert (workers.spares, workers.without_tasks) == (set(), set())
+    assert workers.offered == 2, "waiting tasks are given out at once"
+
+
+def test_a_pause_of_the_working_worker_wakes_the_spare(workers):
+    workers.look(set(), active=1)
+    assert workers.look({ONE}, active=1)[ONE].paused
+    assert workers.working() == {"1"}
+
+
+def test_a_new_worker_runs_a_task_before_it_waits(workers):
+    workers.new = {"1"}
+    workers.look(set(), active=1)
+    assert (workers.spares, workers.working()) == (set(), BOTH)
+    workers.new = set()
+    workers.look(set(), active=1)
+    assert workers.spares == {OTHER}
+
+
+def test_a_new_worker_without_records_waits_after_a_while(workers):
+    workers.new = {"1"}
+    workers.look(set(), active=1, seconds=WARMING_SECONDS + 1)
+    workers.look(set(), active=1)
+    assert workers.spares == {OTHER}
+
+
+def test_a_realtime_worker_rests_only_before_a_query_begins(workers):
+    workers.rests_between_batches = False
+    workers.look(set(), active=2)
+    workers.look(set(), active=1)
+    assert workers.spares == set(), "its task lasts as long as the query"
+    workers.rest()
+    assert workers.spares == {OTHER}
+    workers.look(set(), active=2)
+    assert workers.spares == set(), "but it is woken at once"
 
 
 def test_a_realtime_query_is_not_begun_with_fewer_threads_than_partitions():

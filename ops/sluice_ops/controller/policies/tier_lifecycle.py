@@ -13,6 +13,7 @@ from sluice_ops.controller.policies import (
     resize_in_place,
     rollback,
     slot_repair,
+    spares,
     standby,
     stop_order,
     timing,
@@ -49,6 +50,7 @@ def step(draft: Draft, tier: TierView) -> None:
         status = _start(draft, tier, "cold start", *_last_failures(draft, name))
     else:
         status = _maintain(draft, tier)
+    spares.set_active(draft, name)
     _retire_stale(draft, name)
     draft.statuses[name] = status
 
@@ -238,7 +240,10 @@ def _idle(draft: Draft, tier: TierName, workers: int) -> str:
     going = resize_in_place.leaving(draft, tier)
     resting = set(draft.owners[tier].paused_workers).intersection(draft.workers(tier))
     paused, leaves = len(resting.difference(going)), len(resting.intersection(going))
-    counts = ((paused, "paused"), (leaves, "leaving"))
+    report = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
+    waiting = () if report is None or report.spare_workers is None else report.spare_workers
+    spare = len(draft.living_workers(tier).intersection(waiting))
+    counts = ((paused, "paused"), (leaves, "leaving"), (spare, "spare"))
     return "".join(f", {count} of its {workers} workers {state}" for count, state in counts if count)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import health, resize_in_place
+from sluice_ops.controller.policies import health, resize_in_place, spares
 from sluice_ops.controller.policies.batch import awaited
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.steps.preflight import describe, refused_by_check
@@ -101,6 +101,8 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
         )
         if report is not None and report.gap_seconds is not None:
             gaps[tier] = report.gap_seconds
+    if (waits := _why_too_few_work(draft, draft.changes[operation.change].spec)) is not None:
+        return Waiting(waits)
     widest = f", widest gap {max(gaps.values()):.2f} s" if gaps else ""
     handed = (
         [f"handed over: {', '.join(handed_over) or 'no tier had to move'}{widest}"]
@@ -108,6 +110,14 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
         else []
     )
     return Done("; ".join((*handed, *resized)), {"gap_seconds": gaps})
+
+
+def _why_too_few_work(draft: Draft, spec: ChangeSpec) -> str | None:
+    """Return which tier of a change of numbers has not woken its spares yet; None if none."""
+    if not KINDS[spec.kind].resizes:
+        return None
+    names = (name for name in draft.view.tiers if spec.tier in {None, name})
+    return next(filter(None, (spares.why_too_few_work(draft, name) for name in names)), None)
 
 
 def _advance(draft: Draft, identity: ChangeId, move: Move, handed_over: list[TierName]) -> Outcome | None:
@@ -228,7 +238,7 @@ def _placement(change: ChangeSpec, now: Cluster, move: Move, owning: Placement) 
     """
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
-    aim = replace(share, slots=max(1, share.slots - move.short), extra=share.extra - move.burst_short)
+    aim = replace(share.with_own(max(1, share.own - move.short)), extra=share.extra - move.burst_short)
     fixed = KINDS[change.kind].fixed_placement(change, owning)
     if fixed is not None:
         place_exactly(spec, aim, fixed, now.hosts)
@@ -302,13 +312,13 @@ def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Inc
     alive = len(slots) - len(lost)
     if (
         not lost
-        or aim.k - alive <= allowed
+        or aim.at_work - alive <= allowed
         or alive >= sum(not draft.is_lost(host) for host in owning.placement.slots)
     ):
         return None
     return (
         f"{tier}/{number} to get back the slots that it lost on {listed(sorted(set(lost)))}: "
-        f"{aim.k - alive} of {aim.k} would be away, budget.{tier} allows {allowed}"
+        f"{aim.at_work - alive} of {aim.at_work} would be away, budget.{tier} allows {allowed}"
     )
 
 

@@ -13,8 +13,9 @@ from sluice_ops.model.change import ChangeSpec, Move, Plan, Step
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
-from sluice_ops.planning.placement.drift import right_numbers
+from sluice_ops.planning.placement.drift import lacks_only_spares, right_numbers
 from sluice_ops.planning.placement.shares import Target
+from sluice_ops.planning.shortage.in_place import joins_in_place
 
 MOVE_STEPS = (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE)
 
@@ -188,7 +189,7 @@ class Kind:
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
         """Return whether a running tier is not yet as the change wants it."""
-        return has_wrong_number(now, aim, cluster)
+        return has_wrong_number(tier, now, aim, cluster)
 
     def fixed_placement(self, spec: ChangeSpec, now: Placement) -> Placement | None:
         """Return exactly where the next incarnation of a tier has to run.
@@ -220,9 +221,26 @@ class Kind:
         return check.miscounted()
 
 
-def has_wrong_number(now: Placement, aim: Target, cluster: Cluster) -> bool:
+def has_wrong_number(tier: TierNow, now: Placement, aim: Target, cluster: Cluster) -> bool:
     """Return whether a tier's number of slots is none of the right numbers."""
-    return len(now.slots) not in right_numbers(now, aim, cluster.hosts)
+    return len(now.slots) not in right_numbers(now, aim, cluster.hosts) and not _waits_for_spares(
+        tier, now, aim, cluster
+    )
+
+
+def has_another_number(tier: TierNow, now: Placement, aim: Target, cluster: Cluster) -> bool:
+    """Return whether a tier has not the preferred number of slots."""
+    return len(now.slots) != right_numbers(now, aim, cluster.hosts)[0] and not _waits_for_spares(
+        tier, now, aim, cluster
+    )
+
+
+def _waits_for_spares(tier: TierNow, now: Placement, aim: Target, cluster: Cluster) -> bool:
+    """Return whether a tier lacks only spares, and can get them only by a handover.
+
+    No tier is handed over for that alone: it gets them at its next handover.
+    """
+    return lacks_only_spares(now, aim, cluster.hosts) and not joins_in_place(tier, aim, cluster)
 
 
 def with_predicted_time(kind: str, cluster: Cluster, planned: Plan) -> Plan:

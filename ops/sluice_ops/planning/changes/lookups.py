@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH, HostName
 from sluice_ops.model.share import Layer, LayerEntry
-from sluice_ops.model.tier import Mode
+from sluice_ops.model.tier import Mode, TierSpec, why_no_spares
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import bounded_by, limits
 
@@ -61,6 +61,14 @@ def notes_on_named_tier(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     Raise RefusedError if the tier is unknown.
     """
     return [] if spec.tier is None else notes_if_stopped(tier_of(spec, cluster))
+
+
+def refuse_spares(spec: TierSpec) -> None:
+    """Raise RefusedError if a tier cannot have spares."""
+    why = why_no_spares(spec)
+    if why is not None:
+        message = f'tier "{spec.name}" cannot have spares: {why}; leave --spare out'
+        raise RefusedError(message)
 
 
 def refuse_given_up(spec: ChangeSpec, tiers: Iterable[TierNow]) -> None:

@@ -13,6 +13,7 @@ from sluice_ops.model.change import NO_DRIFT, UPGRADE, ChangeSpec, Move, Plan
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, TierSpec
+from sluice_ops.model.wording import spares, workers
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.lookups import PLANNED
 from sluice_ops.planning.placement.cluster import (
@@ -64,18 +65,21 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     after = aftermath(spec, cluster)
     kept, moves, remarks = _fit_moves(spec, after)
     remarks += [*_notes_on_given_up(spec, after), *kind.remarks(spec, after, moves)]
-    notes += [*remarks, *_notes_on_missing_burst(spec, after, moves)]
+    spare_notes = [*_notes_on_spares(spec, cluster, after)]
+    notes += [*remarks, *spare_notes, *_notes_on_missing_burst(spec, after, moves)]
     batch = lend(kept, after.with_hosts(_hosts_after_moves(giving_back(after, kept), moves)), notes)
     if kind.repairs and not moves and not remarks:
         notes.append(NO_DRIFT)
-    elif not moves and batch == tuple(sorted(cluster.batch)):
+    elif not moves and not spare_notes and batch == tuple(sorted(cluster.batch)):
         notes.append("nothing has to move")
     return Plan(
         moves=tuple(moves),
         batch_slots=batch,
         batch_kept=kept,
         notes=tuple(notes),
-        predicted_seconds=_predicted_seconds(moves, after)
+        predicted_seconds=(
+            _predicted_seconds(moves, after) or (cluster.pace.wake_spare if spare_notes else 0.0)
+        )
         + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind != UPGRADE else 0.0),
         predicted_gap_seconds=max((_predicted_gap(move, after) for move in moves), default=0.0),
         unpredicted=cluster.pace.unknown(spec.kind, kind.unpredicted) if kind.unpredicted else "",
@@ -97,6 +101,22 @@ def _predicted_gap(move: Move, cluster: Cluster) -> float:
     if not move.in_place:
         return cluster.pace.gap
     return cluster.pace.realtime_restart_gap if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
+
+
+def _notes_on_spares(spec: ChangeSpec, before: Cluster, after: Cluster) -> Iterable[str]:
+    """Return notes on the spares that a change of numbers wakes, and on workers that it rests."""
+    for tier in after.end_first() if KINDS[spec.kind].resizes else ():
+        name, now = tier.spec.name, tier.placement
+        if now is None or spec.tier not in {None, name}:
+            continue
+        at_work, to_work = (
+            len(now.slots) if active is None else min(active, len(now.slots))
+            for active in (target(name, cluster.rules).active for cluster in (before, after))
+        )
+        if to_work > at_work:
+            yield f"{name} wakes {spares(to_work - at_work)}: {workers(to_work)} work within 2 s"
+        elif to_work < at_work:
+            yield f"{name} keeps {workers(to_work)} at work"
 
 
 def _notes_on_given_up(spec: ChangeSpec, cluster: Cluster) -> list[str]:
@@ -144,8 +164,8 @@ def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...]
     """Return the slots that batch keeps, the moves, and notes.
 
     Moves use free room first, then as few of batch's slots as possible. If that is not enough, the
-    tiers get fewer slots than their shares. Raise RefusedError if the tiers find no room even then,
-    or if the kind is exact.
+    tiers get fewer slots than their shares: spares go first. Raise RefusedError if the tiers find
+    no room even then, or if the kind is exact and more than spares would be missing.
     """
     staying = keepable(cluster, (aim.to for aim in _tiers_to_move(spec, cluster).values()))
     batch_minimum = min(len(staying), limits(BATCH, cluster.rules).minimum)
@@ -158,10 +178,12 @@ def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...]
     try:
         more, (moves, notes) = largest_accepted(len(staying) - batch_minimum, attempt)
     except RefusedError as refused:
-        if KINDS[spec.kind].exact:
+        missing = _missing_spares(spec, cluster, staying[:batch_minimum])
+        if missing is None and KINDS[spec.kind].exact:
             message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:batch_minimum])}"
             raise RefusedError(message) from refused
-        missing = _missing_slots(spec, cluster, staying[:batch_minimum])
+        if missing is None:
+            missing = _missing_slots(spec, cluster, staying[:batch_minimum])
         more, (moves, notes) = largest_accepted(
             len(staying) - batch_minimum, lambda more: attempt(more, missing)
         )
@@ -194,7 +216,7 @@ def _advice_to_scale_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostNa
         return ""
     scale, smaller_first = f"`sluice scale {name} {aim.slots}`", ""
     with suppress(RefusedError):
-        smaller = aim.slots - _missing_slots(spec, cluster, kept)[name]
+        smaller = aim.own - _missing_slots(spec, cluster, kept)[name]
         smaller_first = (
             f"since there is room for {smaller}, run `sluice scale {name} {smaller}` and then {scale}; or "
         )
@@ -220,18 +242,45 @@ def _note_on_missing_slots(move: Move, cluster: Cluster) -> str:
     return f"{note}, until its {len(move.before.slots)} old slots are released: room is short beside them"
 
 
+def _missing_spares(
+    spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]
+) -> dict[TierName, int] | None:
+    """Return how many spares each tier that moves does not get, if batch keeps `kept`.
+
+    Return None if the room is too small even without spares, or if the change itself asks for them.
+    """
+    after = giving_back(cluster, kept)
+    most = _spares_to_place(spec, cluster)
+    if not any(most.values()) or (KINDS[spec.kind].exact and spec.spare is not None):
+        return None
+    try:
+        return missing_in_equal_parts(most, most, {}, lambda missing: _place_moves(spec, after, missing))
+    except RefusedError:
+        return None
+
+
+def _spares_to_place(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, int]:
+    """Return the spares of each tier that has to move."""
+    return {name: aim.spare for name, aim in _tiers_to_move(spec, cluster).items()}
+
+
 def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> dict[TierName, int]:
     """Return how many slots of its share each tier that moves does not get, if batch keeps `kept`.
 
     The numbers are as small as the room allows. Tiers that are scaled down are placed first: they
     lose what was asked, and more only if they must. The other tiers get the same part of what each
     has beyond its fewest slots. Raise RefusedError if the tiers find no room with their fewest
-    slots.
+    slots. The numbers include all spares: none of these tiers gets one.
     """
     moving, after = _tiers_to_move(spec, cluster), giving_back(cluster, kept)
+    spare = _spares_to_place(spec, cluster)
+
+    def attempt(missing: Mapping[TierName, int]) -> list[Move]:
+        return _place_moves(spec, after, {name: missing[name] + spare[name] for name in moving})[0]
+
     most_missing = {name: _most_missing(cluster.tiers[name], aim, cluster) for name, aim in moving.items()}
     try:
-        _place_moves(spec, after, most_missing)
+        attempt(most_missing)
     except RefusedError as refused:
         needs = ", ".join(_fewest_in_words(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
         message = (
@@ -239,9 +288,6 @@ def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...
             f"units: {refused}"
         )
         raise RefusedError(message) from refused
-
-    def attempt(missing: Mapping[TierName, int]) -> list[Move]:
-        return _place_moves(spec, after, missing)[0]
 
     missing, lowered = (
         most_missing,
@@ -255,11 +301,15 @@ def _missing_slots(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...
         missing = missing_in_equal_parts(lowered, most_missing, most_missing, attempt)
         moves, _ = top_up(attempt(missing), lowered, kept, len(kept), cluster)
         with suppress(RefusedError):
-            attempt(smaller := missing | {move.tier: move.short for move in moves if move.tier in lowered})
+            shorts = {
+                move.tier: max(0, move.short - spare[move.tier]) for move in moves if move.tier in lowered
+            }
+            attempt(smaller := missing | shorts)
             missing = smaller
-    return missing_in_equal_parts(
+    missing = missing_in_equal_parts(
         [name for name in moving if name not in lowered], most_missing, missing, attempt
     )
+    return {name: count + spare[name] for name, count in missing.items()}
 
 
 def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:
@@ -345,7 +395,7 @@ def _place_in_order(
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
         released = state if moves and order == ends else None
-        aim = replace(share, slots=share.slots - missing.get(tier.spec.name, 0))
+        aim = share.with_own(share.own - missing.get(tier.spec.name, 0))
         keeps = _placement_kept(spec, tier, cluster, hosts, released)
         if keeps is None and (note := _why_it_stays(spec, tier, share, aim, cluster)) is not None:
             notes.append(note)
@@ -376,7 +426,7 @@ def _place_in_order(
                 tier=tier.spec.name,
                 before=tier.placement,
                 after=after,
-                short=share.slots - aim.slots,
+                short=share.own - aim.own,
                 burst_short=burst_short,
                 why=why,
             )
@@ -428,10 +478,10 @@ def _why_it_stays(
     spec: ChangeSpec, tier: TierNow, share: Target, aim: Target, cluster: Cluster
 ) -> str | None:
     """Return a note if a tier that lacks workers would get none by a move, else None."""
-    if KINDS[spec.kind].forced or tier.placement is None or aim.slots == share.slots:
+    if KINDS[spec.kind].forced or tier.placement is None or aim.own == share.own:
         return None
     has, right = len(tier.placement.slots), right_numbers(tier.placement, share, cluster.hosts)[0]
-    if aim.slots + available_extra(share, cluster.hosts) <= has < right:
+    if aim.own + available_extra(share, cluster.hosts) <= has < right:
         return f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
     return None
 
@@ -452,7 +502,7 @@ def _resized(  # noqa: PLR0913, PLR0917 - what a move in place depends on
     """
     kind, name, share = KINDS[spec.kind], tier.spec.name, target(tier.spec.name, cluster.rules)
     if keeps is not None:
-        short = 0 if kind.reduced_to(spec) is None else share.slots - len(keeps.slots)
+        short = 0 if kind.reduced_to(spec) is None else share.own - len(keeps.slots)
         return Move(tier=name, before=tier.placement, after=keeps, short=short, in_place=True), hosts
     if not kind.resizes:
         return None
@@ -468,7 +518,7 @@ def _resized(  # noqa: PLR0913, PLR0917 - what a move in place depends on
     if more is None:
         return None
     after, held = more
-    short = share.slots - aim.slots
+    short = share.own - aim.own
     return Move(tier=name, before=tier.placement, after=after, short=short, in_place=True), held
 
 

@@ -31,6 +31,12 @@ class _Aim:
     to: str | None
     extra: int
     extra_to: str | None
+    spare: int = 0
+
+    @property
+    def own(self) -> int:
+        """All slots except those of a burst."""
+        return self.slots + self.spare
 
 
 def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
@@ -63,7 +69,7 @@ def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
 def _aim(tenant: str, rules: Rules) -> _Aim:
     """Return a tenant's target: for each number and place, the highest layer that sets it wins."""
     share = rules.share_of(tenant)
-    low, aim, high = share.minimum, share.target, share.maximum
+    low, aim, high, spare = share.minimum, share.target, share.maximum, share.spare
     to, extra, extra_to = rules.locality.get(tenant), 0, None
     for entry in sorted(
         (entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer
@@ -71,6 +77,7 @@ def _aim(tenant: str, rules: Rules) -> _Aim:
         low = low if entry.minimum is None else entry.minimum
         aim = aim if entry.target is None else entry.target
         high = high if entry.maximum is None else entry.maximum
+        spare = spare if entry.spare is None else entry.spare
         to = to if entry.to is None else entry.to
         extra, extra_to = (entry.extra, entry.extra_to) if entry.extra else (extra, extra_to)
 
@@ -79,7 +86,8 @@ def _aim(tenant: str, rules: Rules) -> _Aim:
 
     most = max(slots(low), slots(high))
     count = min(most, max(slots(low), slots(aim)))
-    return _Aim(count, slots(low), to, max(0, min(extra, most - count)), extra_to)
+    spares = slots(spare) if count and tenant not in rules.without_spares else 0
+    return _Aim(count, slots(low), to, max(0, min(extra, most - count)), extra_to, spares)
 
 
 def _is_at(host: Host, to: str | None) -> bool:
@@ -120,17 +128,31 @@ def _request_problems(
         if move is None:
             is_noted = KINDS[spec.kind].may_wait and any(note.startswith(f"{name} ") for note in plan.notes)
             has_too_many = (
-                not KINDS[spec.kind].repairs
-                and len(tier.placement.slots) > aims[name].slots + aims[name].extra
+                not KINDS[spec.kind].repairs and len(tier.placement.slots) > aims[name].own + aims[name].extra
             )
+            lacks_more = has_too_many or not is_noted
             problems += (
                 [f"{name} would not move, but {difference}"]
-                if difference is not None and (has_too_many or not is_noted)
+                if difference is not None
+                and lacks_more
+                and _difference(
+                    spec, tier, tier.placement, _with_spares_of(tier.placement, aims[name], cluster), cluster
+                )
+                is not None
                 else []
             )
         elif difference is None and not move.why:
             problems.append(f"{name} would move, but is already as it should be")
     return problems
+
+
+def _with_spares_of(now: Placement, aim: _Aim, cluster: Cluster) -> _Aim:
+    """Return the target with only the spares that a tier has, if spares are all that it lacks.
+
+    A tier may wait for spares.
+    """
+    lacks = aim.own + _extra(aim, cluster) - len(now.slots)
+    return replace(aim, spare=aim.spare - lacks) if 0 < lacks <= aim.spare else aim
 
 
 def _unfinished(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cluster: Cluster) -> Iterable[str]:
@@ -170,7 +192,7 @@ class _Check:
 
     @property
     def on_burst_hosts(self) -> list[str]:
-        has_too_many = len(self.now.slots) > self.aim.slots + self.aim.extra
+        has_too_many = len(self.now.slots) > self.aim.own + self.aim.extra
         return [
             f"is on {name}"
             for name in _burst_hosts(self.now, self.cluster)
@@ -220,7 +242,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     problems += _others_moved(move, spec)
     if move.before != tier.placement:
         problems.append(f"{move.tier} is not where the plan has it")
-    problems += [*_number_problems(move, spec, tier, aim, cluster), *_budget_problems(move, cluster)]
+    problems += [*_number_problems(move, spec, tier, aim, cluster), *_budget_problems(move, aim, cluster)]
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
         may_be = {HostState.UP, HostState.CORDONED} if name in stays_on else {HostState.UP}
@@ -273,20 +295,20 @@ def _number_problems(
     move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster
 ) -> Iterable[str]:
     """Return what is wrong with the number of slots that a tier would have, or would lack."""
-    if move.short < 0 or (move.short and KINDS[spec.kind].exact):
+    if move.short < 0 or (move.short > aim.spare and KINDS[spec.kind].exact):
         yield (
             f"{move.tier} would be {move.short} slots short, but a {spec.kind} is done as a whole or not at "
             "all"
         )
     if move.burst_short < 0 or (move.burst_short and not KINDS[spec.kind].forced):
         yield f"{move.tier} would lack {move.burst_short} slots of its burst, but it could stay as it is"
-    k, fewer = aim.slots + _extra(aim, cluster), move.short + move.burst_short
+    k, fewer = aim.own + _extra(aim, cluster), move.short + move.burst_short
     if len(move.after.slots) + fewer != k:
         short = f" (the plan says {fewer} fewer)" if fewer else ""
         yield f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}"
     minimum = min(aim.slots, max(aim.minimum, _workers_for_threads(tier.spec, cluster.rules)))
-    if move.short and aim.slots - move.short < minimum:
-        yield f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}"
+    if move.short and aim.own - move.short < minimum:
+        yield f"{move.tier} would have {aim.own - move.short} slots, below its minimum of {minimum}"
 
 
 def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:
@@ -372,8 +394,8 @@ def _miscounted(now: Placement, aim: _Aim, cluster: Cluster, *, exactly: bool = 
 
     Without `exactly`, slots of a burst may be elsewhere while the burst's hosts are lost.
     """
-    wanted = aim.slots + (_extra(aim, cluster) or _remaining_burst(now, aim, cluster))
-    if len(now.slots) not in {wanted, wanted if exactly else aim.slots + aim.extra}:
+    wanted = aim.own + (_extra(aim, cluster) or _remaining_burst(now, aim, cluster))
+    if len(now.slots) not in {wanted, wanted if exactly else aim.own + aim.extra}:
         yield f"has {len(now.slots)} slots instead of {wanted}"
 
 
@@ -456,12 +478,12 @@ def _burst_problems(placement: Placement, aim: _Aim, extra: int, cluster: Cluste
         yield f"has to have {extra} workers at {aim.extra_to}, not {len(burst_slots)}"
 
 
-def _budget_problems(move: Move, cluster: Cluster) -> list[str]:
+def _budget_problems(move: Move, aim: _Aim, cluster: Cluster) -> list[str]:
     allowed, before = (
         cluster.rules.budget.get(move.tier),
         0 if move.before is None else len(move.before.slots),
     )
-    if allowed is None or move.short <= allowed or len(move.after.slots) >= before:
+    if allowed is None or move.short - aim.spare <= allowed or len(move.after.slots) >= before:
         return []
     lack = f"{move.short} slots short of its share, but its budget allows {allowed} to be missing"
     return [f"{move.tier} would be {lack}"]

@@ -234,6 +234,8 @@ class Rules:
     """The most such hosts at once."""
     refused: str = ""
     """Why the site file as it is now cannot be used; empty if it can."""
+    without_spares: frozenset[str] = frozenset()
+    """The tenants that cannot have spares: batch, and tiers with state or a standby."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The target of each tenant so far (`shares.target`).
 

@@ -76,7 +76,7 @@ def evenly_spread(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
     # A tier stays at a place where no host takes new units.
     if fullest <= 1 or not usable_count:
         return aim
-    for most in range(max(1, math.ceil(aim.slots / usable_count)), fullest):
+    for most in range(max(1, math.ceil(aim.own / usable_count)), fullest):
         tighter = replace(aim, spread=(aim.spread or Spread()).model_copy(update={"host": most}))
         try:
             place_tier(tier.spec, tighter, tier.placement, hosts)
@@ -121,12 +121,18 @@ def right_numbers(now: Placement, aim: Target, hosts: Hosts) -> tuple[int, ...]:
         name in hosts and hosts[name].matches(aim.extra_to) and not hosts[name].matches(aim.to)
         for name in now.slots
     )
-    return aim.slots + min(burst_workers, aim.extra), aim.k
+    return aim.own + min(burst_workers, aim.extra), aim.k
+
+
+def lacks_only_spares(now: Placement, aim: Target, hosts: Hosts) -> bool:
+    """Return whether a tier has all workers that work, but not all spares."""
+    right = right_numbers(now, aim, hosts)[0]
+    return right - aim.spare <= len(now.slots) < right
 
 
 def _number(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     right = right_numbers(now, aim, hosts)
-    if len(now.slots) not in right:
+    if len(now.slots) not in right and not lacks_only_spares(now, aim, hosts):
         yield f"has {len(now.slots)} workers, but should have {right[0]}"
 
 

@@ -38,6 +38,8 @@ class Pace:
     """Until workers that a tier releases in place have finished their last tasks. Unit: seconds."""
     join_in_place: float = 8.0
     """Until a worker that a tier gets in place has its first task. Unit: seconds."""
+    wake_spare: float = 2.0
+    """Until a spare that is woken has its first task. Unit: seconds."""
     realtime_restart_gap: float = 2.0
     """The gap of a realtime tier that restarts its query on fewer workers. Unit: seconds."""
     rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {UPGRADE: TRIAL_SECONDS})

@@ -27,6 +27,7 @@ class Target:
     """The number and place of slots that a tenant should have."""
 
     slots: int
+    """The workers that work, without those of a burst."""
     to: str | None = None
     extra: int = 0
     """Additional slots, of a burst, which have to be at `extra_to`."""
@@ -48,11 +49,36 @@ class Target:
     """The most workers in one host, rack or zone."""
     separate: frozenset[str] = frozenset()
     """The tiers that may not be on the same host."""
+    spare: int = 0
+    """Additional slots of workers that wait until they are needed."""
+
+    @property
+    def own(self) -> int:
+        """All slots except those of a burst."""
+        return self.slots + self.spare
+
+    @property
+    def at_work(self) -> int:
+        """The slots that work: all except the spares."""
+        return self.slots + self.extra
 
     @property
     def k(self) -> int:
-        """All slots, with those of a burst."""
-        return self.slots + self.extra
+        """All slots, with spares and those of a burst."""
+        return self.own + self.extra
+
+    @property
+    def active(self) -> int | None:
+        """How many workers get tasks, for the owner record; None: all.
+
+        With a burst, all work: nobody rents workers while others wait.
+        """
+        return self.slots if self.spare and not self.extra else None
+
+    def with_own(self, own: int) -> "Target":
+        """Return the target with so many slots except those of a burst; spares go first."""
+        slots = min(self.slots, own)
+        return replace(self, slots=slots, spare=own - slots)
 
 
 @dataclass(frozen=True)
@@ -87,7 +113,7 @@ def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
 
 
 def limits(tenant: str, rules: Rules) -> Limits:
-    """Return the tenant's minimum, target and maximum in slots.
+    """Return the tenant's minimum, target and maximum in slots, without spares.
 
     The target is that of the site file. Minimum and maximum are those of the highest layer that
     sets them.
@@ -129,7 +155,8 @@ def target(tenant: str, rules: Rules) -> Target:
 
 
 def _resolve(tenant: str, rules: Rules) -> Target:
-    bounds, amount = limits(tenant, rules), rules.share_of(tenant).target
+    share = rules.share_of(tenant)
+    bounds, amount, spare = limits(tenant, rules), share.target, share.spare
     aim = Target(
         0, rules.locality.get(tenant), spread=rules.spread.get(tenant), separate=rules.separate_from(tenant)
     )
@@ -141,6 +168,7 @@ def _resolve(tenant: str, rules: Rules) -> Target:
             aim = replace(aim, to=entry.to)
         if entry.extra:
             aim = replace(aim, extra=entry.extra, extra_to=entry.extra_to)
+        spare = spare if entry.spare is None else entry.spare
     unbounded = slots_of(tenant, amount, rules)
     slots = bounds.hold(unbounded)
     if slots != unbounded:
@@ -151,7 +179,13 @@ def _resolve(tenant: str, rules: Rules) -> Target:
             aim = replace(aim, layer=by.layer, owner=by.owner, since=by.at, until=by.until)
         elif aim.layer is not Layer.BASE:
             aim = replace(aim, bound=f"{bound}{OF_SITE}")
-    return replace(aim, slots=slots, amount=amount, extra=max(0, min(aim.extra, bounds.maximum - slots)))
+    return replace(
+        aim,
+        slots=slots,
+        amount=amount,
+        extra=max(0, min(aim.extra, bounds.maximum - slots)),
+        spare=0 if tenant in rules.without_spares or not slots else slots_of(tenant, spare, rules),
+    )
 
 
 def available_extra(aim: Target, hosts: Hosts) -> int:

@@ -96,7 +96,7 @@ def tier_requests(spec: TierSpec, target: Target, now: Placement | None, hosts: 
         DRIVER,
         separate=target.separate,
     )
-    requests = [replace(more_slots(spec, target, target.slots), keep=tuple(kept)), driver]
+    requests = [replace(more_slots(spec, target, target.own), keep=tuple(kept)), driver]
     if target.extra:
         requests.append(
             replace(more_slots(spec, target, target.extra), to=target.extra_to, keep=burst_slots, part=EXTRA)

@@ -67,8 +67,8 @@ def fewest_slots(spec: TierSpec, rules: Rules) -> int:
 def fewest_slots_in_change(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> int:
     """Return the fewest slots that a change may leave a tier.
 
-    A tier needs its fewest slots (`fewest_slots`), and its share less its budget. A tier that
-    already has fewer slots than the budget allows keeps what it has.
+    A tier needs its fewest slots (`fewest_slots`), and its share less its budget. It can do without
+    spares. A tier that already has fewer slots than the budget allows keeps what it has.
     """
     fewest = min(aim.slots, fewest_slots(spec, rules))
     allowed = rules.budget.get(spec.name)
@@ -127,11 +127,11 @@ def place_most(
 
     def attempt(more: int, kept: Iterable[Request]) -> Placed:
         return place(
-            [*tier_requests(spec, replace(aim, slots=fewest + more), now, cluster.hosts), *kept],
+            [*tier_requests(spec, aim.with_own(fewest + more), now, cluster.hosts), *kept],
             cluster.hosts,
         )
 
-    placed = _beside(aim.slots - fewest, requests_for_minimums(cluster, spec.name), attempt)
+    placed = _beside(aim.own - fewest, requests_for_minimums(cluster, spec.name), attempt)
     placement = placement_of(spec.name, placed)
     is_alone = all(tenant == spec.name for tenant, _ in placed.where)
     return placement, placed if is_alone else replace(placed, hosts=holding(cluster.hosts, spec, placement))

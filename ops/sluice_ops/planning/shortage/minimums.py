@@ -24,25 +24,50 @@ from sluice_ops.planning.shortage.lending import giving_back, keepable
 def giving(needy: TierName, able: Iterable[TierName], cluster: Cluster) -> dict[TierName, int]:
     """Return with how many workers some of the tiers `able` continue, to make room for `needy`.
 
-    If one tier is enough, it is the tier that releases the fewest workers. Otherwise several tiers
-    release workers, and none of them more than it must. Realtime tiers, which have a gap then, and
-    tiers nearer the pipeline's end keep their workers first.
+    Spares go first. If one tier is enough, it is the tier that releases the fewest workers.
+    Otherwise several tiers release workers, and none of them more than it must. Realtime tiers,
+    which have a gap then, and tiers nearer the pipeline's end keep their workers first.
 
     Return nothing if `needy` finds room as soon as batch gives back what it can, or if it finds no
     room in any case.
     """
     requests = [request for request in requests_for_minimums(cluster) if request.tenant == needy]
     after = _without_batch(needy, cluster)
-    fewest = {
-        tier.spec.name: k
-        for tier in _most_valuable_first(able, cluster)
-        if (k := _fewest(tier, cluster)) is not None
+    if not requests or _fits(requests, {}, after):
+        return {}
+    tiers = _most_valuable_first(able, cluster)
+    return _giving(requests, _without_spares(tiers, cluster), after, cluster) or _giving(
+        requests, _fewest_of(tiers, cluster), after, cluster
+    )
+
+
+def _without_spares(tiers: Iterable[TierNow], cluster: Cluster) -> dict[TierName, int]:
+    """Return with how many workers tiers continue that release spares only."""
+    aims = {tier.spec.name: target(tier.spec.name, cluster.rules) for tier in tiers}
+    return {
+        name: max(k, aims[name].at_work)
+        for name, k in _fewest_of(tiers, cluster).items()
+        if max(k, aims[name].at_work) < len(_placement(name, cluster).slots)
     }
-    if not requests or _fits(requests, {}, after) or not _fits(requests, fewest, after):
+
+
+def _fewest_of(tiers: Iterable[TierNow], cluster: Cluster) -> dict[TierName, int]:
+    return {tier.spec.name: k for tier in tiers if (k := _fewest(tier, cluster)) is not None}
+
+
+def _giving(
+    requests: list[Request], fewest: Mapping[TierName, int], after: Cluster, cluster: Cluster
+) -> dict[TierName, int]:
+    """Return with how many workers tiers continue, each with at least its `fewest`.
+
+    Return nothing if the requests find no room even then. `after` is the cluster without the slots
+    that batch gives back.
+    """
+    if not _fits(requests, fewest, after):
         return {}
     has = {name: len(_placement(name, cluster).slots) for name in fewest}
     # A tier with more than its share gets no more than its share.
-    most_after = {name: min(has[name] - 1, target(name, cluster.rules).slots) for name in fewest}
+    most_after = {name: min(has[name] - 1, target(name, cluster.rules).own) for name in fewest}
     enough_alone = {
         name: k
         for name in fewest

@@ -75,6 +75,7 @@ class ChannelFollower:
             state=State.STARTING,
             since=now,
             pid=os.getpid(),
+            spare_workers=(),
             takes_workers=True,
             history=((State.STARTING, now),),
         )
@@ -163,6 +164,11 @@ class ChannelFollower:
     def paused_workers(self) -> frozenset[UnitId]:
         """The slots of this incarnation whose workers are to be paused, while it owns the tier."""
         return frozenset(self._record.paused_workers if self.owns else ())
+
+    @property
+    def active_workers(self) -> int | None:
+        """How many of this incarnation's workers are to work; None: all that are not paused."""
+        return self._record.active
 
     @property
     def admitted(self) -> float | None:

@@ -99,6 +99,8 @@ class StreamsEngine(Engine):
         self._executors: frozenset[str] = frozenset()
         """The executors that had tasks of the query when it began."""
         self._paused: frozenset[UnitId] = frozenset()
+        self._waiting: frozenset[str] = frozenset()
+        """The executors that got no tasks when the query began."""
         """The workers that were paused then."""
         self._own_starts: list[dict[str, int]] = []
         """Where earlier runs of this process began."""
@@ -155,6 +157,7 @@ class StreamsEngine(Engine):
     def run(self) -> Receipt:
         """Start at the positions before which, as the output tells, all output is complete."""
         self._query = None
+        self._config.workers.rest()
         metered = self._control.admitted is not None or self._metered is not None
         epochs_before = self._inputs.logs.epochs
         begins, inputs, outputs = self._find_start()
@@ -193,7 +196,8 @@ class StreamsEngine(Engine):
         if self._handover is not None:
             self._handover.stop()
             self._handover = None
-        self._executors, self._paused = config.workers.working(), config.workers.to_pause
+        self._executors, self._waiting = config.workers.working(), config.workers.waiting()
+        self._paused = config.workers.to_pause
         self._reached, self._settled = RealtimeProgress(time.monotonic), time.monotonic()
         config.flow.metered = metered
         self._metered = dict(begins) if metered else None
@@ -249,14 +253,15 @@ class StreamsEngine(Engine):
             )
 
     def _spread(self, query: "StreamingQuery") -> None:
-        """Start again where a worker was paused or woken, or partitions were added.
+        """Start again where a worker or a spare was paused or woken, or partitions were added.
 
         Realtime tasks last as long as a batch.
         """
-        to_pause, paused = self._config.workers.to_pause, self._paused
-        if to_pause - paused:
+        workers = self._config.workers
+        woken = workers.to_pause != self._paused or self._waiting & workers.working()
+        if workers.to_pause - self._paused:
             self._stop_query(query)
-        elif to_pause != paused or self._growth.may_be_read(len(self._begins)):
+        elif woken or self._growth.may_be_read(len(self._begins)):
             self._widen(query)
 
     def _switch_routing(self, query: "StreamingQuery") -> None:

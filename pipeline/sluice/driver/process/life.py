@@ -105,8 +105,10 @@ class Life:
         if self._refused_epoch == self._follower.epoch:
             return
         try:
-            self._workers.pause_only(self._follower.paused_workers)
-            self._follower.note(workers=self._workers.receipts())
+            self._workers.pause_only(self._follower.paused_workers, self._follower.active_workers)
+            self._follower.note(
+                workers=self._workers.receipts(), spare_workers=tuple(sorted(self._workers.spares))
+            )
             if state is not State.RUNNING and not self._services.done(self._run):
                 return
             self._engine.check()

@@ -173,6 +173,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
             frozenset(slot_ids(spec.name, incarnation.incarnation, slots)),
             label,
             spec.quantum.threads,
+            rests_between_batches=spec.mode is not Mode.REALTIME,
         )
         config = EngineConfig(
             session=session,

@@ -1,5 +1,7 @@
 """Pauses and wakes single workers of an incarnation, while the others work (decision 32).
 
+Some workers may wait as spares (decision 71). A worker that is lost wakes one at the next check.
+
 A worker is paused when Spark gives it no more tasks and its last task has ended. Its executor
 stays, so its shuffle files can be read, and it works again at once when it is woken. A worker that
 leaves the tier is paused first, and ends soon after (decision 41). Spark gives a worker
@@ -18,6 +20,7 @@ import structlog
 
 from sluice.driver.spark.session import executors
 from sluice.driver.spark.slots import summaries
+from sluice.driver.spark.spares import choose_spares
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.incarnation import WorkerReceipt
 
@@ -31,6 +34,11 @@ ON_ITS_WAY_SECONDS = 0.1
 paused.
 """
 
+
+WARMING_SECONDS = 30.0
+"""How long a new executor without a finished task may work before it waits as a spare, so that its
+JVM has run the tier's code once.
+"""
 
 JOINING_SECONDS = 0.5
 """Time between two looks for workers that have joined."""
@@ -71,6 +79,12 @@ class Workers:
     """The workers that are to be paused, or to leave, or have left, while the incarnation owns the
     tier.
     """
+    active: int | None = None
+    """How many workers are to work; None: all that are not paused."""
+    rests_between_batches: bool = True
+    """Whether a worker may become a spare at any time; if not, only before a query begins."""
+    spares: frozenset[UnitId] = frozenset()
+    """The living workers that wait for work."""
     _receipts: dict[UnitId, WorkerReceipt] = field(default_factory=dict)
     _begun: dict[UnitId, float] = field(default_factory=dict)
     """Since when each worker is being paused or woken. Monotonic clock."""
@@ -78,6 +92,12 @@ class Workers:
     """Executors that get no task, including those that have ended since."""
     _known: frozenset[str] = frozenset()
     """The executors at the last look."""
+    _at_work: frozenset[str] = frozenset()
+    """The executors of the workers that worked after the last choice of spares."""
+    _new_since: dict[str, float] = field(default_factory=dict)
+    """Since when executors without a finished task are known. Monotonic clock."""
+    _warming: bool = False
+    """Whether a new worker works only until its JVM is warm."""
     _with_summary: frozenset[str] = frozenset()
     """The executors at the last look for workers that have joined."""
     _looked_at: float = -math.inf
@@ -86,27 +106,59 @@ class Workers:
     @property
     def awake(self) -> int:
         """The number of workers that are to work."""
-        return len(self.names - self.to_pause)
+        able = len(self.names - self.to_pause)
+        return able if self.active is None else min(able, self.active)
 
     def working(self) -> frozenset[str]:
         """Return the ids of the executors that get tasks."""
         return self._executors() - self._spared
 
+    def waiting(self) -> frozenset[str]:
+        """Return the ids of the living executors that get no tasks."""
+        return self._executors() & self._spared
+
     def gone(self, before: frozenset[str]) -> frozenset[str]:
         """Return the executors of `before` that have ended while their workers were not paused."""
         return before - self._executors() - self._spared
 
-    def pause_only(self, to_pause: frozenset[UnitId]) -> None:
-        """Give no more tasks to these workers, and tasks to all others."""
+    def pause_only(self, to_pause: frozenset[UnitId], active: int | None = None) -> None:
+        """Give no more tasks to these workers, and tasks to `active` of the others, or to all."""
         self._note_joined()
         changed, self.to_pause = to_pause ^ self.to_pause, to_pause
         self._begun |= dict.fromkeys(changed, time.monotonic())
-        # a paused worker whose executor has died gets a new executor, which is not spared yet
-        if changed or (to_pause and self._executors() != self._known):
-            summaries_now = self._summaries()
-            self._known = frozenset(str(executor.id()) for executor in summaries_now.values())
-            for worker, executor in summaries_now.items():
-                self._spare(str(executor.id()), spared=worker in to_pause)
+        renumbered, self.active = active != self.active, active
+        # a waiting worker whose executor has died gets a new executor, which is not spared yet
+        some_wait = to_pause or active is not None
+        if changed or renumbered or self._warming or (some_wait and self._executors() != self._known):
+            self._distribute(may_rest=self.rests_between_batches)
+
+    def rest(self) -> None:
+        """Let the workers wait that are not to work; no query runs."""
+        if self.active is not None:
+            self._distribute(may_rest=True)
+
+    def _distribute(self, *, may_rest: bool) -> None:
+        """Choose the spares anew, and let Spark give tasks to the workers that are to work."""
+        summaries_now, before = self._summaries(), self.spares
+        executors_now = {worker: str(executor.id()) for worker, executor in summaries_now.items()}
+        self._known = frozenset(executors_now.values())
+        able = {worker: name for worker, name in executors_now.items() if worker not in self.to_pause}
+        chosen = choose_spares(able, self.active, self._at_work, may_rest=may_rest)
+        self.spares = chosen - {worker for worker in chosen if self._is_new(summaries_now[worker])}
+        self._warming = self.spares != chosen
+        self._at_work = frozenset(name for worker, name in able.items() if worker not in chosen)
+        for worker, name in executors_now.items():
+            self._spare(name, spared=worker in self.to_pause or worker in self.spares)
+        if self.spares != before:
+            self._offer()
+            log.info("the spare workers changed", spares=sorted(self.spares), before=sorted(before))
+
+    def _is_new(self, executor: Any) -> bool:
+        """Tell whether an executor is to run a task before it waits."""
+        if not self.rests_between_batches or int(executor.completedTasks()):
+            return False
+        now = time.monotonic()
+        return now < self._new_since.setdefault(str(executor.id()), now) + WARMING_SECONDS
 
     def receipts(self) -> dict[UnitId, WorkerReceipt]:
         """Return the last receipt of each worker that was paused or woken."""

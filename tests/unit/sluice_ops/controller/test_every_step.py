@@ -230,7 +230,9 @@ def is_legal(world):
                 for item in changes(world)
                 if item.spec.k and item.id.startswith(f"settle-{name}-for-")
             ]
-            short = target(name, now.rules).slots - gave[0] if gave else 0
+            aim = target(name, now.rules)
+            missing_spares = min(aim.spare, max(0, aim.k - len(tier_now.placement.slots)))
+            short = aim.slots - gave[0] if gave else missing_spares
             moves = (Move(tier=name, before=tier_now.placement, after=tier_now.placement, short=short),)
             without = replace(now, hosts=holding(now.hosts, tier_now.spec, tier_now.placement, -1))
             plan = Plan(moves=moves, batch_slots=now.batch, batch_kept=now.batch)
@@ -324,6 +326,21 @@ def generous(mode=Mode.BATCH):
 
 
 @cache
+def with_spare(cpu=8):
+    """Return a world with a tier of two workers and a spare, on one host."""
+    shares = {"near": Share(minimum=1, target=2, maximum=4, spare=1)}
+    world = Mortal(
+        hosts=(host("h1", cpu=cpu),),
+        tiers=(tier("near", Mode.BATCH, 0),),
+        rules=replace(RULES, shares=shares, partitions=8, shifts={}),
+    )
+    world.want()
+    world.settle()
+    world.tick()
+    return world
+
+
+@cache
 def braked():
     world = spread().twin()
     for name in sorted({name for tier_name in world.specs for name in world.placement(tier_name).hosts})[:5]:
@@ -411,6 +428,10 @@ CASES = {
     "give up workers for a minimum, in realtime": Case(
         lambda: generous(Mode.REALTIME), lambda world: world.agents["h2"].die(), "settle"
     ),
+    "wake a spare, and get another": change("scale", with_spare, tier="near", k=3),
+    "wake a spare without room for another": change("scale", lambda: with_spare(3.5), tier="near", k=3),
+    "rest a worker as a spare": change("scale", with_spare, tier="near", k=1),
+    "abort of waking a spare": aborted("scale", Step.CUT, with_spare, tier="near", k=3),
     "lend to batch": change("scale", tier="batch", k=2),
     "burst": change("burst", tier="enrich", k=1),
     "leave": change("leave", lambda: after(kind="burst", tier="enrich", k=1)),

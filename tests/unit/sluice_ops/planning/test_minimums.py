@@ -208,3 +208,21 @@ def test_no_worker_is_given_up_once_no_tier_lacks_workers():
 @pytest.mark.parametrize(("k", "more"), [(2, {}), (4, {"budget": {"t": 0}}), (2, {"budget": {"t": 2}})])
 def test_giving_up_workers_respects_the_budget(k, more):
     assert giving("down", ["t"], giver(**more)) == ({"t": k} if k < 4 else {})
+
+
+def test_spares_are_given_up_before_workers_that_work():
+    spec, other = spec_of("with-spare", distance=0), spec_of("without", distance=2)
+    shares = {
+        "with-spare": Share(minimum=1, target=2, maximum=8, spare=1),
+        "without": Share(minimum=1, target=3, maximum=8),
+        "down": Share(minimum=1, target=1, maximum=8),
+    }
+    hosts, tiers = {"h1": host_of("h1", cpu=7.5, memory=65536)}, {"down": TierNow(spec_of("down"), None)}
+    for each in (spec, other):
+        placement, placed = place_tier(each, target(each.name, Rules(shares=shares)), None, hosts)
+        hosts, tiers[each.name] = placed.hosts, TierNow(each, placement)
+    cluster = Cluster(hosts, tiers, (), Rules(shares=shares, partitions=8, batch_quantum=SMALL))
+    assert giving("down", ["with-spare", "without"], cluster) == {"with-spare": 2}
+    shares = {**shares, "with-spare": Share(minimum=1, target=3, maximum=8)}
+    all_work = replace(cluster, rules=Rules(shares=shares, partitions=8, batch_quantum=SMALL))
+    assert giving("down", ["with-spare", "without"], all_work) == {"without": 2}

@@ -119,7 +119,7 @@ def _check_left(tier: TierNow, left: int, cluster: Cluster) -> None:
     """
     name, share, allowed = (
         tier.spec.name,
-        target(tier.spec.name, cluster.rules).k,
+        target(tier.spec.name, cluster.rules).at_work,
         cluster.rules.budget.get(tier.spec.name),
     )
     if allowed is not None and share - left > allowed:

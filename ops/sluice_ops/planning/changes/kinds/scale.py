@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
-from sluice_ops.model.share import Layer, Layers, Setting
-from sluice_ops.planning.changes.kind import Field, Input, Kind, TierCheck
+from sluice_ops.model.share import Layer, Layers, Setting, is_zero
+from sluice_ops.planning.changes.kind import Field, Input, Kind, TierCheck, has_another_number
 from sluice_ops.planning.changes.lookups import (
     PLANNED,
     check_number,
@@ -17,10 +17,10 @@ from sluice_ops.planning.changes.lookups import (
     name_of_tenant,
     notes_if_stopped,
     person_entry,
+    refuse_spares,
     tier_of,
 )
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
-from sluice_ops.planning.placement.drift import right_numbers
 from sluice_ops.planning.placement.shares import (
     Target,
     bounded_by,
@@ -41,8 +41,9 @@ class Scale(Kind):
     )
     details = (
         "Sluice hands the tier over to a new incarnation with k workers, or the tier releases its last "
-        "workers without a handover. When the time is over, the controller returns to the number that "
-        "holds then. A minimum and a maximum hold as long as the number does."
+        "workers without a handover. Spare workers work first. When the time is over, the controller "
+        "returns to the number that holds then. A minimum, a maximum and spares hold as long as the "
+        "number does."
     )
     example = "sluice scale enrich 3 --for 2h"
     fields = (
@@ -70,6 +71,14 @@ class Scale(Kind):
             "maximum",
             Input.AMOUNT,
             "The maximum while the number holds, instead of the site file's maximum.",
+            required=False,
+            option=True,
+        ),
+        Field(
+            "spare",
+            Input.AMOUNT,
+            "The spare workers while the number holds: started and warm, and without work until "
+            "another worker is lost or the number is raised.",
             required=False,
             option=True,
         ),
@@ -119,8 +128,13 @@ class Scale(Kind):
             raise RefusedError(message)
         if spec.tenant == BATCH:
             check_share(BATCH, slots, slots, after)
+            if spec.spare is not None:
+                message = "batch has no spares, because its jobs share all slots; leave --spare out"
+                raise RefusedError(message)
             return notes
         tier = tier_of(spec, cluster)
+        if spec.spare is not None and not is_zero(spec.spare):
+            refuse_spares(tier.spec)
         extra = target(tier.spec.name, cluster.rules).extra
         check_number(tier, slots, slots + extra, after)
         holds = target(tier.spec.name, after.rules)
@@ -138,18 +152,18 @@ class Scale(Kind):
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        return len(now.slots) != right_numbers(now, aim, cluster.hosts)[0]
+        return has_another_number(tier, now, aim, cluster)
 
     def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
         """Return the layers with the number in its layer.
 
         The layer's entry is removed instead if the lower layers give the same number anyway. This
-        is not done if the number has an end, a minimum or a maximum.
+        is not done if the number has an end, a minimum, a maximum or spares.
         """
         layer = Layer.PERSON if spec.layer is None else Layer[spec.layer.upper()]
         others = without_entry(cluster.rules.layers, spec.tenant, layer, Setting.TARGET)
         below = Layers(entries=tuple(entry for entry in others.entries if entry.layer < layer))
-        bounds = {"minimum": spec.minimum, "maximum": spec.maximum}
+        bounds = {"minimum": spec.minimum, "maximum": spec.maximum, "spare": spec.spare}
         is_redundant = (
             spec.until is None
             and set(bounds.values()) == {None}

@@ -30,7 +30,7 @@ class Settle(Kind):
     ) -> bool:
         workers = self.reduced_to(spec)
         if workers is None:
-            return has_wrong_number(now, aim, cluster)
+            return has_wrong_number(tier, now, aim, cluster)
         return len(now.slots) > workers and any(
             request.tenant != BATCH for request in requests_for_minimums(cluster)
         )
