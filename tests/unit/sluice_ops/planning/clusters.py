@@ -52,6 +52,9 @@ quanta = st.builds(
 )
 
 
+spares = st.sampled_from([0, 0, 0, 1, 2])
+
+
 @st.composite
 def clusters(draw, rules=None):
     """Draw a cluster in which the placement solver placed the tiers one after the other, under
@@ -76,7 +79,10 @@ def clusters(draw, rules=None):
         )
         for number in range(draw(st.integers(1, 4)))
     ]
-    shares = {spec.name: Share(minimum=1, target=draw(st.integers(1, 3)), maximum=4) for spec in specs}
+    shares = {
+        spec.name: Share(minimum=1, target=draw(st.integers(1, 3)), maximum=4, spare=draw(spares))
+        for spec in specs
+    }
     all_rules = replace(Rules(partitions=8) if rules is None else draw(rules), shares=shares)
     hosts = dedicated(hosts, all_rules)
     tiers = {}
@@ -143,7 +149,7 @@ def crowded(draw):
         )
         spec = spec_of(f"t{number}", distance=draw(st.integers(0, 2)), quantum=quantum)
         minimum = draw(st.integers(1, 3))
-        share = Share(minimum=minimum, target=draw(st.integers(minimum, 4)), maximum=8)
+        share = Share(minimum=minimum, target=draw(st.integers(minimum, 4)), maximum=8, spare=draw(spares))
         try:
             placement, placed = place_tier(
                 spec, target(spec.name, Rules(shares={spec.name: share})), None, hosts

@@ -55,7 +55,8 @@ def rules_of(random, names):
     for tenant in (*names, BATCH):
         low = random.randint(0, 2)
         aim = random.randint(low, 4)
-        shares[tenant] = Share(minimum=low, target=aim, maximum=random.randint(max(1, aim), 6))
+        spare = random.choice([0, 0, 0, 1, 2]) if tenant != BATCH else 0
+        shares[tenant] = Share(minimum=low, target=aim, maximum=random.randint(max(1, aim), 6), spare=spare)
     limit = [None, None, 1, 2, 3]
     return Rules(
         shares=shares,

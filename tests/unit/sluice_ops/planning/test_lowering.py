@@ -21,6 +21,7 @@ from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from sluice_ops.planning.placement.shares import target
 from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, dedicated, host_of, spec_of
 
 STATE = {"state": True}
@@ -123,15 +124,16 @@ def test_a_micro_batch_tier_releases_the_fewest_workers_in_place(cluster, data):
     several = [
         name
         for name, tier in cluster.tiers.items()
-        if len(tier.placement.slots) > 1 and tier.spec.mode is Mode.BATCH
+        if target(name, cluster.rules).slots > 1 and tier.spec.mode is Mode.BATCH
     ]
     assume(several)
     name = data.draw(st.sampled_from(several))
     now = cluster.tiers[name].placement
-    k = data.draw(st.integers(1, len(now.slots) - 1))
+    aim = target(name, cluster.rules)
+    k = data.draw(st.integers(1, aim.slots - 1))
     planned = plan_fewer(k, cluster, name)
     (move,) = planned.moves
-    assert (move.in_place, move.released, move.moved) == (True, len(now.slots) - k, 0)
+    assert (move.in_place, move.released, move.moved) == (True, len(now.slots) - k - aim.spare, 0)
     assert not Counter(move.after.slots) - Counter(now.slots)
     assert planned.predicted_gap_seconds == 0
 

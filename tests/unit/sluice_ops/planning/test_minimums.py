@@ -18,7 +18,7 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, 
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.placement.solver import place_tier
 from sluice_ops.planning.shortage.minimums import giving
-from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, host_of, spec_of
+from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, host_of, spares, spec_of
 
 
 @st.composite
@@ -36,7 +36,9 @@ def without_room(draw):
         spec = spec.model_copy(
             update={"partitions": draw(st.sampled_from([4, 8])), "state": draw(st.integers(0, 4)) == 0}
         )
-        shares[spec.name] = Share(minimum=draw(st.integers(1, 2)), target=draw(st.integers(2, 5)), maximum=8)
+        shares[spec.name] = Share(
+            minimum=draw(st.integers(1, 2)), target=draw(st.integers(2, 5)), maximum=8, spare=draw(spares)
+        )
         try:
             placement, placed = place_tier(spec, target(spec.name, Rules(shares=shares)), None, hosts)
         except RefusedError:
@@ -86,6 +88,13 @@ def test_the_fewest_workers_above_a_minimum_are_given_up_for_another_tier(
         assert has_room({}, cluster) or not has_room(able, cluster)
         return
     assert has_room(gives, cluster)
+    spares_only = {
+        name: max(k, target(name, cluster.rules).slots)
+        for name, k in able.items()
+        if len(cluster.tiers[name].placement.slots) > target(name, cluster.rules).slots
+    }
+    if has_room(spares_only, cluster):
+        able = spares_only
     for name, k in gives.items():
         has = len(cluster.tiers[name].placement.slots)
         assert able[name] <= k < has
