@@ -51,6 +51,7 @@ def observe(  # noqa: PLR0913 - the parts of an observation
         bounds={tier.spec.name: _bounds(tier, cluster) for tier in tiers},
         inputs=_writers(tier.spec for tier in tiers),
         change_seconds=cluster.pace.seconds(1, 1),
+        wake_seconds=cluster.pace.wake_spare,
         changing=frozenset(changing),
     )
 
@@ -113,7 +114,16 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         away=aim.extra,
         away_by_scaler=burst is not None and asked_by_scaler(burst.owner),
         burst=aim.extra + _room_of_bursts(tier, aim.extra, cluster),
+        spares=_spares(tier, cluster),
     )
+
+
+def _spares(tier: TierNow, cluster: Cluster) -> int:
+    """Return how many workers of a running tier wait as spares."""
+    aim = target(tier.spec.name, cluster.rules)
+    if tier.placement is None or aim.active is None:
+        return 0
+    return min(aim.spare, max(0, len(tier.placement.slots) - aim.active))
 
 
 def _room_of_bursts(tier: TierNow, present: int, cluster: Cluster) -> int:
@@ -139,14 +149,14 @@ def _room(tier: TierNow, cluster: Cluster) -> int:
     """Return the further slots of a tier that find room, with those that batch can give back.
 
     A tier that is handed over needs room for all its workers beside the old ones. `spread` counts
-    the workers of one incarnation.
+    the workers of one incarnation. Spares count as room, because they only have to be woken.
     """
     present = () if tier.placement is None else tier.placement.slots
     aim = target(tier.spec.name, cluster.rules)
     in_place = joins_in_place(tier, aim, cluster)
     places = Places(aim.spread or (), present if in_place else (), cluster.hosts)
     fitting = sum(places.take(host, host.fits(tier.spec.quantum)) for host in _possible_hosts(tier, cluster))
-    return fitting if in_place else max(0, fitting - len(present))
+    return _spares(tier, cluster) + (fitting if in_place else max(0, fitting - len(present)))
 
 
 def _possible_hosts(tier: TierNow, cluster: Cluster) -> list[Host]:

@@ -48,7 +48,7 @@ def plan(
         load = Flow()
         if signals is not None:
             arriving = _arriving_load(tier, observation, scaling.mode, readings, situations)
-            load = _load_to_process(known, signals, arriving, scaling, observation)
+            load = _load_to_process(tier, known, signals, arriving, scaling, observation)
             if tier not in observation.changing:
                 known = _memory_with_verdict_on_growth(known, signals, load, scaling)
         situations[tier] = Situation(
@@ -103,14 +103,20 @@ def _arriving_load(
     return demand.arriving_load(readings[tier], writers, planned)
 
 
-def _load_to_process(
-    known: TierMemory, signals: Signals, arriving: Flow, scaling: TierScaling, observation: Observation
+def _load_to_process(  # noqa: PLR0913, PLR0917 - the parts of the load
+    tier: TierName,
+    known: TierMemory,
+    signals: Signals,
+    arriving: Flow,
+    scaling: TierScaling,
+    observation: Observation,
 ) -> Flow:
     """Return what a tier should process: what arrives, or will soon arrive, and its backlog."""
-    horizon = observation.change_seconds + LOOK_AHEAD
+    seconds = observation.wake_seconds if observation.bounds[tier].spares else observation.change_seconds
+    horizon = seconds + LOOK_AHEAD
     soon = Flow(max(arriving.rate, expected(known.week, observation.now, horizon)), arriving.surplus)
     per_worker = None if known.readings is None else known.readings.per_worker
-    return demand.with_backlog(soon, signals, per_worker, observation.change_seconds, scaling.catch_up)
+    return demand.with_backlog(soon, signals, per_worker, seconds, scaling.catch_up)
 
 
 def _memory_with_verdict_on_growth(

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from sluice_ops.model.scaler import Mode
-from sluice_ops.model.wording import workers
+from sluice_ops.model.wording import spares, workers
 from sluice_ops.planning.scaler.readings import elapsed, lag_grows
 from sluice_ops.planning.scaler.situation import Situation
 
@@ -91,8 +91,10 @@ def _grow(tier: Situation) -> Verdict | None:
     more_away = total - tier.total - (wanted - tier.wanted)
     away = max(tier.away, tier.bounds.away) + more_away if more_away else tier.away
     burst = f", {away} of them by a burst" if away else ""
+    woken = min(tier.bounds.spares, wanted - tier.wanted)
+    wakes = f", and the tier wakes {spares(woken)}" if woken else ""
     return _change_unless(
-        _obstacle_to_more(tier), tier, Verdict(wanted, away, f"{_need_in_words(tier)}{burst}")
+        _obstacle_to_more(tier), tier, Verdict(wanted, away, f"{_need_in_words(tier)}{burst}{wakes}")
     )
 
 

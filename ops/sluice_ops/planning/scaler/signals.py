@@ -43,7 +43,9 @@ class Bounds:
     partitions: int
     """More workers than this get no work."""
     room: int
-    """The further slots that fit at home now, with those that batch gives back on demand."""
+    """The further slots that fit at home now, with spares, and slots that batch gives back on
+    demand.
+    """
     held_by: str | None
     """The owner of a higher layer that sets the number; None: nobody."""
     away: int = 0
@@ -52,6 +54,8 @@ class Bounds:
     """Whether the last of these bursts is one that the scaler wanted."""
     burst: int = 0
     """The most slots that bursts can give it, with the present ones; 0: no burst is possible."""
+    spares: int = 0
+    """The workers that wait, and work as soon as the number is raised."""
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,5 @@ class Observation:
     """The measured time from a request to the first record on the new worker."""
     changing: frozenset[TierName]
     """The tiers with a change under way."""
+    wake_seconds: float = 2.0
+    """The time from a request to the first record on a spare."""

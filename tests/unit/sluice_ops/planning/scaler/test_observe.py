@@ -182,8 +182,18 @@ def test_the_room_is_what_the_rule_spread_leaves(spread, room):
 def test_as_many_workers_as_the_room_can_be_placed_and_no_more(drawn):
     bounds = observe(drawn, {}, Memory(), starved=(), busy=(), modest=(), changing=(), now=5.0).bounds
     for name, tier in drawn.tiers.items():
-        aim, room = target(name, drawn.rules), bounds[name].room
+        aim, room = target(name, drawn.rules), bounds[name].room - bounds[name].spares
         if joins_in_place(tier, aim, drawn):
             place([more_slots(tier.spec, aim, room, tier.placement.slots)], drawn.hosts)
             with pytest.raises(RefusedError):
                 place([more_slots(tier.spec, aim, room + 1, tier.placement.slots)], drawn.hosts)
+
+
+def test_spares_count_as_room_and_are_woken_first():
+    now = cluster()
+    shares = {**now.rules.shares, "first": Share(minimum=1, target=1, maximum=6, spare=1)}
+    bounds = observed(replace(now, rules=replace(now.rules, shares=shares))).bounds["first"]
+    assert (bounds.spares, bounds.room) == (1, 6)
+    shares["first"] = Share(minimum=1, target=2, maximum=6, spare=1)
+    bounds = observed(replace(now, rules=replace(now.rules, shares=shares))).bounds["first"]
+    assert (bounds.spares, bounds.room) == (0, 5), "a spare that the tier lacks cannot be woken"

@@ -378,3 +378,19 @@ def test_a_memory_of_a_hundred_tiers_is_smaller_than_a_znode_may_be():
     )
     memory = Memory(tiers={f"a-tier-with-20-letters-{number:03}": full for number in range(100)})
     assert len(memory.model_dump_json()) < 100_000
+
+
+def first_growth(spares):
+    """Return the first decision to grow, where a change without spares takes very long."""
+    tiers = {"mid": Tier(bounds=replace(BOUNDS, spares=spares))}
+    pipeline = Pipeline(tiers, lambda seconds: 300.0 if seconds > 60 else 50.0, change_seconds=1e5)
+    grown = (decisions["mid"] for _, decisions in pipeline.run(200.0))
+    return next(decision for decision in grown if decision.wanted > tiers["mid"].workers)
+
+
+def test_a_growth_wakes_spares_and_expects_less_backlog_meanwhile():
+    without, with_spare = first_growth(0).reason, first_growth(1).reason
+    assert "wakes" not in without
+    assert with_spare.endswith("and the tier wakes 1 spare")
+    needs = [int(reason.split(" need ")[1].split()[0]) for reason in (without, with_spare)]
+    assert needs[1] < needs[0]
