@@ -23,7 +23,14 @@ from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
-from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
+from sluice_ops.model.incarnation import (
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Placement,
+    State,
+    TierWanted,
+)
 from sluice_ops.model.scaler import Decision as ScalerDecision
 from sluice_ops.model.scaler import Mode as ScalerMode
 from sluice_ops.model.scaler import ScalerRecord
@@ -107,11 +114,22 @@ def view() -> View:
         id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0
     )
     job = BatchRequest(tenant="reports", by="dag", at=1.0, renewed_at=1.0)
+    runs = IncarnationSpec(
+        tier=ENTRY,
+        incarnation=Incarnation(7),
+        placement=Placement(driver=H1, slots=(H1,)),
+        reason="cold start",
+        created_at=1.0,
+    )
     decision = ScalerDecision(mode=ScalerMode.ADVISE, slots=2, wanted=4, reason="it lags", since=1.0)
     return View(
         tiers={
             ENTRY: TierView(
-                spec, OwnerRecord(owner=Incarnation(7), held_for=TierName("counts")), TierWanted(), {}, {}
+                spec,
+                OwnerRecord(owner=Incarnation(7), held_for=TierName("counts")),
+                TierWanted(),
+                {Incarnation(7): runs},
+                {},
             )
         },
         hosts={

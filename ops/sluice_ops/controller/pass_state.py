@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
@@ -75,7 +75,7 @@ class Draft:
         """Start from the snapshot."""
         self.view = view
         self.inputs = inputs
-        self.rules = with_view(inputs.rules, view)
+        self.rules = with_view(replace(inputs.rules, layers=view.layers), view)
         """The rules of the site file under the layers."""
         self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
         self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {

@@ -43,7 +43,6 @@ def with_view(rules: Rules, view: View) -> Rules:
     without = (name for name, tier in view.tiers.items() if why_no_spares(tier.spec) is not None)
     return replace(
         rules,
-        layers=view.layers,
         capacity_totals=CapacityTotals(view, rules),
         without_spares=frozenset({BATCH, *without}),
     )

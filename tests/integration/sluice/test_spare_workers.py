@@ -11,6 +11,7 @@ import pytest
 
 from sluice.kafka.reader import Streams
 from sluice_ops.model.assignment import slot_id
+from sluice_ops.model.incarnation import State
 from tests.integration.sluice.state_feed import ends
 from tests.integration.sluice.test_workers import feeding, read_output
 from tests.integration.sluice.worker_pauses import BUSY_FACTOR, count_working
@@ -19,7 +20,7 @@ from tests.lab import Lab, until
 PIPELINE_MODULE = "tests.integration.sluice.slow_sink_pipeline"
 WOKEN_SECONDS = 2.0
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 def spares_are(lab: Lab, tier: str, *numbers: int) -> float:
@@ -30,6 +31,13 @@ def spares_are(lab: Lab, tier: str, *numbers: int) -> float:
         lambda: (report := lab.report(tier, 1)) is not None and report.spare_workers == expected,
     )
     return round(time.monotonic() - begun, 2)
+
+
+def start_with_spare(lab: Lab, tier: str, host: str) -> None:
+    """Start incarnation 1 of a tier with three workers, of which two work."""
+    lab.set_owner(tier, 1, active=2)
+    lab.start(tier, 1, host, slots=3)
+    lab.wait_for(tier, 1, State.RUNNING)
 
 
 def kill_executor(lab: Lab, slot: str) -> None:
@@ -52,13 +60,12 @@ def test_a_spare_takes_over_from_a_killed_realtime_worker(lab: Lab) -> None:
                 time.sleep(0.05)
             return round(longest, 2)
 
-        lab.set_owner("enter", 1, active=2)
-        lab.start("enter", 1, "h1", slots=3)
+        start_with_spare(lab, "enter", "h1")
         with feeding(lab) as fed:
             spares_are(lab, "enter", 2)
             until("records come out", out)
             kill_executor(lab, slot_id("enter", 1, 0))
-            silent_after_loss = longest_silence(15)
+            silent_after_loss = longest_silence(30)
             spares_are(lab, "enter", 0)
             lab.set_owner("enter", 1, active=3)
             silent_after_wake = longest_silence(10)
@@ -81,8 +88,10 @@ def test_a_spare_takes_over_from_a_killed_micro_batch_worker(lab: Lab) -> None:
 
     with closing(Streams(lab.endpoints.kafka)) as streams:
         first = sum(streams.bounds(["raw"]).ends.values())
-        lab.set_owner("store", 1, active=2)
-        lab.start("store", 1, "h2", slots=3)
+        if not first:
+            lab.start_owner("enter", 1, "h1")
+            lab.wait_for("enter", 1, State.RUNNING)
+        start_with_spare(lab, "store", "h2")
         with feeding(lab, first=first) as fed:
             spares_are(lab, "store", 2)
             before = stored()
