@@ -24,7 +24,13 @@ from sluice_ops.planning.placement.cluster import (
     holding,
     moved,
 )
-from sluice_ops.planning.placement.drift import drift, evenly_spread, right_numbers, without_starving
+from sluice_ops.planning.placement.drift import (
+    drift,
+    evenly_spread,
+    lacks_only_spares,
+    right_numbers,
+    without_starving,
+)
 from sluice_ops.planning.placement.exactly import place_exactly
 from sluice_ops.planning.placement.no_room import burst_missing
 from sluice_ops.planning.placement.shares import Target, available_extra, limits, target
@@ -478,9 +484,12 @@ def _why_it_stays(
     spec: ChangeSpec, tier: TierNow, share: Target, aim: Target, cluster: Cluster
 ) -> str | None:
     """Return a note if a tier that lacks workers would get none by a move, else None."""
-    if KINDS[spec.kind].forced or tier.placement is None or aim.own == share.own:
+    kind, now = KINDS[spec.kind], tier.placement
+    if kind.forced or now is None or aim.own == share.own:
         return None
-    has, right = len(tier.placement.slots), right_numbers(tier.placement, share, cluster.hosts)[0]
+    if kind.exact and not (kind.resizes and lacks_only_spares(now, share, cluster.hosts)):
+        return None
+    has, right = len(now.slots), right_numbers(now, share, cluster.hosts)[0]
     if aim.own + available_extra(share, cluster.hosts) <= has < right:
         return f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
     return None

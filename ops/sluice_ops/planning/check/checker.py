@@ -151,7 +151,8 @@ def _with_spares_of(now: Placement, aim: _Aim, cluster: Cluster) -> _Aim:
 
     A tier may wait for spares.
     """
-    lacks = aim.own + _extra(aim, cluster) - len(now.slots)
+    burst = _extra(aim, cluster) or _remaining_burst(now, aim, cluster)
+    lacks = aim.own + burst - len(now.slots)
     return replace(aim, spare=aim.spare - lacks) if 0 < lacks <= aim.spare else aim
 
 

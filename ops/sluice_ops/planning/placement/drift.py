@@ -76,8 +76,10 @@ def evenly_spread(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
     # A tier stays at a place where no host takes new units.
     if fullest <= 1 or not usable_count:
         return aim
-    for most in range(max(1, math.ceil(aim.own / usable_count)), fullest):
-        tighter = replace(aim, spread=(aim.spread or Spread()).model_copy(update={"host": most}))
+    spread = aim.spread or Spread()
+    most_tight = fullest if spread.host is None else min(fullest, spread.host)
+    for most in range(max(1, math.ceil(aim.own / usable_count)), most_tight):
+        tighter = replace(aim, spread=spread.model_copy(update={"host": most}))
         try:
             place_tier(tier.spec, tighter, tier.placement, hosts)
         except RefusedError:

@@ -54,8 +54,8 @@ def place_exactly(spec: TierSpec, aim: Target, placement: Placement, hosts: Host
 def _miscounted(placement: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     """Return how the number of workers, or of those of a burst, is wrong."""
     extra = available_extra(aim, hosts)
-    if len(placement.slots) != aim.slots + extra:
-        yield f"has {len(placement.slots)} workers, but should have {aim.slots + extra}"
+    if len(placement.slots) != aim.own + extra:
+        yield f"has {len(placement.slots)} workers, but should have {aim.own + extra}"
     at_burst = sum(hosts[slot].matches(aim.extra_to) for slot in placement.slots) if extra else 0
     if at_burst < extra:
         yield f"has {at_burst} of the {extra} workers of its burst at {aim.extra_to}"
