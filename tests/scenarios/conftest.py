@@ -16,12 +16,14 @@ HOME = Path(os.environ.get("SLUICE_TEST_HOME", ROOT / ".sluice" / "test"))
 PORT_BASE = int(os.environ.get("SLUICE_TEST_PORT_BASE", "29000"))
 
 
-def write_site_without_shifts() -> Path:
-    """Write a site file whose shifts start half a day from now.
+def write_quiet_site() -> Path:
+    """Write a site file whose shifts start half a day from now, and that repairs nothing by itself.
 
-    A platform that is started soon after a shift's hour would start in that shift.
+    A platform that is started soon after a shift's hour would start in that shift. A repair would
+    hold the maintenance lock when a test needs it.
     """
     site = yaml.safe_load((ROOT / "site.yaml").read_text())
+    site["repair"] = False
     for hours, shift in enumerate(site["shifts"].values(), start=11):
         shift |= {"schedule": f"0 {(datetime.now(UTC).hour + hours) % 24} * * *", "timezone": "UTC"}
     HOME.mkdir(parents=True, exist_ok=True)
@@ -45,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def live() -> Iterator[Live]:
     """Start the platform, and stop it at the end in any case."""
     platform = Live(
-        home=HOME, env=child_environment(HOME, PORT_BASE) | {"SLUICE_SITE": str(write_site_without_shifts())}
+        home=HOME, env=child_environment(HOME, PORT_BASE) | {"SLUICE_SITE": str(write_quiet_site())}
     )
     try:
         print(platform.sluice("up", seconds=900).stdout)

@@ -96,7 +96,7 @@ def refused(path: Path) -> str:
         ),
         ("pipeline: p\nhosts: []\npartitions: !!int four", ": not YAML: 'four' is not a valid value: "),
         (
-            "pipeline: p\nhosts: []\nrepair_seconds: 2020-99-99",
+            "pipeline: p\nhosts: []\nrepair: 2020-99-99",
             ": not YAML: '2020-99-99' is not a valid value: month must be in 1..12",
         ),
         (

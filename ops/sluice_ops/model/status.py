@@ -56,6 +56,11 @@ class TierStatus(Frozen):
 
     Kept as long as nobody else changes anything.
     """
+    drift: str | None = None
+    """How the tier has drifted, and when the controller repairs it; None: it has not.
+
+    Continues the tier's name. Only if the site file lets the controller repair.
+    """
     starved: Starved | None = None
     pressure: Pressure | None = None
     """The tier's lag is too large, and the entry tiers upstream are throttled."""

@@ -234,6 +234,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         rate_out=progress.rate_out if progress else None,
         lag=progress.lag if progress else None,
         pressure=status.pressure.sentence if status and status.pressure else None,
+        drift=status.drift if status else None,
         starved=status.starved.sentence if status and status.starved else None,
         held_for=owner.held_for,
         admitted=None if owner.held_for is None else owner.admitted,

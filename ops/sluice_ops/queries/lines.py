@@ -126,6 +126,8 @@ class TierLine(Frozen):
     """Records that the tier has not read yet."""
     pressure: str | None
     """How far the tier lags, while it exceeds a lag limit."""
+    drift: str | None
+    """How the tier has drifted, and when the controller repairs it."""
     starved: str | None
     """Where the tier is starved of processor time, and what is done about it."""
     held_for: str | None

@@ -191,7 +191,8 @@ def troubles(tiers: list[TierLine]) -> list[str]:
         if tier.narrow is not None
     ]
     hung = [f"{tier.name}: {tier.hung}" for tier in tiers if tier.hung is not None]
-    return [*down, *hung, *_starved(tiers), *unread, *narrow, *lagging]
+    drifted = [f"{tier.name} {tier.drift}" for tier in tiers if tier.drift is not None]
+    return [*down, *hung, *_starved(tiers), *unread, *narrow, *lagging, *drifted]
 
 
 def _starved(tiers: list[TierLine]) -> list[str]:

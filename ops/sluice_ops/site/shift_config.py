@@ -1,4 +1,4 @@
-"""The shifts of the site file: when each begins, and which shares then hold.
+"""The times of the site file: when each shift begins, and when the controller may repair.
 
 A shift begins at a time, and its shares hold until another shift begins. So shifts have no length
 and cannot overlap, but two may begin at the same time.
@@ -40,8 +40,8 @@ ShiftName = Annotated[str, AfterValidator(_shift_name)]
 """The name of a shift; `NAME_shift` is the id of its DAG."""
 
 
-class ShiftConfig(Frozen):
-    """The shares from a scheduled time on, until another shift begins."""
+class Schedule(Frozen):
+    """The times at which a shift, or a window for repairs, begins."""
 
     schedule: str
     """A cron schedule: minute, hour, day of the month, month, day of the week.
@@ -52,23 +52,25 @@ class ShiftConfig(Frozen):
     timezone: str = "UTC"
     """The time zone of the schedule, such as `Europe/Bucharest`."""
     not_on: tuple[date, ...] = ()
-    """Dates on which the shift does not begin, in its time zone: `[2026-12-25, 2027-01-01]`.
+    """Dates on which it does not begin, in its time zone: `[2026-12-25, 2027-01-01]`.
 
-    The shares of the shift before it hold on. Default: none.
-    """
-    shares: dict[str, Numbers] = Field(default_factory=dict)
-    """Tenant → slots, or per cent of the cluster: a target (`3`), or some of `{target: 3, minimum:
-    2, maximum: 6}`.
-
-    A tenant without an entry returns to its share in `shares` of the site.
+    The shift before it holds on. Default: none.
     """
 
     def last(self, now: datetime) -> datetime:
-        """Return the last time before `now`, in UTC, at which the shift was to begin."""
+        """Return the last time before `now`, in UTC, at which it was to begin."""
         times = croniter(self.schedule, now.astimezone(ZoneInfo(self.timezone)).replace(tzinfo=None))
         while True:
             local = times.get_prev(datetime)
             if local.date() not in self.not_on and (begin := self._in_utc(local)) < now:
+                return begin
+
+    def next(self, now: datetime) -> datetime:
+        """Return the first time after `now`, in UTC, at which it begins."""
+        times = croniter(self.schedule, now.astimezone(ZoneInfo(self.timezone)).replace(tzinfo=None))
+        while True:
+            local = times.get_next(datetime)
+            if local.date() not in self.not_on and (begin := self._in_utc(local)) > now:
                 return begin
 
     def times_in(self, year: int) -> Iterator[datetime]:
@@ -81,19 +83,6 @@ class ShiftConfig(Frozen):
         ]
         for day in _days(" ".join(self.schedule.split()[2:]), year):
             yield from (self._in_utc(day + time) for time in times)
-
-    def gives(self, tenant: Tenant, share: Share) -> bool:
-        """Tell whether a tenant with this share in the site file has slots in the shift."""
-        numbers = self.shares.get(tenant, Numbers())
-        minimum, target, maximum = (
-            of_site if of_shift is None else of_shift
-            for of_site, of_shift in (
-                (share.minimum, numbers.minimum),
-                (share.target, numbers.target),
-                (share.maximum, numbers.maximum),
-            )
-        )
-        return not is_zero(maximum) and not (is_zero(target) and is_zero(minimum))
 
     def local(self, time: datetime) -> datetime:
         """Return a time in the shift's time zone."""
@@ -134,6 +123,30 @@ class ShiftConfig(Frozen):
             message = f"{name!r} is not a time zone: write a name such as Europe/Bucharest"
             raise ValueError(message) from error
         return name
+
+
+class ShiftConfig(Schedule):
+    """The shares from a scheduled time on, until another shift begins."""
+
+    shares: dict[str, Numbers] = Field(default_factory=dict)
+    """Tenant → slots, or per cent of the cluster: a target (`3`), or some of `{target: 3, minimum:
+    2, maximum: 6}`.
+
+    A tenant without an entry returns to its share in `shares` of the site.
+    """
+
+    def gives(self, tenant: Tenant, share: Share) -> bool:
+        """Tell whether a tenant with this share in the site file has slots in the shift."""
+        numbers = self.shares.get(tenant, Numbers())
+        minimum, target, maximum = (
+            of_site if of_shift is None else of_shift
+            for of_site, of_shift in (
+                (share.minimum, numbers.minimum),
+                (share.target, numbers.target),
+                (share.maximum, numbers.maximum),
+            )
+        )
+        return not is_zero(maximum) and not (is_zero(target) and is_zero(minimum))
 
 
 @cache

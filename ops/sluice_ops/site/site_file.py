@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant, BatchTenantName
 from sluice_ops.model.ids import BATCH
@@ -20,6 +27,7 @@ from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Share, is_zero
 from sluice_ops.model.spread import Spread
 from sluice_ops.site.ec2_config import Ec2Config
+from sluice_ops.site.repair_config import RepairConfig, repair_of
 from sluice_ops.site.shift_config import ShiftConfig, ShiftName, check_times
 from sluice_ops.site.validation_errors import explain
 
@@ -155,12 +163,10 @@ class Site(Frozen):
 
     Default: all workers above its minimum.
     """
-    repair_seconds: float | None = Field(default=None, ge=30)
-    """Seconds of drift after which the controller repairs a tier by itself, one tier at a time.
+    repair: Annotated[RepairConfig | None, BeforeValidator(repair_of)] = None
+    """Whether the controller repairs drift by itself: `on`, `off`, or keys such as `{after: 1800}`.
 
-    A tier that is starved of processor time waits at most five minutes. With 1800 (half an hour),
-    short disturbances move nothing. Default: never, because a repair is a handover; run
-    `sluice drift --repair`.
+    Default: off, because a repair is a handover; run `sluice drift --repair`.
     """
     shifts: dict[ShiftName, ShiftConfig] = Field(default_factory=dict)
     """Shift → its schedule and shares, such as `night` and `day`.
@@ -227,6 +233,16 @@ class Site(Frozen):
         """The shifts that give slots to the tenant `batch`."""
         share = self.shares.get(BATCH, Share())
         return tuple(name for name, shift in self.shifts.items() if shift.gives(BATCH, share))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_former_key(cls, site: Any) -> Any:
+        """Read `repair_seconds: 1800` of former versions as `repair: {after: 1800}`."""
+        if not isinstance(site, dict) or "repair_seconds" not in site or "repair" in site:
+            return site
+        seconds = site["repair_seconds"]
+        others = {key: value for key, value in site.items() if key != "repair_seconds"}
+        return {**others, "repair": None if seconds is None else {"after": seconds}}
 
     @model_validator(mode="after")
     def _keeps_acknowledged_records(self) -> Self:

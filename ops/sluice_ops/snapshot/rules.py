@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from sluice_ops.model.ids import BATCH
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import why_no_spares
@@ -29,7 +30,9 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         batch_quantum=site.batch_quantum,
         batch_tenants=site.batch_tenants,
         reclaim_seconds=site.reclaim_seconds,
-        repair_seconds=site.repair_seconds,
+        repair=None
+        if site.repair is None
+        else Repair(site.repair.after, site.repair.changes_per_hour, site.repair.window),
         scaler=site.scaler,
         instance=site.ec2.capacity,
         max_instances=site.ec2.max_instances,

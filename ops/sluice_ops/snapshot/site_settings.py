@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.scaler import ScalerSettings, TierScaling
 from sluice_ops.model.trail import SiteSaid
 from sluice_ops.model.wording import listed
@@ -40,8 +41,13 @@ def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
     yield from ((f"batch_tenants.{name}", _text(tenant)) for name, tenant in rules.batch_tenants.items())
     yield "reclaim_seconds", f"{rules.reclaim_seconds:g}"
     yield from _scaler(rules.scaler)
-    if rules.repair_seconds is not None:
-        yield "repair_seconds", f"{rules.repair_seconds:g}"
+    if rules.repair is not None:
+        yield "repair", _repair(rules.repair)
+
+
+def _repair(repair: Repair) -> str:
+    window = "" if repair.window is None else f" window={repair.window}"
+    return f"after={repair.after:g} changes_per_hour={repair.changes_per_hour}{window}"
 
 
 def _scaler(scaler: ScalerSettings) -> Iterator[tuple[str, str]]:

@@ -96,7 +96,7 @@ def _action(draft: Draft, tier: TierName, status: TierStatus) -> str:
     for identity in active:
         if identity.startswith(change_prefix(tier)):
             return f"change {identity} moves the tier"
-    if draft.rules.repair_seconds is None:
+    if draft.rules.repair is None:
         return f"the site file allows no repair; to move the tier: `sluice drift --repair`; {person}"
     if active or draft.braked:
         meanwhile = "the brake holds" if draft.braked else "a change is under way"
@@ -104,7 +104,7 @@ def _action(draft: Draft, tier: TierName, status: TierStatus) -> str:
     if status.drifted_since is None:
         return f"no other host has room now (`sluice drift` says why); return or add a host; {person}"
     why = why_stays(draft, tier)
-    wait = min(STARVED_SECONDS, draft.rules.repair_seconds)
+    wait = min(STARVED_SECONDS, draft.rules.repair.after)
     return (
         f"the tier stays: {why}; {person}"
         if why is not None

@@ -12,6 +12,7 @@ from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant
 from sluice_ops.model.ids import HostName, TierName, UnitId
 from sluice_ops.model.incarnation import STATE_PARTITIONS, Placement
 from sluice_ops.model.release import Release, TierShape
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Layers, Numbers, Share
@@ -223,10 +224,8 @@ class Rules:
     batch_tenants: Mapping[str, BatchTenant] = field(default_factory=lambda: {DEFAULT_TENANT: BatchTenant()})
     reclaim_seconds: float = 120.0
     """How long tasks may continue in a batch slot that has to be given back. Unit: seconds."""
-    repair_seconds: float | None = None
-    """How long a tier may have drifted before the controller repairs it; None: only a
-    person does.
-    """
+    repair: Repair | None = None
+    """When the controller repairs drift; None: only a person does."""
     scaler: ScalerSettings = field(default_factory=ScalerSettings)
     instance: Capacity | None = None
     """The capacity of a host that a burst launches."""

@@ -28,6 +28,7 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
         *_starved(name, now, hosts),
         *_on_overfull_hosts(now, hosts),
         *_number(now, aim, hosts),
+        *_at_no_place(aim, hosts),
         *displaced(now, aim, hosts),
     ]
     differences += breaches(name, now, aim, hosts)
@@ -136,6 +137,12 @@ def _number(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     right = right_numbers(now, aim, hosts)
     if len(now.slots) not in right and not lacks_only_spares(now, aim, hosts):
         yield f"has {len(now.slots)} workers, but should have {right[0]}"
+
+
+def _at_no_place(aim: Target, hosts: Hosts) -> Iterable[str]:
+    """Return that no host has the tier's place, even if it is away now."""
+    if aim.to is not None and not any(host.matches(aim.to) for host in hosts.values()):
+        yield f"has to be at {aim.to}, and there is no such host"
 
 
 def displaced(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:

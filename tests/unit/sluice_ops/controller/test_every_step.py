@@ -30,6 +30,7 @@ from sluice_ops.model.change import (
     Result,
     Step,
 )
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.share import Layers, Numbers, Share
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import Mode, Standby
@@ -355,7 +356,10 @@ def braked():
 def drifted(wait=None):
     """Return a world with a new third host beside two that hold everything."""
     rules = replace(
-        RULES, shares={"counts": Share(minimum=1, target=3, maximum=4)}, partitions=8, repair_seconds=wait
+        RULES,
+        shares={"counts": Share(minimum=1, target=3, maximum=4)},
+        partitions=8,
+        repair=wait and Repair(after=wait),
     )
     world = Mortal(hosts=(host("h1"), host("h2")), tiers=[tier("counts", Mode.BATCH, 0)], rules=rules)
     world.want()

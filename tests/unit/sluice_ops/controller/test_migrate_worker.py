@@ -8,6 +8,7 @@ from simulation.world import RULES, StatusWorld, World, host, settled, tier
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, slot_ids
 from sluice_ops.model.change import Step
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
 
@@ -66,7 +67,7 @@ def repairing(*names):
     world = StatusWorld(
         hosts=[host(name) for name in names],
         tiers=[tier("enrich", Mode.BATCH, 0)],
-        rules=replace(RULES, shares=shares, shifts={}, partitions=8, repair_seconds=20.0),
+        rules=replace(RULES, shares=shares, shifts={}, partitions=8, repair=Repair(after=20.0)),
     )
     world.want()
     world.settle()

@@ -10,6 +10,7 @@ from sluice_ops.controller.policies.settling import ATTEMPT_INTERVAL_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.incarnation import State
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
 from sluice_ops.model.trail import Outcome
@@ -21,7 +22,7 @@ def joined(*names, wait=WAIT, cpu=8):
     """Return a world with tiers of three workers on two hosts, and a third host that has joined."""
     shares = {name: Share(minimum=1, target=3, maximum=4) for name in names}
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(names)]
-    rules = replace(RULES, shares=shares, partitions=8, repair_seconds=wait)
+    rules = replace(RULES, shares=shares, partitions=8, repair=wait and Repair(after=wait))
     world = StatusWorld(hosts=(host("h1", cpu=cpu), host("h2", cpu=cpu)), tiers=tiers, rules=rules)
     world.want()
     world.settle()
@@ -187,7 +188,7 @@ def test_a_burst_without_its_host_is_repaired_only_when_a_host_exists():
     world = StatusWorld(
         hosts=hosts,
         tiers=[tier("counts", Mode.BATCH, 0)],
-        rules=replace(RULES, shares=shares, partitions=8, repair_seconds=60.0),
+        rules=replace(RULES, shares=shares, partitions=8, repair=Repair(after=60.0)),
     )
     world.want()
     world.settle()
@@ -200,3 +201,90 @@ def test_a_burst_without_its_host_is_repaired_only_when_a_host_exists():
     assert "e1" not in world.placement("counts").hosts
     pass_time(world, 1800)
     assert not repairs(world)
+
+
+def located(*, repair, place="zone:b"):
+    """Return a settled world with hosts in two zones, and a tier whose `locality` has changed."""
+    world = StatusWorld(
+        hosts=(host("h1"), host("h2"), host("h3", zone="b"), host("h4", zone="b")),
+        tiers=[tier("counts", Mode.BATCH, 0)],
+        rules=replace(
+            RULES,
+            shares={"counts": Share(minimum=1, target=2, maximum=4)},
+            locality={"counts": "zone:onprem"},
+            partitions=8,
+            repair=repair,
+        ),
+    )
+    world.want()
+    world.settle()
+    assert sorted(world.placement("counts").slots) == ["h1", "h2"]
+    world.rules = replace(world.rules, locality={"counts": place})
+    return world
+
+
+def test_a_changed_locality_takes_effect_by_itself():
+    world = located(repair=Repair(after=WAIT))
+    pass_time(world, WAIT - 20)
+    assert world.statuses["counts"].drift == (
+        "has to be at zone:b, and has workers on h1, h2; has to be at zone:b, and has its driver on "
+        f"{world.placement('counts').driver}; the controller moves it after 300 s of drift"
+    )
+    pass_time(world, 40)
+    assert ended(world) == [ChangeState.DONE]
+    assert sorted(world.placement("counts").slots) == ["h3", "h4"]
+    assert world.statuses["counts"].drift is None
+
+
+def test_without_automatic_repair_the_status_names_no_drift():
+    world = located(repair=None)
+    pass_time(world, 2 * WAIT)
+    assert world.statuses["counts"].drift is None
+
+
+def test_a_place_that_no_host_has_is_told_until_a_host_joins_there():
+    world = located(repair=Repair(after=60.0), place="zone:c")
+    pass_time(world, 120)
+    drift = world.statuses["counts"].drift
+    assert drift.startswith("has to be at zone:c, and there is no such host; this cannot be repaired now")
+    assert not repairs(world)
+    world.add_host(host("h5", zone="c"))
+    pass_time(world, 120)
+    assert ended(world) == [ChangeState.DONE]
+    assert world.placement("counts").hosts == {"h5"}
+
+
+class Opening:
+    """A window that opens at a time."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def opens(self, now):
+        return None if now >= self.at else self.at
+
+
+def test_outside_the_window_the_status_says_when_the_tier_is_moved():
+    world = located(repair=None)
+    opens = world.now + 3600
+    world.rules = replace(world.rules, repair=Repair(after=60.0, window=Opening(opens)))
+    pass_time(world, 3500)
+    assert not repairs(world)
+    assert "; the controller moves it from " in world.statuses["counts"].drift
+    assert world.statuses["counts"].drift.endswith("UTC on, in the window of the site file")
+    pass_time(world, 120)
+    assert ended(world) == [ChangeState.DONE]
+    assert repairs(world)[0].started_at >= opens
+
+
+def test_no_more_repairs_begin_within_an_hour_than_the_site_allows():
+    names = ("counts", "enrich", "outbound")
+    world = joined(*names, cpu=16)
+    world.rules = replace(world.rules, repair=Repair(after=60.0, changes_per_hour=2))
+    pass_time(world, 1800)
+    assert [change.spec.tier for change in repairs(world)] == ["counts", "enrich"]
+    assert world.statuses["outbound"].drift.endswith(
+        "later: 2 repairs have begun within an hour, as many as changes_per_hour allows"
+    )
+    pass_time(world, 2400)
+    assert [change.spec.tier for change in repairs(world)] == list(names)

@@ -15,6 +15,7 @@ from sluice_ops.controller.policies.starvation import MOVE_INTERVAL_SECONDS, STA
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, Observed
 from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
 from tests.unit.sluice_ops.controller.test_repairing import StatusWorld, pass_time
@@ -30,7 +31,7 @@ REPAIR = 1800.0
 def site(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
     """Return a world whose tiers run on some of the hosts."""
     shares = {name: Share(minimum=1, target=slots, maximum=4) for name in tenants}
-    rules = replace(RULES, shares=shares, partitions=8, repair_seconds=repair)
+    rules = replace(RULES, shares=shares, partitions=8, repair=repair and Repair(after=repair))
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(tenants)]
     world = StatusWorld(
         hosts=[host(f"h{number}", cpu=cpu) for number in range(1, count + 1)], tiers=tiers, rules=rules
@@ -219,3 +220,18 @@ def test_a_starved_tier_moves_once_per_cool_down_and_off_starved_hosts(
         at = [change.started_at for change in moves(world) if change.spec.tier == name]
         assert all(later - first >= MOVE_INTERVAL_SECONDS for first, later in pairwise(at))
     assert sum(bool(record(world, name).reason) for name in world.agents) <= 1
+
+
+class Closed:
+    """A window that does not open for a day."""
+
+    def opens(self, now):
+        return now + 86400
+
+
+def test_a_starved_tier_does_not_wait_for_the_window():
+    world = site()
+    world.rules = replace(world.rules, repair=Repair(after=REPAIR, window=Closed()))
+    starve(world, world.placement("counts").slots[0])
+    pass_time(world, STARVED_SECONDS + 60, LOOK_SECONDS)
+    assert moves(world)

@@ -9,6 +9,7 @@ from simulation.world import World
 from sluice_ops.channel import trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.change import CONTROLLER, ChangeSpec, Operation, Step
+from sluice_ops.model.repair import Repair
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.trail import Outcome, SiteSaid, layer_of, what_of
 from sluice_ops.operations import requests
@@ -91,7 +92,7 @@ def test_a_site_file_change_is_in_the_trail_once_whoever_leads():
         world.rules,
         shares={**world.rules.shares, "enrich": share.model_copy(update={"maximum": 12})},
         locality={"counts": "zone:onprem"},
-        repair_seconds=600.0,
+        repair=Repair(after=600.0),
         scaler=ScalerSettings.model_validate({"tiers": {"enrich": {"mode": "act"}}}),
     )
     world.settle()
@@ -101,7 +102,7 @@ def test_a_site_file_change_is_in_the_trail_once_whoever_leads():
     assert entry.what == (
         f"shares.enrich: {of_it} maximum={share.maximum} → {of_it} maximum=12; "
         "locality.counts: nothing → zone:onprem; scaler.tiers.enrich.mode: nothing → act; "
-        "repair_seconds: nothing → 600"
+        "repair: nothing → after=600 changes_per_hour=6"
     )
     world.rules = replace(world.rules, locality={})
     world.settle()
