@@ -79,9 +79,11 @@ def _inner(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
-    """Yield the fields of a model, each with its docstring."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    texts = dict(attribute_docstrings(tree.body)) if isinstance(tree, ast.ClassDef) else {}
+    """Yield the fields of a model, each with its docstring in the model or in a base of it."""
+    texts: dict[str, str] = {}
+    for base in (base for base in reversed(model.mro()) if issubclass(base, BaseModel)):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        texts |= dict(attribute_docstrings(tree.body)) if isinstance(tree, ast.ClassDef) else {}
     yield from ((name, field, texts.get(name, "")) for name, field in model.model_fields.items())
 
 

@@ -19,7 +19,7 @@ from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
 from sluice_ops.planning.scaler.bursts import wish
-from sluice_ops.planning.scaler.observe import observe
+from sluice_ops.planning.scaler.observe import busy_parts, observe
 from sluice_ops.planning.scaler.planner import plan
 from sluice_ops.snapshot.view import View
 
@@ -53,23 +53,21 @@ class Scaling:
         draft = Draft(view, inputs)
         settings = with_modes(inputs.rules.scaler, self._modes(epoch))
         memory = self._memory or self._read_memory()
+        cluster = cluster_of_draft(draft)
         observation = observe(
-            cluster_of_draft(draft),
+            cluster,
             self._loads(view),
             memory,
             starved=draft.starved.keys(),
-            busy={
-                name
-                for name, host in view.hosts.items()
-                if host.live and host.observed is not None and host.observed.busy_since is not None
-            },
+            busy=cluster.busy_hosts,
             modest={name for name in view.tiers if _is_modest(draft, name)},
             changing={name for name in view.tiers if not health.undisturbed(draft, name)},
             now=inputs.now,
         )
         decisions, self._memory = plan(observation, settings, memory)
         wanted = wish(decisions, observation)
-        record = ScalerRecord(decisions=decisions, wish=wanted, at=inputs.now)
+        busy = busy_parts(observation, self._memory)
+        record = ScalerRecord(decisions=decisions, wish=wanted, busy=busy, at=inputs.now)
         self._channel.multi(
             [
                 epoch,

@@ -75,6 +75,15 @@ class Step(StrEnum):
     """Undo what is not finished, so that the running owners stay. Ends the change."""
 
 
+class WorkerMove(Frozen):
+    """A single worker and the host to which it moves."""
+
+    tier: TierName
+    worker: int
+    """Its number in the incarnation."""
+    to: HostName
+
+
 class ChangeSpec(Frozen):
     """A change as a person requests it. Fields that a kind does not use are None."""
 
@@ -89,6 +98,8 @@ class ChangeSpec(Frozen):
     """
     to: str | None = None
     """The new place of a tier: a host's name, `zone:ec2`, `rack:r1`, `label:fast` or `anywhere`."""
+    moving: tuple[WorkerMove, ...] = ()
+    """The workers that a rebalance moves. Preflight fills them in."""
     k: Amount | None = None
     """The number of slots, each of one quantum. A burst takes no per cent."""
     minimum: Amount | None = None

@@ -284,4 +284,6 @@ class ScalerRecord(Frozen):
 
     decisions: dict[TierName, Decision] = Field(default_factory=dict)
     wish: Wish | None = None
+    busy: dict[TierName, float] = Field(default_factory=dict)
+    """The part of the time that a tier's workers are busy; without tiers of which it is unknown."""
     at: float = 0.0

@@ -50,6 +50,12 @@ def cluster_of_draft(draft: Draft) -> Cluster:
         view.releases,
         view.unread_releases,
         draft.braked,
+        view.scaler.busy,
+        frozenset(
+            name
+            for name, host in view.hosts.items()
+            if host.live and host.observed is not None and host.observed.busy_since is not None
+        ),
     )
 
 

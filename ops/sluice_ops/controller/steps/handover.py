@@ -239,7 +239,7 @@ def _placement(change: ChangeSpec, now: Cluster, move: Move, owning: Placement) 
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
     aim = replace(share.with_own(max(1, share.own - move.short)), extra=share.extra - move.burst_short)
-    fixed = KINDS[change.kind].fixed_placement(change, owning)
+    fixed = KINDS[change.kind].fixed_placement(change, move.tier, owning)
     if fixed is not None:
         place_exactly(spec, aim, fixed, now.hosts)
         return fixed

@@ -38,7 +38,8 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         is not None
     ):
         return obstacle
-    now, spec = cluster_of_draft(draft), _completed(draft, operation.spec)
+    now = cluster_of_draft(draft)
+    spec = _completed(draft, operation.spec, now)
     launches = operation.dry_run and KINDS[spec.kind].launches
     if launches:
         now = launched(spec, now)
@@ -88,10 +89,10 @@ def _seconds_left(draft: Draft, operation: Operation) -> float | None:
     )
 
 
-def _completed(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
+def _completed(draft: Draft, spec: ChangeSpec, now: Cluster) -> ChangeSpec:
     """Fill in the fields that the change leaves to preflight, once for all steps."""
     tier = None if spec.tier is None else draft.view.tiers.get(spec.tier)
-    return KINDS[spec.kind].complete(spec, None if tier is None else tier.spec.release)
+    return KINDS[spec.kind].complete(spec, None if tier is None else tier.spec.release, now)
 
 
 def refused_by_check(planned: Plan, spec: ChangeSpec, now: Cluster) -> Failed | None:

@@ -4,12 +4,13 @@
 runbooks, the planner, the checker and the controller call it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Step
+from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
@@ -160,7 +161,7 @@ class Kind:
         """Return whether a change that moves nothing applies to every tier."""
         return False
 
-    def complete(self, spec: ChangeSpec, tier_release: str | None) -> ChangeSpec:
+    def complete(self, spec: ChangeSpec, tier_release: str | None, cluster: Cluster) -> ChangeSpec:
         """Return the spec with the values that preflight fills in.
 
         `tier_release` is the newest published release of the spec's tier.
@@ -191,12 +192,30 @@ class Kind:
         """Return whether a running tier is not yet as the change wants it."""
         return has_wrong_number(tier, now, aim, cluster)
 
-    def fixed_placement(self, spec: ChangeSpec, now: Placement) -> Placement | None:
+    def destinations(self, spec: ChangeSpec, tier: TierName) -> Mapping[int, HostName]:
+        """Return the hosts of single workers that move alone, by the worker's number.
+
+        A worker is known by its number in the incarnation, so that the wish holds for every later
+        incarnation, too. An empty mapping: the planner chooses the hosts of the tier.
+        """
+        return {}
+
+    def fixed_placement(self, spec: ChangeSpec, tier: TierName, now: Placement) -> Placement | None:
         """Return exactly where the next incarnation of a tier has to run.
 
         `now` is the placement of its owner. Return None if the planner chooses the hosts.
         """
-        return None
+        to = self.destinations(spec, tier)
+        if not to:
+            return None
+        slots = tuple(to.get(number, host) for number, host in enumerate(now.slots))
+        return now.model_copy(update={"slots": slots})
+
+    def unmoved(self, spec: ChangeSpec, tier: TierName, now: Placement) -> Iterable[str]:
+        """Return, for the checker, the single workers that are not at their hosts."""
+        for number, to in self.destinations(spec, tier).items():
+            if number < len(now.slots) and now.slots[number] != to:
+                yield f"has its worker {number} on {now.slots[number]}, not on {to}"
 
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         """Return notes on the planned moves."""

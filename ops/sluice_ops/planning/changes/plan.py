@@ -539,7 +539,7 @@ def _place_next(
     The first value is how many slots of the tier's burst are missing.
     """
     kind, now = KINDS[spec.kind], tier.placement
-    fixed = None if now is None else kind.fixed_placement(spec, now)
+    fixed = None if now is None else kind.fixed_placement(spec, tier.spec.name, now)
     if fixed is not None:
         return 0, (fixed, place_exactly(tier.spec, aim, fixed, hosts), True)
     return (_place_forced if kind.forced else _place_whole)(tier, aim, hosts, released)

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sluice_ops.model.assignment import HostState, slot_number
+from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeSpec, Move, Plan
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Amount, part
 from sluice_ops.model.tier import Mode, Standby, TierSpec
+from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.check.walk import Walk
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow
@@ -278,9 +279,9 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
 
 def _others_moved(move: Move, spec: ChangeSpec) -> Iterable[str]:
     """Return that a change of single workers would move other units, too."""
-    if not spec.workers or move.before is None:
+    numbers = KINDS[spec.kind].destinations(spec, move.tier).keys()
+    if not numbers or move.before is None:
         return
-    numbers = {slot_number(worker) for worker in spec.workers}
     before, after = (
         (
             placement.driver,
@@ -289,7 +290,8 @@ def _others_moved(move: Move, spec: ChangeSpec) -> Iterable[str]:
         for placement in (move.before, move.after)
     )
     if before != after:
-        yield f"{move.tier} would move more than {', '.join(spec.workers)}"
+        alone = listed(f"worker {number}" for number in sorted(numbers))
+        yield f"{move.tier} would move more than its {alone}"
 
 
 def _number_problems(

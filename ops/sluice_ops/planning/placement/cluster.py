@@ -282,6 +282,10 @@ class Cluster:
     """Releases that exist but cannot be read, each with the message of the refusal."""
     braked: frozenset[HostName] = frozenset()
     """The lost hosts from which nothing is moved, because many hosts were lost at once."""
+    busy: Mapping[TierName, float] = field(default_factory=dict)
+    """The part of the time that a tier's workers are busy; without tiers of which it is unknown."""
+    busy_hosts: frozenset[HostName] = frozenset()
+    """The hosts whose processors have had no time left for a minute."""
 
     def end_first(self) -> list[TierNow]:
         """Return the tiers, nearest the pipeline's end first: the order of stops and cuts."""

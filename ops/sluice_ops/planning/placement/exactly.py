@@ -51,6 +51,17 @@ def place_exactly(spec: TierSpec, aim: Target, placement: Placement, hosts: Host
     return Placed(where, holding(hosts, spec, placement), ())
 
 
+def place_of_worker(now: HostName, aim: Target, hosts: Hosts) -> str | None:
+    """Return the place of a worker that is on the host `now`: that of its tier, or of its burst.
+
+    A tier may be anywhere while no host at its place is up.
+    """
+    at_home = now not in hosts or hosts[now].matches(aim.to)
+    if aim.extra and not at_home and hosts[now].matches(aim.extra_to):
+        return aim.extra_to
+    return aim.to if any(host.usable and host.matches(aim.to) for host in hosts.values()) else None
+
+
 def _miscounted(placement: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     """Return how the number of workers, or of those of a burst, is wrong."""
     extra = available_extra(aim, hosts)

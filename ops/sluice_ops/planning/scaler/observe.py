@@ -56,6 +56,20 @@ def observe(  # noqa: PLR0913 - the parts of an observation
     )
 
 
+def busy_parts(observation: Observation, memory: Memory) -> dict[TierName, float]:
+    """Return the part of the time that each tier's workers are busy, smoothed.
+
+    Tiers with workers of unknown capacity are left out.
+    """
+    parts: dict[TierName, float] = {}
+    for name, signals in observation.signals.items():
+        readings = memory.tiers.get(name, TierMemory()).readings
+        if readings is not None and readings.per_worker and signals.workers:
+            useful = min(1.0, readings.rate_done / (signals.workers * readings.per_worker))
+            parts[name] = signals.fixed + (1 - signals.fixed) * useful
+    return parts
+
+
 def _signals(load: TierLoad, memory: TierMemory, *, starved: bool) -> Signals:
     return Signals(
         rate_in=load.rate_in,

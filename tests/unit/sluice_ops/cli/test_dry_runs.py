@@ -15,6 +15,7 @@ from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, slot_ids
 from sluice_ops.model.change import ChangeRecord, Step
+from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.operations import requests
 from sluice_ops.planning.placement.pace import Pace
 from sluice_ops.site.ec2_config import Ec2Config
@@ -32,6 +33,7 @@ CHANGES = {
     "scale": ("enrich", "3"),
     "drift": ("--repair",),
     "migrate": ("counts", "h2"),
+    "rebalance": (),
     "upgrade": ("enrich",),
     "repartition": ("counts", "6"),
     "shift": ("night",),
@@ -49,6 +51,7 @@ def world(monkeypatch):
     """A pipeline whose clock runs while a command waits."""
     running = World()
     running.want()
+    running.channel.put(paths.SCALER, ScalerRecord(busy={"entry": 0.4, "enrich": 0.5}))
     running.settle()
     for module in (
         "cli.carry_out",

@@ -31,6 +31,7 @@ from sluice_ops.model.change import (
     Step,
 )
 from sluice_ops.model.repair import Repair
+from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.share import Layers, Numbers, Share
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import Mode, Standby
@@ -342,6 +343,23 @@ def with_spare(cpu=8):
 
 
 @cache
+def loaded():
+    """Return a world with two busy tiers on one host, and an empty host."""
+    shares = {name: Share(minimum=1, target=1, maximum=3) for name in ("near", "far")}
+    world = Mortal(
+        hosts=(host("h1", cpu=6),),
+        tiers=(tier("near", Mode.BATCH, 0), tier("far", Mode.BATCH, 1)),
+        rules=replace(RULES, shares=shares, shifts={}),
+    )
+    world.want()
+    world.settle()
+    world.add_host(host("h2", cpu=6))
+    world.channel.put(paths.SCALER, ScalerRecord(busy={"near": 1.0, "far": 1.0}))
+    world.settle()
+    return world
+
+
+@cache
 def braked():
     world = spread().twin()
     for name in sorted({name for tier_name in world.specs for name in world.placement(tier_name).hosts})[:5]:
@@ -420,6 +438,7 @@ CASES = {
         ),
         "migrate",
     ),
+    "rebalance": change("rebalance", loaded),
     "upgrade": change("upgrade", tier="enrich"),
     "repartition": change("repartition", tier="counts", partitions=6),
     "scale up": change("scale", tier="enrich", k=3),

@@ -137,6 +137,7 @@ def test_the_leader_publishes_a_decision_with_its_reason_for_each_tier(world):
     assert (decision.mode, decision.slots) == (Mode.ADVISE, 1)
     assert decision.wanted > 1
     assert "400" in decision.reason
+    assert 0 < record.busy["counts"] <= 1
     assert world.channel.read(paths.SCALER_MEMORY, Memory).value.tiers["counts"].readings is not None
 
 

@@ -292,10 +292,10 @@ def test_the_checker_refuses_a_plan_that_moves_another_worker_too():
         Placement(driver="h4", slots=("h1", "h3")),
     ):
         other = planned.model_copy(update={"moves": (move.model_copy(update={"after": placement}),)})
-        assert "t would move more than slot-t-3-1" in violations(other, migrate("h3"), cluster)
+        assert "t would move more than its worker 1" in violations(other, migrate("h3"), cluster)
     stays = planned.model_copy(update={"moves": ()})
     assert violations(stays, migrate("h3"), cluster) == [
-        "t would not move, but has slot-t-3-1 on h2, not on h3"
+        "t would not move, but has its worker 1 on h2, not on h3"
     ]
 
 

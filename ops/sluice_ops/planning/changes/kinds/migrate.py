@@ -4,12 +4,12 @@ A single worker moves by a handover, too: the next incarnation runs exactly wher
 does, except for the workers that the change names (decision 67).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sluice_ops.model.assignment import slot_number
 from sluice_ops.model.change import ChangeSpec, Move
-from sluice_ops.model.ids import HostName
+from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers, Setting
 from sluice_ops.model.wording import listed
@@ -17,6 +17,7 @@ from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import PLANNED, notes_if_stopped, person_entry, tier_of
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow, moved
 from sluice_ops.planning.placement.drift import drift
+from sluice_ops.planning.placement.exactly import place_of_worker
 from sluice_ops.planning.placement.shares import Target, target, with_entry, without_entry
 
 ANYWHERE = "anywhere"
@@ -84,20 +85,13 @@ class Migrate(Kind):
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        fixed = self.fixed_placement(spec, now)
+        fixed = self.fixed_placement(spec, tier.spec.name, now)
         return not _is_at(now, aim, cluster.hosts) if fixed is None else fixed != now
 
-    def fixed_placement(self, spec: ChangeSpec, now: Placement) -> Placement | None:
-        """Return the placement with the named workers at the host.
-
-        A worker is known by its number in the incarnation, so that the wish holds for every later
-        incarnation, too.
-        """
-        if not spec.workers or spec.to is None:
-            return None
-        numbers, to = {slot_number(worker) for worker in spec.workers}, HostName(spec.to)
-        slots = tuple(to if number in numbers else host for number, host in enumerate(now.slots))
-        return now.model_copy(update={"slots": slots})
+    def destinations(self, spec: ChangeSpec, tier: TierName) -> Mapping[int, HostName]:
+        if spec.to is None or tier != spec.tier:
+            return {}
+        return {slot_number(worker): HostName(spec.to) for worker in spec.workers}
 
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         """Note that a repair would move workers again, because the tier will have drifted."""
@@ -120,12 +114,7 @@ class Migrate(Kind):
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
         if not spec.workers:
             return check.displaced(gone=True)
-        hosts = dict(enumerate(now.slots))
-        return [
-            f"has {worker} on {host}, not on {spec.to}"
-            for worker in spec.workers
-            if (host := hosts.get(slot_number(worker), spec.to)) != spec.to
-        ]
+        return self.unmoved(spec, tier.spec.name, now)
 
 
 KIND = Migrate()
@@ -169,7 +158,7 @@ def _refuse_workers(spec: ChangeSpec, tier: TierNow, cluster: Cluster) -> None:
         raise RefusedError(message)
     aim = target(name, cluster.rules)
     for worker in spec.workers:
-        place = _place_of(places[worker], aim, hosts)
+        place = place_of_worker(places[worker], aim, hosts)
         if not hosts[to].matches(place):
             where = place or "one of the site's own hosts"
             message = (
@@ -177,14 +166,3 @@ def _refuse_workers(spec: ChangeSpec, tier: TierNow, cluster: Cluster) -> None:
                 f"whole tier with `sluice migrate {name} {to}`"
             )
             raise RefusedError(message)
-
-
-def _place_of(now: HostName, aim: Target, hosts: Hosts) -> str | None:
-    """Return the place of a worker that is on the host `now`: that of its tier, or of its burst.
-
-    A tier may be anywhere while no host at its place is up.
-    """
-    at_home = now not in hosts or hosts[now].matches(aim.to)
-    if aim.extra and not at_home and hosts[now].matches(aim.extra_to):
-        return aim.extra_to
-    return aim.to if any(host.usable and host.matches(aim.to) for host in hosts.values()) else None

@@ -41,7 +41,7 @@ class Upgrade(Kind):
     runbook = "upgrade_tier"
     sets_tier = True
 
-    def complete(self, spec: ChangeSpec, tier_release: str | None) -> ChangeSpec:
+    def complete(self, spec: ChangeSpec, tier_release: str | None, cluster: Cluster) -> ChangeSpec:
         """Fix the release for all steps, because another one may be published meanwhile."""
         return spec if spec.release is not None else spec.model_copy(update={"release": tier_release})
 

@@ -17,7 +17,7 @@ from sluice_ops.model.tier import Mode
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import more_slots, place
-from sluice_ops.planning.scaler.observe import SATURATED_SECONDS, observe
+from sluice_ops.planning.scaler.observe import SATURATED_SECONDS, busy_parts, observe
 from sluice_ops.planning.shortage.in_place import joins_in_place
 from tests.unit.sluice_ops.planning.clusters import SMALL, apart, clusters, host_of, spec_of
 
@@ -197,3 +197,18 @@ def test_spares_count_as_room_and_are_woken_first():
     shares["first"] = Share(minimum=1, target=2, maximum=6, spare=1)
     bounds = observed(replace(now, rules=replace(now.rules, shares=shares))).bounds["first"]
     assert (bounds.spares, bounds.room) == (0, 5), "a spare that the tier lacks cannot be woken"
+
+
+@pytest.mark.parametrize(("per_worker", "busy"), [(90.0, 0.6), (30.0, 1.0), (None, None)])
+def test_the_busy_part_is_the_fixed_part_and_the_rate_by_the_capacity(per_worker, busy):
+    readings = Readings(
+        at=4.0,
+        rate_in=0.0,
+        rate_done=90.0,
+        rate_out=0.0,
+        best_done=90.0,
+        per_worker=per_worker,
+    )
+    memory = Memory(tiers={"first": TierMemory(readings=readings)})
+    parts = busy_parts(observed(cluster(), memory=memory), memory)
+    assert parts == ({} if busy is None else {"first": pytest.approx(busy)})
