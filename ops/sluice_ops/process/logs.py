@@ -4,6 +4,7 @@ A traceback names no values of variables, because they may be passwords.
 """
 
 import logging
+import re
 import sys
 
 import structlog
@@ -26,6 +27,15 @@ def configure_logs() -> None:
     )
 
 
-def is_about_cache(line: str) -> bool:
-    """Return True if a line of a JVM's log is about its cache only, so it explains no failure."""
-    return "AOT" in line
+_START_NOTICE = re.compile(
+    r"\s*(NOTE: )?Picked up \w*(JAVA|JDK)\w*:"
+    r"|WARNING: (Using incubator modules|A (restricted|terminally deprecated) method)"
+    r"|WARNING: .* has been called by |WARNING: Please consider reporting this|WARNING: Use --enable-"
+    r"|WARNING: Restricted methods will be blocked"
+)
+"""What a JVM writes at its start, whatever happens later."""
+
+
+def is_jvm_notice(line: str) -> bool:
+    """Return True if a line is a notice of a JVM about its start or cache: it explains nothing."""
+    return "AOT" in line or _START_NOTICE.match(line) is not None

@@ -20,7 +20,7 @@ from sluice_ops.model.access import HostCredential
 from sluice_ops.model.assignment import Assignment, Unit
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.resources import Frozen
-from sluice_ops.process.logs import is_about_cache
+from sluice_ops.process.logs import is_jvm_notice
 from sluice_ops.site.files import write_private
 
 log = structlog.get_logger()
@@ -142,7 +142,7 @@ class UnitFolder:
         write_private(self.path / "ended_for", reason)
 
     def last_line(self) -> str:
-        """Return the last line of the log with letters, except lines about class data.
+        """Return the last line of the log with letters, except notices of the JVM.
 
         It may be in `log.1`, if the log was moved a moment ago. At most 300 characters.
         """
@@ -151,7 +151,7 @@ class UnitFolder:
             (
                 line.strip()[:300]
                 for line in reversed(lines)
-                if re.search(r"\w", line) and not is_about_cache(line)
+                if re.search(r"\w", line) and not is_jvm_notice(line)
             ),
             "",
         )

@@ -8,7 +8,7 @@ from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.service import Service
 from sluice_ops.local.start.steps import Step
 from sluice_ops.local.start.supervisord import STOPPED, Supervisor, log_of
-from sluice_ops.process.logs import is_about_cache
+from sluice_ops.process.logs import is_jvm_notice
 from sluice_ops.site.installation import PlatformError
 
 POLL_SECONDS = 0.15
@@ -68,7 +68,7 @@ def wait_ready(layout: Layout, supervisor: Supervisor, service: Service, halt: t
 def _failure(layout: Layout, service: Service, event: str) -> str:
     log = log_of(layout, service.name)
     lines = (
-        [line for line in log.read_text(errors="replace").splitlines() if not is_about_cache(line)]
+        [line for line in log.read_text(errors="replace").splitlines() if not is_jvm_notice(line)]
         if log.exists()
         else []
     )

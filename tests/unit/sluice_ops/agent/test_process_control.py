@@ -51,6 +51,16 @@ def test_killing_the_main_process_leaves_others_that_are_then_killed(
     until(lambda: only_unit(process_control).others == 0)
 
 
+def test_a_killed_jvm_is_reported_without_the_notices_of_its_start(
+    process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = "NOTE: Picked up JDK_JAVA_OPTIONS: --add-opens=java.base/java.nio=ALL-UNNAMED"
+    run_command(monkeypatch, "/bin/sh", "-c", f"echo '{notice}' >&2; kill -9 $$")
+    process_control.do(Start(driver()))
+    until(lambda: not only_unit(process_control).alive)
+    assert only_unit(process_control).exit == "killed by signal 9"
+
+
 def test_an_exit_is_reported_with_its_code_and_last_line(
     process_control: ProcessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:

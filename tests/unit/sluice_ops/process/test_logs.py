@@ -3,7 +3,7 @@
 import pytest
 import structlog
 
-from sluice_ops.process.logs import configure_logs, is_about_cache
+from sluice_ops.process.logs import configure_logs, is_jvm_notice
 
 
 @pytest.fixture
@@ -33,5 +33,16 @@ def test_a_traceback_names_no_values_of_variables(log, capsys):
 
 
 def test_messages_of_a_jvm_about_its_cache_are_recognised():
-    assert is_about_cache("AOTCache creation is complete: kafka.aot 79470592 bytes")
-    assert not is_about_cache("java.io.IOException: No space left on device")
+    assert is_jvm_notice("AOTCache creation is complete: kafka.aot 79470592 bytes")
+    assert not is_jvm_notice("java.io.IOException: No space left on device")
+
+
+def test_notices_of_a_jvm_at_its_start_are_recognised():
+    notices = [
+        "NOTE: Picked up JDK_JAVA_OPTIONS:  --add-opens=java.base/java.nio=ALL-UNNAMED",
+        "Picked up JAVA_TOOL_OPTIONS: -Xmx100m",
+        "WARNING: Using incubator modules: jdk.incubator.vector",
+    ]
+    assert [line for line in notices if not is_jvm_notice(line)] == []
+    assert not is_jvm_notice("WARNING: the disk is full")
+    assert not is_jvm_notice("the hits Picked up JAVA_TOOL_OPTIONS: nothing")
