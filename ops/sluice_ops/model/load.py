@@ -24,6 +24,8 @@ class TierLoad(Frozen):
     """Records that the tier processed each second."""
     rate_out: float = Field(ge=0)
     """Records that the tier wrote each second."""
+    rate_quarantined: float = Field(default=0.0, ge=0)
+    """Bad records that went to quarantine each second."""
     busy: float | None = Field(default=None, ge=0, le=1)
     """The part of the time in which a batch was processed.
 

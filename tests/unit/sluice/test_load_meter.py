@@ -65,3 +65,11 @@ def test_after_a_change_of_owner_the_meter_begins_anew():
     measure(meter, 0.0, end=0, done=0)
     meter.forget()
     assert measure(meter, LOAD_SECONDS, end=10, done=10) is None
+
+
+def test_bad_records_have_a_rate_of_their_own():
+    meter = LoadMeter()
+    for now, quarantined in ((0.0, 5), (LOAD_SECONDS, 30)):
+        sums = Sums(now, {"in/0": 0}, 0, 0, None, quarantined=quarantined)
+        load = meter.measure(sums, at=0.0, workers=1, lag=0, lag_seconds=0.0)
+    assert load.rate_quarantined == 2.5

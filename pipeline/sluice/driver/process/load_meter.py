@@ -24,6 +24,8 @@ class Sums:
     """The part of it that does not depend on the number of records."""
     metered: bool = False
     """Whether the tier is throttled, or catches up after it."""
+    quarantined: int = 0
+    """Bad records that went to quarantine."""
 
 
 @dataclass
@@ -59,6 +61,7 @@ class LoadMeter:
             rate_in=round(arrived / seconds, 1),
             rate_done=round(max(0, sums.done - before.done) / seconds, 1),
             rate_out=round(max(0, sums.out - before.out) / seconds, 1),
+            rate_quarantined=round(max(0, sums.quarantined - before.quarantined) / seconds, 3),
             busy=busy,
             fixed=_part(sums.fixed_seconds - before.fixed_seconds, seconds),
             workers=workers,

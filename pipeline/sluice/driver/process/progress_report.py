@@ -160,7 +160,16 @@ class Progress:
         self._before, flow.looked = (now, done, out), time.time()
         seconds = max(now - before[0], 0.001)
         self._look_at_load(
-            Sums(now, ends, done, out, self._busy_seconds(), flow.fixed_seconds, metered=flow.metered)
+            Sums(
+                now,
+                ends,
+                done,
+                out,
+                self._busy_seconds(),
+                flow.fixed_seconds,
+                metered=flow.metered,
+                quarantined=flow.quarantined,
+            )
         )
         slots = self._slots.read()
         self._watchdog.check(self._slots.running, ends)
