@@ -220,12 +220,30 @@ def test_a_repeated_key_is_refused_with_its_line_and_merges_are_not(
 
 
 @pytest.mark.parametrize(
-    "line", ["alerts: {webhook: 7391}", "s3: {endpoint: 's3://me:7391@minio'}", "password: 7391"]
+    "line",
+    [
+        "alerts: {channels: [{url: 'slack 7391'}]}",
+        "alerts: {channels: [{url: 'slack://7391', severity: high}]}",
+        "alerts: {channels: ['slack://7391']}",
+        "alerts: {webhook: 7391}",
+        "s3: {endpoint: 's3://me:7391@minio'}",
+        "password: 7391",
+    ],
 )
 def test_a_refusal_does_not_repeat_values_that_may_be_secret(tmp_path: Path, line: str) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(f"pipeline: p\nhosts: []\n{line}")
     assert "7391" not in refused(path)
+
+
+def test_channels_of_alerts_have_names_and_hide_their_urls(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    channels = "[{url: 'slack://7391'}, {url: 'slack://7392'}, {url: 'json://x', name: ops}]"
+    path.write_text(f"pipeline: p\nhosts: []\nalerts: {{channels: {channels}}}")
+    alerts = load(path).alerts
+    assert list(alerts.by_name) == ["slack", "slack-2", "ops"]
+    assert alerts.by_name["slack-2"].url.get_secret_value() == "slack://7392"
+    assert "739" not in repr(alerts)
 
 
 def test_a_file_without_text_or_without_access_is_refused(tmp_path: Path) -> None:

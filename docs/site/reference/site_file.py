@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from docs.site.reference.text import attribute_docstrings, code, escaped
@@ -18,6 +18,7 @@ from sluice_ops.cli.projects import TEMPLATE
 from sluice_ops.site.site_file import Site
 
 _WORDS: Mapping[Any, str] = {
+    SecretStr: "text",
     str: "text",
     int: "whole number",
     float: "number",
@@ -79,11 +80,11 @@ def _inner(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
-    """Yield the fields of a model, each with its docstring in the model or in a base of it."""
+    """Yield the fields of a model, each with its docstring."""
     texts: dict[str, str] = {}
-    for base in (base for base in reversed(model.mro()) if issubclass(base, BaseModel)):
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        texts |= dict(attribute_docstrings(tree.body)) if isinstance(tree, ast.ClassDef) else {}
+    for each in (base for base in reversed(model.__mro__) if base.__module__.startswith("sluice")):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        texts |= attribute_docstrings(tree.body) if isinstance(tree, ast.ClassDef) else {}
     yield from ((name, field, texts.get(name, "")) for name, field in model.model_fields.items())
 
 

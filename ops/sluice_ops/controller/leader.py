@@ -26,6 +26,9 @@ from sluice_ops.channel import (
     Write,
 )
 from sluice_ops.channel.client import LARGEST_BYTES, Waker
+from sluice_ops.controller.alerting.certificates import Certificates
+from sluice_ops.controller.alerting.delivery import Delivery
+from sluice_ops.controller.alerting.turn import Alerting
 from sluice_ops.controller.controller_metrics import ControllerMetrics
 from sluice_ops.controller.decide import Decision, decide
 from sluice_ops.controller.joining import Joining
@@ -123,18 +126,19 @@ EXPECTED = (Deposed, ChannelAwayError, ConflictError, KazooException)
 class Controller:
     """Stands for election, and makes one pass after the other while it leads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         channel: Channel,
         name: str,
         rules: Callable[[], Rules],
         lost_seconds: float = LOST_SECONDS,
         credential: Credential | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         """Work on `channel` under the current rules of the site file.
 
         `rules` is called in each pass. Without `credential`, hosts cannot join through this
-        controller.
+        controller. `delivery` sends the alerts; by default, apprise does.
         """
         self._channel = channel
         self._name = name
@@ -144,6 +148,8 @@ class Controller:
         self._joining = None if credential is None else Joining(channel, self._mirror, credential)
         self._absences = Absences(lost_seconds)
         self._scaling = Scaling(channel)
+        tls = None if credential is None else credential.tls
+        self._alerting = Alerting(channel, delivery or Delivery(), Certificates(tls))
         self._ages = TimestampAges()
         self._baseline: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
@@ -220,6 +226,7 @@ class Controller:
                 self._report_error(term, error)
                 raise
         finally:
+            self._alerting.stop()
             self.metrics.stands_by()
             self._leave_queue()
 
@@ -274,6 +281,7 @@ class Controller:
         self._channel.multi([Write(paths.EPOCH, EpochRecord(epoch=epoch, leader=self._name), version)])
         self._absences.forget()
         self._scaling.forget()
+        self._alerting.forget()
         self._baseline = None
         log.info("controller leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session, time.monotonic())
@@ -369,8 +377,20 @@ class Controller:
         self.metrics.passed(view, decision, term.epoch)
         if blocked is None:
             self._scaling.turn(view, inputs, Guard(paths.EPOCH, term.version))
+        self._alert(view, decision, inputs, term, blocked=blocked is not None)
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
+
+    def _alert(
+        self, view: View, decision: Decision, inputs: PassInputs, term: Term, *, blocked: bool
+    ) -> None:
+        """Look for alerts. An unexpected error there stops no decision."""
+        try:
+            self._alerting.turn(view, decision, inputs, Guard(paths.EPOCH, term.version), blocked=blocked)
+        except (*EXPECTED, TooLargeError):
+            raise
+        except Exception:
+            log.exception("the alerts could not be looked at; the controller goes on", name=self._name)
 
     def _blocked(self, view: View) -> Decision | None:
         """Return a decision without writes while a node that every decision needs cannot be read.

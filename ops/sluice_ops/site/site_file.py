@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from sluice_ops.model.alert import AlertSettings
 from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant, BatchTenantName
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.kafka_access import Durability
@@ -108,8 +109,12 @@ CONNECTION = r"conn:[A-Za-z0-9_.-]+"
 """A reference to an Airflow connection, `conn:NAME`."""
 
 
-class Alerts(Frozen):
-    """Receivers of alerts. Without a receiver, alerts are only in the logs and in Airflow."""
+class Alerts(AlertSettings):
+    """Receivers of alerts.
+
+    With `channels`, the controller tells all alerts, Airflow sends nothing, and `email_to`, `smtp`
+    and `webhook` are unused.
+    """
 
     email_to: tuple[str, ...] = ()
     """The addresses that receive each alert; they need `smtp`."""

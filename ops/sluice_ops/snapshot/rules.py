@@ -36,6 +36,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         scaler=site.scaler,
         instance=site.ec2.capacity,
         max_instances=site.ec2.max_instances,
+        alerts=site.alerts,
     )
 
 

@@ -142,8 +142,8 @@ def test_panels_do_not_overlap() -> None:
 
 def test_each_alert_has_a_summary_and_an_action_with_known_labels(series: Labels) -> None:
     for rule in rules():
-        assert rule.keys() <= {"alert", "expr", "for", "annotations"}
-        assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["annotations"].keys() == {"summary", "effect", "action"}, rule["alert"]
         available = set().union(*(series[name] for name, _ in selected(rule["expr"]))) | ADDED
         used = {
             label

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sluice_ops.model.alert import AlertSettings
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant
 from sluice_ops.model.ids import HostName, TierName, UnitId
@@ -231,6 +232,7 @@ class Rules:
     """The capacity of a host that a burst launches."""
     max_instances: int = 0
     """The most such hosts at once."""
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     refused: str = ""
     """Why the site file as it is now cannot be used; empty if it can."""
     without_spares: frozenset[str] = frozenset()

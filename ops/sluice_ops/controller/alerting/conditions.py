@@ -1,0 +1,404 @@
+"""The bad states of a site, found in one look of the leader. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sluice_ops.controller.decide import Decision
+from sluice_ops.controller.pass_state import PassInputs
+from sluice_ops.model.alert import AlertSettings, Condition, Report
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import OWN, ChangeRecord, ChangeState, Operation, Result, Step
+from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationReport, Phase, State
+from sluice_ops.model.load import TierLoad
+from sluice_ops.model.status import Loss, TierState, TierStatus
+from sluice_ops.model.tier import Standby
+from sluice_ops.model.trail import what_of
+from sluice_ops.model.wording import listed, workers
+from sluice_ops.planning.alerts.catalogue import (
+    BY_NAME,
+    CERTIFICATE_DAYS,
+    EVENT_SECONDS,
+    QUARANTINE_PART,
+)
+from sluice_ops.planning.placement.cluster import BURST_ZONE
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.snapshot.rules import CapacityTotals
+from sluice_ops.snapshot.view import TierView, View
+
+STEADY_SECONDS = 300.0
+"""How long a tier has to run after a failed driver until the failure is over."""
+CATCH_UP_SECONDS = 1800.0
+"""How long a tier may work off the backlog of a stop before its lag is told."""
+FIRST_SECONDS = 60.0
+"""A tier has measured its lag within this time after its start."""
+DAY_SECONDS = 86_400.0
+READY = frozenset({State.READY, State.RUNNING})
+AIRFLOW, CLI = "airflow:", "cli:"
+"""The prefixes of requesters."""
+LASTING = frozenset({"certificate-ends", "task-failed"})
+"""Kinds that do not come from the channel."""
+
+
+@dataclass(frozen=True)
+class EndedStep:
+    """One ended step of a change."""
+
+    operation: Operation
+    result: Result
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything that a look for conditions reads."""
+
+    view: View
+    decision: Decision
+    inputs: PassInputs
+    ended: tuple[EndedStep, ...] = ()
+    """The steps that have a result, as far as the channel keeps them."""
+    losses: Mapping[TierName, Loss] = field(default_factory=dict)
+    loads: Mapping[TierName, TierLoad] = field(default_factory=dict)
+    certificates: Mapping[str, float] = field(default_factory=dict)
+    """File of a certificate → when the certificate ends. Epoch seconds."""
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    """The last report of each task in Airflow."""
+    blocked: str | None = None
+    """Why nothing is decided: a node that every decision needs cannot be read."""
+
+    @property
+    def settings(self) -> AlertSettings:
+        """The site's settings of alerts."""
+        return self.inputs.rules.alerts
+
+    @property
+    def now(self) -> float:
+        """The wall clock."""
+        return self.inputs.now
+
+    def link(self, path: str) -> str:
+        """Return the address of a page in Airflow; empty if the site names no Airflow."""
+        base = self.settings.airflow
+        return "" if base is None else f"{base.rstrip('/')}/{path}"
+
+    @property
+    def host_causes(self) -> tuple[str, ...]:
+        """The keys of the conditions of lost hosts."""
+        return ("brake:hosts", *(f"host-lost:{name}" for name in _lost_hosts(self.view)))
+
+
+def conditions(look: Look) -> list[Condition]:
+    """Return all conditions that hold now.
+
+    While nothing is decided, only the reason and what is not in the channel are known.
+    """
+    found = [*_site(look), *_certificates(look), *_reports(look)]
+    if look.blocked is None:
+        found += [*_hosts(look), *_changes(look)]
+        for tier in look.view.tiers.values():
+            found += _tier(look, tier)
+    return found
+
+
+def is_unknown(look: Look, subject: str, kind: str) -> bool:
+    """Tell whether this look says nothing about an alert: a node that it needs cannot be read."""
+    if look.blocked is not None:
+        return kind not in {"channel-unreadable", "site-refused", *LASTING}
+    return subject.partition("/")[0] in {*look.view.unread, *look.view.unread_hosts}
+
+
+def _site(look: Look) -> Iterator[Condition]:
+    unreadable = [look.blocked] if look.blocked is not None else look.view.unreadable
+    if unreadable:
+        yield BY_NAME["channel-unreadable"].condition("channel", detail="; ".join(unreadable))
+    if look.inputs.rules.refused:
+        yield BY_NAME["site-refused"].condition("site-file", detail=look.inputs.rules.refused)
+
+
+def _certificates(look: Look) -> Iterator[Condition]:
+    for file, ends in look.certificates.items():
+        if ends - look.now < CERTIFICATE_DAYS * DAY_SECONDS:
+            yield BY_NAME["certificate-ends"].condition(file, detail=file, value=str(CERTIFICATE_DAYS))
+
+
+def _reports(look: Look) -> Iterator[Condition]:
+    for name, report in look.reports.items():
+        if look.now < report.at + EVENT_SECONDS:
+            yield BY_NAME["task-failed"].condition(
+                f"{name}/{report.at:.0f}",
+                detail=report.reason,
+                link=report.link,
+                ends_at=report.at + EVENT_SECONDS,
+                recovers=False,
+                what=report.what,
+                did=report.did,
+                do=report.do,
+            )
+
+
+def _lost_hosts(view: View) -> list[HostName]:
+    return [
+        name
+        for name, host in view.hosts.items()
+        if host.record.seen(live=host.live) is HostState.LOST and not host.record.written_off
+    ]
+
+
+def _hosts(look: Look) -> Iterator[Condition]:
+    page = look.link("sluice/")
+    if look.decision.braked:
+        braked = look.decision.braked
+        yield BY_NAME["brake"].condition("hosts", detail=listed(braked), link=page, value=str(len(braked)))
+    for name in _lost_hosts(look.view):
+        causes = ("brake:hosts",) if name in look.decision.braked else ()
+        yield BY_NAME["host-lost"].condition(name, causes=causes, link=page, host=name)
+    changing = any(change.state is ChangeState.ACTIVE for change in look.view.changes.values())
+    for name, host in look.view.hosts.items():
+        if host.record.reason:
+            yield BY_NAME["host-quarantined"].condition(name, detail=host.record.reason, link=page, host=name)
+        idle = host.live and host.facts is not None and host.facts.zone == BURST_ZONE
+        if idle and not host.assignment.units and not changing:
+            yield BY_NAME["instance-idle"].condition(name, link=page, host=name)
+
+
+# -- changes
+
+
+def _changes(look: Look) -> Iterator[Condition]:
+    """Yield a condition for each request that failed or was refused, and not done since.
+
+    Several failures of one request are one condition.
+    """
+    last: dict[str, tuple[float, Condition | None]] = {}
+    for at, what, condition in [*_ended_changes(look), *_refusals(look)]:
+        if what not in last or at >= last[what][0]:
+            last[what] = at, condition
+    for at, condition in last.values():
+        if condition is not None and look.now < at + EVENT_SECONDS:
+            yield condition
+
+
+def _ended_changes(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
+    steps: dict[ChangeId, list[EndedStep]] = {}
+    for ended in look.ended:
+        steps.setdefault(ended.operation.change, []).append(ended)
+    for change in look.view.changes.values():
+        if change.state is ChangeState.ACTIVE or change.ended_at is None:
+            continue
+        what = what_of(change.spec)
+        failed = change.state is ChangeState.ABORTED
+        condition = _failed(look, change, what, steps.get(change.id, [])) if failed else None
+        yield change.ended_at, what, condition
+
+
+def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep]) -> Condition:
+    reasons = [step.result.sentence for step in steps if not step.result.ok]
+    aborts = [step for step in steps if step.operation.step is Step.ABORT]
+    if not reasons and aborts:
+        reasons = [f"aborted by {aborts[0].operation.by}; {aborts[0].result.sentence}"]
+    hosts = {
+        host
+        for move in change.plan.moves
+        for place in (move.before, move.after)
+        if place is not None
+        for host in place.hosts
+    }
+    lost = [f"host-lost:{name}" for name in _lost_hosts(look.view) if name in hosts]
+    return _of_request("change-failed", look, what, change.by, reasons, change.ended_at or 0.0, tuple(lost))
+
+
+def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
+    """Yield the refused requests, but not those of the command line: their authors know why."""
+    for ended in look.ended:
+        operation, result = ended.operation, ended.result
+        refused = operation.step is Step.PREFLIGHT and not operation.dry_run and not result.ok
+        if refused and operation.by not in OWN and not operation.by.startswith(CLI):
+            what, at = what_of(operation.spec), result.finished_at
+            yield at, what, _of_request("change-refused", look, what, operation.by, [result.sentence], at)
+
+
+def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
+    kind: str,
+    look: Look,
+    what: str,
+    by: str,
+    reasons: Iterable[str],
+    at: float,
+    causes: tuple[str, ...] = (),
+) -> Condition:
+    if by in OWN:
+        again = "wait: the controller tries again by itself"
+    elif by.startswith(AIRFLOW):
+        again = f"trigger {by.removeprefix(AIRFLOW).partition('/')[0]} in Airflow again"
+    else:
+        again = "repeat the command, first with --dry-run"
+    return BY_NAME[kind].condition(
+        what.replace(" ", "_"),
+        detail="; ".join(reasons),
+        causes=causes,
+        link=_page_of(look, by),
+        ends_at=at + EVENT_SECONDS,
+        what=what,
+        by=by,
+        again=again,
+    )
+
+
+def _page_of(look: Look, by: str) -> str:
+    """Return the address of the run in Airflow that requested a change, or of the page."""
+    dag, _, run = by.removeprefix(AIRFLOW).partition("/")
+    return look.link(f"dags/{dag}/runs/{run}" if by.startswith(AIRFLOW) and run else "sluice/")
+
+
+# -- tiers
+
+
+def _tier(look: Look, tier: TierView) -> Iterator[Condition]:
+    name = tier.spec.name
+    loss = look.losses.get(name)
+    if loss is not None:
+        yield BY_NAME["records-lost"].condition(
+            name, detail=loss.sentence, link=look.link("sluice/"), tier=name
+        )
+    status = look.decision.tiers.get(name)
+    if status is None or not tier.wanted.running:
+        return
+    log = look.link(f"sluice/log?tier={name}")
+    causes = _causes(look, tier)
+    error = status.error or status.sentence
+    if status.state is TierState.FAILED:
+        yield BY_NAME["tier-given-up"].condition(name, detail=error, causes=causes, link=log, tier=name)
+    elif status.state in {TierState.WAITING, TierState.STARTING}:
+        detail = f"{status.sentence}; last error: {status.error}" if status.error else status.sentence
+        yield BY_NAME["tier-down"].condition(name, detail=detail, causes=causes, link=log, tier=name)
+    yield from _drivers(look, tier, log)
+    own = tuple(f"{kind}:{name}" for kind in ("tier-given-up", "tier-down", "task-hangs", "tier-starved"))
+    yield from _work(look, tier, status, (*causes, *own), log)
+
+
+def _causes(look: Look, tier: TierView) -> tuple[str, ...]:
+    """Return the lost hosts on which the tier's owner has units."""
+    spec = tier.incarnations.get(tier.owner.owner) if tier.owner.owner is not None else None
+    hosts = frozenset() if spec is None else spec.placement.hosts
+    return ("brake:hosts", *(f"host-lost:{name}" for name in _lost_hosts(look.view) if name in hosts))
+
+
+def _owner_report(tier: TierView) -> IncarnationReport | None:
+    return tier.reports.get(tier.owner.owner) if tier.owner.owner is not None else None
+
+
+def _drivers(look: Look, tier: TierView, log: str) -> Iterator[Condition]:
+    """Yield the last failure of a driver that was no part of a change, and the last hang."""
+    name, owner, report = tier.spec.name, tier.owner.owner or 0, _owner_report(tier)
+    in_failed_changes = {
+        change.incarnations.get(name)
+        for change in look.view.changes.values()
+        if change.state is not ChangeState.DONE
+    }
+    failed = [
+        number
+        for number, each in tier.reports.items()
+        if each.state is State.FAILED and number not in in_failed_changes
+    ]
+    if failed:
+        last = tier.reports[max(failed)]
+        steady = (
+            report is not None
+            and report.state is State.RUNNING
+            and owner > max(failed)
+            and look.now - report.since >= STEADY_SECONDS
+        )
+        if not steady and look.now < last.since + EVENT_SECONDS:
+            yield BY_NAME["driver-failed"].condition(
+                name,
+                detail=f"incarnation {max(failed)}: {last.error or 'it left no message'}",
+                causes=(f"tier-given-up:{name}",),
+                link=log,
+                ends_at=last.since + EVENT_SECONDS,
+                tier=name,
+            )
+    hung = [number for number, spec in tier.incarnations.items() if spec.hung is not None]
+    after = [spec.created_at for number, spec in tier.incarnations.items() if hung and number > max(hung)]
+    if after and look.now < min(after) + EVENT_SECONDS:
+        spec = tier.incarnations[max(hung)]
+        yield BY_NAME["driver-hung"].condition(
+            f"{name}/{max(hung)}",
+            detail=spec.hung or "",
+            link=log,
+            ends_at=min(after) + EVENT_SECONDS,
+            recovers=False,
+            tier=name,
+        )
+
+
+def _work(
+    look: Look, tier: TierView, status: TierStatus, causes: tuple[str, ...], log: str
+) -> Iterator[Condition]:
+    """Yield what is wrong with the work of a tier that should run."""
+    name, report, page = tier.spec.name, _owner_report(tier), look.link("sluice/")
+    if report is not None and report.hung is not None:
+        yield BY_NAME["task-hangs"].condition(name, detail=report.hung, causes=causes, link=log, tier=name)
+    if status.starved is not None:
+        yield BY_NAME["tier-starved"].condition(name, detail=status.starved.sentence, link=page, tier=name)
+    if status.pressure is not None and not _catches_up(look, status, report):
+        yield BY_NAME["tier-lags"].condition(
+            name, detail=f"{name} {status.pressure.sentence}", causes=causes, link=page, tier=name
+        )
+    load = look.loads.get(name)
+    if load is not None and load.rate_quarantined > QUARANTINE_PART * max(load.rate_done, load.rate_in):
+        detail = f"{load.rate_quarantined:g} of {load.rate_done:g} records/s are bad"
+        yield BY_NAME["quarantine-grows"].condition(name, detail=detail, link=page, tier=name)
+    if report is not None and (report.gap_seconds or 0.0) > look.settings.gap_seconds:
+        spec = tier.incarnations.get(tier.owner.owner or Incarnation(0))
+        since = report.since if spec is None else spec.created_at
+        if look.now < since + EVENT_SECONDS:
+            yield BY_NAME["gap"].condition(
+                f"{name}/{tier.owner.owner}",
+                detail=f"{report.gap_seconds:.0f} s; the limit is {look.settings.gap_seconds:.0f} s",
+                link=page,
+                ends_at=since + EVENT_SECONDS,
+                recovers=False,
+                tier=name,
+            )
+    yield from _reserve(look, tier, status)
+
+
+def _catches_up(look: Look, status: TierStatus, report: IncarnationReport | None) -> bool:
+    """Tell whether the tier lags since its start, and started only recently."""
+    pressure = status.pressure
+    if pressure is None or pressure.lag is None or report is None or report.state is not State.RUNNING:
+        return False
+    return (
+        abs(pressure.since - report.since) < FIRST_SECONDS and abs(look.now - report.since) < CATCH_UP_SECONDS
+    )
+
+
+def _reserve(look: Look, tier: TierView, status: TierStatus) -> Iterator[Condition]:
+    """Yield what a running tier lacks: its standby, or workers."""
+    name, record, page = tier.spec.name, tier.owner, look.link("sluice/")
+    if status.state is not TierState.RUNNING or record.owner is None:
+        return
+    beside = None if record.standby is None else tier.reports.get(record.standby)
+    if tier.spec.standby is not Standby.NONE and (beside is None or beside.state not in READY):
+        yield BY_NAME["standby-missing"].condition(
+            name, detail=status.sentence, causes=look.host_causes, link=page, tier=name
+        )
+    changing = any(
+        change.state is ChangeState.ACTIVE and name in change.incarnations
+        for change in look.view.changes.values()
+    )
+    spec = tier.incarnations.get(record.owner)
+    if spec is None or changing or record.phase is not Phase.STEADY:
+        return
+    rules = look.inputs.rules
+    totals = CapacityTotals(look.view, rules)
+    wanted = target(name, replace(rules, layers=look.view.layers, capacity_totals=totals))
+    has = len(spec.placement.slots)
+    if has < wanted.k:
+        yield BY_NAME["share-short"].condition(
+            name,
+            detail=f"it has {workers(has)}; {wanted.owner} gives it {wanted.k}",
+            causes=look.host_causes,
+            link=page,
+            tier=name,
+        )

@@ -1,0 +1,1 @@
+"""Which alerts there are, and when each is told. Pure."""

@@ -1,0 +1,302 @@
+"""Which states of a simulated site are alerts, what they say, and what explains what."""
+
+from dataclasses import replace
+
+import pytest
+from simulation.world import RULES, host, tier
+
+from sluice_ops.model import paths
+from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
+from sluice_ops.model.backpressure import Lag, Pressure
+from sluice_ops.model.change import Operation, Result, Step
+from sluice_ops.model.load import TierLoad
+from sluice_ops.model.share import Share
+from sluice_ops.model.status import Loss
+from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.operations.requests import operation_id
+from sluice_ops.planning.alerts.catalogue import EVENT_SECONDS
+from tests.unit.sluice_ops.controller.alerting.site import Site
+
+DAY = 86_400
+
+
+@pytest.fixture
+def site():
+    made = Site()
+    made.want()
+    made.settle()
+    return made
+
+
+def test_a_site_that_is_well_has_no_alert(site):
+    site.wait(1200)
+    assert site.record.alerts == {}
+    assert site.record.number == 0
+
+
+def test_a_lost_host_is_one_alert_although_its_tiers_move(site):
+    name = site.placement("counts").driver
+    site.agents[name].die()
+    site.wait(120)
+    assert site.fired == {f"host-lost:{name}"}
+    alert = site.alert("host-lost")
+    assert alert.happened == f"host {name} is lost: its agent does not answer"
+    assert f"sluice write-off {name}" in alert.do
+    assert alert.link == "https://airflow.example/sluice/"
+    site.agents[name].register()
+    site.wait(180)
+    assert site.record.alerts == {}
+    assert site.record.ended[-1].key == alert.key
+
+
+def test_a_written_off_host_is_no_alert_any_more(site):
+    site.agents["h3"].die()
+    site.wait(100)
+    site.begin("w1", kind="write-off", host="h3")
+    site.wait(120)
+    assert "host-lost:h3" not in site.fired
+
+
+def test_the_brake_is_one_alert_for_all_hosts():
+    site = Site(hosts=tuple(host(f"h{number}") for number in range(1, 8)))
+    site.want()
+    site.settle()
+    for name in list(site.agents)[:5]:
+        site.agents[name].die()
+    site.wait(200)
+    assert site.fired == {"brake:hosts"}
+    assert "nothing is moved off 5 hosts" in site.alert("brake").did
+
+
+def test_a_tier_that_is_given_up_is_told_with_its_error(site):
+    site.give_up("counts")
+    site.wait(90)
+    assert site.alert("tier-given-up").severity is Severity.CRITICAL
+    assert site.alert("tier-given-up").happened.endswith("no longer starts it: failed: boom")
+    assert "sluice start counts" in site.alert("tier-given-up").do
+    site.want("counts", attempt=1)
+    site.wait(400)
+    assert not {alert for alert in site.fired if "counts" in alert}
+
+
+def test_a_failed_driver_is_told_until_the_tier_is_steady(site):
+    site.driver("counts").broken = {site.state("counts")}
+    site.wait(30)
+    assert site.alert("driver-failed").happened == "a driver of tier counts failed: incarnation 1: boom"
+    site.wait(600)
+    assert site.record.alerts == {}
+
+
+def test_a_killed_driver_that_is_replaced_is_no_alert(site):
+    site.kill_driver("counts")
+    site.wait(700)
+    assert site.record.number == 0
+
+
+def test_a_tier_without_room_is_told_after_ten_minutes():
+    site = Site(hosts=(host("h1", cpu=4),))
+    site.want("entry", "enrich", "counts", "outbound")
+    site.wait(590)
+    assert not any(alert.startswith("tier-down") for alert in site.fired)
+    site.wait(60)
+    assert any(alert.startswith("tier-down") for alert in site.fired)
+    assert "cannot start" in next(
+        alert.happened for alert in site.record.alerts.values() if alert.kind == "tier-down"
+    )
+
+
+def failed_drain(site):
+    """Begin a drain that fails, because the next driver does."""
+    name = site.placement("counts").driver
+    runbook = site.begin("d1", kind="drain", host=name)
+    site.until(lambda: site.next_driver("counts") is not None)
+    site.next_driver("counts").broken = {site.next_driver("counts").state}
+    site.until(lambda: runbook.ended)
+    assert not runbook.ok
+    return name
+
+
+def test_a_failed_change_is_one_alert_whoever_asked(site):
+    name = failed_drain(site)
+    site.wait(10)
+    alert = site.alert("change-failed")
+    assert site.fired == {f"change-failed:drain_{name}"}, "the driver's failure is no alert of its own"
+    assert alert.happened.startswith(f"drain {name} failed (requested by test): ")
+    assert "boom" in alert.happened
+    assert alert.did == "the change was undone: every tier goes on with the incarnation that ran"
+
+
+def test_the_same_change_that_succeeds_later_ends_the_alert(site):
+    name = failed_drain(site)
+    site.wait(10)
+    site.begin("d2", kind="drain", host=name)
+    site.wait(200)
+    assert site.record.alerts == {}
+    assert site.record.ended[-1].key == f"change-failed:drain_{name}"
+
+
+def test_a_failed_change_that_nobody_repeats_is_forgotten_after_a_day(site):
+    failed_drain(site)
+    site.wait(10)
+    number = site.record.number
+    site.now += EVENT_SECONDS
+    site.wait(60)
+    assert site.record.alerts == {}
+    assert site.record.number == number, "nothing has recovered"
+
+
+def refuse(site, by, *, dry_run=False):
+    operation = Operation(
+        id=operation_id("x1", Step.PREFLIGHT),
+        change="x1",
+        step=Step.PREFLIGHT,
+        spec={"kind": "shift", "shift": "night"},
+        by=by,
+        posted_at=site.wall(),
+        dry_run=dry_run,
+    )
+    site.channel.put(paths.operation(operation.id), operation)
+    result = Result(ok=False, sentence="refused: no room", finished_at=site.wall())
+    site.channel.put(paths.result(operation.id), result)
+    site.wait(10)
+
+
+def test_a_refused_runbook_is_told_with_a_link_to_its_run(site):
+    refuse(site, "airflow:night_shift/scheduled__1")
+    alert = site.alert("change-refused")
+    assert alert.link == "https://airflow.example/dags/night_shift/runs/scheduled__1"
+    assert alert.do == "remove the cause, then trigger night_shift in Airflow again"
+
+
+@pytest.mark.parametrize(("by", "dry_run"), [("cli:anna", False), ("airflow:x/1", True)])
+def test_a_refusal_that_its_author_has_read_is_not_told(site, by, dry_run):
+    refuse(site, by, dry_run=dry_run)
+    assert site.record.alerts == {}
+
+
+def test_lost_records_are_told_at_once_until_they_are_settled(site):
+    site.channel.put(paths.loss("counts"), Loss(number=3, sentence="2 records of enriched/1 are missing"))
+    site.wait(6)
+    assert site.alert("records-lost").happened.endswith("are lost: 2 records of enriched/1 are missing")
+    site.channel.delete(paths.loss("counts"))
+    site.wait(90)
+    assert site.record.alerts == {}
+
+
+def test_a_lag_is_told_after_two_minutes_but_not_the_backlog_of_a_start(site):
+    lag = Lag(records=200_000, seconds=300)
+    site.report("counts", measured=True, pressure=Pressure(stream="in", lag=lag, since=site.wall()))
+    site.wait(300)
+    assert "tier-lags:counts" not in site.fired, "the tier has just started"
+    site.wait(1800)
+    site.report("counts", measured=True, pressure=Pressure(stream="in", lag=lag, since=site.wall()))
+    site.wait(100)
+    site.report("counts", measured=True, pressure=Pressure(stream="in", lag=lag, since=site.wall()))
+    site.wait(60)
+    assert "tier-lags:counts" in site.fired
+    assert "counts is 200000 records, 300 s behind in in" in site.alert("tier-lags").happened
+
+
+def test_a_growing_quarantine_is_told_after_ten_minutes(site):
+    node = paths.load("counts", site.owner("counts").owner)
+    usual = {"at": 1.0, "rate_in": 100.0, "rate_out": 100.0, "workers": 1, "lag": 0, "lag_seconds": 0.0}
+    site.channel.put(node, TierLoad(rate_done=100.0, rate_quarantined=0.9, **usual))
+    site.wait(700)
+    assert site.record.alerts == {}
+    site.channel.put(node, TierLoad(rate_done=100.0, rate_quarantined=2.5, **usual))
+    site.wait(620)
+    assert "2.5 of 100 records/s are bad" in site.alert("quarantine-grows").happened
+
+
+def test_a_share_that_the_tier_does_not_get_is_told():
+    shares = {**RULES.shares, "enrich": Share(minimum=1, target=4, maximum=4)}
+    site = Site(rules=replace(RULES, shares=shares), hosts=(host("h1", cpu=6), host("h2", cpu=2)))
+    site.want()
+    site.wait(1000)
+    assert {alert.partition(":")[0] for alert in site.fired} == {"share-short"}
+
+
+def test_a_missing_standby_is_told_and_a_standby_that_is_there_is_not():
+    tiers = (tier("counts", Mode.BATCH, 0, standby=Standby.WARM),)
+    site = Site(tiers=tiers, hosts=(host("h1"), host("h2")))
+    site.want()
+    site.wait(700)
+    assert site.record.alerts == {}
+    site = Site(tiers=tiers, hosts=(host("h1"),))
+    site.want()
+    site.wait(700)
+    assert site.fired == {"standby-missing:counts"}
+
+
+def test_a_certificate_is_told_three_weeks_before_its_end(site):
+    site.certificates = {"/etc/sluice/ca.pem": site.wall() + 22 * DAY}
+    site.wait(10)
+    assert site.record.alerts == {}
+    site.certificates = {"/etc/sluice/ca.pem": site.wall() + 20 * DAY}
+    site.wait(10)
+    assert "/etc/sluice/ca.pem" in site.alert("certificate-ends").happened
+
+
+def test_an_instance_without_work_is_told_after_half_an_hour(site):
+    site.add_host(host("ec2-1", zone="ec2"))
+    site.wait(1900)
+    assert site.fired == {"instance-idle:ec2-1"}
+
+
+def test_a_site_file_that_cannot_be_used_is_told(site):
+    site.rules = replace(site.rules, refused="hosts: two hosts have the name h1")
+    site.wait(90)
+    assert site.alert("site-refused").happened.endswith("two hosts have the name h1")
+
+
+def test_while_nothing_is_decided_alerts_neither_begin_nor_end(site):
+    site.agents["h3"].die()
+    site.wait(120)
+    site.blocked = True
+    site.agents["h3"].register()
+    site.wait(300)
+    assert site.fired == {"host-lost:h3", "channel-unreadable:channel"}
+    site.blocked = False
+    site.wait(300)
+    assert site.record.alerts == {}
+
+
+def test_a_gap_above_the_limit_is_told_once():
+    site = Site(settings=AlertSettings(gap_seconds=5))
+    site.want()
+    site.settle()
+    site.report("counts", gap_seconds=5.0)
+    site.wait(10)
+    assert site.record.alerts == {}
+    site.report("counts", gap_seconds=7.0)
+    site.wait(10)
+    assert site.alert("gap").happened.endswith("7 s; the limit is 5 s")
+
+
+def test_a_task_that_hangs_is_told_and_explains_the_lag(site):
+    site.wait(60)
+    lag = Pressure(stream="in", lag=Lag(records=200_000, seconds=300), since=1.0)
+    site.report("counts", hung="task 3 has processed nothing for 60 s", measured=True, pressure=lag)
+    site.wait(200)
+    assert site.fired == {"task-hangs:counts"}
+    assert site.alert("task-hangs").happened.endswith("nothing for 60 s")
+    assert site.alert("tier-lags").explained_by == "task-hangs:counts"
+
+
+def test_a_task_that_failed_in_airflow_is_told_once_and_is_never_over(site):
+    failure = Report(
+        what="report of nightly_report",
+        reason="no slot is lent",
+        did="Nothing.",
+        do="Run the shift night first.",
+        link="https://airflow.example/log",
+        at=site.wall(),
+    )
+    site.channel.put(paths.ALERT_REQUESTS, AlertRequests(reports={"nightly_report.report": failure}))
+    site.wait(10)
+    alert = site.alert("task-failed")
+    assert alert.happened == "report of nightly_report failed in Airflow: no slot is lent"
+    assert (alert.do, alert.link) == (failure.do, failure.link)
+    site.channel.put(paths.ALERT_REQUESTS, AlertRequests())
+    site.wait(100)
+    assert (site.record.alerts, site.record.number) == ({}, 1)
