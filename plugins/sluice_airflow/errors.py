@@ -22,6 +22,14 @@ class StepFailedError(AirflowFailException):
     """The controller reported the step as failed. Permanent: a run executes each step once."""
 
 
+class AbortFailedError(StepFailedError):
+    """The controller could not complete the abort of a change."""
+
+
+class NoResultError(AirflowFailException):
+    """The controller gave no result in time. Permanent: a run executes each step once."""
+
+
 class UnusableFormError(AirflowFailException):
     """The form's values are not a valid change. Permanent; no operation was posted."""
 

@@ -1,8 +1,12 @@
 """Alerts by e-mail and webhook: the failure callback of every runbook's tasks, once for each try.
 
-The site file's `alerts` names the addresses. The callback runs in a worker, in the DAG processor or
-in the triggerer, so it uses only the site file and the callback's context. Without any address, the
-alert is still written to the log and to a file below `alerts/` in SLUICE_HOME.
+With `channels` in the site file's `alerts`, the controller tells all alerts. A failure that the
+controller knows is then only logged here, and any other failure is reported to the controller.
+Without `channels`, the alert goes to the addresses in `alerts` from here.
+
+The callback runs in a worker, in the DAG processor or in the triggerer, so it uses only the site
+file, the control channel and the callback's context. In any case, the alert is written to the log
+and to a file below `alerts/` in SLUICE_HOME.
 """
 
 import asyncio
@@ -18,15 +22,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseHook, BaseNotifier, Connection
 from airflow.sdk.definitions.context import Context
 
-from sluice_airflow.errors import EndedByPersonError
+from sluice_airflow.errors import AbortFailedError, EndedByPersonError, StepFailedError, TierFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
+from sluice_ops.channel import ChannelAwayError, ConflictError
+from sluice_ops.model.alert import Report
 from sluice_ops.model.resources import Frozen
+from sluice_ops.operations.alerts import report
 from sluice_ops.site.site_file import Alerts
 
 log = logging.getLogger(__name__)
@@ -95,12 +103,12 @@ class SluiceNotifier(BaseNotifier):
     def notify(self, context: Context) -> None:
         """Send from a worker or the DAG processor, unless a person ended the run."""
         if not isinstance(context.get("exception"), EndedByPersonError):
-            self.send(self.alert(context))
+            self.send(self.alert(context), known=_is_known(context))
 
     async def async_notify(self, context: Context) -> None:
         """Send from the triggerer, in a thread, so that its event loop is not blocked."""
         alert = self.alert(context)
-        await asyncio.to_thread(self.send, alert)
+        await asyncio.to_thread(self.send, alert, known=_is_known(context))
 
     def alert(self, context: Context) -> Alert:
         """Build the alert; the context holds different keys in worker, DAG processor and
@@ -126,22 +134,29 @@ class SluiceNotifier(BaseNotifier):
             log=str(getattr(task, "log_url", "") or ""),
         )
 
-    def send(self, alert: Alert) -> None:
+    def send(self, alert: Alert, *, known: bool) -> None:
         """Send to every address that has not received this try's alert.
+
+        With channels in the site file, report to the controller instead, unless the failure is
+        `known` to it.
 
         An address that fails is tried a second time. If that fails too, raise ConnectionError;
         another callback of the same try sends to that address again.
         """
         self.log.error("ALERT %s\n%s", alert.subject, alert.text)
         hook = SluiceHook(self.sluice_conn_id)
+        addresses = hook.site().alerts
+        if addresses.channels and known:
+            self.log.info("The controller tells this alert: `sluice alert` lists it")
+            return
         file = hook.home / "alerts" / f"{alert.key}.json"
-        channels = _claim(file, alert)
+        channels = _claim(file, alert, (PLATFORM,) if addresses.channels else tuple(ADDRESSES))
         if not channels:
             self.log.info("Another callback has sent this alert: %s", file)
             return
-        addresses = hook.site().alerts
+        senders: dict[str, Callable[[Alert, Alerts], None]] = {**ADDRESSES, PLATFORM: partial(_report, hook)}
         with ThreadPoolExecutor() as pool:
-            sent = {name: pool.submit(_send_twice, CHANNELS[name], alert, addresses) for name in channels}
+            sent = {name: pool.submit(_send_twice, senders[name], alert, addresses) for name in channels}
         failures = {
             name: str(error) for name, sending in sent.items() if (error := sending.exception()) is not None
         }
@@ -156,6 +171,37 @@ class SluiceNotifier(BaseNotifier):
             raise ConnectionError(message)
 
 
+PLATFORM = "the controller"
+"""The receiver of alerts in a site with channels."""
+
+
+def _is_known(context: Context) -> bool:
+    """Tell whether the controller tells the failure: it failed the step, or the tier.
+
+    A failed abort is news beside the failed step, so the controller has to hear of it.
+    """
+    error = context.get("exception")
+    return isinstance(error, StepFailedError | TierFailedError) and not isinstance(error, AbortFailedError)
+
+
+def _report(hook: SluiceHook, alert: Alert, _addresses: Alerts) -> None:
+    """Report the failure to the controller; OSError if the control channel does not take it."""
+    task = f"{alert.dag}.{alert.task}"
+    failure = Report(
+        what=f"{alert.task} of {alert.dag}",
+        reason=alert.happened,
+        did=alert.did,
+        do=alert.do,
+        link=alert.log,
+        at=time.time(),
+    )
+    try:
+        with hook.open() as channel:
+            report(channel, task, failure, by=f"airflow:{alert.dag}/{alert.run}")
+    except (ChannelAwayError, ConflictError) as error:
+        raise OSError(str(error)) from error
+
+
 def _send_twice(send: Callable[[Alert, Alerts], None], alert: Alert, addresses: Alerts) -> None:
     """Send, with one retry: a mail server or a webhook may just be restarting."""
     try:
@@ -165,7 +211,7 @@ def _send_twice(send: Callable[[Alert, Alerts], None], alert: Alert, addresses: 
         send(alert, addresses)
 
 
-def _claim(file: Path, alert: Alert) -> list[str]:
+def _claim(file: Path, alert: Alert, channels: tuple[str, ...]) -> list[str]:
     """Write the alert's file, and return the channels to send to now.
 
     The list is empty if another callback has sent the alert or is sending it.
@@ -176,23 +222,23 @@ def _claim(file: Path, alert: Alert) -> list[str]:
             with file.open("x") as new:
                 new.write(_serialized(alert))
         except FileExistsError:
-            unsent = _unsent(file)
+            unsent = _unsent(file, channels)
             if unsent:
                 file.write_text(_serialized(alert))
             return unsent
     except OSError as error:  # send all the same: a full disk may be what the alert is about
         log.warning("the alert cannot be written to %s: %s", file.parent, error)
-    return list(CHANNELS)
+    return list(channels)
 
 
-def _unsent(file: Path) -> list[str]:
+def _unsent(file: Path, channels: tuple[str, ...]) -> list[str]:
     """Return the channels that have not received a written alert.
 
     A file that cannot be parsed is being written by another callback: that callback sends the
     alert.
     """
     try:
-        return [name for name in CHANNELS if name in json.loads(file.read_text())["unsent"]]
+        return [name for name in channels if name in json.loads(file.read_text())["unsent"]]
     except (ValueError, KeyError):
         return []
 
@@ -269,4 +315,4 @@ def _post(alert: Alert, addresses: Alerts) -> None:
         pass
 
 
-CHANNELS = {"e-mail": _mail, "webhook": _post}
+ADDRESSES = {"e-mail": _mail, "webhook": _post}

@@ -15,7 +15,13 @@ from airflow.sdk import Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from sluice_airflow import forms
-from sluice_airflow.errors import StepFailedError, UnusableFormError, translated_errors
+from sluice_airflow.errors import (
+    AbortFailedError,
+    NoResultError,
+    StepFailedError,
+    UnusableFormError,
+    translated_errors,
+)
 from sluice_airflow.operators.base import SluiceOperator, asked_by, began, change_spec, no_result
 from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.model.ids import ChangeId
@@ -54,6 +60,8 @@ class StepOperator(SluiceOperator):
 
     template_fields: Sequence[str] = ("change",)
     ui_color = "#d7e8f5"
+    error: type[StepFailedError] = StepFailedError
+    """What a failed step raises."""
 
     def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
         """Carry out `step` of a change; `change` holds the fields of a `ChangeSpec`, as templates
@@ -103,7 +111,7 @@ class StepOperator(SluiceOperator):
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after the trigger has fired."""
         if event["result"] is None:
-            raise StepFailedError(no_result(self.step, event["heard"]))
+            raise NoResultError(no_result(self.step, event["heard"]))
         return self.end(context, Result.model_validate(event["result"], extra="ignore"))
 
     def end(self, context: Context, result: Result) -> dict[str, Any]:
@@ -111,7 +119,8 @@ class StepOperator(SluiceOperator):
         tasks skipped.
         """
         if not result.ok:
-            raise StepFailedError(f"{self.step} failed: {result.sentence}")  # noqa: TRY003, EM102
+            message = f"{self.step} failed: {result.sentence}"
+            raise self.error(message)
         self.log.info("Done: %s", result.sentence)
         summary = {"sentence": result.sentence, **result.details}
         if context["params"]["dry_run"]:
@@ -157,6 +166,7 @@ class AbortOperator(StepOperator):
     """
 
     ui_color = "#f5d7d7"
+    error = AbortFailedError
 
     def __init__(self, *, change: dict[str, Any], **kwargs: Any) -> None:
         """Abort the change that `change` describes."""

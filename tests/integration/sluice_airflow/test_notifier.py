@@ -213,7 +213,7 @@ def test_an_unsent_alert_names_its_file_and_the_next_callback_sends_it(web, mail
 
 def test_sending_is_retried_while_the_server_starts(mailbox, alerts_to, monkeypatch):
     alerts_to(email_to=["ops@example.org"], smtp=mailbox.address)
-    send, tries = notifier.CHANNELS["e-mail"], []
+    send, tries = notifier.ADDRESSES["e-mail"], []
 
     def refused_once(*message):
         tries.append(message)
@@ -221,7 +221,7 @@ def test_sending_is_retried_while_the_server_starts(mailbox, alerts_to, monkeypa
             raise ConnectionRefusedError
         send(*message)
 
-    monkeypatch.setitem(notifier.CHANNELS, "e-mail", refused_once)
+    monkeypatch.setitem(notifier.ADDRESSES, "e-mail", refused_once)
     NOTIFIER.notify(failed())
     assert (len(tries), len(mailbox.mails)) == (2, 1)
 

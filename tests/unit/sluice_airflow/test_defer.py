@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from sluice_airflow.errors import StepFailedError
+from sluice_airflow.errors import NoResultError, StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base
 from sluice_airflow.operators.changes import OPERATORS
@@ -104,5 +104,5 @@ def test_a_change_is_aborted_if_its_step_has_no_result_in_time(channel, context)
 
 def test_a_step_without_a_result_fails_with_what_was_heard_last():
     event = {"operation": "drain.preflight", "result": None, "heard": "the journal is empty"}
-    with pytest.raises(StepFailedError, match=r"after its deadline; the journal is empty. Check with"):
+    with pytest.raises(NoResultError, match=r"after its deadline; the journal is empty. Check with"):
         step().resume({}, event)

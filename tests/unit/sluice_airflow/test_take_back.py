@@ -65,7 +65,7 @@ def test_a_refused_dry_run_has_nothing_to_undo(monkeypatch):
 def test_a_run_that_a_person_ended_sends_no_alert(monkeypatch):
     sent = []
     notifier = SluiceNotifier(did="", do="")
-    monkeypatch.setattr(notifier, "send", sent.append)
+    monkeypatch.setattr(notifier, "send", lambda alert, **_: sent.append(alert))
     notifier.notify({"exception": EndedByPersonError("a person has ended the run")})
     assert sent == []
 
