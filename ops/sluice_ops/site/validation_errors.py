@@ -13,7 +13,9 @@ from pydantic_core import ErrorDetails
 
 _SHOWN = 40
 """The longest value that an error repeats, in characters; a longer value is not a typing error."""
-_SECRET = re.compile(r"webhook|smtp|email|endpoint|postgres|password|secret|token|credential", re.IGNORECASE)
+_SECRET = re.compile(
+    r"webhook|channels|smtp|email|endpoint|postgres|password|secret|token|credential", re.IGNORECASE
+)
 """Keys whose values errors never repeat: they may contain a password or a person's address."""
 
 _LIST, _KEYS = "write a list, such as [a, b]", "write keys and values below this key"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
@@ -21,7 +22,7 @@ from sluice_ops.planning.alerts.catalogue import (
     EVENT_SECONDS,
     QUARANTINE_PART,
 )
-from sluice_ops.planning.placement.cluster import BURST_ZONE
+from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.snapshot.rules import CapacityTotals
 from sluice_ops.snapshot.view import TierView, View
@@ -81,10 +82,25 @@ class Look:
         base = self.settings.airflow
         return "" if base is None else f"{base.rstrip('/')}/{path}"
 
-    @property
+    @cached_property
+    def lost_hosts(self) -> tuple[HostName, ...]:
+        """The hosts without an agent that nobody has written off."""
+        return tuple(
+            name
+            for name, host in self.view.hosts.items()
+            if host.record.seen(live=host.live) is HostState.LOST and not host.record.written_off
+        )
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules of the site file under the layers."""
+        totals = CapacityTotals(self.view, self.inputs.rules)
+        return replace(self.inputs.rules, layers=self.view.layers, capacity_totals=totals)
+
+    @cached_property
     def host_causes(self) -> tuple[str, ...]:
         """The keys of the conditions of lost hosts."""
-        return ("brake:hosts", *(f"host-lost:{name}" for name in _lost_hosts(self.view)))
+        return ("brake:hosts", *(f"host-lost:{name}" for name in self.lost_hosts))
 
 
 def conditions(look: Look) -> list[Condition]:
@@ -136,20 +152,12 @@ def _reports(look: Look) -> Iterator[Condition]:
             )
 
 
-def _lost_hosts(view: View) -> list[HostName]:
-    return [
-        name
-        for name, host in view.hosts.items()
-        if host.record.seen(live=host.live) is HostState.LOST and not host.record.written_off
-    ]
-
-
 def _hosts(look: Look) -> Iterator[Condition]:
     page = look.link("sluice/")
     if look.decision.braked:
         braked = look.decision.braked
         yield BY_NAME["brake"].condition("hosts", detail=listed(braked), link=page, value=str(len(braked)))
-    for name in _lost_hosts(look.view):
+    for name in look.lost_hosts:
         causes = ("brake:hosts",) if name in look.decision.braked else ()
         yield BY_NAME["host-lost"].condition(name, causes=causes, link=page, host=name)
     changing = any(change.state is ChangeState.ACTIVE for change in look.view.changes.values())
@@ -203,7 +211,7 @@ def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep])
         if place is not None
         for host in place.hosts
     }
-    lost = [f"host-lost:{name}" for name in _lost_hosts(look.view) if name in hosts]
+    lost = [f"host-lost:{name}" for name in look.lost_hosts if name in hosts]
     return _of_request("change-failed", look, what, change.by, reasons, change.ended_at or 0.0, tuple(lost))
 
 
@@ -280,7 +288,7 @@ def _causes(look: Look, tier: TierView) -> tuple[str, ...]:
     """Return the lost hosts on which the tier's owner has units."""
     spec = tier.incarnations.get(tier.owner.owner) if tier.owner.owner is not None else None
     hosts = frozenset() if spec is None else spec.placement.hosts
-    return ("brake:hosts", *(f"host-lost:{name}" for name in _lost_hosts(look.view) if name in hosts))
+    return ("brake:hosts", *(f"host-lost:{name}" for name in look.lost_hosts if name in hosts))
 
 
 def _owner_report(tier: TierView) -> IncarnationReport | None:
@@ -390,9 +398,7 @@ def _reserve(look: Look, tier: TierView, status: TierStatus) -> Iterator[Conditi
     spec = tier.incarnations.get(record.owner)
     if spec is None or changing or record.phase is not Phase.STEADY:
         return
-    rules = look.inputs.rules
-    totals = CapacityTotals(look.view, rules)
-    wanted = target(name, replace(rules, layers=look.view.layers, capacity_totals=totals))
+    wanted = target(name, look.rules)
     has = len(spec.placement.slots)
     if has < wanted.k:
         yield BY_NAME["share-short"].condition(

@@ -22,6 +22,7 @@ from sluice_ops.cli.exit_codes import AWAY, FAILED, WRONG_USAGE, Commands, Wrong
 from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
+from sluice_ops.model.alert import AlertRecord
 from sluice_ops.model.backpressure import Hold, Holds
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
@@ -118,9 +119,8 @@ def test_status_names_the_node_of_a_tier_that_cannot_be_read(
 ) -> None:
     endpoints(tmp_path)
     monkeypatch.setattr("sluice_ops.cli.status.read_figures", Figures)
-    monkeypatch.setattr(
-        "sluice_ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"})
-    )
+    view = View(unread={"counts": "/tiers/counts/owner"})
+    monkeypatch.setattr("sluice_ops.cli.status.snapshot_and_alerts", lambda: (view, AlertRecord()))
     message = (
         "counts cannot be read: running units continue, and nothing is decided for them; "
         "/tiers/counts/owner: "

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.cli import status
+from sluice_ops.model.alert import AlertRecord
 from sluice_ops.model.assignment import (
     Assignment,
     HostFacts,
@@ -416,7 +417,8 @@ def test_status_shows_what_the_scaler_wants_as_text_and_json(
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     monkeypatch.setattr(status, "read_figures", Figures)
     monkeypatch.setattr(status, "the_site", no_site)
-    monkeypatch.setattr(status, "snapshot", lambda: view_of_decision(4, ScalerMode.ACT))
+    view = view_of_decision(4, ScalerMode.ACT)
+    monkeypatch.setattr(status, "snapshot_and_alerts", lambda: (view, AlertRecord()))
     sentence = "enrich: the scaler sets 4 workers instead of 2: 400 records/s need them"
     status.show(as_json=False)
     assert sentence in capsys.readouterr().out.splitlines()
