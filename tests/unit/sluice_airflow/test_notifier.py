@@ -11,7 +11,7 @@ from sluice_airflow.errors import (
     AbortFailedError,
     EndedByPersonError,
     NoResultError,
-    NothingLentError,
+    NoSlotsError,
     StepFailedError,
     TierFailedError,
 )
@@ -58,7 +58,7 @@ def test_a_failure_that_the_controller_tells_is_not_told_again(channel, error, t
 
 @pytest.mark.parametrize(
     "error",
-    [NothingLentError("no slot"), AbortFailedError("abort failed"), NoResultError("no result"), None],
+    [NoSlotsError("no slot"), AbortFailedError("abort failed"), NoResultError("no result"), None],
 )
 def test_a_failure_that_only_airflow_knows_is_reported_to_the_controller(channel, error):
     NOTIFIER.notify(context(error))
@@ -73,11 +73,11 @@ def test_a_run_that_a_person_ended_is_not_reported(channel):
 
 
 def test_one_try_is_reported_once_and_a_later_try_replaces_it(channel):
-    NOTIFIER.notify(context(NothingLentError("no slot")))
+    NOTIFIER.notify(context(NoSlotsError("no slot")))
     first = reports(channel)
-    NOTIFIER.notify(context(NothingLentError("no slot")))
+    NOTIFIER.notify(context(NoSlotsError("no slot")))
     assert reports(channel) == first
-    NOTIFIER.notify(context(NothingLentError("still no slot"), attempt=2))
+    NOTIFIER.notify(context(NoSlotsError("still no slot"), attempt=2))
     (report,) = reports(channel).values()
     assert "still no slot" in report.reason
 
@@ -93,7 +93,7 @@ def test_while_zookeeper_is_away_the_alert_is_kept_and_the_doctor_names_it(monke
     monkeypatch.setattr(SluiceHook, "open", away)
     monkeypatch.setattr("sluice_airflow.notifiers.alerts.RETRY_DELAY_SECONDS", 0.0)
     with pytest.raises(ConnectionError, match="ZooKeeper does not answer"):
-        NOTIFIER.notify(context(NothingLentError("no slot")))
+        NOTIFIER.notify(context(NoSlotsError("no slot")))
     (file,) = (tmp_path / "alerts").iterdir()
     assert json.loads(file.read_text())["unsent"] == ["the controller"]
     (finding,) = check(tmp_path)
