@@ -110,9 +110,11 @@ def _release(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$"}
 
 
-def _count(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
+def _count(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     """Describe a number; the task that plans the change refuses too many, with the next step."""
-    return {"type": "integer", "minimum": 1}
+    if field.required or field.default is not None:
+        return {"type": "integer", "minimum": 1}
+    return {"type": ["null", "integer"], "minimum": 1, "default": None}
 
 
 def _amount(field: Field, _pipeline: Pipeline) -> dict[str, Any]:

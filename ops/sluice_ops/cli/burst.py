@@ -1,8 +1,9 @@
-"""`sluice burst` and `sluice leave`: instances are launched before the handover, and terminated
-after it.
+"""`sluice burst` and `sluice leave`: instances are launched before the change of a tier, and
+terminated after it.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import typer
@@ -13,7 +14,7 @@ from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_o
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2, reaper
-from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed, tiers_by_host
+from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
@@ -30,7 +31,7 @@ POLL_SECONDS = 0.5
 
 
 def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Launch instances for k workers, wait for their hosts, hand the tier over.
+    """Launch instances for k workers, wait for their hosts, and give the tier workers there.
 
     If a step fails, the launched instances are terminated.
     """
@@ -120,7 +121,11 @@ def _terminate_launched(change: str) -> None:
     """Terminate the instances that a failed or interrupted burst launched."""
     try:
         running = ec2.the_cloud().instances()
-        _terminate([instance for instance in running if instance.token == change], running)
+        own = [instance for instance in running if instance.token == change]
+        with open_channel() as channel:
+            users = tiers_by_host(channel)
+        free = [each for each in own if each.host not in users]
+        _terminate(free, {each: users[each.host] for each in own if each.host in users}, running)
     except (CloudError, ChannelAwayError) as error:
         typer.echo(
             f"{error}. The instances of change {change} may still run. Terminate them: `sluice leave`",
@@ -129,7 +134,7 @@ def _terminate_launched(change: str) -> None:
 
 
 def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Hand tiers over to the site's own hosts, terminate every instance, and retire the hosts."""
+    """Take tiers off EC2, terminate the instances without units, and retire the hosts."""
     carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
     if not carried.done:
         carried.tell(as_json=as_json)
@@ -137,15 +142,20 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if dry_run and not as_json:
         carried.tell(as_json=False)
     try:
-        ours = ec2.the_cloud().instances()
-        kept = {} if dry_run else _terminate(ours, ours)
-        retired = [] if dry_run else _retire(ours)
+        running = ec2.the_cloud().instances()
+        with open_channel() as channel:
+            free, users = after_leave(channel, spec, running, time.time())
+        if dry_run:
+            # Tiers still run there; the plan tells which of them leave.
+            free, users = (running if spec.tier is None else []), {}
+        else:
+            _terminate(free, users, running)
+        retired = [] if dry_run else _retire(free)
     except (CloudError, ChannelAwayError) as error:
         if as_json:
             carried.tell(as_json=True, ok=False, error=str(error))
         raise
-    ended = [each for each in ours if each.id not in kept]
-    terminated = [each.id for each in ended]
+    terminated, kept = [each.id for each in free], {each.id: tiers for each, tiers in users.items()}
     if as_json or not (kept or dry_run):
         carried.tell(
             as_json=as_json,
@@ -157,16 +167,14 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
                     "terminated": terminated,
                     "kept": kept,
                     "retired": retired,
-                    "cost": total(ended, the_site().ec2, time.time()),
+                    "cost": total(free, the_site().ec2, time.time()),
                 }
             ),
         )
     if dry_run and not as_json:
-        typer.echo(
-            "  then it would terminate, unless a tier runs there: "
-            f"{', '.join(terminated) or 'no instance runs'}"
-        )
-    elif not ours:
+        ended = "the instances without units" if spec.tier is not None else ", ".join(terminated)
+        typer.echo(f"  then it would terminate, unless a tier runs there: {ended or 'no instance runs'}")
+    elif not running:
         typer.echo("no instance runs", err=True)
     raise typer.Exit(FAILED if kept else OK)
 
@@ -182,27 +190,20 @@ def _retire(ours: list[Instance]) -> list[HostName]:
     return retired
 
 
-def _terminate(ours: list[Instance], running: list[Instance]) -> dict[str, list[str]]:
-    """Terminate those of `ours` without a tier; return the others, each with its tiers.
-
-    `running` are all instances.
-    """
+def _terminate(free: list[Instance], kept: Mapping[Instance, list[str]], running: list[Instance]) -> None:
+    """Terminate the instances `free`, and name those that stay; `running` are all instances."""
+    ids = [each.id for each in free]
     with open_channel() as channel:
-        users = tiers_by_host(channel)
-        free = [each for each in ours if each.host not in users]
-        ids = [each.id for each in free]
         ec2.the_cloud().terminate(ids)
         keep_receipts(channel, running, time.time(), ids)
     if free:
-        _tell(f"terminated {', '.join(each.id for each in free)}")
+        _tell(f"terminated {', '.join(ids)}")
     config, now = the_site().ec2, time.time()
     for each in free:
         _tell(receipt(each, config, now))
-    for each in ours:
-        if each.host in users:
-            typer.echo(
-                f"kept {each.id}: {', '.join(users[each.host])} still runs there. "
-                "Hand over and terminate: `sluice leave`",
-                err=True,
-            )
-    return {each.id: users[each.host] for each in ours if each.host in users}
+    for each, tiers in kept.items():
+        typer.echo(
+            f"kept {each.id}: {', '.join(tiers)} still runs there. Move the tier and terminate: "
+            "`sluice leave`",
+            err=True,
+        )

@@ -131,9 +131,10 @@ def _print_plan(result: Result) -> None:
     for number, move in enumerate(plan.moves, start=1):
         after = _place(move.after.driver, move.after.slots)
         if move.joining:
+            gives = f"releases {workers(move.released)}, then " if move.released else ""
             typer.echo(
-                f"  {number}. {move.tier}: gets {workers(move.joining)} in place, on "
-                f"{', '.join(move.after.slots[-move.joining :])}"
+                f"  {number}. {move.tier}: {gives}gets {workers(move.joining)} in place, on "
+                f"{', '.join(move.after.slots[move.kept :])}"
             )
             continue
         if move.in_place:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from sluice_ops.channel import Channel
 from sluice_ops.cloud.instance import Instance
+from sluice_ops.cloud.reaper import is_launching, is_used
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState
 from sluice_ops.model.change import ChangeRecord, ChangeSpec
@@ -16,11 +17,11 @@ from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.resources import Quantum
-from sluice_ops.model.scaler import Memory, TierMemory
+from sluice_ops.model.scaler import Memory, ScalerRecord, TierMemory
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.changes.break_even import BreakEven, boot_seconds, break_even, change_seconds
-from sluice_ops.planning.changes.burst import BurstError, instances, refuse_too_many, slots_after
+from sluice_ops.planning.changes.burst import BurstError, instances, refuse_too_many, slots_to_place
 from sluice_ops.planning.placement.cluster import BURST_ZONE, whole_quanta
 from sluice_ops.planning.placement.pace import pace
 from sluice_ops.site.ec2_config import Ec2Config
@@ -40,7 +41,12 @@ def instances_needed(
         message = f'there is no tier "{spec.tenant}"; known tiers: {published_tiers}'
         raise BurstError(message)
     layers = channel.read(paths.LAYERS, Layers)
-    slots = slots_after(spec, Layers() if layers is None else layers.value)
+    slots = slots_to_place(
+        spec,
+        Layers() if layers is None else layers.value,
+        _running(channel, tier.value.name),
+        in_place=_resizes_in_place(channel, tier.value.name),
+    )
     own = {instance.host for instance in running if instance.token == change}
     others = sum(instance.token != change for instance in running)
     free = slots_free(channel, tier.value.quantum, own)
@@ -56,7 +62,7 @@ def comes_in_time(
 
     `receipts` are those of all instances.
     """
-    tier, owner = channel.read(paths.tier(name), TierSpec), channel.read(paths.owner(name), OwnerRecord)
+    owner = channel.read(paths.owner(name), OwnerRecord)
     memory = channel.read(paths.SCALER_MEMORY, Memory)
     records = [path for each in channel.children("/changes") if (path := paths.change(each)) != paths.LOCK]
     changes = [read.value for read in channel.read_many(records, ChangeRecord) if read is not None]
@@ -68,8 +74,35 @@ def comes_in_time(
         load.value if load is not None and is_fresh else None,
         None if memory is None else memory.value.tiers.get(name, TierMemory()).readings,
         boot_seconds(receipts) if count else 0.0,
-        0.0 if tier is None else change_seconds(tier.value, pace(changes)),
+        change_seconds(pace(changes), in_place=_resizes_in_place(channel, name)),
     )
+
+
+def _resizes_in_place(channel: Channel, tier: TierName) -> bool:
+    """Return whether a tier gets workers in place, as the controller has recorded it.
+
+    A controller of an older version records nothing: its tiers are handed over.
+    """
+    record = channel.read(paths.SCALER, ScalerRecord)
+    decision = None if record is None else record.value.decisions.get(tier)
+    return decision is not None and decision.in_place
+
+
+def _running(channel: Channel, tier: TierName) -> int:
+    """Return how many workers a tier has on live burst hosts."""
+    owner = channel.read(paths.owner(tier), OwnerRecord)
+    if owner is None or owner.value.owner is None:
+        return 0
+    incarnation = channel.read(paths.incarnation(tier, owner.value.owner), IncarnationSpec)
+    slots = () if incarnation is None else incarnation.value.placement.slots
+    names = sorted({*slots})
+    facts = channel.read_many([paths.host(name) for name in names], HostFacts)
+    there = {
+        name
+        for name, read in zip(names, facts, strict=True)
+        if read is not None and read.value.zone == BURST_ZONE and channel.exists(paths.live(name))
+    }
+    return sum(name in there for name in slots)
 
 
 def slots_free(channel: Channel, quantum: Quantum, but: set[HostName]) -> int:
@@ -92,6 +125,30 @@ def slots_free(channel: Channel, quantum: Quantum, but: set[HostName]) -> int:
             quantum,
         )
     return free
+
+
+def after_leave(
+    channel: Channel, spec: ChangeSpec, running: Iterable[Instance], now: float
+) -> tuple[list[Instance], dict[Instance, list[str]]]:
+    """Return the instances that a leave terminates, and those that it could not free, each with its
+    tiers.
+
+    If the leave is of one tier, instances with other units stay, and those of a burst that is under
+    way.
+    """
+    users, instances = tiers_by_host(channel), [*running]
+    free = [
+        each
+        for each in instances
+        if each.host not in users
+        and (spec.tier is None or not (is_used(channel, each.host) or is_launching(channel, each, now)))
+    ]
+    kept = {
+        each: users[each.host]
+        for each in instances
+        if each.host in users and (spec.tier is None or (spec.k is None and spec.tier in users[each.host]))
+    }
+    return free, kept
 
 
 def tiers_by_host(channel: Channel) -> dict[HostName, list[str]]:

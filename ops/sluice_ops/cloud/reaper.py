@@ -66,7 +66,7 @@ def reap(cloud: "Cloud", channel: Channel, by: str, now: float, *, dry_run: bool
 
 def why_unowned(channel: Channel, instance: Instance, now: float) -> str | None:
     """Return why an instance is orphaned; None if it may be needed."""
-    if _is_used(channel, instance.host):
+    if is_used(channel, instance.host):
         return None
     minutes = (now - instance.launched_at) / 60
     is_old = now - instance.launched_at > BOOT_SECONDS
@@ -128,7 +128,7 @@ def ended_hosts(channel: Channel, instances: Iterable[Instance]) -> list[HostNam
     return [
         host
         for host in sorted(_registered(channel) - running)
-        if not channel.exists(paths.live(host)) and not _is_used(channel, host)
+        if not channel.exists(paths.live(host)) and not is_used(channel, host)
     ]
 
 
@@ -143,7 +143,17 @@ def _registered(channel: Channel) -> set[HostName]:
     }
 
 
-def _is_used(channel: Channel, host: HostName) -> bool:
+def is_launching(channel: Channel, instance: Instance, now: float) -> bool:
+    """Return whether the burst that launched an instance may still be under way."""
+    if not instance.token:
+        return False
+    change = channel.read(paths.change(instance.token), ChangeRecord)
+    if change is not None:
+        return change.value.state is ChangeState.ACTIVE
+    return now - instance.launched_at <= BOOT_SECONDS and not channel.exists(paths.change(instance.token))
+
+
+def is_used(channel: Channel, host: HostName) -> bool:
     """Return whether units are assigned to a host: of a tier, of its next incarnation, or of
     batch.
     """

@@ -18,7 +18,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
-from sluice_ops.planning.scaler.bursts import wish
+from sluice_ops.planning.scaler.bursts import leave, wish
 from sluice_ops.planning.scaler.observe import busy_parts, observe
 from sluice_ops.planning.scaler.planner import plan
 from sluice_ops.snapshot.view import View
@@ -65,9 +65,13 @@ class Scaling:
             now=inputs.now,
         )
         decisions, self._memory = plan(observation, settings, memory)
-        wanted = wish(decisions, observation)
-        busy = busy_parts(observation, self._memory)
-        record = ScalerRecord(decisions=decisions, wish=wanted, busy=busy, at=inputs.now)
+        record = ScalerRecord(
+            decisions=decisions,
+            wish=wish(decisions, observation),
+            leave=leave(decisions, observation),
+            busy=busy_parts(observation, self._memory),
+            at=inputs.now,
+        )
         self._channel.multi(
             [
                 epoch,

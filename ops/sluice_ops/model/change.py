@@ -6,6 +6,7 @@ Each operation has an id of its own, so posting it twice is the same as posting 
 
 from collections import Counter
 from enum import StrEnum
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -143,25 +144,26 @@ class Move(Frozen):
     why: str = ""
     """For a repair: the drift."""
     in_place: bool = False
-    """Whether the incarnation stays, and releases its last workers or gets more (decisions 41 and
-    65).
+    """Whether the incarnation stays: it keeps its first workers, releases the others, and gets
+    further ones (decisions 41, 65 and 70).
     """
+
+    @property
+    def kept(self) -> int:
+        """The number of the first workers that stay."""
+        before = () if self.before is None or not self.in_place else self.before.slots
+        pairs = zip(before, self.after.slots, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     @property
     def released(self) -> int:
         """The number of workers that are released in place."""
-        return max(0, -self._added)
+        return len(self.before.slots) - self.kept if self.in_place and self.before is not None else 0
 
     @property
     def joining(self) -> int:
         """The number of workers that are added in place."""
-        return max(0, self._added)
-
-    @property
-    def _added(self) -> int:
-        return (
-            len(self.after.slots) - len(self.before.slots) if self.in_place and self.before is not None else 0
-        )
+        return len(self.after.slots) - self.kept if self.in_place else 0
 
     @property
     def moved(self) -> int:

@@ -143,6 +143,8 @@ class Decision(Frozen):
 
     They include those of a burst that a person began.
     """
+    in_place: bool = False
+    """Whether the tier gets workers in place, and keeps all those that it has."""
 
 
 Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.6g}") if value > SMALLEST else 0.0)]
@@ -270,12 +272,12 @@ def asked_by_scaler(author: str) -> bool:
 
 
 class Wish(Frozen):
-    """A runbook that the scaler wants Airflow to run: a burst of one tier, or the end of all."""
+    """A runbook that the scaler wants Airflow to run, for the workers of a tier on EC2."""
 
     tier: TierName | None = None
-    """The tier that needs a burst; None: leave EC2."""
+    """None: every tier has to leave EC2. Only a controller of an older version wants this."""
     k: int = 0
-    """The workers that the tier needs besides those that it has."""
+    """How many workers come, or leave."""
     reason: str = ""
 
 
@@ -284,6 +286,11 @@ class ScalerRecord(Frozen):
 
     decisions: dict[TierName, Decision] = Field(default_factory=dict)
     wish: Wish | None = None
+    """The burst that a tier needs."""
+    leave: Wish | None = None
+    """The workers of a burst that a tier needs no more. Airflow of an older version does not read
+    this, and so takes it for no burst.
+    """
     busy: dict[TierName, float] = Field(default_factory=dict)
     """The part of the time that a tier's workers are busy; without tiers of which it is unknown."""
     at: float = 0.0

@@ -25,22 +25,23 @@ from sluice_ops.planning.changes.kinds import KINDS
 KIND = KINDS["burst"]
 BURST = """Give a tier k more workers on EC2.
 
-The runbook launches instances, waits for their agents, and hands the tier over to the larger
-placement.
+The runbook launches instances, waits for their agents, and gives the tier workers there: in place,
+or by a handover.
 
 | task | what happens |
 |---|---|
 | quota | computes how many instances k workers need, and checks the site file's limit |
 | launch | launches the instances; a retry of the task launches no instance twice |
 | wait_for_host | waits until the agent of each instance has registered its host |
-| preflight … release | as in every runbook: plan, warm, hand over, verify, release |
+| preflight … release | as in every runbook: plan, warm, change the tier, verify, release |
 | abort, terminate | after a failed task or an ended run: undo, terminate the instances |
 
-The runbook `leave_ec2` hands the tier back to the site's hosts and terminates the instances.
+The runbook `leave_ec2` ends the burst and terminates the instances.
 """
-LEAVE = """Leave EC2: hand every tier over to the site's own hosts, then terminate the instances.
+LEAVE = """Leave EC2: take the tiers' workers off EC2, then terminate the instances without units.
 
-No record is lost. The hosts of the terminated instances are retired.
+With a tier, only its burst ends, or k workers of it. No record is lost. The hosts of the terminated
+instances are retired.
 """
 REAP = """Terminate orphaned EC2 instances, and retire the hosts of ended instances.
 
@@ -74,8 +75,19 @@ def make_reap(pipeline: forms.Pipeline) -> None:
 
 
 def make_leave(pipeline: forms.Pipeline) -> None:
-    with runbook("leave_ec2", doc=LEAVE, sluice_conn_id=pipeline.sluice_conn_id, tags=("runbook", "ec2")):
-        steps = step_tasks("leave")
-        terminate = TerminateOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
+    kind = KINDS["leave"]
+    fields = forms.templates(kind)
+    with runbook(
+        "leave_ec2",
+        doc=LEAVE,
+        params=forms.fields(kind, pipeline),
+        sluice_conn_id=pipeline.sluice_conn_id,
+        tags=("runbook", "ec2"),
+    ):
+        change = {"kind": kind.name, **fields}
+        steps = step_tasks(kind.name, None, **fields)
+        terminate = TerminateOperator(
+            task_id="terminate", change=change, on_failure_callback=TERMINATE_FAILED
+        )
         chain(*steps, terminate)
-        finish([*steps, terminate], {"kind": "leave"}, aborts=steps)
+        finish([*steps, terminate], change, aborts=steps)

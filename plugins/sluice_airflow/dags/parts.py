@@ -53,7 +53,7 @@ HOUR_LATE = SluiceNotifier(
 )
 TERMINATE_FAILED = SluiceNotifier(
     did="The tiers are unaffected: an instance that runs a tier is never terminated.",
-    do="If the reason says `kept`, run leave_ec2: it hands the tier over before it terminates the "
+    do="If the reason says `kept`, run leave_ec2: it moves the tier before it terminates the "
     "instance. Do not terminate that instance by hand. "
     "In all other cases instances may still run and cost money: "
     "check EC2, then clear this task, or terminate the instances in EC2.",
@@ -102,7 +102,7 @@ _TASKS = {
     Step.PREFLIGHT: "checks the request, makes the plan, takes the maintenance lock",
     Step.CORDON: "closes the host to new work",
     Step.PREPARE: "starts and warms the next incarnations beside the running ones, one tier after the other",
-    Step.CUT: "hands each tier over, one at a time, the tier nearest the pipeline's end first",
+    Step.CUT: "hands each tier over, or changes its workers in place, nearest the pipeline's end first",
     Step.VERIFY: "checks the receipts: each new incarnation began where the old one stopped",
     Step.TRIAL: "compares the new code with the old code for a while",
     Step.RELEASE: "frees the slots of the old incarnations",

@@ -4,7 +4,7 @@ instances.
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 
 from sluice_airflow.errors import EndedByPersonError, StepFailedError, UnusableFormError, translated_errors
 from sluice_airflow.hooks.sluice import SluiceHook
-from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by
+from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, change_spec
 from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
-from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed, tiers_by_host
+from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed, tiers_by_host
 from sluice_ops.cloud.cost import most_per_hour, receipt
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, MayNotAskError
 from sluice_ops.cloud.instance import Instance
@@ -176,21 +176,61 @@ class WaitForHostOperator(SluiceOperator):
         raise AirflowFailException(message)
 
 
-class TerminateOperator(SluiceOperator):
-    """Terminates all instances of the site that run no tier.
-
-    An instance that runs a tier is kept, and the task fails and names the instance: without the
-    instance, records would wait until the tier runs elsewhere.
-    """
+class TerminatingOperator(SluiceOperator):
+    """Terminates instances that run no tier."""
 
     ui_color = "#f2e6cf"
+
+    def terminate(
+        self, free: list[Instance], kept: Mapping[Instance, list[str]], running: list[Instance]
+    ) -> None:
+        """Terminate the instances `free`; fail if a tier runs on another that should go.
+
+        `running` are all instances.
+        """
+        ids = [each.id for each in free]
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            if ids:
+                cloud.terminate(ids)
+            keep_receipts(channel, running, time.time(), ids)
+        self.log.info("Terminated %s", ", ".join(ids) or "no instance: there is none without a tier")
+        if kept:
+            named = "; ".join(
+                f"{each.id} (tier {', '.join(tiers)} runs on {each.host})" for each, tiers in kept.items()
+            )
+            message = (
+                f"kept {named}: terminating an instance interrupts its tier. Run leave_ec2: "
+                "it moves tiers before it terminates instances"
+            )
+            raise AirflowFailException(message)
+
+
+class TerminateOperator(TerminatingOperator):
+    """Terminates the instances of the site that run no tier.
+
+    An instance that runs a tier is kept, and the task fails and names the instance: without the
+    instance, records would wait until the tier runs elsewhere. After a leave of one tier, other
+    tiers may stay on their instances.
+    """
+
+    template_fields: Sequence[str] = ("change",)
+
+    def __init__(self, *, change: dict[str, Any], **kwargs: Any) -> None:
+        """Terminate after a change with these fields of a `ChangeSpec`, templates of the form."""
+        super().__init__(**kwargs)
+        self.change = change
 
     def execute(self, context: Context) -> list[str]:
         """Return the ids of the terminated instances, and retire their hosts.
 
         A second call has nothing left to terminate. The log and the trail have the cost.
         """
-        free, config, now = self.terminate(), self.hook.site().ec2, time.time()
+        spec, now = change_spec(self.change, context), time.time()
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            running = cloud.instances()
+            free, kept = after_leave(channel, spec, running, now)
+        self.terminate(free, kept, running)
+        config = self.hook.site().ec2
         receipts = {each.host: receipt(each, config, now) for each in free}
         for sentence in receipts.values():
             self.log.info("%s", sentence)
@@ -198,32 +238,6 @@ class TerminateOperator(SluiceOperator):
             retired = retire_soon(channel, cloud, asked_by(context), receipts)
         self.log.info("Retired %s", ", ".join(retired) or "no host")
         return [each.id for each in free]
-
-    def terminate(self, token: str | None = None) -> list[Instance]:
-        """Terminate the instances that were launched with `token`; without a token, all of the
-        site. Return them.
-        """
-        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
-            users, running = tiers_by_host(channel), cloud.instances()
-            ours = [each for each in running if token in {None, each.token}]
-            free = [each for each in ours if each.host not in users]
-            ids = [each.id for each in free]
-            if ids:
-                cloud.terminate(ids)
-            keep_receipts(channel, running, time.time(), ids)
-        self.log.info("Terminated %s", ", ".join(ids) or "no instance: there is none without a tier")
-        kept = [
-            f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"
-            for each in ours
-            if each.host in users
-        ]
-        if kept:
-            message = (
-                f"kept {'; '.join(kept)}: terminating an instance interrupts its tier. Run leave_ec2: "
-                "it hands tiers over before it terminates instances"
-            )
-            raise AirflowFailException(message)
-        return free
 
 
 class ReapOperator(SluiceOperator):
@@ -248,7 +262,7 @@ class ReapOperator(SluiceOperator):
         return {"terminated": reaped.terminated, "retired": [str(host) for host in reaped.retired]}
 
 
-class TakeBackOperator(TerminateOperator):
+class TakeBackOperator(TerminatingOperator):
     """Terminates the instances that this run launched, unless the run was completed."""
 
     def execute(self, context: Context) -> list[str]:
@@ -263,8 +277,13 @@ class TakeBackOperator(TerminateOperator):
         by_person = end == TaskInstanceState.SKIPPED
         if by_person and launch == TaskInstanceState.FAILED:
             time.sleep(LAUNCHING_SECONDS)
-        free = [each.id for each in self.terminate(change_of(context))]
+        with cloud_of(self.hook) as cloud, self.hook.open() as channel:
+            running, users = cloud.instances(), tiers_by_host(channel)
+        own = [each for each in running if each.token == change_of(context)]
+        free = [each for each in own if each.host not in users]
+        self.terminate(free, {each: users[each.host] for each in own if each.host in users}, running)
+        ids = [each.id for each in free]
         if by_person:
-            message = f"a person ended the run; terminated instances of this run: {', '.join(free) or 'none'}"
+            message = f"a person ended the run; terminated instances of this run: {', '.join(ids) or 'none'}"
             raise EndedByPersonError(message)
-        return free
+        return ids

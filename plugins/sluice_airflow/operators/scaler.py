@@ -11,14 +11,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 from sluice_airflow.forms import dag_id
 from sluice_airflow.operators.base import TRIGGERER_SECONDS, WATCH_SECONDS, SluiceOperator
 from sluice_airflow.triggers.operations import WishTrigger
-from sluice_ops.model.scaler import RUN_PREFIX, Wish
+from sluice_ops.model.scaler import RUN_PREFIX
 
 PAUSE_SECONDS = 600.0
 """How long a runbook that failed is not run again."""
 
 
 class WaitForWishOperator(SluiceOperator):
-    """Waits until the scaler wants a burst, or the end of all bursts."""
+    """Waits until the scaler wants a burst, or the end of one."""
 
     ui_color = "#f2e6cf"
 
@@ -40,14 +40,8 @@ class WaitForWishOperator(SluiceOperator):
         if event is None:
             message = "skipped: the scaler wanted no runbook for a week"
             raise AirflowSkipException(message)
-        wish = Wish.model_validate(event)
-        leaves = wish.tier is None
-        self.log.info("%s", wish.reason)
-        return {
-            "runbook": dag_id("leave_ec2" if leaves else "burst_to_ec2", self.sluice_conn_id),
-            "form": {} if leaves else {"tier": wish.tier, "k": wish.k},
-            "reason": wish.reason,
-        }
+        self.log.info("%s", event["reason"])
+        return {**event, "runbook": dag_id(event["runbook"], self.sluice_conn_id)}
 
 
 class RunWishedRunbookOperator(TriggerDagRunOperator):

@@ -20,7 +20,7 @@ from sluice_airflow.triggers.waiting import RECHECK_SECONDS, first_value, monoto
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result
-from sluice_ops.model.scaler import ScalerRecord, Wish
+from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.operations import requests
 
 _AFTER_KILL: set[asyncio.Task[None]] = set()
@@ -299,11 +299,24 @@ class WishTrigger(BaseTrigger):
         """Wait for a wish, also while ZooKeeper is away."""
         await asyncio.sleep(max(0.0, monotonic(self.pause_until) - time.monotonic()))
         wish = await first_value(self._look, monotonic(self.until), self.sluice_conn_id)
-        yield TriggerEvent(None if wish is None else wish.model_dump(mode="json"))
+        yield TriggerEvent(wish)
 
-    def _look(self) -> Wish | None:
+    def _look(self) -> dict[str, Any] | None:
         read = shared_channel(self.sluice_conn_id).get().read(paths.SCALER, ScalerRecord, watch=True)
         at = 0.0 if read is None else read.value.at
         if self._at_start is None:
             self._at_start = at
-        return None if read is None or at == self._at_start else read.value.wish
+        return None if read is None or at == self._at_start else _runbook(read.value)
+
+
+def _runbook(record: ScalerRecord) -> dict[str, Any] | None:
+    """Return the runbook that the scaler wants, its form and its reason; None: none."""
+    wish = record.wish or record.leave
+    if wish is None:
+        return None
+    leaves = record.wish is None or wish.tier is None
+    return {
+        "runbook": "leave_ec2" if leaves else "burst_to_ec2",
+        "form": {} if wish.tier is None else {"tier": wish.tier, "k": wish.k},
+        "reason": wish.reason,
+    }

@@ -19,6 +19,7 @@ from tests.unit.sluice_airflow.conftest import ROOT
 from tests.unit.sluice_airflow.memory import MemoryChannel
 
 WISH = Wish(tier="enrich", k=2, reason="9,000 records/s need 4 workers, 2 of them by a burst")
+BURST = {"runbook": "burst_to_ec2", "form": {"tier": "enrich", "k": 2}, "reason": WISH.reason}
 
 
 def waits_after(previous):
@@ -42,13 +43,8 @@ def test_after_a_failed_runbook_ten_minutes_pass():
 
 def test_a_wish_becomes_the_runbook_and_its_form():
     operator = WaitForWishOperator(task_id="wait", sluice_conn_id="shop")
-    assert operator.resume({}, WISH.model_dump(mode="json")) == {
-        "runbook": "shop_burst_to_ec2",
-        "form": {"tier": "enrich", "k": 2},
-        "reason": WISH.reason,
-    }
-    left = WaitForWishOperator(task_id="wait").resume({}, Wish(reason="little to do").model_dump())
-    assert left == {"runbook": "leave_ec2", "form": {}, "reason": "little to do"}
+    assert operator.resume({}, BURST) == {**BURST, "runbook": "shop_burst_to_ec2"}
+    assert WaitForWishOperator(task_id="wait").resume({}, BURST) == BURST
     with pytest.raises(AirflowSkipException, match="no runbook for a week"):
         operator.resume({}, None)
 
@@ -87,7 +83,21 @@ def test_only_a_record_written_after_the_start_of_the_wait_counts(channel, monke
         return read(path, model, watch=watch)
 
     monkeypatch.setattr(channel, "read", later)
-    assert first_event(WishTrigger(now, now + 30.0)) == WISH.model_dump(mode="json")
+    assert first_event(WishTrigger(now, now + 30.0)) == BURST
+
+
+@pytest.mark.parametrize(
+    ("record", "form"),
+    [
+        ({"leave": Wish(tier="enrich", k=1)}, {"tier": "enrich", "k": 1}),
+        ({"wish": Wish()}, {}),
+    ],
+    ids=["a part of a burst", "an older controller ends all bursts"],
+)
+def test_a_wish_to_leave_becomes_the_runbook_leave_ec2(record, form):
+    expected = {"runbook": "leave_ec2", "form": form, "reason": ""}
+    assert operations._runbook(ScalerRecord(**record)) == expected
+    assert operations._runbook(ScalerRecord()) is None
 
 
 def test_the_dag_exists_only_where_the_scaler_may_burst(own_home, monkeypatch):

@@ -48,7 +48,10 @@ def test_instances_are_terminated_unless_the_run_succeeded(
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst.time, "sleep", waited.append)
     take_back = TakeBackOperator(task_id="terminate")
-    monkeypatch.setattr(take_back, "terminate", lambda token: tokens.append(token) or [instance("i-1")])
+    own, other = instance("i-1", "burst_to_ec2.r1"), instance("i-2", "another")
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: SimpleNamespace(instances=lambda: [own, other]))
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(MemoryChannel()))
+    monkeypatch.setattr(take_back, "terminate", lambda free, *_: tokens.extend(each.token for each in free))
     with expectation:
         take_back.execute({})
     assert waited == expected_waits, "an interrupted launch may still start instances"
@@ -72,18 +75,19 @@ def test_a_run_that_a_person_ended_sends_no_alert(monkeypatch):
 
 def test_a_leave_retires_the_hosts_of_the_terminated_instances(monkeypatch):
     calls = []
-    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: "cloud")
-    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext("channel"))
+    channel, cloud = MemoryChannel(), SimpleNamespace(instances=lambda: [instance("i-00000001")])
+    monkeypatch.setattr(SluiceHook, "cloud", lambda _hook: cloud)
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(channel))
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:leave_ec2/r1")
     monkeypatch.setattr(burst, "retire_soon", lambda *call: calls.append(call) or ["ec2-1"])
     monkeypatch.setattr(burst.time, "time", lambda: 5400.0)
     config = Ec2Config(price_per_hour={"m5.large": 0.12})
     monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=config))
-    terminate = TerminateOperator(task_id="terminate")
-    monkeypatch.setattr(terminate, "terminate", lambda: [instance("i-00000001")])
+    terminate = TerminateOperator(task_id="terminate", change={"kind": "leave", "tier": "", "k": ""})
+    monkeypatch.setattr(terminate, "terminate", lambda *_: None)
     assert terminate.execute({}) == ["i-00000001"]
     told = "i-00000001 (m5.large, on-demand, eu-central-1a) ran for 1.50 hours and cost 0.18 (0.12 an hour)"
-    assert calls == [("channel", "cloud", "airflow:leave_ec2/r1", {"ec2-00000001": told})]
+    assert calls == [(channel, cloud, "airflow:leave_ec2/r1", {"ec2-00000001": told})]
 
 
 def test_a_launch_and_a_termination_keep_receipts(monkeypatch):
@@ -97,7 +101,10 @@ def test_a_launch_and_a_termination_keep_receipts(monkeypatch):
     assert channel.children(paths.INSTANCES) == ids
     channel.delete(paths.INSTANCES)
     monkeypatch.setattr(burst.time, "time", lambda: 5400.0)
-    assert [each.id for each in TerminateOperator(task_id="terminate").terminate()] == ids
+    monkeypatch.setattr(burst, "retire_soon", lambda *_: [])
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "anna")
+    monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=Ec2Config()))
+    assert TerminateOperator(task_id="terminate", change={"kind": "leave"}).execute({}) == ids
     receipts = channel.read_many([paths.instance(each) for each in ids], InstanceReceipt)
     assert [read.value.ended_at for read in receipts] == [5400.0, 5400.0]
 

@@ -1,4 +1,4 @@
-"""Another number of workers in place: the incarnation stays (decisions 41 and 65).
+"""Other workers in place: the incarnation stays (decisions 41, 65 and 70).
 
 A tier that gives up workers: its last workers finish their last tasks, then their slots are taken
 away. The change's record names the workers before the driver hears of it, so that the next leader
@@ -8,9 +8,13 @@ continues from there. If the change ends early, workers that are still there get
 A tier that gets workers: one write adds the slots and names them in the change's record. Spark
 gives the running application an executor on each new slot, and the driver reports it. If the change
 ends early, the slots are taken away again.
+
+A tier that does both releases workers first. A slot that comes back under the same name starts only
+when no agent reports the old one any more.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sluice_ops.controller.outcome import Failed, Outcome, Waiting
@@ -18,22 +22,25 @@ from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health
 from sluice_ops.controller.policies.batch import awaited
 from sluice_ops.controller.policies.capacity import cluster_of_draft
-from sluice_ops.model.assignment import slot_ids
-from sluice_ops.model.change import Move
+from sluice_ops.model.assignment import slot_ids, slot_number
+from sluice_ops.model.change import ChangeRecord, Move
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName, UnitId
 from sluice_ops.model.incarnation import IncarnationSpec, Phase, State
 from sluice_ops.model.status import TierState
 from sluice_ops.model.tier import Mode
 from sluice_ops.model.wording import listed, workers
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath
 from sluice_ops.planning.placement.cluster import RefusedError
-from sluice_ops.planning.placement.shares import target
-from sluice_ops.planning.placement.solver import more_slots, place
+from sluice_ops.planning.placement.shares import Target, target
+from sluice_ops.planning.shortage.in_place import Resize, difference, lost_from_burst, resized
 
 LEAVING_KEY = "lets_go"
 """The key in a change's receipts under which the leaving workers of a tier are."""
 JOINING_KEY = "joins"
 """The key in a change's receipts under which the joining workers of a tier are."""
+LEFT_KEY = "let_go"
+"""The key in a change's receipts under which workers are that left before others joined."""
 
 
 def leaving(draft: Draft, tier: TierName) -> list[UnitId]:
@@ -52,7 +59,7 @@ def resting(draft: Draft, tier: TierName) -> frozenset[UnitId]:
 
 
 def resize(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
-    """Take a tier one step further towards its new number of workers; None if it has it.
+    """Take a tier one step further towards its new workers; None if it has them.
 
     Raise RefusedError if there is no room for more workers.
     """
@@ -65,7 +72,7 @@ def resize(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
     if failed:  # given up before the driver heard of it: the tier stays as it is
         _note_done(draft, identity, owning)
         return None
-    outcome = (_grow if move.joining else _shrink)(draft, identity, move, owning)
+    outcome = _step(draft, identity, move, owning)
     if outcome is None:
         _note_done(draft, identity, owning)
     return outcome
@@ -76,22 +83,55 @@ def _note_done(draft: Draft, identity: ChangeId, owning: IncarnationSpec) -> Non
     draft.update_change(identity, incarnations=done)
 
 
-def _shrink(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Outcome | None:
-    """Take a tier one step further towards fewer workers; None if it has no more than it keeps."""
+def _step(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Outcome | None:
+    """Release the last workers, then add others; None if the tier has its new workers."""
     tier, recorded = move.tier, draft.changes[identity].receipts.get(move.tier)
+    if recorded is not None and JOINING_KEY in recorded:
+        return _joined(draft, identity, owning, recorded)
     if recorded is not None and health.state(draft, tier, Incarnation(recorded["new"])) is State.FAILED:
         return Failed(
             f"{tier}/{recorded['new']} failed while it gave up workers; "
             f"{owning.incarnation} has taken over with all workers"
         )
-    going = draft.workers(tier)[len(move.after.slots) :]
-    if not going:
-        return None
-    kept = len(move.after.slots)
-    waits = _obstacle(draft, owning, kept) or _announce(draft, identity, owning, going)
-    if waits is None:
+    kept = _kept(draft, identity, move, owning)
+    if not kept:
+        return Failed(f"none of the first workers of {tier}/{owning.incarnation} can stay; try again")
+    if going := draft.workers(tier)[kept:]:
+        waits = _obstacle(draft, owning, kept) or _announce(draft, identity, owning, going)
+        if waits is not None:
+            return waits
         _take_away(draft, owning, going)
-    return waits
+        owning = draft.incarnations[tier][owning.incarnation]
+    return _add(draft, identity, move, owning)
+
+
+def _kept(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> int:
+    """Return how many of the owner's first workers stay.
+
+    Once the leaving workers are announced, they are in the change's record. Before that, the tier
+    may have other workers than the plan knew.
+    """
+    change, slots = draft.changes[identity], owning.placement.slots
+    recorded = change.receipts.get(owning.tier)
+    if recorded is not None and recorded["new"] == owning.incarnation:
+        return min(len(slots), slot_number(recorded[LEAVING_KEY][0]))
+    if (workers := KINDS[change.spec.kind].reduced_to(change.spec)) is not None:
+        return min(len(slots), workers)
+    if owning.placement == move.before:
+        return move.kept
+    return len(_difference(draft, change, move, owning).kept.slots)
+
+
+def _difference(draft: Draft, change: ChangeRecord, move: Move, owning: IncarnationSpec) -> Resize:
+    """Return which workers the owner keeps and lacks after the change."""
+    now = aftermath(change.spec, cluster_of_draft(draft))
+    share = target(move.tier, now.rules)
+    return difference(owning.placement, _aim(share, move), share, now.hosts)
+
+
+def _aim(share: Target, move: Move) -> Target:
+    """Return the target of a move, for which room may have been short."""
+    return share.with_own(share.own - move.short)
 
 
 def _announce(
@@ -124,55 +164,76 @@ def _take_away(draft: Draft, owning: IncarnationSpec, going: Collection[UnitId],
     )
 
 
-def _grow(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Outcome | None:
-    """Take a tier one step further towards more workers; None if it has them."""
-    tier, recorded = move.tier, draft.changes[identity].receipts.get(move.tier)
-    if recorded is not None and recorded["new"] != owning.incarnation:
+def _joined(
+    draft: Draft, identity: ChangeId, owning: IncarnationSpec, recorded: Mapping[str, Any]
+) -> Outcome | None:
+    """Wait until the driver reports the joining workers; None if it does."""
+    tier, change = owning.tier, draft.changes[identity]
+    if recorded["new"] != owning.incarnation:
         return Failed(
             f"{tier}/{recorded['new']} ended while it got workers; {owning.incarnation} has taken over"
         )
-    if recorded is None:
-        more = len(move.after.slots) - len(owning.placement.slots)
-        waits = _add(draft, identity, owning, more) if more > 0 else None
-        if waits is not None:
-            return waits
-        recorded = draft.changes[identity].receipts.get(tier)
+    if KINDS[change.spec.kind].launches:
+        now = aftermath(change.spec, cluster_of_draft(draft))
+        lost = lost_from_burst(owning.placement, target(tier, now.rules), now.hosts)
+        if lost:
+            return Failed(
+                f"{tier} lost {workers(lost)} of its burst while they joined, because their instances are "
+                f"away; it goes on without this burst; try again: `sluice burst {tier} K`"
+            )
     report = health.report(draft, tier, owning.incarnation)
     at_work = {} if report is None else report.workers
-    joining = [] if recorded is None else recorded[JOINING_KEY]
-    missing = [worker for worker in joining if worker not in at_work or at_work[worker].paused]
-    if missing:
-        return Waiting(f"waiting until {listed(missing)} of {tier} can take tasks")
-    return None
+    missing = [worker for worker in recorded[JOINING_KEY] if worker not in at_work or at_work[worker].paused]
+    return Waiting(f"waiting until {listed(missing)} of {tier} can take tasks") if missing else None
 
 
-def _add(draft: Draft, identity: ChangeId, owning: IncarnationSpec, more: int) -> Outcome | None:
-    """Add slots to the owner; return what that waits for. Raise RefusedError without room."""
+def _add(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Outcome | None:
+    """Add the slots that the owner lacks; None if it lacks none.
+
+    Raise RefusedError without room.
+    """
     tier, change = owning.tier, draft.changes[identity]
+    now = aftermath(change.spec, cluster_of_draft(draft))
+    share = target(tier, now.rules)
+    aim = _aim(share, move)
+    lacks = difference(owning.placement, aim, share, now.hosts)
+    if not (move.joining and lacks.joining):
+        return None
+    if len(lacks.kept.slots) < len(owning.placement.slots):
+        return Failed(f"{tier} has other workers than when the change began; try again")
     if not health.confirmed(draft, tier) or draft.owners[tier].phase is not Phase.STEADY:
         state = health.state(draft, tier, owning.incarnation)
         return Waiting(
             f"waiting for {tier}/{owning.incarnation} to run before it gets workers (it is {state})"
         )
-    now = aftermath(change.spec, cluster_of_draft(draft))
-    request = more_slots(now.tiers[tier].spec, target(tier, now.rules), more, owning.placement.slots)
     try:
-        added = place([request], now.hosts).where[request.tenant, request.part]
+        planned = tuple(name for name in move.after.slots[move.kept :] if name in now.hosts)
+        after, _ = resized(now.tiers[tier], aim, replace(lacks, back=planned), now.hosts)
     except RefusedError:
         if now.returning:
             return Waiting(f"waiting for {awaited(now)}, for {tier}")
         raise
-    slots = (*owning.placement.slots, *added)
-    joining = slot_ids(tier, owning.incarnation, len(slots))[-more:]
-    draft.move_slots(tier, owning.incarnation, slots)
-    draft.update_change(
-        identity,
-        receipts={
-            **change.receipts,
-            tier: {"old": owning.incarnation, "new": owning.incarnation, JOINING_KEY: list(joining)},
-        },
-    )
+    added = after.slots[len(owning.placement.slots) :]
+    joining = slot_ids(tier, owning.incarnation, len(after.slots))[-len(added) :]
+    if (ending := _still_there(draft, joining)) is not None:
+        return Waiting(f"waiting until {ending} has ended, before {tier} gets it again")
+    draft.move_slots(tier, owning.incarnation, after.slots)
+    recorded = {"old": owning.incarnation, "new": owning.incarnation, JOINING_KEY: [*joining]}
+    left = change.receipts.get(tier, {}).get(LEAVING_KEY, ())
+    if left:
+        recorded[LEFT_KEY] = [*left]
+    draft.update_change(identity, receipts={**change.receipts, tier: recorded})
     draft.log(f"{tier}: incarnation {owning.incarnation} gets {listed(joining)} on {listed(added)}")
+    return _joined(draft, identity, draft.incarnations[tier][owning.incarnation], recorded)
+
+
+def _still_there(draft: Draft, joining: Collection[UnitId]) -> str | None:
+    """Name a released worker that still runs under the name of one that joins; None: none."""
+    names = {*joining}
+    for name, host in draft.view.hosts.items():
+        for unit in () if not host.live or host.observed is None else host.observed.units:
+            if unit.id in names:
+                return f"{unit.id} on {name}"
     return None
 
 
@@ -227,7 +288,8 @@ def receipt(draft: Draft, tier: TierName, numbers: Mapping[str, Any]) -> dict[st
     if draft.owner_spec(tier) is None:
         return {"sentence": "the tier was stopped meanwhile"}
     if JOINING_KEY in numbers:
-        return {"gap_seconds": 0.0, "sentence": f"got {listed(numbers[JOINING_KEY])}"}
+        left = f"gave up {listed(numbers[LEFT_KEY])}, then " if LEFT_KEY in numbers else ""
+        return {"gap_seconds": 0.0, "sentence": f"{left}got {listed(numbers[JOINING_KEY])}"}
     workers: list[UnitId] = numbers[LEAVING_KEY]
     report = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
     receipts = (

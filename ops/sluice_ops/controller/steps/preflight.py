@@ -123,9 +123,10 @@ def describe(planned: Plan) -> str:
 
 
 def _of_move(move: Move) -> str:
-    if move.joining:
-        added = listed(move.after.slots[-move.joining :])
-        return f"{move.tier} gets {workers(move.joining)} in place, on {added}"
+    if move.joining and move.in_place:
+        gives = f" gives up {workers(move.released)}, then" if move.released else ""
+        added = listed(move.after.slots[move.kept :])
+        return f"{move.tier}{gives} gets {workers(move.joining)} in place, on {added}"
     if move.in_place:
         return (
             f"{move.tier} gives up {move.released} of its workers in place; "

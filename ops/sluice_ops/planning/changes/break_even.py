@@ -9,7 +9,6 @@ from sluice_ops.model.ids import TierName
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.scaler import Readings
-from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.planning.placement.pace import LAST, Pace
 from sluice_ops.planning.scaler.demand import TOLERATED_SECONDS
 
@@ -31,9 +30,8 @@ def boot_seconds(receipts: Iterable[InstanceReceipt]) -> float | None:
     return median(seconds for _, seconds in timed[-LAST:]) if timed else None
 
 
-def change_seconds(tier: TierSpec, pace: Pace) -> float:
+def change_seconds(pace: Pace, *, in_place: bool) -> float:
     """Return the predicted time until a tier uses hosts that have joined."""
-    in_place = tier.mode is not Mode.REALTIME and not tier.state
     return pace.seconds(0, 0, to_grow=1) if in_place else pace.seconds(1, 1)
 
 

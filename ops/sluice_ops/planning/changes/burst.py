@@ -10,6 +10,8 @@ from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, whole_quanta
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.shortage.in_place import joins_in_place
 
 
 def burst_of(spec: ChangeSpec) -> int:
@@ -22,9 +24,8 @@ class BurstError(Exception):
 
 
 def slots_after(spec: ChangeSpec, layers: Layers) -> int:
-    """Return the slots on burst hosts that a tier has after a burst: the present ones and k more.
-
-    All of them need room: the next incarnation is prepared beside the present one.
+    """Return the slots on burst hosts that a tier has after a burst: the present ones and k
+    more.
     """
     before = layers.present_burst(spec.tenant)
     return burst_of(spec) + (0 if before is None else before.extra)
@@ -58,6 +59,15 @@ def refuse_too_many(spec: TierSpec, slots: int, count: int, running: int, most: 
         raise BurstError(message)
 
 
+def slots_to_place(spec: ChangeSpec, layers: Layers, running: int, *, in_place: bool) -> int:
+    """Return how many slots a burst needs room for on burst hosts.
+
+    In place, the `running` workers of the burst stay. A handover needs room for all slots: the next
+    incarnation is prepared beside the present one.
+    """
+    return slots_after(spec, layers) - (running if in_place else 0)
+
+
 def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     """Return the cluster with the hosts that a burst would launch.
 
@@ -67,7 +77,14 @@ def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     tier, capacity = cluster.tiers.get(spec.tier) if spec.tier is not None else None, cluster.rules.instance
     if tier is None or capacity is None:
         return cluster
-    missing = slots_after(spec, cluster.rules.layers) - cluster.free_burst_slots(tier.spec.quantum)
+    slots = () if tier.placement is None else tier.placement.slots
+    needed = slots_to_place(
+        spec,
+        cluster.rules.layers,
+        sum(name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE for name in slots),
+        in_place=joins_in_place(tier, target(tier.spec.name, cluster.rules), cluster),
+    )
+    missing = needed - cluster.free_burst_slots(tier.spec.quantum)
     try:
         count = instances(tier.spec, missing, capacity)
     except BurstError:

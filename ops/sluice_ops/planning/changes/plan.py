@@ -43,7 +43,13 @@ from sluice_ops.planning.shortage.fitting import (
     requests_for_minimums,
     why_no_room_together,
 )
-from sluice_ops.planning.shortage.in_place import kept_in_place, more_in_place, why_handed_over
+from sluice_ops.planning.shortage.in_place import (
+    Resize,
+    kept_for_others,
+    resize_of,
+    resized,
+    why_handed_over,
+)
 from sluice_ops.planning.shortage.lending import (
     giving_back,
     hosts_during_moves,
@@ -185,6 +191,8 @@ def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...]
         more, (moves, notes) = largest_accepted(len(staying) - batch_minimum, attempt)
     except RefusedError as refused:
         missing = _missing_spares(spec, cluster, staying[:batch_minimum])
+        if missing is None:
+            missing = _missing_before_burst(spec, cluster)
         if missing is None and KINDS[spec.kind].exact:
             message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:batch_minimum])}"
             raise RefusedError(message) from refused
@@ -206,6 +214,22 @@ def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...]
             f"batch gives back {len(staying) - len(kept)} slot(s), within {cluster.rules.reclaim_seconds:g} s"
         )
     return kept, moves, notes
+
+
+def _missing_before_burst(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, int] | None:
+    """Return how many workers at home the tier of a burst lacks already, if it bursts in place.
+
+    The burst then gives it workers on EC2 alone. Home may have no room, and a burst is for that.
+    Return None if the tier lacks none, or has fewer than it needs.
+    """
+    tier = None if spec.tier is None or not KINDS[spec.kind].launches else cluster.tiers[spec.tier]
+    if tier is None:
+        return None
+    share = target(tier.spec.name, cluster.rules)
+    resize = resize_of(tier, share, share, cluster)
+    lacks = 0 if resize is None else resize.home
+    is_enough = share.own - lacks >= fewest_slots(tier.spec, cluster.rules)
+    return {tier.spec.name: lacks} if lacks and is_enough else None
 
 
 def _advice_to_scale_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> str:
@@ -243,7 +267,8 @@ def _note_on_missing_slots(move: Move, cluster: Cluster) -> str:
     note = (
         f"{move.tier} gets {len(move.after.slots)} slots, {' and '.join(filter(None, (missing, of_burst)))}"
     )
-    if move.before is None or not _is_lowered(move.before, target(move.tier, cluster.rules), cluster.hosts):
+    aim = target(move.tier, cluster.rules)
+    if move.in_place or move.before is None or not _is_lowered(move.before, aim, cluster.hosts):
         return f"{note}: room is short"
     return f"{note}, until its {len(move.before.slots)} old slots are released: room is short beside them"
 
@@ -402,13 +427,11 @@ def _place_in_order(
             continue
         released = state if moves and order == ends else None
         aim = share.with_own(share.own - missing.get(tier.spec.name, 0))
-        keeps = _placement_kept(spec, tier, cluster, hosts, released)
-        if keeps is None and (note := _why_it_stays(spec, tier, share, aim, cluster)) is not None:
+        if (note := _why_it_stays(spec, tier, share, aim, cluster)) is not None:
             notes.append(note)
             continue
-        resized = _resized(spec, tier, keeps, aim, hosts, released, cluster)
-        if resized is not None:
-            move, hosts = resized
+        if (resize := _resize(spec, tier, aim, cluster, hosts, released)) is not None:
+            move, hosts = _move_in_place(tier, aim, resize, hosts, released)
             moves.append(move)
             state = _hosts_after_move(move, tier.spec, state)
             continue
@@ -454,30 +477,53 @@ def _place_in_order(
     return sorted(moves, key=lambda move: ends.index(cluster.tiers[move.tier])), notes
 
 
-def _placement_kept(
-    spec: ChangeSpec, tier: TierNow, cluster: Cluster, hosts: Hosts, released: Hosts | None
-) -> Placement | None:
-    """Return what a tier keeps if it releases workers in place; None if it is handed over.
+def _resize(  # noqa: PLR0913, PLR0917 - what a change in place depends on
+    spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster, hosts: Hosts, released: Hosts | None
+) -> Resize | None:
+    """Return what a tier does in place; None if it is handed over.
 
     A realtime tier with room for a handover is handed over, because that makes a shorter gap. A
     tier that makes room for another tier takes no room for a handover.
     """
-    aim = target(tier.spec.name, cluster.rules)
-    kind = KINDS[spec.kind]
-    workers = kind.reduced_to(spec)
-    keeps = kept_in_place(tier, aim, cluster, workers) if kind.resizes else None
-    if workers is not None:
-        if keeps is None:
+    kind, share = KINDS[spec.kind], target(tier.spec.name, cluster.rules)
+    if not kind.resizes:
+        return None
+    if (workers := kind.reduced_to(spec)) is not None:
+        kept = kept_for_others(tier, share, cluster, workers)
+        if kept is None:
             message = (
                 f"{tier.spec.name} can no longer release workers in place, so the other tier gets no room "
                 "from it; the controller tries again later"
             )
             raise RefusedError(message)
-    elif keeps is not None and tier.spec.mode is Mode.REALTIME:
+        return Resize(kept, home=0, burst=0, short=share.own - len(kept.slots))
+    resize = resize_of(tier, aim, share, cluster)
+    if resize is not None and tier.spec.mode is Mode.REALTIME:
         with suppress(RefusedError):
-            _place_beside(tier, aim, hosts, released)
+            _place_beside(tier, share, hosts, released)
             return None
-    return keeps
+    return resize
+
+
+def _move_in_place(
+    tier: TierNow, aim: Target, resize: Resize, hosts: Hosts, released: Hosts | None
+) -> tuple[Move, Hosts]:
+    """Return a tier's move in place, and what the hosts hold after it.
+
+    Further workers are placed beside all units, or else beside the units that stay after earlier
+    releases. Raise _NoRoomError without room.
+    """
+    try:
+        after, held = resized(tier, aim, resize, hosts)
+    except RefusedError as refused:
+        if released is None:
+            raise _NoRoomError(tier, str(refused)) from refused
+        try:
+            after, held = resized(tier, aim, resize, released)
+        except RefusedError as also_refused:
+            raise _NoRoomError(tier, str(also_refused)) from also_refused
+    name = tier.spec.name
+    return Move(tier=name, before=tier.placement, after=after, short=resize.short, in_place=True), held
 
 
 def _why_it_stays(
@@ -493,42 +539,6 @@ def _why_it_stays(
     if aim.own + available_extra(share, cluster.hosts) <= has < right:
         return f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
     return None
-
-
-def _resized(  # noqa: PLR0913, PLR0917 - what a move in place depends on
-    spec: ChangeSpec,
-    tier: TierNow,
-    keeps: Placement | None,
-    aim: Target,
-    hosts: Hosts,
-    released: Hosts | None,
-    cluster: Cluster,
-) -> tuple[Move, Hosts] | None:
-    """Return a tier's move in place, and what the hosts hold after it; None if it is handed over.
-
-    The tier releases workers if `keeps` is given, or else gets those that it lacks: beside all
-    units, or beside the units that stay after earlier releases. Raise _NoRoomError without room.
-    """
-    kind, name, share = KINDS[spec.kind], tier.spec.name, target(tier.spec.name, cluster.rules)
-    if keeps is not None:
-        short = 0 if kind.reduced_to(spec) is None else share.own - len(keeps.slots)
-        return Move(tier=name, before=tier.placement, after=keeps, short=short, in_place=True), hosts
-    if not kind.resizes:
-        return None
-    try:
-        more = more_in_place(tier, aim, hosts, cluster)
-    except RefusedError as refused:
-        if released is None:
-            raise _NoRoomError(tier, str(refused)) from refused
-        try:
-            more = more_in_place(tier, aim, released, cluster)
-        except RefusedError as also_refused:
-            raise _NoRoomError(tier, str(also_refused)) from also_refused
-    if more is None:
-        return None
-    after, held = more
-    short = share.own - aim.own
-    return Move(tier=name, before=tier.placement, after=after, short=short, in_place=True), held
 
 
 def _place_next(

@@ -194,12 +194,14 @@ class _Check:
 
     @property
     def on_burst_hosts(self) -> list[str]:
-        has_too_many = len(self.now.slots) > self.aim.own + self.aim.extra
-        return [
-            f"is on {name}"
-            for name in _burst_hosts(self.now, self.cluster)
-            if has_too_many or not _is_at(self.cluster.hosts[name], self.aim.to)
-        ]
+        aim, hosts, now = self.aim, self.cluster.hosts, self.now
+        has_too_many = len(now.slots) > aim.own + aim.extra
+        there = _burst_hosts(now, self.cluster)
+        away = {name for name in there if not _is_at(hosts[name], aim.to)}
+        workers = sum(name in away for name in now.slots)
+        if not has_too_many and now.driver not in away and workers <= aim.extra:
+            return []
+        return [f"is on {name}" for name in there if has_too_many or name in away]
 
     @property
     def minimum_is_lacking(self) -> bool:
@@ -254,7 +256,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
             )
         elif KINDS[spec.kind].empties_host and name == spec.host:
             problems.append(f"{move.tier} would stay on {name}")
-    if KINDS[spec.kind].empties_burst_hosts:
+    if KINDS[spec.kind].empties_burst_hosts and not aim.extra:
         at_own_place = {
             name
             for name in move.after.hosts & cluster.hosts.keys()
@@ -298,14 +300,16 @@ def _number_problems(
     move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster
 ) -> Iterable[str]:
     """Return what is wrong with the number of slots that a tier would have, or would lack."""
-    if move.short < 0 or (move.short > aim.spare and KINDS[spec.kind].exact):
+    lacks_more = not KINDS[spec.kind].launches or aim.own - move.short < _at_home(move.before, aim, cluster)
+    if move.short < 0 or (move.short > aim.spare and KINDS[spec.kind].exact and lacks_more):
         yield (
             f"{move.tier} would be {move.short} slots short, but a {spec.kind} is done as a whole or not at "
             "all"
         )
     if move.burst_short < 0 or (move.burst_short and not KINDS[spec.kind].forced):
         yield f"{move.tier} would lack {move.burst_short} slots of its burst, but it could stay as it is"
-    k, fewer = aim.own + _extra(aim, cluster), move.short + move.burst_short
+    burst = _extra(aim, cluster) or (_remaining_burst(move.after, aim, cluster) if move.in_place else 0)
+    k, fewer = aim.own + burst, move.short + move.burst_short
     if len(move.after.slots) + fewer != k:
         short = f" (the plan says {fewer} fewer)" if fewer else ""
         yield f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}"
@@ -314,20 +318,23 @@ def _number_problems(
         yield f"{move.tier} would have {aim.own - move.short} slots, below its minimum of {minimum}"
 
 
+def _at_home(now: Placement | None, aim: _Aim, cluster: Cluster) -> int:
+    """Return how many of its own workers a tier has at its place, at most its number."""
+    slots = () if now is None else now.slots
+    there = sum(name in cluster.hosts and _is_at(cluster.hosts[name], aim.to) for name in slots)
+    return min(there, aim.own)
+
+
 def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:
     """Return why a tier cannot release or get workers in place, or why it keeps wrong workers."""
     problems = []
     if not KINDS[spec.kind].resizes:
         problems.append(f"{move.tier} would stay in place, but a {spec.kind} has to hand it over")
     k, before = len(move.after.slots), move.before
-    if (
-        before is None
-        or k in {0, len(before.slots)}
-        or move.after.driver != before.driver
-        or any(now != after for now, after in zip(before.slots, move.after.slots, strict=False))
-    ):
+    stays = 0 if before is None else _first_in_common(before, move.after)
+    if before is None or not stays or move.after == before or move.after.driver != before.driver:
         problems.append(f"{move.tier} would not keep the first of its workers, but is not handed over")
-    on = [] if before is None else [cluster.hosts.get(name) for name in move.after.slots[len(before.slots) :]]
+    on = [cluster.hosts.get(name) for name in move.after.slots[stays:]]
     if any(host is None or host.state is not HostState.UP for host in on):
         problems.append(f"{move.tier} would get workers on a host that takes none")
     running = cluster.shape(move.tier, tier.release)
@@ -336,17 +343,33 @@ def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, c
         or (running is not None and running.state is not None),
         "it has a standby": tier.spec.standby is not Standby.NONE,
         "it, or one of its workers, is paused": tier.paused or bool(tier.paused_workers),
-        "some of its workers belong to a burst": aim.extra > 0,
         "the other workers have too few threads": k < _workers_for_threads(tier.spec, cluster.rules),
-        "its query does not use further workers": move.joining > 0 and tier.spec.mode is Mode.REALTIME,
-        "its driver is of an older version": move.joining > 0 and not tier.takes_workers,
+        "its query does not use further workers": k > stays and tier.spec.mode is Mode.REALTIME,
+        "its driver is of an older version": k > stays and not tier.takes_workers,
+        "too few of its workers go on meanwhile": before is not None
+        and stays < min(k, len(before.slots), _fewest_meanwhile(move, aim, cluster)),
     }
     problems += [
-        f"{move.tier} would {'get' if move.joining else 'release'} workers in place, but {reason}"
+        f"{move.tier} would {'get' if k > stays else 'release'} workers in place, but {reason}"
         for reason, is_present in obstacles.items()
         if is_present
     ]
     return [*problems, *_useless_release(move, spec, cluster)]
+
+
+def _first_in_common(before: Placement, after: Placement) -> int:
+    """Return how many of the first workers are on the same hosts."""
+    pairs = [*zip(before.slots, after.slots, strict=False)]
+    return next((number for number, (now, then) in enumerate(pairs) if now != then), len(pairs))
+
+
+def _fewest_meanwhile(move: Move, aim: _Aim, cluster: Cluster) -> int:
+    """Return the fewest workers of a tier that releases some and then gets others."""
+    allowed = cluster.rules.budget.get(move.tier)
+    fewest = min(aim.slots, max(1, aim.minimum))
+    if allowed is None or move.before is None:
+        return fewest
+    return max(fewest, min(aim.slots - allowed, len(move.before.slots) - aim.extra))
 
 
 def _useless_release(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:

@@ -10,10 +10,14 @@ from sluice_ops.model.change import Move, Plan
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import Cluster
 
 SLACK = 1e-5
 """The slack for comparing sums of cores, which are floats. Unit: cores."""
+
+_Unit = tuple[HostName, Quantum]
+"""The host and the size of a driver or a worker."""
 
 
 class Walk:
@@ -28,8 +32,8 @@ class Walk:
         self._memory: dict[HostName, int] = defaultdict(int)
         """The difference to the MiB held before the plan."""
         self._tiers: dict[HostName, Counter[str]] = {}
-        self._old: list[Move] = []
-        """Moves whose old incarnations, or released workers, still hold their room."""
+        self._old: list[tuple[Move, Counter[_Unit]]] = []
+        """Moves whose old incarnations, or released workers, still hold their room: these units."""
         for name in (
             Counter(cluster.batch) - Counter(plan.batch_kept) + Counter(cluster.returning)
         ).elements():
@@ -38,19 +42,22 @@ class Walk:
     def through(self, move: Move) -> list[str]:
         """Place the next incarnation or joining workers beside all units; return the problems.
 
-        If there are problems, release the old incarnations of earlier moves and check again.
+        Joining workers take the room of workers that their own tier has released before. If there
+        are problems, release the old incarnations of earlier moves and check again.
         """
-        if move.released:
-            self._old.append(move)
-            return []
-        self._hold(move, move.after, 1)
-        if move.in_place and move.before is not None:
-            self._hold(move, move.before, -1)
+        before = () if move.before is None else _units(move.before, self._spec(move))
+        after = _units(move.after, self._spec(move))
+        arriving, leaving = Counter(after), Counter(before)
+        if move.in_place:
+            arriving, leaving = arriving - leaving, leaving - arriving
+            self._hold(move, leaving, -1)
+        self._hold(move, arriving, 1)
         if (problems := self._problems(move)) and self._old:
             self._release()
             problems = self._problems(move)
-        if not move.in_place:
-            self._old.append(move)
+        if move.in_place:
+            self._hold(move, leaving, 1)
+        self._old.append((move, leaving))
         return [f"while {move.tier} is prepared: {problem}" for problem in problems]
 
     def lending(self) -> list[str]:
@@ -62,19 +69,15 @@ class Walk:
         return [f"once batch has its slots: {problem}" for problem in self._overfull(sorted(lent))]
 
     def _release(self) -> None:
-        for done in self._old:
-            if done.in_place:
-                self._hold(done, done.after, 1)
-            if done.before is not None:
-                self._hold(done, done.before, -1)
+        for move, leaving in self._old:
+            self._hold(move, leaving, -1)
         self._old = []
 
-    def _hold(self, move: Move, placement: Placement, count: int) -> None:
-        spec = self._cluster.tiers[move.tier].spec
-        for name, quantum in (
-            (placement.driver, spec.driver),
-            *((slot, spec.quantum) for slot in placement.slots),
-        ):
+    def _spec(self, move: Move) -> TierSpec:
+        return self._cluster.tiers[move.tier].spec
+
+    def _hold(self, move: Move, units: Counter[_Unit], count: int) -> None:
+        for name, quantum in units.elements():
             self._add(name, quantum, count)
             if name in self._cluster.hosts:
                 self._tiers_on(name)[move.tier] += count
@@ -90,7 +93,7 @@ class Walk:
         return self._tiers[name]
 
     def _problems(self, move: Move) -> list[str]:
-        added = move.after.slots[-move.joining :] if move.joining else move.after.hosts
+        added = move.after.slots[move.kept :] if move.in_place else move.after.hosts
         names = sorted({*added} & self._cluster.hosts.keys())
         return [*self._overfull(names), *self._not_separate(move, names)]
 
@@ -116,3 +119,7 @@ class Walk:
                         f"{name} would hold {move.tier} beside {', '.join(sorted(others))}, from which it "
                         "has to be separate"
                     )
+
+
+def _units(placement: Placement, spec: TierSpec) -> list[_Unit]:
+    return [(placement.driver, spec.driver), *((slot, spec.quantum) for slot in placement.slots)]

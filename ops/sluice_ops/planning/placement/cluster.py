@@ -18,7 +18,7 @@ from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Layers, Numbers, Share
 from sluice_ops.model.spread import Spread
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.planning.placement.pace import Pace
 
 BURST_ZONE = "ec2"
@@ -204,6 +204,13 @@ class TierNow:
     takes_workers: bool = True
     """Whether its driver gives tasks to workers that are added later."""
 
+    @property
+    def joins(self) -> bool:
+        """Whether its query uses workers that are added later. That of a realtime tier never does:
+        its tasks stay with the workers that it began with.
+        """
+        return self.takes_workers and self.spec.mode is not Mode.REALTIME
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -346,6 +353,31 @@ def moved(hosts: Hosts, spec: TierSpec, before: Placement, after: Placement) -> 
             if count and name in held:
                 held[name] = held[name].holding(quantum, count, spec.name)
     return held
+
+
+def with_both(hosts: Hosts, spec: TierSpec, before: Placement, after: Placement) -> dict[HostName, Host]:
+    """Return the hosts while an incarnation changes its workers in place, one after the other.
+
+    A host holds the workers that it has before or after, whichever are more.
+    """
+    arriving = (Counter(after.slots) - Counter(before.slots)).elements()
+    return moved(hosts, spec, before, before.model_copy(update={"slots": (*before.slots, *arriving)}))
+
+
+def without_room(spec: TierSpec, placement: Placement, hosts: Hosts) -> dict[HostName, tuple[float, int]]:
+    """Return the known hosts without room for an incarnation at a placement, beside all units.
+
+    Each has the cores and MiB that the incarnation needs there.
+    """
+    needed: dict[HostName, tuple[float, int]] = {}
+    for name, quantum in units(spec, placement):
+        cpu, memory = needed.get(name, (0.0, 0))
+        needed[name] = cpu + quantum.cpu, memory + quantum.memory
+    return {
+        name: (cpu, memory)
+        for name, (cpu, memory) in sorted(needed.items())
+        if name in hosts and (cpu > hosts[name].free_cpu + TOLERANCE or memory > hosts[name].free_memory)
+    }
 
 
 def units(spec: TierSpec, placement: Placement) -> Iterable[tuple[HostName, Quantum]]:

@@ -130,7 +130,9 @@ def right_numbers(now: Placement, aim: Target, hosts: Hosts) -> tuple[int, ...]:
 def lacks_only_spares(now: Placement, aim: Target, hosts: Hosts) -> bool:
     """Return whether a tier has all workers that work, but not all spares."""
     right = right_numbers(now, aim, hosts)[0]
-    return right - aim.spare <= len(now.slots) < right
+    at_burst = sum(name in hosts and hosts[name].matches(aim.extra_to) for name in now.slots)
+    has_burst = at_burst >= available_extra(aim, hosts)
+    return has_burst and right - aim.spare <= len(now.slots) < right
 
 
 def _number(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:

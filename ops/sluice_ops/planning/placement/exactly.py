@@ -3,13 +3,12 @@
 `plan` and the handover call this module.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.planning.placement.cluster import TOLERANCE, Hosts, RefusedError, holding, units
+from sluice_ops.planning.placement.cluster import Hosts, RefusedError, holding, without_room
 from sluice_ops.planning.placement.drift import breaches, displaced
 from sluice_ops.planning.placement.requests import DRIVER
 from sluice_ops.planning.placement.shares import Target, available_extra
@@ -73,18 +72,11 @@ def _miscounted(placement: Placement, aim: Target, hosts: Hosts) -> Iterable[str
 
 
 def _refuse_without_room(spec: TierSpec, placement: Placement, hosts: Hosts) -> None:
-    cpu: dict[HostName, float] = defaultdict(float)
-    memory: dict[HostName, int] = defaultdict(int)
-    for name, quantum in units(spec, placement):
-        cpu[name] += quantum.cpu
-        memory[name] += quantum.memory
-    for name in sorted(cpu):
-        host = hosts[name]
-        if cpu[name] > host.free_cpu + TOLERANCE or memory[name] > host.free_memory:
-            message = (
-                f'tier "{spec.name}": {name} has no room for the next incarnation beside the running units: '
-                f"it needs {cpu[name]:g} cpu and {memory[name]} MiB, and {host.free_cpu:g} cpu and "
-                f"{host.free_memory} MiB are free; free room on {name}, or move the whole tier with "
-                f"`sluice migrate {spec.name} PLACE`"
-            )
-            raise RefusedError(message)
+    for name, (cpu, memory) in without_room(spec, placement, hosts).items():
+        message = (
+            f'tier "{spec.name}": {name} has no room for the next incarnation beside the running units: '
+            f"it needs {cpu:g} cpu and {memory} MiB, and {hosts[name].free_cpu:g} cpu and "
+            f"{hosts[name].free_memory} MiB are free; free room on {name}, or move the whole tier with "
+            f"`sluice migrate {spec.name} PLACE`"
+        )
+        raise RefusedError(message)

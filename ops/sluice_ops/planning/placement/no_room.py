@@ -97,8 +97,8 @@ def burst_missing(tenant: str, count: int, to: str, hosts: Hosts, missing: int |
     )
     return (
         f"{count if missing is None else missing} more worker(s) of {tenant} cannot be placed at {to}: "
-        f"no host there is up ({states}); start or return one, or end every burst with `sluice leave` and "
-        f"launch a new one with `sluice burst {tenant} {count}`"
+        f"no host there is up ({states}); start or return one, or end the burst with `sluice leave "
+        f"--tier {tenant}` and launch a new one with `sluice burst {tenant} {count}`"
     )
 
 

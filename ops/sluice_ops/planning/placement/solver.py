@@ -20,7 +20,7 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.wording import listed
-from sluice_ops.planning.placement.cluster import Host, Hosts, RefusedError, at
+from sluice_ops.planning.placement.cluster import Host, Hosts, RefusedError, at, without_room
 from sluice_ops.planning.placement.no_room import burst_missing, known, name_of, why_no_room
 from sluice_ops.planning.placement.requests import DRIVER, EXTRA, Places, Request
 from sluice_ops.planning.placement.shares import Target
@@ -379,12 +379,5 @@ def _costs(request: Request, host: Host, kept: int, count: int) -> list[int]:
 
 def fits(spec: TierSpec, placement: Placement, hosts: Hosts) -> bool:
     """Return whether there is room for an incarnation exactly at a placement, beside all units."""
-    held: dict[HostName, Host] = dict(hosts)
-    for name, quantum in (
-        (placement.driver, spec.driver),
-        *((slot, spec.quantum) for slot in placement.slots),
-    ):
-        if name not in held or not held[name].usable or held[name].fits(quantum) < 1:
-            return False
-        held[name] = held[name].holding(quantum)
-    return True
+    are_usable = all(name in hosts and hosts[name].usable for name in placement.hosts)
+    return are_usable and not without_room(spec, placement, hosts)

@@ -1,4 +1,4 @@
-"""Which burst follows from the decisions: one for a tier without room at home, or the end of all.
+"""Which bursts follow from the decisions: more workers on EC2 for a tier, or fewer.
 
 The scaler does not launch instances. Airflow's runbooks follow its wish.
 """
@@ -11,37 +11,44 @@ from sluice_ops.planning.scaler.signals import Observation
 
 
 def wish(decisions: Mapping[TierName, Decision], observation: Observation) -> Wish | None:
-    """Return the runbook that should run now; None: none.
+    """Return the burst that should be made now; None: none.
 
     Runbooks run one after the other, so one wish is enough. The tier whose records wait longest
-    comes first. Leaving EC2 ends the bursts of all tiers: it waits until no tier needs one, and
-    until no burst of a person is left.
+    comes first.
     """
-    if observation.changing:
+    missing = _differences(decisions, observation, 1)
+    if observation.changing or not missing:
         return None
-    missing = {
-        tier: decided.away - observation.bounds[tier].away
-        for tier, decided in decisions.items()
-        if decided.mode is Mode.ACT and decided.away > observation.bounds[tier].away
+    first = min(missing, key=lambda tier: (-_waiting_seconds(tier, observation), tier))
+    return Wish(tier=first, k=missing[first], reason=decisions[first].reason)
+
+
+def leave(decisions: Mapping[TierName, Decision], observation: Observation) -> Wish | None:
+    """Return the workers that should leave EC2 now; None: none, or a burst comes first.
+
+    The tier with the most workers too many comes first. The burst of a person stays.
+    """
+    superfluous = {
+        tier: count
+        for tier, count in _differences(decisions, observation, -1).items()
+        if observation.bounds[tier].away_by_scaler
     }
-    if missing:
-        first = min(missing, key=lambda tier: (-_waiting_seconds(tier, observation), tier))
-        return Wish(tier=first, k=missing[first], reason=decisions[first].reason)
-    away = [tier for tier, bounds in observation.bounds.items() if bounds.away]
-    if away and all(_may_leave(tier, decisions, observation) for tier in away):
-        reasons = "; ".join(f"{tier}: {decisions[tier].reason}" for tier in away)
-        return Wish(reason=f"no tier needs workers on EC2 ({reasons})")
-    return None
+    if observation.changing or not superfluous or wish(decisions, observation) is not None:
+        return None
+    first = min(superfluous, key=lambda tier: (-superfluous[tier], tier))
+    return Wish(tier=first, k=superfluous[first], reason=decisions[first].reason)
 
 
-def _may_leave(tier: TierName, decisions: Mapping[TierName, Decision], observation: Observation) -> bool:
-    decided = decisions.get(tier)
-    return (
-        observation.bounds[tier].away_by_scaler
-        and decided is not None
-        and decided.mode is Mode.ACT
-        and decided.away == 0
-    )
+def _differences(
+    decisions: Mapping[TierName, Decision], observation: Observation, sign: int
+) -> dict[TierName, int]:
+    """Return the workers on EC2 that tiers lack, or with a `sign` of -1 have too many."""
+    differences = {
+        tier: sign * (decided.away - observation.bounds[tier].away)
+        for tier, decided in decisions.items()
+        if decided.mode is Mode.ACT
+    }
+    return {tier: count for tier, count in differences.items() if count > 0}
 
 
 def _waiting_seconds(tier: TierName, observation: Observation) -> float:

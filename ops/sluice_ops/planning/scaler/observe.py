@@ -118,17 +118,19 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         for entry in rules.layers.entries
         if entry.tenant == Tenant(name) and entry.layer > Layer.AUTOSCALER and entry.target is not None
     ]
+    in_place = joins_in_place(tier, aim, cluster)
     return Bounds(
         minimum=held.minimum,
         base=base(name, rules),
         maximum=held.maximum,
         partitions=rules.partitions_of(tier.spec),
-        room=_room(tier, cluster),
+        room=_room(tier, cluster, in_place=in_place),
         held_by=max(above, key=lambda entry: entry.layer).owner if above else None,
         away=aim.extra,
         away_by_scaler=burst is not None and asked_by_scaler(burst.owner),
-        burst=aim.extra + _room_of_bursts(tier, aim.extra, cluster),
+        burst=aim.extra + _room_of_bursts(tier, 0 if in_place else aim.extra, cluster),
         spares=_spares(tier, cluster),
+        in_place=in_place,
     )
 
 
@@ -143,7 +145,7 @@ def _spares(tier: TierNow, cluster: Cluster) -> int:
 def _room_of_bursts(tier: TierNow, present: int, cluster: Cluster) -> int:
     """Return how many slots further bursts can give a tier, if the scaler may ask for them.
 
-    The next incarnation needs room for the `present` slots, too, beside the running one.
+    The next incarnation of a tier that is handed over needs room for the `present` slots, too.
     """
     rules, quantum = cluster.rules, tier.spec.quantum
     if not rules.scaler.of(tier.spec.name).burst or rules.instance is None:
@@ -159,7 +161,7 @@ def base(tier: TierName, rules: Rules) -> int:
     return target(tier, replace(rules, layers=Layers(entries=below))).slots
 
 
-def _room(tier: TierNow, cluster: Cluster) -> int:
+def _room(tier: TierNow, cluster: Cluster, *, in_place: bool) -> int:
     """Return the further slots of a tier that find room, with those that batch can give back.
 
     A tier that is handed over needs room for all its workers beside the old ones. `spread` counts
@@ -167,7 +169,6 @@ def _room(tier: TierNow, cluster: Cluster) -> int:
     """
     present = () if tier.placement is None else tier.placement.slots
     aim = target(tier.spec.name, cluster.rules)
-    in_place = joins_in_place(tier, aim, cluster)
     places = Places(aim.spread or (), present if in_place else (), cluster.hosts)
     fitting = sum(places.take(host, host.fits(tier.spec.quantum)) for host in _possible_hosts(tier, cluster))
     return _spares(tier, cluster) + (fitting if in_place else max(0, fitting - len(present)))

@@ -144,6 +144,7 @@ def _decision(tier: Situation, decided: Verdict) -> Decision:
         reason=decided.reason,
         since=_time_of_last_change(tier, decided),
         away=decided.away,
+        in_place=tier.bounds.in_place,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sluice_ops.model.change import Move
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
-from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedError, holding, moved
+from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedError, holding, with_both
 from sluice_ops.planning.placement.requests import Request
 from sluice_ops.planning.placement.shares import limits, target
 from sluice_ops.planning.placement.solver import more_slots, place
@@ -100,8 +100,8 @@ def top_up(
     hosts, quantum = hosts_during_moves(kept, topped_up, cluster), cluster.rules.batch_quantum
     for number, move in [(number, move) for number, move in enumerate(topped_up) if move.tier in names]:
         spec, aim = cluster.tiers[move.tier].spec, target(move.tier, cluster.rules)
-        slots = move.after.slots
-        for _ in range(move.short):
+        slots, joins = move.after.slots, not move.in_place or cluster.tiers[move.tier].joins
+        for _ in range(move.short if joins else 0):
             place_and_slots = _one_more(
                 more_slots(spec, aim, 1, slots), hosts, kept, len(kept) - least, quantum
             )
@@ -145,8 +145,8 @@ def _one_more(
 def hosts_during_moves(
     kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster
 ) -> dict[HostName, Host]:
-    """Return the hosts with old and new incarnations of all handovers, with joining workers, and
-    with batch's `kept` slots.
+    """Return the hosts with old and new incarnations of all handovers, with workers that join or
+    are released, and with batch's `kept` slots.
     """
     hosts = dict(giving_back(cluster, kept).hosts)
     for move in moves:
@@ -154,7 +154,7 @@ def hosts_during_moves(
         if not move.in_place:
             hosts = holding(hosts, spec, move.after)
         elif move.joining and move.before is not None:
-            hosts = moved(hosts, spec, move.before, move.after)
+            hosts = with_both(hosts, spec, move.before, move.after)
     return hosts
 
 

@@ -17,7 +17,7 @@ from sluice_ops.planning.shortage.fitting import (
     largest_accepted,
     requests_for_minimums,
 )
-from sluice_ops.planning.shortage.in_place import why_handed_over
+from sluice_ops.planning.shortage.in_place import kept_for_others, why_handed_over
 from sluice_ops.planning.shortage.lending import giving_back, keepable
 
 
@@ -108,7 +108,7 @@ def _fewest(tier: TierNow, cluster: Cluster) -> int | None:
     if now is None or tier.failed:
         return None
     k = fewest_slots_in_change(tier.spec, aim, now, cluster.rules)
-    return k if 0 < k < len(now.slots) and why_handed_over(tier, aim, now.first(k), cluster) is None else None
+    return None if kept_for_others(tier, aim, cluster, k) is None else k
 
 
 def _keeps(  # noqa: PLR0913, PLR0917 - one attempt with its bounds

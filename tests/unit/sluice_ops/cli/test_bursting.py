@@ -15,7 +15,7 @@ from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli import burst as bursting
 from sluice_ops.cli.carry_out import Carried
 from sluice_ops.cli.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
-from sluice_ops.cloud import ec2
+from sluice_ops.cloud import burst_hosts, ec2
 from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
@@ -23,6 +23,7 @@ from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.load import TierLoad
+from sluice_ops.model.scaler import Decision, ScalerRecord
 from sluice_ops.model.tier import Mode
 from sluice_ops.operations.requests import StepResult
 from sluice_ops.site.ec2_config import Ec2Config
@@ -188,6 +189,21 @@ def test_plan_shows_a_burst_like_other_changes(cloud, monkeypatch):
     assert (refused.exit_code, json.loads(refused.stdout)["ok"]) == (FAILED, False)
 
 
+@pytest.mark.usefixtures("cloud")
+def test_a_plan_shows_workers_that_leave_and_workers_that_join(monkeypatch):
+    before = Placement(driver="h1", slots=("h1", "ec2-1", "h2"))
+    after = Placement(driver="h1", slots=("h1", "h2"))
+    plan = Plan(moves=(Move(tier="enrich", before=before, after=after, in_place=True),))
+    step = StepResult(
+        Step.PREFLIGHT,
+        Result(ok=True, sentence="said", finished_at=1.0, details={"plan": plan.model_dump(mode="json")}),
+    )
+    carried = Carried("c1", ChangeSpec(kind="leave"), True, 1.0, (step,))
+    monkeypatch.setattr(bursting, "carried_out", lambda *_, **__: carried)
+    planned = CliRunner().invoke(app, ["plan", "leave"])
+    assert "  1. enrich: releases 2 workers, then gets 1 worker in place, on h2\n" in planned.stdout
+
+
 def leave(*, dry_run=False, as_json=True):
     """Leave EC2; return the exit code."""
     with pytest.raises(typer.Exit) as ended:
@@ -199,7 +215,7 @@ def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out(ok=False))
     assert (leave(), json.loads(capsys.readouterr().out)["ok"], len(cloud.running)) == (FAILED, False, 1)
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
-    monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {cloud.running[0].host: ["enrich"]})
+    monkeypatch.setattr(burst_hosts, "tiers_by_host", lambda _: {cloud.running[0].host: ["enrich"]})
     code, output = leave(), json.loads(capsys.readouterr().out)
     assert (code, output["ok"], output["terminated"], output["kept"]) == (
         FAILED,
@@ -207,7 +223,7 @@ def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud
         [],
         {"i-0000000099999999": ["enrich"]},
     )
-    monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {})
+    monkeypatch.setattr(burst_hosts, "tiers_by_host", lambda _: {})
     host = "ec2-99999999"
     facts = HostFacts(name=host, address="10.0.0.1", zone="ec2", cpu=4, memory=4096)
     cloud.channel.put(paths.host(host), facts)
@@ -221,6 +237,24 @@ def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud
     )
     assert cloud.channel.children("/hosts") == []
     assert cloud.running == []
+
+
+def test_a_leave_of_one_tier_keeps_the_instances_of_others(cloud, monkeypatch):
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
+    cloud.running.append(instance("i-0000000088888888", "enrichs change"))
+    users = {"ec2-99999999": ["counts"]}
+    monkeypatch.setattr(burst_hosts, "tiers_by_host", lambda _: users)
+    monkeypatch.setattr(bursting, "_retire", lambda _: [])
+    monkeypatch.setattr(bursting.time, "time", lambda: 3600.0)
+    left = CliRunner().invoke(app, ["leave", "--tier", "enrich", "--json"])
+    output = json.loads(left.stdout)
+    assert (left.exit_code, output["terminated"], output["kept"]) == (OK, ["i-0000000088888888"], {})
+    users["ec2-99999999"] = ["enrich"]
+    part = CliRunner().invoke(app, ["leave", "--tier", "enrich", "--k", "1"])
+    assert (part.exit_code, len(cloud.running)) == (OK, 1)
+    whole = CliRunner().invoke(app, ["leave", "--tier", "enrich"])
+    assert whole.exit_code == FAILED
+    assert "kept i-0000000099999999: enrich still runs there" in whole.stderr
 
 
 def test_a_leave_fails_if_ec2_is_away_after_the_handover(cloud, monkeypatch):
@@ -335,6 +369,8 @@ def test_a_burst_tells_whether_it_comes_in_time_and_is_made_all_the_same(cloud, 
     load = TierLoad(at=0, rate_in=100, rate_done=300, rate_out=1, workers=2, lag=10_000, lag_seconds=9)
     cloud.channel.put(paths.owner("enrich"), OwnerRecord(owner=2))
     cloud.channel.put(paths.load("enrich", 2), load)
+    decision = Decision(mode="advise", slots=2, wanted=2, reason="enough", since=1.0, in_place=True)
+    cloud.channel.put(paths.SCALER, ScalerRecord(decisions={"enrich": decision}))
     monkeypatch.setattr(bursting.time, "time", lambda: 20.0)
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)

@@ -5,7 +5,7 @@ from simulation.ec2 import instance
 from simulation.memory import MemoryChannel
 from simulation.world import tier
 
-from sluice_ops.cloud.burst_hosts import comes_in_time, instances_needed
+from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import (
     Assignment,
@@ -26,10 +26,10 @@ from sluice_ops.model.change import (
     Plan,
     Step,
 )
-from sluice_ops.model.incarnation import OwnerRecord, Placement
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
-from sluice_ops.model.scaler import Memory, Readings, TierMemory
+from sluice_ops.model.scaler import Decision, Memory, Readings, ScalerRecord, TierMemory
 from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.burst import BurstError
@@ -96,6 +96,57 @@ def test_a_further_burst_finds_room_beside_the_present_workers():
     channel = channel_with(2)
     join(channel, "ec2-a", 2)
     assert needed(channel, 1) == 2
+
+
+def test_a_further_burst_in_place_finds_room_for_its_own_workers_alone():
+    channel = channel_with(2)
+    join(channel, "ec2-a", 2)
+    in_place(channel)
+    channel.put(paths.owner("enrich"), OwnerRecord(owner=1))
+    placement = Placement(driver="h1", slots=("h1", "ec2-a", "ec2-a"))
+    channel.put(
+        paths.incarnation("enrich", 1),
+        IncarnationSpec(tier="enrich", incarnation=1, placement=placement, reason="", created_at=1.0),
+    )
+    assert needed(channel, 1) == 1
+    channel.delete(paths.live("ec2-a"))
+    assert needed(channel, 1) == 2, "the lost workers of the burst need room, too"
+
+
+def in_place(channel):
+    """Record that `enrich` gets workers in place."""
+    decision = Decision(mode="advise", slots=1, wanted=1, reason="enough", since=1.0, in_place=True)
+    channel.put(paths.SCALER, ScalerRecord(decisions={"enrich": decision}))
+
+
+LEAVE = {"of all": {}, "of a tier": {"tier": "enrich"}, "of a part": {"tier": "enrich", "k": 1}}
+
+
+@pytest.mark.parametrize(
+    ("leave", "freed", "kept"),
+    [
+        ("of all", ["idle", "launching", "lent"], ["enrichs", "others"]),
+        ("of a tier", ["idle"], ["enrichs"]),
+        ("of a part", ["idle"], []),
+    ],
+)
+def test_a_leave_of_one_tier_spares_instances_that_others_need(leave, freed, kept):
+    channel = MemoryChannel()
+    running = {
+        name: instance(f"i-{number:017d}", name, launched_at=NOW - 60)
+        for number, name in enumerate(("enrichs", "others", "lent", "idle", "launching"), start=1)
+    }
+    for tier_name, host in (("enrich", "enrichs"), ("counts", "others")):
+        placement = Placement(driver="h1", slots=("h1", running[host].host))
+        spec = IncarnationSpec(tier=tier_name, incarnation=1, placement=placement, reason="", created_at=1.0)
+        channel.put(paths.tier(tier_name), ENRICH)
+        channel.put(paths.owner(tier_name), OwnerRecord(owner=1))
+        channel.put(paths.incarnation(tier_name, 1), spec)
+    join(channel, running["lent"].host, 1)
+    channel.put(paths.change("idle"), CHANGED)
+    free, users = after_leave(channel, ChangeSpec(kind="leave", **LEAVE[leave]), running.values(), NOW)
+    assert sorted(each.token for each in free) == sorted(freed)
+    assert sorted(each.token for each in users) == kept
 
 
 def test_instances_of_an_earlier_try_count_as_not_there():

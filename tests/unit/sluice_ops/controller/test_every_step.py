@@ -360,6 +360,23 @@ def loaded():
 
 
 @cache
+def full_home(*before):
+    """Return a world with a tier that fills its home beside an instance, after other changes."""
+    world = Mortal(
+        hosts=(host("h1", cpu=3.5 if before else 2.5), host("e1", zone="ec2", cpu=4)),
+        tiers=(tier("near", Mode.BATCH, 0),),
+        rules=replace(RULES, shares={"near": Share(minimum=1, target=2, maximum=8)}, shifts={}, partitions=8),
+    )
+    world.want()
+    world.settle()
+    for kind, k in before:
+        world.begin(f"before-{kind}", kind=kind, tier="near", k=k)
+        world.settle()
+        assert world.runbooks.pop().ok
+    return world
+
+
+@cache
 def braked():
     world = spread().twin()
     for name in sorted({name for tier_name in world.specs for name in world.placement(tier_name).hosts})[:5]:
@@ -458,6 +475,9 @@ CASES = {
     "lend to batch": change("scale", tier="batch", k=2),
     "burst": change("burst", tier="enrich", k=1),
     "leave": change("leave", lambda: after(kind="burst", tier="enrich", k=1)),
+    "burst in place": change("burst", full_home, tier="near", k=2),
+    "leave in part": change("leave", lambda: full_home(("burst", 2)), tier="near", k=1),
+    "leave past a worker at home": change("leave", lambda: full_home(("burst", 2), ("scale", 3))),
     "night": change("shift", shift="night"),
     "day": change("shift", lambda: after(kind="shift", shift="night"), shift="day"),
     "settle": Case(
@@ -484,6 +504,8 @@ CASES = {
     "abort of a repartition": aborted("repartition", Step.CUT, tier="counts", partitions=6),
     "abort of getting workers": aborted("scale", Step.CUT, spread, tier="outbound", k=6),
     "abort of giving up workers": aborted("scale", Step.CUT, spread, tier="outbound", k=2),
+    "abort of a burst": aborted("burst", Step.CUT, full_home, tier="near", k=2),
+    "abort of a leave": aborted("leave", Step.CUT, lambda: full_home(("burst", 2)), tier="near"),
     "abort of a pause": aborted("pause", Step.PAUSE, tier=None),
     "start": Case(empty, lambda world: world.want()),
     "stop": Case(running, lambda world: world.want(running=False)),

@@ -1,12 +1,10 @@
 """A burst that is ready after the tier's lag is cleared without it comes too late."""
 
 import pytest
-from simulation.world import tier
 
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.scaler import Readings
-from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.break_even import boot_seconds, break_even, change_seconds
 from sluice_ops.planning.placement.pace import Pace
 
@@ -72,6 +70,5 @@ def test_the_boot_time_is_the_median_of_the_last_instances():
 
 def test_a_tier_that_gets_workers_in_place_is_ready_sooner():
     pace = Pace(prepare=50, cut=10, join_in_place=7)
-    assert change_seconds(tier("t", Mode.BATCH, 0), pace) == 7
-    assert change_seconds(tier("t", Mode.BATCH, 0, state=True), pace) == 60
-    assert change_seconds(tier("t", Mode.REALTIME, 0), pace) == 60
+    assert change_seconds(pace, in_place=True) == 7
+    assert change_seconds(pace, in_place=False) == 60

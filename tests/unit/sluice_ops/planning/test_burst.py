@@ -3,17 +3,22 @@
 An impossible burst is refused before anything is launched.
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.api import declarations
 from sluice_ops.model.change import ChangeSpec
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
+from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.burst import BurstError, instances, launched, refuse_too_many
 from sluice_ops.planning.changes.kinds import KINDS
-from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules, TierNow
+from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules, TierNow, holding
 
 ENTRY = next(spec for spec in declarations.load("hits").specs() if spec.name == "entry")
 ONE = Capacity(cpu=ENTRY.quantum.cpu, memory=ENTRY.quantum.memory)
@@ -70,15 +75,32 @@ def test_a_further_burst_adds_workers_and_leaves_other_tiers_alone() -> None:
 def test_a_further_burst_beyond_the_maximum_or_elsewhere_is_refused() -> None:
     with pytest.raises(RefusedError, match="5 is above its maximum of 4"):
         after_burst(2, bursting(burst_entry("entry", 2), maximum=4))
-    with pytest.raises(RefusedError, match=r"burst of 2 workers at zone:other; end it with `sluice leave`"):
+    with pytest.raises(
+        RefusedError, match=r"burst of 2 workers at zone:other; end it with `sluice leave --t"
+    ):
         after_burst(1, bursting(burst_entry("entry", 2, "zone:other")))
 
 
-def test_the_plan_of_a_further_burst_needs_room_for_all_its_workers() -> None:
+def test_a_further_burst_by_a_handover_needs_room_for_all_its_workers() -> None:
     spec = ChangeSpec(kind="burst", tier=ENTRY.name, k=1)
     assert sorted(launched(spec, bursting()).hosts) == ["ec2-1"], "the running instance has room"
     further = launched(spec, bursting(burst_entry("entry", 2)))
     assert sorted(further.hosts) == ["ec2-1", "ec2-new-1", "ec2-new-2"]
+
+
+@pytest.mark.parametrize(("mode", "count"), [(Mode.BATCH, 1), (Mode.REALTIME, 3)])
+def test_a_further_burst_in_place_needs_room_for_its_own_workers_only(mode: Mode, count: int) -> None:
+    cluster = bursting(burst_entry("entry", 2))
+    now = Placement(driver=HostName("h1"), slots=(HostName("ec2-1"), HostName("ec2-2")))
+    hosts = {
+        "h1": Host("h1", "onprem", (), ONE),
+        "ec2-1": Host("ec2-1", "ec2", (), ONE),
+        "ec2-2": Host("ec2-2", "ec2", (), ONE),
+    }
+    tier = TierNow(ENTRY.model_copy(update={"mode": mode}), now)
+    cluster = replace(cluster, hosts=holding(hosts, ENTRY, now), tiers={ENTRY.name: tier})
+    further = launched(ChangeSpec(kind="burst", tier=ENTRY.name, k=1), cluster)
+    assert len(further.hosts) == len(hosts) + count
 
 
 def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:

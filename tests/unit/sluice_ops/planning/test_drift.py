@@ -95,8 +95,8 @@ def test_an_empty_change_names_the_burst_workers_that_are_unavailable(fields, sl
     assert planned.moves == ()
     assert planned.notes[0] == (
         f"{missing} more worker(s) of t cannot be placed at zone:ec2: no host there is up ({states}); "
-        "start or return one, or end every burst with `sluice leave` and launch a new one with `sluice "
-        "burst t 2`"
+        "start or return one, or end the burst with `sluice leave --tier t` and launch a new one with "
+        "`sluice burst t 2`"
     )
 
 
@@ -122,7 +122,7 @@ def test_a_burst_that_lacks_workers_is_drift_once_a_host_is_up():
         (("h1", "h2"), HostState.LOST, 1, 1),
         (("h1", "h2"), HostState.LOST, 3, 3),
         (("h1", "h2", "h3"), HostState.LOST, 2, 2),
-        (("h1", "h2", "e1"), HostState.CORDONED, 3, 3),
+        (("h1", "h2", "e1"), HostState.CORDONED, 3, 4),
         (("h1", "h2", "h3"), HostState.LOST, 3, None),
     ],
 )

@@ -15,7 +15,7 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Capacity
-from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.share import Numbers, Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -256,9 +256,6 @@ def test_a_plan_that_shrinks_a_stateful_tier_in_place_is_rejected():
     ]
 
 
-BURST = Layers(
-    entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),)
-)
 OBSTACLES = {
     "it has a standby": lambda now: with_tier(
         now, spec=now.tiers["t"].spec.model_copy(update={"standby": Standby.HOT})
@@ -267,7 +264,6 @@ OBSTACLES = {
         now, spec=now.tiers["t"].spec.model_copy(update=STATE)
     ),
     "it, or one of its workers, is paused": lambda now: with_tier(now, paused_workers=("slot-t-1-0",)),
-    "some of its workers belong to a burst": lambda now: now.with_layers(BURST),
     "the other workers have too few threads": lambda now: with_tier(
         now, spec=now.tiers["t"].spec.model_copy(update={"mode": Mode.REALTIME, "partitions": 16})
     ),
@@ -304,13 +300,6 @@ def test_a_plan_that_shrinks_a_paused_tier_or_for_a_drain_is_rejected():
     assert "t would stay in place, but a drain has to hand it over" in violations(
         planned, drain, aftermath(drain, cluster)
     )
-
-
-def test_a_tier_with_a_burst_is_handed_over():
-    cluster = beside(16, {"t": (4, 3)}, kind={}).with_layers(BURST)
-    cluster = cluster.with_hosts({**cluster.hosts, "e1": host_of("e1", zone="ec2")})
-    (move,) = plan_fewer(2, cluster).moves
-    assert (move.in_place, len(move.after.slots), move.after.slots.count("e1")) == (False, 3, 1)
 
 
 @pytest.mark.parametrize(

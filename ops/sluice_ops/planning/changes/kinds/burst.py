@@ -14,15 +14,14 @@ from sluice_ops.planning.placement.shares import target, with_entry
 class Burst(Kind):
     name = "burst"
     summary = "Give a tier k more workers, on EC2 instances."
-    details = (
-        "A further burst adds k more workers. `leave_ec2` moves all tiers back and terminates the instances."
-    )
+    details = "A further burst adds k more workers. `leave_ec2` ends the bursts and terminates the instances."
     example = "sluice burst enrich 2"
     fields = (
         TIER,
         Field("k", Input.COUNT, "How many workers to add, each of one quantum.", required=False, default=1),
     )
     exact = True
+    resizes = True
     launches = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -31,7 +30,7 @@ class Burst(Kind):
         if spec.k not in {None, k} or k < 1:
             message = (
                 f"burst needs k of 1 or more, not {spec.k}; "
-                "to remove burst slots, run `sluice leave` or leave_ec2"
+                f"to remove burst slots, run `sluice leave --tier {tier.spec.name}` or leave_ec2"
             )
             raise RefusedError(message)
         to = spec.to or f"zone:{BURST_ZONE}"
@@ -47,7 +46,7 @@ class Burst(Kind):
         if before is not None and before.extra_to != to:
             message = (
                 f'tier "{tier.spec.name}" has a burst of {before.extra} workers at {before.extra_to}; end it '
-                f"with `sluice leave` before a burst at {to}"
+                f"with `sluice leave --tier {tier.spec.name}` before a burst at {to}"
             )
             raise RefusedError(message)
         check_number(tier, slots, slots + slots_after(spec, cluster.rules.layers), cluster)

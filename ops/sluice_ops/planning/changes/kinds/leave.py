@@ -1,31 +1,51 @@
-"""Leave EC2: end every burst."""
+"""Leave EC2: end every burst, that of one tier, or a part of it."""
 
 from collections.abc import Iterable
 
 from sluice_ops.model.change import ChangeSpec, Move
 from sluice_ops.model.ids import HostName, Tenant
 from sluice_ops.model.incarnation import Placement
-from sluice_ops.model.share import Layers
-from sluice_ops.model.wording import listed
-from sluice_ops.planning.changes.kind import Kind, TierCheck
-from sluice_ops.planning.changes.lookups import PLANNED, refuse_given_up
-from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Hosts, TierNow
+from sluice_ops.model.share import LayerEntry, Layers
+from sluice_ops.model.wording import listed, workers
+from sluice_ops.planning.changes.kind import Field, Input, Kind, TierCheck
+from sluice_ops.planning.changes.lookups import PLANNED, refuse_given_up, tier_of
+from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import Target, target
 
 
 class Leave(Kind):
     name = "leave"
-    summary = "Move the tiers back from EC2, then terminate the instances."
-    example = "sluice leave"
+    summary = "Take tiers off EC2, then terminate the instances."
+    details = (
+        "With a tier, only its burst ends, and instances with other units stay. A tier that cannot release "
+        "its workers in place is handed over to the site's own hosts."
+    )
+    example = "sluice leave, or: sluice leave --tier enrich --k 1"
+    fields = (
+        Field("tier", Input.TIER, "The tier whose burst ends. Without it, every burst.", False, option=True),
+        Field(
+            "k",
+            Input.COUNT,
+            "How many workers of the tier's burst end. Without it, all of them.",
+            required=False,
+            option=True,
+        ),
+    )
     forced = True
+    resizes = True
     empties_burst_hosts = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+        if spec.tier is not None:
+            tier_of(spec, cluster)
+        if spec.k is not None:
+            _refuse_number(spec, cluster)
         after = cluster.with_layers(self.layers(spec, cluster, PLANNED, 0.0))
         leaving = (
             tier
             for tier in cluster.tiers.values()
-            if to_leave(tier.placement, target(tier.spec.name, after.rules), cluster.hosts)
+            if tier.placement is not None
+            and _must_leave(tier.placement, target(tier.spec.name, after.rules), cluster.hosts)
         )
         refuse_given_up(spec, (tier for tier in leaving if spec.tier in {None, tier.spec.name}))
         return []
@@ -33,7 +53,7 @@ class Leave(Kind):
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        return bool(to_leave(now, aim, cluster.hosts))
+        return _must_leave(now, aim, cluster.hosts)
 
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         """Name the tiers that stay on burst hosts because their place is there, and its owner."""
@@ -57,17 +77,24 @@ class Leave(Kind):
                 )
 
     def layers(self, spec: ChangeSpec, cluster: Cluster, by: str, now: float) -> Layers:
-        """Remove every entry that points to burst hosts alone."""
+        """Remove every entry that points to burst hosts alone, or some workers of a burst."""
 
         def is_burst(to: str | None) -> bool:
             zones = {host.zone for host in cluster.hosts.values() if to is not None and host.matches(to)}
             return to == f"zone:{BURST_ZONE}" or zones == {BURST_ZONE}
 
-        return Layers(
-            entries=tuple(
-                entry for entry in cluster.rules.layers.entries if not entry.extra and not is_burst(entry.to)
-            )
-        )
+        def after(entry: LayerEntry) -> LayerEntry | None:
+            if spec.tier is not None and entry.tenant != spec.tenant:
+                return entry
+            if isinstance(spec.k, int):
+                left = entry.extra - spec.k
+                if not entry.extra:
+                    return entry
+                return entry.model_copy(update={"extra": left}) if left > 0 else None
+            return None if entry.extra or is_burst(entry.to) else entry
+
+        entries = (after(entry) for entry in cluster.rules.layers.entries)
+        return Layers(entries=tuple(entry for entry in entries if entry is not None))
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
         return check.on_burst_hosts
@@ -76,17 +103,32 @@ class Leave(Kind):
 KIND = Leave()
 
 
-def to_leave(now: Placement | None, aim: Target, hosts: Hosts) -> list[HostName]:
-    """Return the burst hosts that a tier has to leave.
+def _refuse_number(spec: ChangeSpec, cluster: Cluster) -> None:
+    """Raise RefusedError if a burst has not so many workers, or no tier is named."""
+    if spec.tier is None:
+        message = "leave needs a tier for k workers: `sluice leave --tier TIER --k K`"
+        raise RefusedError(message)
+    burst = cluster.rules.layers.present_burst(spec.tier)
+    present = 0 if burst is None else burst.extra
+    if not isinstance(spec.k, int) or not 0 < spec.k <= present:
+        message = (
+            f'tier "{spec.tier}" has a burst of {workers(present)}, so {spec.k} cannot leave EC2; ask for 1 '
+            f"to {present}, or leave k out: `sluice leave --tier {spec.tier}`"
+            if present
+            else f'tier "{spec.tier}" has no burst; `sluice shares` lists the bursts'
+        )
+        raise RefusedError(message)
+
+
+def _must_leave(now: Placement, aim: Target, hosts: Hosts) -> bool:
+    """Return whether a tier has more on burst hosts than its burst and its place allow.
 
     A tier with its place on burst hosts stays there, unless it has more slots than its number.
     """
-    burst = [] if now is None else [hosts[name] for name in burst_hosts(now, hosts)]
-    return [
-        host.name
-        for host in burst
-        if not host.matches(aim.to) or (now is not None and len(now.slots) > aim.k)
-    ]
+    there = burst_hosts(now, hosts)
+    away = {name for name in there if not hosts[name].matches(aim.to)}
+    has_too_many = bool(there) and len(now.slots) > aim.k
+    return has_too_many or now.driver in away or sum(name in away for name in now.slots) > aim.extra
 
 
 def burst_hosts(placement: Placement, hosts: Hosts) -> list[HostName]:
