@@ -14,6 +14,7 @@ WRONG_SCHEMA = (
 
 `sluice.commands.publish` creates them.
 """
+TRACEBACK = "Traceback (most recent call last):"
 MAX_LINES = 6
 MAX_WIDTH = 400
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -48,7 +49,7 @@ def _root(java: Any) -> str:
 
 
 def _short(text: str) -> str:
-    if "Traceback (most recent call last)" in text:
+    if TRACEBACK in text:
         text = _python_error(text)
     lines = [line.rstrip() for line in with_exit_cause(text).splitlines()]
     kept = [
@@ -63,11 +64,13 @@ def _short(text: str) -> str:
 
 
 def _python_error(text: str) -> str:
-    """Return the last line of a Python traceback: the error itself."""
-    lines = [line for line in text.splitlines() if line and not line.startswith((" ", "\t"))]
-    last = [number for number, line in enumerate(lines) if line.startswith("Traceback")][-1]
-    after = [line for line in lines[last + 1 :] if line.strip()]
-    return after[0] if after else lines[-1]
+    """Return the error itself: the first line after the stack of the last Python traceback.
+
+    Py4J puts its own words before `Traceback`, on the same line. Return the whole text if no such
+    line follows.
+    """
+    after = text.rpartition(TRACEBACK)[2].splitlines()
+    return next((line for line in after if line and not line[0].isspace()), text)
 
 
 EXIT_CAUSES = {

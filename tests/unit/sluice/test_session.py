@@ -47,6 +47,27 @@ def test_a_python_error_inside_a_query_keeps_its_own_text():
     assert error_text(RuntimeError(f"Query stopped\n{trace}\n\n\tat java")) == "ValueError: no such campaign"
 
 
+def test_a_python_error_that_passed_through_java_keeps_its_own_text():
+    text = (
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function.\n"
+        "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: "
+        'Traceback (most recent call last):\n  File "clientserver.py", line 644, in _call_proxy\n'
+        "    return_value = getattr(self.pool[obj_id], method)(*params)\n\n"
+        "pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION] boom\n\n"
+        "JVM stacktrace:\norg.apache.spark.SparkRuntimeException"
+    )
+    assert error_text(RuntimeError(text)) == (
+        "pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION] boom"
+    )
+
+
+@pytest.mark.parametrize("end", ["", "\n", '\n  File "x.py", line 1, in f', "\n  ValueError: no"])
+def test_a_traceback_without_its_error_gives_the_text(end):
+    assert error_text(RuntimeError(f"boom: Traceback (most recent call last):{end}")).startswith(
+        "RuntimeError: boom"
+    )
+
+
 def test_the_stack_of_java_is_left_out():
     assert (
         error_text(RuntimeError("it broke\n\tat org.Foo(Foo.java)\n\tat org.Bar(Bar.java)\n... 3 more"))

@@ -259,7 +259,7 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
     )
     if end is None and (wanted or rollback.is_under_way(draft, tier)):
         return
-    reason = "its change has ended" if end is None else end.reason
+    reason = "its change has ended" if end is None else f"it {end.reason}"
     draft.deaths[tier, record.next] = reason
     draft.log(f"{tier}: incarnation {record.next} is dropped, {record.owner} goes on ({reason})")
     draft.retire(tier, record.next)

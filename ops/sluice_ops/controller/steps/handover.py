@@ -11,7 +11,7 @@ from sluice_ops.controller.policies import health, resize_in_place, spares
 from sluice_ops.controller.policies.batch import awaited
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.steps.preflight import describe, refused_by_check
-from sluice_ops.model.assignment import HostState
+from sluice_ops.model.assignment import HostState, driver_id
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, Move, Operation
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Phase, Placement, State
@@ -266,13 +266,13 @@ def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, once: boo
     ):
         return None
     report = health.report(draft, tier, number)
-    why = (
-        draft.deaths.get((tier, number))
-        or (report.error if report is not None else None)
-        or f"see its log on {spec.placement.driver}"
-    )
+    if (reason := draft.deaths.get((tier, number))) is not None:
+        why = f", because {reason}"
+    else:
+        why = f", because of {report.error}" if report is not None and report.error else ""
     when = "ended before it took over" if (draft.owners[tier].owner or 0) < number else "took over and ended"
-    return f"{tier}: incarnation {number} {when}: {why}"
+    log = f"{spec.placement.driver}/{driver_id(tier, number)}"
+    return f"{tier}: incarnation {number} {when}{why}; read its log: `sluice logs {log}`"
 
 
 def _is_ready(draft: Draft, tier: TierName, number: Incarnation) -> bool:

@@ -230,9 +230,13 @@ def test_an_incarnation_that_fails_to_prepare_fails_the_step(world):
     runbook = world.begin("d1", kind="drain", host=world.placement(name).driver)
     world.until(lambda: world.next_driver(name) is not None)
     world.next_driver(name).broken = {State.WARMING, State.READY}
-    owner = world.owner(name).owner
+    owner, number = world.owner(name).owner, world.owner(name).next
     world.settle()
-    assert "failed: boom" in sentences(runbook)[Step.PREPARE]
+    assert (
+        f"{name}: incarnation {number} ended before it took over, because it failed: boom; "
+        "read its log: `sluice logs h" in sentences(runbook)[Step.PREPARE]
+    )
+    assert f"/driver-{name}-{number}`" in sentences(runbook)[Step.PREPARE]
     assert runbook.results[Step.ABORT].ok
     assert world.owner(name).owner == owner
     assert {world.host_state(name) for name in world.agents} == {HostState.UP}

@@ -64,7 +64,7 @@ def test_a_repartition_with_missing_keys_is_rolled_back(world):
     before = world.owner("counts").owner
     runbook = ended(world, repartition(world))
     assert (
-        "ended before it took over: failed: the repartitioned state is not the same"
+        "ended before it took over, because it failed: the repartitioned state is not the same"
         in runbook.results[Step.CUT].sentence
     )
     assert runbook.results[Step.ABORT].ok
