@@ -39,6 +39,8 @@ HEAP = 512
 END_SECONDS = 30.0
 MAX_QUOTED = 300
 """The longest quotation of a JVM's last line. Unit: characters."""
+REPEATING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Spark's loggers that repeat an error of a query as JSON of several kilobytes."""
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS = {
     "spark.app.name": "sluice validation",
@@ -204,8 +206,8 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
                 line = _last_line(output) if isinstance(error, JvmError) else ""
                 raise UncheckedError(_spark_missing(line or str(error))) from error
             session.sparkContext.setLogLevel("ERROR")
-            # this logger of Spark repeats each error in full
-            logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+            for name in REPEATING_LOGGERS:
+                logging.getLogger(name).setLevel(logging.CRITICAL)
             try:
                 yield session
             finally:

@@ -1,9 +1,11 @@
 """Validation names every wrong tier, notes valid code, and without Spark names the next step."""
 
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import pyspark.errors.exceptions.base
 import pytest
 
 import sluice
@@ -166,3 +168,8 @@ def test_missing_packages_of_spark_are_reported_with_the_next_step(tmp_path, mon
     monkeypatch.setitem(sys.modules, "sluice.driver.spark.jvm", None)
     with pytest.raises(UncheckedError, match=r"install Sluice with"):
         validation.validate(PIPELINE, tmp_path, MODULE)
+
+
+def test_each_logger_with_which_spark_repeats_errors_is_silenced():
+    source = Path(pyspark.errors.exceptions.base.__file__).read_text()
+    assert set(re.findall(r'getLogger\("(\w+)"\)', source)) == {*validation.REPEATING_LOGGERS}
