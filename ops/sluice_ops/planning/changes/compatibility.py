@@ -109,8 +109,14 @@ def _sink(before: SinkShape | None, after: SinkShape | None) -> Iterable[str]:
             f"the key of {after.name} is {', '.join(after.key)}, and was {', '.join(before.key)}: "
             "existing rows would not be found"
         )
-    for column in _missing_columns(before.columns, after.columns):
-        yield f"{after.name} has {column}, which the new code does not fill"
+    for column, kind in before.columns.items():
+        if column not in after.columns:
+            yield f"{after.name} has column {column}, which the new code does not fill"
+        elif after.columns[column] != kind:
+            yield (
+                f"column {column} of {after.name} is {kind}, and the new code declares it as "
+                f"{after.columns[column]}; declare {kind}, or a new column of another name"
+            )
 
 
 def _name_of(sink: SinkShape | None) -> str:

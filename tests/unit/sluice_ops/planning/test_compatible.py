@@ -92,6 +92,14 @@ def refusal(tier, after):
             sums_with(sink=TABLE.model_copy(update={"columns": {"who": "text"}})),
             "sums has column hits, which the new code does not fill",
         ),
+        (
+            "sums",
+            sums_with(sink=TABLE.model_copy(update={"columns": {**TABLE.columns, "hits": "text"}})),
+            (
+                f"column hits of sums is {TABLE.columns['hits']}, and the new code declares it as text; "
+                f"declare {TABLE.columns['hits']}, or a new column of another name"
+            ),
+        ),
         ("sums", sums_with(state=None), "the new code holds no state in Spark, and the old code held some"),
         (
             "sums",
