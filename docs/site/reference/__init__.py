@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from docs.site.reference import airflow, command_line, postgresql, site_file, zookeeper
+from docs.site.reference import airflow, command_line, pipeline, postgresql, site_file, zookeeper
 
 _CONTENTS = """# Which reference pages are there?
 
@@ -10,6 +10,7 @@ Each page is generated from the code when the site is built.
 
 | page | generated from |
 |---|---|
+| [`from sluice import …`](pipeline.md) | the public names of the package `sluice` |
 | [Site file](site-file.md) | the models that read `site.yaml` |
 | [Command line](command-line.md) | the commands of `sluice` |
 | [Airflow](airflow.md) | the classes of the package `sluice_airflow` |
@@ -27,6 +28,7 @@ def contents() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/README.md": contents,
+    "reference/pipeline.md": pipeline.page,
     "reference/site-file.md": site_file.page,
     "reference/command-line.md": command_line.page,
     "reference/airflow.md": airflow.page,

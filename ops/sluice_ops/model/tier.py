@@ -10,15 +10,20 @@ class Kind(StrEnum):
     """Where a tier stands in the pipeline."""
 
     ENTRY = "entry"
+    """Reads streams from outside."""
     PROCESSING = "processing"
+    """Reads streams and writes streams."""
     OUTBOUND = "outbound"
+    """Stands at the end: writes a table or a service."""
 
 
 class Mode(StrEnum):
     """How records flow: one by one in milliseconds, or in micro-batches."""
 
     REALTIME = "realtime"
+    """One by one; for tiers that write streams."""
     BATCH = "batch"
+    """In micro-batches."""
 
 
 class Delivery(StrEnum):
@@ -27,7 +32,9 @@ class Delivery(StrEnum):
     AT_MOST_ONCE = "at-most-once"
     """A record that the service may have taken is never sent again, so it may be lost."""
     AT_LEAST_ONCE = "at-least-once"
+    """After a failure, a record may be written again, with the same origin."""
     EXACTLY_ONCE = "exactly-once"
+    """The table takes each record once."""
 
 
 class Standby(StrEnum):

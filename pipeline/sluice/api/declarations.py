@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sluice.api.sink import Sink
 
 Transform = Callable[..., "DataFrame"]
+"""Gets the records of the inputs, or in a tier with state one DataFrame for each input."""
 
 QUARANTINE = ".quarantine"
 """The suffix of a stream's quarantine stream, which keeps the stream's bad records."""

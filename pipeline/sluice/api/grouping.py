@@ -49,6 +49,7 @@ class Direct:
 
 
 Grouping = Local | Shuffle | Fields | All | Global | Direct
+"""The rule of a stream."""
 
 
 def columns(grouping: Grouping) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """The reference is complete: each key, command, class, table and node is on its page, described."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import typer
 
-from docs.site.reference import PAGES, airflow, command_line, postgresql, site_file, text, zookeeper
+import sluice
+from docs.site.reference import PAGES, airflow, command_line, pipeline, postgresql, site_file, text, zookeeper
 from sluice.api.own_tables import OWN_TABLES
 from sluice.commands.tables import RIGHTS
 from sluice_ops.main import app
@@ -77,6 +79,35 @@ def test_an_operator_of_a_change_is_described_with_each_field() -> None:
         assert [field.name for field in kind.fields if f"| `{field.name}` | " not in section] == []
     assert "SluiceDrainHostOperator(*, host: str, deadline: float = 900, **kwargs)" in page
     assert "workers: list[str] | None = None" in sections["SluicePausePipelineOperator"]
+
+
+def test_each_public_name_of_the_package_is_on_the_page() -> None:
+    page = pipeline.page()
+    names = [name for group in pipeline.GROUPS.values() for name in group]
+    assert sorted(names) == sorted(sluice.__all__)
+    sections = {part.partition("`")[0]: part for part in page.split("\n### `")[1:]}
+    assert sections.keys() == {*names}
+    assert "    columns: dict[str, str],\n    stamp: str = 'written_at',\n" in sections["Once"]
+    assert "    hangs_after: float | None = 600.0,\n    quantum: Quantum = Quantum(),\n" in sections["Tier"]
+    assert "Quantum(\n    *,\n    cpu: float = 1.0,\n    memory: int | str = 1024,\n" in sections["Quantum"]
+    assert "Lag(*, records: int, seconds: float)" in sections["Lag"]
+    assert "Fields(*columns: str)" in sections["Fields"]
+    assert "| `Standby.HOT` | A second incarnation runs beside" in sections["Standby"]
+    assert "def pause() -> None" in sections["Hooks"]
+    assert "within: tuple[int, int], how: Literal['inner', 'left', 'right']" in sections["joined"]
+    assert "transactional" not in sections["Post"], "a class attribute is no argument"
+
+
+def test_the_example_of_the_package_is_a_valid_pipeline() -> None:
+    made: dict[str, object] = {}
+    exec(pipeline.EXAMPLE, made)  # noqa: S102 - the page's own code
+    orders = made["ORDERS"]
+    assert isinstance(orders, sluice.Stream)
+    tier = made["list_tier"]
+    assert isinstance(tier, sluice.Tier)
+    entry = replace(tier, name="entry", kind=sluice.Kind.ENTRY, inputs=(sluice.Stream("raw"),), sink=None)
+    entry = replace(entry, outputs=(orders,), delivery=sluice.Delivery.AT_LEAST_ONCE)
+    assert sluice.Pipeline((entry, tier)).tier("list").quantum.memory == 750
 
 
 def test_each_node_of_the_channel_is_described() -> None:
