@@ -4,7 +4,7 @@ from shop import PIPELINE
 
 from sluice.testing import run
 
-ORDERS, SALES = PIPELINE.tiers
+ORDERS, SALES = PIPELINE.tier("orders"), PIPELINE.tier("sales")
 
 
 def test_good_orders_pass_and_bad_ones_go_to_quarantine():

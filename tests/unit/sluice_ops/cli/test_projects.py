@@ -62,3 +62,9 @@ def test_a_name_that_cannot_be_used_is_refused(folder: Path, name: str, reason: 
     done = CliRunner().invoke(app, ["init", name])
     assert (done.exit_code, reason in done.stderr) == (2, True), done.output
     assert [path.name for path in folder.iterdir()] == ["taken"]
+
+
+def test_the_tests_of_a_project_find_their_tiers_by_name() -> None:
+    test = ast.parse((projects.TEMPLATE / "tests" / f"test_{projects.NAME}.py").read_text())
+    named = [ast.unparse(node) for node in ast.walk(test) if isinstance(node, ast.Call)]
+    assert {"PIPELINE.tier('orders')", "PIPELINE.tier('sales')"} <= {*named}, "a third tier breaks no test"
