@@ -150,9 +150,11 @@ class SluiceHook(BaseHook):
     def _path(self, field: str) -> Path:
         value = self._field(field)
         if not value:
+            filled = ", ".join(sorted(key for key, given in (self._fields or {}).items() if given))
             message = (
                 f"connection {self.sluice_conn_id}: the field {field!r} is empty; it is the path of a file "
-                "on Airflow's machines. Edit the connection in Airflow: Admin, Connections"
+                f"on Airflow's machines. The connection's extra has: {filled or 'nothing'}. "
+                "Edit the connection in Airflow: Admin, Connections"
             )
             raise ConnectionFieldError(message)
         if not Path(value).is_absolute():

@@ -59,6 +59,7 @@ def test_the_published_tiers_are_those_of_the_connections_home(shop, tmp_path):
     ("changed", "message"),
     [
         ({"site": None}, "connection shop: the field 'site' is empty"),
+        ({"site": None, "site_file": "/x"}, "'site' is empty; .* extra has: dashboard, endpoints, site_file"),
         ({"site": "site.yaml"}, "it takes an absolute path"),
     ],
 )
