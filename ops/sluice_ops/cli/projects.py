@@ -11,6 +11,7 @@ import typer
 
 from sluice_ops.cli.become import become
 from sluice_ops.cli.exit_codes import WrongUsageError
+from sluice_ops.cli.output import AsJson
 from sluice_ops.site import project
 
 app = typer.Typer()
@@ -68,7 +69,7 @@ def _renamed(text: str, name: str) -> str:
     return re.sub(rf"\b(test_)?{NAME}\b", rf"\g<1>{name}", text)
 
 
-@app.command(epilog="Example: sluice publish --dry-run")
+@app.command(epilog="Example: sluice publish --dry-run, or: sluice publish --json | jq -r .release")
 def publish(
     *,
     check: Annotated[bool, typer.Option("--check", help="Only check each tier; publish nothing.")] = False,
@@ -86,6 +87,7 @@ def publish(
             "replace tiers that another pipeline published.",
         ),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Publish the pipeline's streams, tables and a new release.
 
@@ -94,7 +96,7 @@ def publish(
     """
     if find_spec("pyspark") is None:
         raise ModuleNotFoundError(name="pyspark")
-    flags = {"--check": check, "--declared": declared, "--dry-run": dry_run, "--yes": yes}
+    flags = {"--check": check, "--declared": declared, "--dry-run": dry_run, "--yes": yes, "--json": as_json}
     project.use_code()
     become("sluice.commands.publish", *(flag for flag, chosen in flags.items() if chosen))
 

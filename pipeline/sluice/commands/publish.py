@@ -20,9 +20,11 @@ Exit codes:
 
 import argparse
 import getpass
+import json
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
@@ -31,6 +33,7 @@ from sluice import published, releases
 from sluice.api import declarations
 from sluice.checks.shapes import shapes
 from sluice.commands import tables, validation
+from sluice.commands.publish_results import Checked, Preview, Published, published_from
 from sluice.kafka import grants, topics
 from sluice.kafka.durability import WeakStreamError
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail_queue
@@ -96,6 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="stop running tiers that the pipeline no longer declares; "
         "replace tiers that another pipeline published",
     )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     chosen = parser.parse_args(arguments)
     if chosen.declared and not chosen.check:
         parser.error("--declared needs --check")
@@ -123,31 +127,36 @@ def _run(chosen: argparse.Namespace) -> int:
     pipeline = declarations.load(settings.pipeline)
     _check_names(settings, pipeline)
     if chosen.check:
-        return _check(settings, pipeline, declared=chosen.declared)
-    if chosen.dry_run:
-        lines = list(_preview(endpoints.load(), settings, pipeline))
-    else:
-        lines = list(_publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes))
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+        return _check(settings, pipeline, declared=chosen.declared, as_json=chosen.json)
+    _print(
+        _preview(endpoints.load(), settings, pipeline)
+        if chosen.dry_run
+        else _publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes),
+        as_json=chosen.json,
+    )
     return 0
 
 
-def _check(settings: site_file.Site, pipeline: declarations.Pipeline, *, declared: bool) -> int:
-    """Print for each tier whether it is valid; return the exit code."""
-    if declared:
-        names = ", ".join(tier.name for tier in pipeline.tiers)
-        sys.stdout.write(f"{settings.pipeline}: valid declarations: {names}\n")
-        sentences = []
-    else:
-        result = validation.validate(pipeline, validation.home(), settings.pipeline)
-        sys.stdout.writelines(
-            f'tier "{tier.name}": valid\n' for tier in pipeline.tiers if tier.name not in result.errors
-        )
-        sentences = result.sentences()
-    sys.stdout.writelines(f"{line}\n" for line in site_file.unmatched_places(settings))
+def _print(result: Checked | Preview | Published, *, as_json: bool) -> None:
+    lines = [json.dumps(asdict(result), indent=2)] if as_json else result.lines()
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
-    sys.stderr.writelines(f"{sentence}\n" for sentence in sentences)
-    return FAILED if sentences else 0
+
+
+def _check(
+    settings: site_file.Site, pipeline: declarations.Pipeline, *, declared: bool, as_json: bool
+) -> int:
+    """Print for each tier whether it is valid; return the exit code."""
+    found = (
+        validation.Validation({}, {})
+        if declared
+        else validation.validate(pipeline, validation.home(), settings.pipeline)
+    )
+    valid = [tier.name for tier in pipeline.tiers if tier.name not in found.errors]
+    notes = [*site_file.unmatched_places(settings)]
+    _print(Checked(settings.pipeline, valid, dict(found.errors), declared, notes), as_json=as_json)
+    sys.stderr.writelines(f"{sentence}\n" for sentence in found.sentences())
+    return FAILED if found.errors else 0
 
 
 def _validated(home: Path, module: str, pipeline: declarations.Pipeline) -> dict[str, tuple[str, ...]]:
@@ -167,8 +176,8 @@ def _validated(home: Path, module: str, pipeline: declarations.Pipeline) -> dict
 
 def _preview(
     where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline
-) -> Iterable[str]:
-    """Yield one line for each change that publishing would make; write nothing."""
+) -> Preview:
+    """Return the changes that publishing would make; write nothing."""
     _validated(where.home, settings.pipeline, pipeline)
     new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
     new_tables = tables.missing(where.postgres_as(OWNER), pipeline)
@@ -176,22 +185,17 @@ def _preview(
         before = channel.children("/tiers")
         stopping = running_undeclared(channel, {tier.name for tier in pipeline.tiers})
         others = _of_other_pipelines(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
-    new_tiers = [tier.name for tier in pipeline.tiers if tier.name not in before]
-    kept = [tier.name for tier in pipeline.tiers if tier.name in before]
     release = releases.of_current_code(where.home, settings.pipeline)
-    yield f"dry run, nothing was written: {settings.pipeline}"
-    yield f"new tiers: {', '.join(new_tiers) or 'none'}; published before: {', '.join(kept) or 'none'}"
-    yield f"new streams: {', '.join(new_streams) or 'none'}"
-    if new_tables:
-        yield f"new tables: {', '.join(new_tables)}"
-    code = f"{release.name}, the code is unchanged" if release else "a new one, the code has changed"
-    yield f"release: {code}"
-    yield (
-        "tiers that would stop: "
-        f"{', '.join(stopping) or 'none'}{'; publishing needs --yes' if stopping else ''}"
+    return Preview(
+        pipeline=settings.pipeline,
+        new_tiers=[tier.name for tier in pipeline.tiers if tier.name not in before],
+        published_before=[tier.name for tier in pipeline.tiers if tier.name in before],
+        new_streams=[*new_streams],
+        new_tables=[*new_tables],
+        release=release.name if release else None,
+        would_stop=stopping,
+        would_replace=others,
     )
-    if others:
-        yield f"tiers of another pipeline that would be replaced: {_named(others)}; publishing needs --yes"
 
 
 def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) -> None:
@@ -213,7 +217,7 @@ def _refuse_to_replace(channel: Channel, module: str, declared: Collection[str])
     others = _of_other_pipelines(channel, module, declared)
     if others:
         message = (
-            f"publishing {module} would replace {_named(others)}. "
+            f"publishing {module} would replace {published_from(others)}. "
             "Nothing was published, and the tiers continue. "
             "If the site file (SLUICE_SITE) or its `pipeline` is the wrong one, correct it. "
             "If this home (SLUICE_HOME) or its endpoints file is another pipeline's, use your own. "
@@ -240,14 +244,10 @@ def _published_from(channel: Channel, tier: str) -> str | None:
     return None if release is None else release.value.module
 
 
-def _named(others: Mapping[str, str]) -> str:
-    return ", ".join(f"{tier} (published from {module})" for tier, module in others.items())
-
-
 def _publish(
     where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline, *, may_stop: bool
-) -> Iterable[str]:
-    """Write everything, and yield one line for each result."""
+) -> Published:
+    """Write everything, and return what was done."""
     digest = releases.digest(releases.source(settings.pipeline))
     operators = _validated(where.home, settings.pipeline, pipeline)
     if not may_stop:
@@ -280,22 +280,18 @@ def _publish(
         for name in releases.prune(where.home, _used_releases(channel)):
             channel.delete(paths.release(name))
     published.write(specs)
-    names = ", ".join(spec.name for spec in specs)
-    new_streams = ", ".join(new) or "none"
-    yield f"{settings.pipeline}: tiers {names}; tables {', '.join(made)}; new streams: {new_streams}"
-    yield f"release {release.name}{' is new' if is_new else ': the code is unchanged'}"
-    yield from (note for note in notes if note is not None)
-    if outdated:
-        yield (
-            f"other releases run in {', '.join(outdated)}; "
-            "hand a tier over to this release with `sluice upgrade TIER`"
-        )
-    if stopped:
-        yield (
-            f"stopped, because no longer declared: {', '.join(stopped)}; "
-            "streams, tables and checkpoints remain"
-        )
-    yield from site_file.unmatched_places(settings)
+    return Published(
+        pipeline=settings.pipeline,
+        tiers=[spec.name for spec in specs],
+        tables=[*made],
+        new_streams=[*new],
+        release=release.name,
+        is_new=is_new,
+        other_releases_run_in=outdated,
+        stopped=stopped,
+        notes=[note for note in notes if note is not None],
+        unmatched_places=[*site_file.unmatched_places(settings)],
+    )
 
 
 def running_undeclared(channel: Channel, declared: Collection[str]) -> list[str]:

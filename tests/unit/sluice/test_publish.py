@@ -119,6 +119,15 @@ def test_a_check_reports_the_error_of_each_wrong_tier(set_validation, capsys):
     assert capsys.readouterr() == ('tier "entry": valid\ntier "counts": valid\n', SENTENCES)
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_check_as_json_has_the_valid_and_the_wrong_tiers(set_validation, capsys, declared):
+    set_validation(WRONG)
+    assert publish.main(["--check", "--json", *["--declared"] * declared]) == (0 if declared else 1)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["invalid"] == ({} if declared else dict(WRONG.errors))
+    assert ("enrich" in shown["valid"], "entry" in shown["valid"]) == (declared, True)
+
+
 def test_a_wrong_tier_prevents_publishing_with_a_message(set_validation, home, capsys):
     set_validation(WRONG)
     assert publish.main([]) == 1
@@ -252,6 +261,10 @@ def test_a_dry_run_of_publishing_names_all_that_would_change(
     assert lines[3] == "new tables: delivered, ledger"
     assert lines[4] == "release: a new one, the code has changed"
     assert lines[5] == "tiers that would stop: orders; publishing needs --yes"
+    assert publish.main(["--dry-run", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["new_tiers"] == ["enrich", "counts", "outbound"]
+    assert (shown["release"], shown["would_stop"]) == (None, ["orders"])
     assert not releases.all_stored(home)
 
 

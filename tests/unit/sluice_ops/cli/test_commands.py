@@ -47,7 +47,7 @@ HEAVY = {
     "rich",
     "structlog",
 }
-WITHOUT_JSON = {"agent", "controller", "init", "publish", "test"}
+WITHOUT_JSON = {"agent", "controller", "init", "test"}
 """These commands run a process that logs, or work on a project's files."""
 
 

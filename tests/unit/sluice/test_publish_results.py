@@ -1,0 +1,32 @@
+"""What `sluice publish` prints of a release."""
+
+from dataclasses import replace
+
+from sluice.commands.publish_results import Published
+
+PUBLISHED = Published(
+    pipeline="shop",
+    tiers=["orders", "sales"],
+    tables=["sales"],
+    new_streams=[],
+    release="r2-00000000",
+    is_new=True,
+    other_releases_run_in=["sales"],
+    stopped=["old"],
+    notes=[],
+    unmatched_places=[],
+)
+
+
+def test_the_lines_name_the_release_and_what_does_not_run_it() -> None:
+    assert [*PUBLISHED.lines()] == [
+        "shop: tiers orders, sales; tables sales; new streams: none",
+        "release r2-00000000 is new",
+        "other releases run in sales; hand a tier over to this release with `sluice upgrade TIER`",
+        "stopped, because no longer declared: old; streams, tables and checkpoints remain",
+    ]
+
+
+def test_unchanged_code_is_said_to_be_an_earlier_release() -> None:
+    same = replace(PUBLISHED, is_new=False, other_releases_run_in=[], stopped=[])
+    assert [*same.lines()][1:] == ["release r2-00000000: the code is unchanged"]
