@@ -1,6 +1,6 @@
 """An example of a producer: sends orders into the stream `raw`.
 
-sluice endpoints --client-properties outside > outside.properties
+(umask 077; sluice endpoints --client-properties outside > outside.properties)
 python produce.py 100
 """
 

@@ -14,8 +14,8 @@ DOC = """Follow a change that did not begin in Airflow: of the scaler, the contr
 |---|---|
 | follow | copies the change's journal to its log, and ends as the change ends |
 
-The DAG `scaler` triggers it for each change of the scaler. The run only watches: ending it does not
-end the change; `sluice abort` does.
+`sluice changes` lists the ids. The run only watches: ending it does not end the change; `sluice
+abort` does.
 """
 
 
