@@ -34,6 +34,8 @@ def make_checkout(code: Path, folder: Path) -> Path:
         (folder / name).symlink_to(code / name)
     for package in (driver.parent, driver):
         (package / "__init__.py").touch()
+    # the simulated drivers choose spares as the real ones do
+    (driver / "spark").symlink_to(code / "pipeline" / "sluice" / "driver" / "spark")
     (driver / "__main__.py").write_text(
         "from tests.integration.sluice_ops.agent.stand_in_drivers import main\n\nmain()\n"
     )
