@@ -154,10 +154,10 @@ def _default(value: ast.expr | None) -> str | None:
     """Return the default of a field as code; None: the field is required."""
     if not isinstance(value, ast.Call) or ast.unparse(value.func) not in {"field", "Field"}:
         return None if value is None else ast.unparse(value)
-    given = {keyword.arg: keyword.value for keyword in value.keywords}
-    if factory := given.get("default_factory"):
+    arguments = {keyword.arg: keyword.value for keyword in value.keywords}
+    if factory := arguments.get("default_factory"):
         return ast.unparse(factory.body) if isinstance(factory, ast.Lambda) else f"{ast.unparse(factory)}()"
-    return ast.unparse(given["default"]) if "default" in given else None
+    return ast.unparse(arguments["default"]) if "default" in arguments else None
 
 
 def _methods(tree: ast.ClassDef) -> Iterator[str]:

@@ -97,12 +97,12 @@ def _running(channel: Channel, tier: TierName) -> int:
     slots = () if incarnation is None else incarnation.value.placement.slots
     names = sorted({*slots})
     facts = channel.read_many([paths.host(name) for name in names], HostFacts)
-    there = {
+    burst_hosts = {
         name
         for name, read in zip(names, facts, strict=True)
         if read is not None and read.value.zone == BURST_ZONE and channel.exists(paths.live(name))
     }
-    return sum(name in there for name in slots)
+    return sum(name in burst_hosts for name in slots)
 
 
 def slots_free(channel: Channel, quantum: Quantum, but: set[HostName]) -> int:

@@ -14,6 +14,7 @@ from sluice_ops.channel.client import ANY_VERSION
 from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import health
 from sluice_ops.controller.policies.capacity import cluster_of_draft
+from sluice_ops.controller.turn_reads import requested, tier_loads
 from sluice_ops.model import paths
 from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
@@ -51,7 +52,9 @@ class Scaling:
             return
         self._due = self._clock() + PLAN_SECONDS
         draft = Draft(view, inputs)
-        settings = with_modes(inputs.rules.scaler, self._modes(epoch))
+        settings = with_modes(
+            inputs.rules.scaler, requested(self._channel, paths.SCALER_MODES, ScalerModes(), epoch)
+        )
         memory = self._memory or self._read_memory()
         cluster = cluster_of_draft(draft)
         observation = observe(
@@ -83,13 +86,6 @@ class Scaling:
     def _version(self, path: str) -> int | None:
         return ANY_VERSION if self._channel.exists(path) else None
 
-    def _modes(self, epoch: Guard) -> ScalerModes:
-        read = self._channel.read(paths.SCALER_MODES, ScalerModes)
-        if read is None and not self._channel.exists(paths.SCALER_MODES):
-            # made here, so that operators may write it
-            self._channel.multi([epoch, Write(paths.SCALER_MODES, ScalerModes(), None)])
-        return ScalerModes() if read is None else read.value
-
     def _read_memory(self) -> Memory:
         read = self._channel.read(paths.SCALER_MEMORY, Memory)
         if read is None and self._channel.exists(paths.SCALER_MEMORY):
@@ -98,16 +94,12 @@ class Scaling:
 
     def _loads(self, view: View) -> Mapping[TierName, TierLoad]:
         """Return the fresh loads of the tiers."""
-        owners = {name: tier.owner.owner for name, tier in view.tiers.items() if tier.owner.owner is not None}
-        nodes = [paths.load(name, number) for name, number in owners.items()]
         now, fresh = self._clock(), dict[TierName, TierLoad]()
-        for name, read in zip(owners, self._channel.read_many(nodes, TierLoad), strict=True):
-            if read is None:
-                continue
-            if self._seen.get(name, (None, 0.0))[0] != read.value.at:
-                self._seen[name] = read.value.at, now
+        for name, load in tier_loads(self._channel, view).items():
+            if self._seen.get(name, (None, 0.0))[0] != load.at:
+                self._seen[name] = load.at, now
             if now - self._seen[name][1] <= FRESH_SECONDS:
-                fresh[name] = read.value
+                fresh[name] = load
         return fresh
 
 

@@ -3,12 +3,12 @@
 `planning.batch_queue` divides the slots, and decision 72 explains it.
 """
 
-import re
 from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sluice_ops.model.ids import named_by_people
 from sluice_ops.model.resources import Frozen
 
 RENEW_SECONDS = 15.0
@@ -23,13 +23,7 @@ DEFAULT_TENANT = "default"
 
 
 def _tenant_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,49}", name):
-        message = (
-            f"{name!r} is not a batch tenant's name: "
-            "write up to 50 letters, digits, _ and -, and begin with a letter, such as reports"
-        )
-        raise ValueError(message)
-    return name
+    return named_by_people(name, "a batch tenant's name", "reports")
 
 
 BatchTenantName = Annotated[str, AfterValidator(_tenant_name)]

@@ -4,7 +4,6 @@ A shift begins at a time, and its shares hold until another shift begins. So shi
 and cannot overlap, but two may begin at the same time.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -15,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from croniter import CroniterError, croniter
 from pydantic import AfterValidator, Field, field_validator
 
-from sluice_ops.model.ids import Tenant
+from sluice_ops.model.ids import Tenant, named_by_people
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Numbers, Share, is_zero
 
@@ -27,13 +26,7 @@ It has a 29 February. With the current year, a valid site file could be refused 
 
 
 def _shift_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,49}", name):
-        message = (
-            f"{name!r} is not a shift's name, because the shift's DAG is named after it: "
-            "write up to 50 letters, digits, _ and -, and begin with a letter, such as night"
-        )
-        raise ValueError(message)
-    return name
+    return named_by_people(name, "a shift's name, because the shift's DAG is named after it", "night")
 
 
 ShiftName = Annotated[str, AfterValidator(_shift_name)]

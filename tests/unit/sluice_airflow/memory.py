@@ -1,9 +1,15 @@
 """The part of the channel that tasks and tier watches use, in memory."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
+from sluice_airflow.triggers import waiting
 from sluice_ops.channel import Read
 
 
@@ -46,3 +52,16 @@ class MemoryChannel:
         return sorted(
             {node.removeprefix(below).split("/")[0] for node in self._nodes if node.startswith(below)}
         )
+
+
+@contextmanager
+def _bell() -> Iterator[asyncio.Event]:
+    yield asyncio.Event()
+
+
+def share_with_triggers(channel: Any, monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+    """Let the triggers of these modules read the channel, and look again at once."""
+    shared = SimpleNamespace(bell=_bell, get=lambda: channel)
+    for module in (*modules, waiting):
+        monkeypatch.setattr(module, "shared_channel", lambda _: shared)
+    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.01)

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,13 +18,13 @@ from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base, batch
 from sluice_airflow.operators.batch import SluiceBatchOperator, file_of
 from sluice_airflow.triggers import batch as batch_trigger
-from sluice_airflow.triggers import waiting
 from sluice_airflow.triggers.batch import BatchGrantTrigger
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant
 from sluice_ops.operations import batch_jobs
 from sluice_ops.site.site_file import Site
+from tests.unit.sluice_airflow.memory import share_with_triggers
 
 SITE = Site.model_validate(
     {
@@ -74,23 +74,9 @@ def channel(monkeypatch):
     monkeypatch.setattr(base, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(batch, "WATCH_PERIOD_SECONDS", 0.02)
     monkeypatch.setattr(batch, "RENEW_SECONDS", 0.0)
-    for module in (batch_trigger, waiting):
-        monkeypatch.setattr(module, "shared_channel", lambda _: Shared(channel))
-    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.02)
+    share_with_triggers(channel, monkeypatch, batch_trigger)
     monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
     return channel
-
-
-class Shared:
-    def __init__(self, channel):
-        self.channel = channel
-
-    def get(self):
-        return self.channel
-
-    @contextmanager
-    def bell(self):
-        yield asyncio.Event()
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
+from contextlib import nullcontext
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
@@ -11,7 +10,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from sluice_airflow.errors import StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.follow import FollowChangeOperator
-from sluice_airflow.triggers import changes, waiting
+from sluice_airflow.triggers import changes
 from sluice_airflow.triggers.changes import ChangeTrigger
 from sluice_ops.model import paths
 from sluice_ops.model.change import (
@@ -25,7 +24,7 @@ from sluice_ops.model.change import (
     Step,
 )
 from sluice_ops.operations.requests import operation_id
-from tests.unit.sluice_airflow.memory import MemoryChannel
+from tests.unit.sluice_airflow.memory import MemoryChannel, share_with_triggers
 
 CHANGE = "scale-enrich-to-3-1"
 
@@ -38,15 +37,7 @@ def record(state):
 @pytest.fixture
 def channel(monkeypatch):
     channel = MemoryChannel()
-
-    @contextmanager
-    def bell():
-        yield asyncio.Event()
-
-    shared = SimpleNamespace(bell=bell, get=lambda: channel)
-    for module in (changes, waiting):
-        monkeypatch.setattr(module, "shared_channel", lambda _: shared)
-    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.01)
+    share_with_triggers(channel, monkeypatch, changes)
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(channel))
     return channel
 

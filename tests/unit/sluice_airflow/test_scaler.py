@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -11,12 +10,12 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from sluice_airflow.operators.scaler import PAUSE_SECONDS, WaitForWishOperator
-from sluice_airflow.triggers import operations, waiting
+from sluice_airflow.triggers import operations
 from sluice_airflow.triggers.operations import WishTrigger
 from sluice_ops.model import paths
 from sluice_ops.model.scaler import ScalerRecord, Wish
 from tests.unit.sluice_airflow.conftest import ROOT
-from tests.unit.sluice_airflow.memory import MemoryChannel
+from tests.unit.sluice_airflow.memory import MemoryChannel, share_with_triggers
 
 WISH = Wish(tier="enrich", k=2, reason="9,000 records/s need 4 workers, 2 of them by a burst")
 BURST = {"runbook": "burst_to_ec2", "form": {"tier": "enrich", "k": 2}, "reason": WISH.reason}
@@ -52,15 +51,7 @@ def test_a_wish_becomes_the_runbook_and_its_form():
 @pytest.fixture
 def channel(monkeypatch):
     channel = MemoryChannel()
-
-    @contextmanager
-    def bell():
-        yield asyncio.Event()
-
-    shared = SimpleNamespace(bell=bell, get=lambda: channel)
-    for module in (operations, waiting):
-        monkeypatch.setattr(module, "shared_channel", lambda _: shared)
-    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.01)
+    share_with_triggers(channel, monkeypatch, operations)
     return channel
 
 

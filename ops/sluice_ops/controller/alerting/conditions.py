@@ -108,12 +108,12 @@ def conditions(look: Look) -> list[Condition]:
 
     While nothing is decided, only the reason and what is not in the channel are known.
     """
-    found = [*_site(look), *_certificates(look), *_reports(look)]
+    present = [*_site(look), *_certificates(look), *_reports(look)]
     if look.blocked is None:
-        found += [*_hosts(look), *_changes(look)]
+        present += [*_hosts(look), *_changes(look)]
         for tier in look.view.tiers.values():
-            found += _tier(look, tier)
-    return found
+            present += _tier(look, tier)
+    return present
 
 
 def is_unknown(look: Look, subject: str, kind: str) -> bool:

@@ -14,11 +14,11 @@ from sluice_ops.controller.alerting.conditions import EndedStep, Look, condition
 from sluice_ops.controller.alerting.delivery import Delivery
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
+from sluice_ops.controller.turn_reads import requested, tier_loads
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRecord, AlertRequests
 from sluice_ops.model.change import Operation, Result
 from sluice_ops.model.ids import TierName
-from sluice_ops.model.load import TierLoad
 from sluice_ops.model.status import Loss
 from sluice_ops.planning.alerts import machine
 from sluice_ops.snapshot.view import View
@@ -71,7 +71,7 @@ class Alerting:
             inputs,
             ended=self._ended_steps(),
             losses=self._losses(view),
-            loads=self._loads(view),
+            loads=tier_loads(self._channel, view),
             certificates=self._certificates(),
             reports=requests.reports,
             blocked=decision.sentence if blocked else None,
@@ -106,11 +106,7 @@ class Alerting:
             if read is None and self._channel.exists(paths.ALERTS):
                 log.warning("the alerts cannot be read; what lasts is told again", path=paths.ALERTS)
             self._record = AlertRecord() if read is None else read.value
-        requested = self._channel.read(paths.ALERT_REQUESTS, AlertRequests)
-        if requested is None and not self._channel.exists(paths.ALERT_REQUESTS):
-            # made here, so that operators may write it
-            self._channel.multi([epoch, Write(paths.ALERT_REQUESTS, AlertRequests(), None)])
-        return self._record, AlertRequests() if requested is None else requested.value
+        return self._record, requested(self._channel, paths.ALERT_REQUESTS, AlertRequests(), epoch)
 
     def _ended_steps(self) -> tuple[EndedStep, ...]:
         """Return the ended steps that the channel keeps; each is read once."""
@@ -128,9 +124,3 @@ class Alerting:
     def _losses(self, view: View) -> dict[TierName, Loss]:
         reads = self._channel.read_many([paths.loss(name) for name in view.tiers], Loss)
         return {name: read.value for name, read in zip(view.tiers, reads, strict=True) if read is not None}
-
-    def _loads(self, view: View) -> dict[TierName, TierLoad]:
-        owners = {name: tier.owner.owner for name, tier in view.tiers.items() if tier.owner.owner is not None}
-        nodes = [paths.load(name, number) for name, number in owners.items()]
-        reads = self._channel.read_many(nodes, TierLoad)
-        return {name: read.value for name, read in zip(owners, reads, strict=True) if read is not None}

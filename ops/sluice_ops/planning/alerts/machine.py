@@ -55,10 +55,10 @@ def advance(  # noqa: PLR0913 - the record, the look, the requests and the site'
     news: list[tuple[News, Alert]] = []
     for key, condition in present.items():
         alert = _present(record.alerts.get(key), condition, present, now)
-        what = None if requests.silenced(key, now) else _due(alert, now, repeat_seconds)
-        if what is not None:
+        due = None if requests.silenced(key, now) else _due(alert, now, repeat_seconds)
+        if due is not None:
             alert = alert.model_copy(update={"told_at": now})
-            news.append((what, alert))
+            news.append((due, alert))
         alerts[key] = alert
     for key, before in record.alerts.items():
         if key in present:

@@ -196,12 +196,12 @@ class _Check:
     def on_burst_hosts(self) -> list[str]:
         aim, hosts, now = self.aim, self.cluster.hosts, self.now
         has_too_many = len(now.slots) > aim.own + aim.extra
-        there = _burst_hosts(now, self.cluster)
-        away = {name for name in there if not _is_at(hosts[name], aim.to)}
+        used = _burst_hosts(now, self.cluster)
+        away = {name for name in used if not _is_at(hosts[name], aim.to)}
         workers = sum(name in away for name in now.slots)
         if not has_too_many and now.driver not in away and workers <= aim.extra:
             return []
-        return [f"is on {name}" for name in there if has_too_many or name in away]
+        return [f"is on {name}" for name in used if has_too_many or name in away]
 
     @property
     def minimum_is_lacking(self) -> bool:
@@ -321,8 +321,8 @@ def _number_problems(
 def _at_home(now: Placement | None, aim: _Aim, cluster: Cluster) -> int:
     """Return how many of its own workers a tier has at its place, at most its number."""
     slots = () if now is None else now.slots
-    there = sum(name in cluster.hosts and _is_at(cluster.hosts[name], aim.to) for name in slots)
-    return min(there, aim.own)
+    at_place = sum(name in cluster.hosts and _is_at(cluster.hosts[name], aim.to) for name in slots)
+    return min(at_place, aim.own)
 
 
 def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:

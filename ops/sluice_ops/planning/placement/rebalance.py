@@ -115,10 +115,10 @@ def rebalancing(cluster: Cluster) -> tuple[WorkerMove, ...]:
     search = _Search(cluster)
     state = search.loads.start
     while True:
-        found = search.fewest(state) or search.one(state)
-        if not found:
+        moves = search.fewest(state) or search.one(state)
+        if not moves:
             return search.moves(state)
-        state = _after(state, found)
+        state = _after(state, moves)
 
 
 def loads_before_and_after(
@@ -151,9 +151,9 @@ class _Search:
         if not needed:
             return ()
         for count in range(needed, MOST_MOVES + 1):
-            found = self._search(state, count, (), None)
-            if found or self._looks >= MOST_LOOKS:
-                return found
+            moves = self._search(state, count, (), None)
+            if moves or self._looks >= MOST_LOOKS:
+                return moves
         return ()
 
     def _search(
@@ -168,9 +168,9 @@ class _Search:
             return ()
         for option in self._options(state, urgent=needed == left):
             if last is None or option >= last:
-                found = self._search(_after(state, (option,)), left - 1, (*so_far, option), option)
-                if found:
-                    return found
+                moves = self._search(_after(state, (option,)), left - 1, (*so_far, option), option)
+                if moves:
+                    return moves
         return ()
 
     def one(self, state: _State) -> tuple[_Option, ...]:
@@ -272,7 +272,7 @@ class _Search:
 
         Of the workers on one host, those with the highest numbers move.
         """
-        found: list[WorkerMove] = []
+        moves: list[WorkerMove] = []
         for name, tier in sorted(self._cluster.tiers.items()):
             before = Counter({host: count for (of, host), count in self.loads.start.items() if of == name})
             wanted = Counter({host: count for (of, host), count in state.items() if of == name})
@@ -284,11 +284,11 @@ class _Search:
                 if leaving[host] > 0:
                     leaving[host] -= 1
                     numbers.append(number)
-            found += [
+            moves += [
                 WorkerMove(tier=name, worker=number, to=to)
                 for number, to in zip(sorted(numbers), coming, strict=True)
             ]
-        return tuple(found)
+        return tuple(moves)
 
 
 def _most_on_a_host(slots: Iterable[HostName]) -> int:

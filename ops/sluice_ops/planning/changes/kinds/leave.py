@@ -125,9 +125,9 @@ def _must_leave(now: Placement, aim: Target, hosts: Hosts) -> bool:
 
     A tier with its place on burst hosts stays there, unless it has more slots than its number.
     """
-    there = burst_hosts(now, hosts)
-    away = {name for name in there if not hosts[name].matches(aim.to)}
-    has_too_many = bool(there) and len(now.slots) > aim.k
+    used = burst_hosts(now, hosts)
+    away = {name for name in used if not hosts[name].matches(aim.to)}
+    has_too_many = bool(used) and len(now.slots) > aim.k
     return has_too_many or now.driver in away or sum(name in away for name in now.slots) > aim.extra
 
 
