@@ -38,7 +38,7 @@ def show(*, as_json: bool) -> None:
     except SiteError as error:
         away.append(f"No shares: {error}.")
     except ChannelAwayError as error:
-        away.append(f"{error}. Tiers run on, but no change is possible until ZooKeeper answers.")
+        away.append(f"{error}. {_without_zookeeper()}")
     status = status_of(view, shares, figures, project.home(), time.time())
     status["notes"] += [*alert_notes(alerts), *away]
     if as_json:
@@ -60,7 +60,9 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
             "No controller has reported yet, so no tier is started or changed. See `sluice logs controller`."
         )
     else:
-        typer.echo(f"Controller {view.status.leader}: {view.status.sentence} ({ago(view.status.at)} ago)")
+        typer.echo(
+            f"Controller {view.status.leader}: {view.status.sentence} (reported {ago(view.status.at)} ago)"
+        )
     now = time.time()
     steps = doing(view, now)
     for step in steps:
@@ -151,6 +153,17 @@ def _intake(tier: TierLine) -> str:
     if tier.held_for is not None:
         return f", throttled to {tier.admitted:,.0f}/s for {tier.held_for}"
     return ", catching up" if tier.metered else ""
+
+
+def _without_zookeeper() -> str:
+    """Return what it means that ZooKeeper does not answer, from the units of this machine."""
+    units = [*remembered_units(project.home())]
+    if units and all(unit.pid is None for unit in units):
+        return (
+            "No unit runs on this machine. `sluice up` starts the embedded platform; "
+            "`sluice doctor` names the services that are down."
+        )
+    return "Tiers run on, but no change is possible until ZooKeeper answers."
 
 
 def _print_remembered(figures: Figures) -> None:

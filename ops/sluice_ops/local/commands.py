@@ -107,11 +107,15 @@ def down(as_json: AsJson = False) -> None:
     from sluice_ops.local.layout import current_layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import down as bring_down  # noqa: PLC0415
     from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
+    from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
+    from sluice_ops.site.site_file import load as load_site  # noqa: PLC0415
 
-    began = time.monotonic()
+    began, layout = time.monotonic(), current_layout()
     try:
-        stopped = bring_down(current_layout())
-    except PlatformError as error:
+        if not (layout.home.exists() or layout.site.exists()):
+            load_site(layout.site)  # names the missing project
+        stopped = bring_down(layout)
+    except (PlatformError, SiteError) as error:
         raise _failed(error) from None
     seconds = time.monotonic() - began
     if as_json:

@@ -25,12 +25,13 @@ from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRecord
 from sluice_ops.model.backpressure import Hold, Holds
 from sluice_ops.model.change import ChangeSpec
-from sluice_ops.model.ids import TierName
+from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.incarnation import TierProgress, TierWanted
 from sluice_ops.model.status import Check
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries.figures import Audited, Figures, OpenLoss, Replaying
+from sluice_ops.queries.remembered_units import RememberedUnit
 from sluice_ops.queries.status import replaying
 from sluice_ops.site.installation import PlatformError
 from sluice_ops.site.site_file import SiteError
@@ -350,6 +351,38 @@ def test_without_zookeeper_status_shows_the_last_known_state_and_exits_3(
     output = json.loads(runner.invoke(app, ["status", "--json"]).stdout)
     assert (output["zookeeper"], output["postgres"]) == (False, False)
     assert len(output["notes"]) == 2
+    assert "Tiers run on" in done.stdout
+
+
+def test_without_zookeeper_and_units_status_does_not_claim_that_tiers_run(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoints(tmp_path)
+    monkeypatch.setattr("sluice_ops.operations.connect.CONNECT_SECONDS", 0.2)
+    stopped = RememberedUnit("h1", UnitId("driver-entry-1"), None)
+    monkeypatch.setattr("sluice_ops.cli.status.remembered_units", lambda _home: iter([stopped]))
+    output = runner.invoke(app, ["status"]).stdout
+    assert "No unit runs on this machine. `sluice up` starts the embedded platform" in output
+    assert "Tiers run on" not in output
+    alive = stopped._replace(pid=7)
+    monkeypatch.setattr("sluice_ops.cli.status.remembered_units", lambda _home: iter([stopped, alive]))
+    assert "Tiers run on" in runner.invoke(app, ["status"]).stdout
+
+
+@pytest.mark.parametrize("has_site", [True, False])
+def test_down_without_a_project_fails_with_the_next_step(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_site: bool
+) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
+    if has_site:
+        (tmp_path / "site.yaml").write_text("")
+    done = runner.invoke(app, ["down"])
+    if has_site:
+        assert (done.exit_code, done.stdout) == (0, "No service was running.\n")
+    else:
+        assert done.exit_code == FAILED
+        assert "make one with `sluice init NAME`" in done.stderr
 
 
 @pytest.mark.parametrize(
