@@ -83,7 +83,9 @@ def _grow(tier: Situation) -> Verdict | None:
         return None
     lasted = elapsed(tier.now, trend.since)
     if lasted < tier.scaling.grow_after:
-        return _keep(tier, f"{_need_in_words(tier)}, {_time_so_far(lasted, tier.scaling.grow_after)}")
+        return _keep(
+            tier, f"{_need_in_words(tier)}, for {lasted:.0f} s of {tier.scaling.grow_after:.0f} s so far"
+        )
     total = min(tier.needed or 0, tier.limit.workers, math.ceil(tier.total * tier.scaling.step))
     if total <= tier.total:
         return _keep(tier, f"{_need_in_words(tier)}, but {tier.limit.reason}")
@@ -105,7 +107,8 @@ def _shrink(tier: Situation) -> Verdict | None:
         return None
     lasted = elapsed(tier.now, trend.since)
     if lasted < tier.scaling.shrink_after:
-        return _keep(tier, f"{_need_in_words(tier)}, {_time_so_far(lasted, tier.scaling.shrink_after)}")
+        until = f"until that lasts {tier.scaling.shrink_after:.0f} s ({lasted:.0f} s so far)"
+        return _keep(tier, f"{_need_in_words(tier)}, and {_staying(tier)} {until}")
     total = max(trend.most, tier.lowest, math.ceil(tier.total / tier.scaling.step))
     reason = f"{_need_in_words(tier)}, and {trend.most} at most for {lasted:.0f} s"
     return _change_unless(_obstacle_to_less(tier), tier, _fewer(tier, total, reason))
@@ -164,7 +167,3 @@ def _load_in_words(tier: Situation) -> str:
     foreseen = "foreseen " if tier.foreseen else ""
     backlog = f" and {tier.load.surplus:,.0f}/s of backlog" if tier.load.surplus >= 1 else ""
     return f"{tier.load.rate:,.0f} {foreseen}records/s{backlog}"
-
-
-def _time_so_far(lasted: float, required: float) -> str:
-    return f"for {lasted:.0f} s of {required:.0f} s so far"

@@ -71,6 +71,12 @@ def test_tiers_downstream_grow_together_with_the_tier_that_throttles_them():
     assert at["mid", 4] == at["out", 4], "out grows before mid can write more"
 
 
+def test_the_reason_says_how_long_unneeded_workers_stay():
+    pipeline = Pipeline(chain(), lambda seconds: 300.0 if seconds < 1200 else 50.0)
+    waits = "50 records/s need 1 worker, and 4 workers stay until that lasts 600 s (300 s so far)"
+    assert waits in reasons(pipeline, 2400.0, "mid")
+
+
 def test_after_a_spike_the_slots_are_given_back():
     pipeline = Pipeline(chain(), lambda seconds: 500.0 if seconds < 1000 else 50.0)
     list(pipeline.run(4 * 3600.0))
