@@ -82,9 +82,12 @@ def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool
 def carried_out(
     spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None
 ) -> Carried:
-    """Carry the change out and print its journal; the caller prints the result."""
+    """Carry the change out and print its journal; the caller prints the result.
+
+    A dry run has no journal: its one sentence is the result.
+    """
     change = change or identity_of(spec)
-    say = _silent if as_json else _say
+    say = _silent if as_json or dry_run else _say
     began = time.monotonic()
     ended_as_by_ctrl_c()
     with open_channel() as channel:

@@ -19,7 +19,10 @@ from sluice_ops.planning.changes.kind import Field, Input, Kind
 from sluice_ops.planning.changes.kinds import KINDS
 
 if TYPE_CHECKING:
+    from sluice_ops.channel.client import Channel
     from sluice_ops.model.change import ChangeSpec
+    from sluice_ops.model.ids import TierName
+    from sluice_ops.model.incarnation import TierWanted
 
 app = typer.Typer()
 
@@ -167,10 +170,25 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
         raise WrongUsageError(message) from error
 
 
+def _running(channel: "Channel", tier: "TierName") -> "TierWanted | None":
+    """Return the request by which a tier runs now; None if the tier does not run."""
+    from sluice_ops.model import paths  # noqa: PLC0415
+    from sluice_ops.model.incarnation import TierWanted  # noqa: PLC0415
+    from sluice_ops.model.status import ControllerStatus, TierState  # noqa: PLC0415
+
+    wanted = channel.read(paths.wanted(tier), TierWanted)
+    status = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    if wanted is None or status is None or not wanted.value.running:
+        return None
+    line = status.value.tiers.get(tier)
+    return wanted.value if line is not None and line.state is TierState.RUNNING else None
+
+
 def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
     """Request the start or stop of a tier in ZooKeeper; the controller starts or stops the tier."""
     from sluice_ops.channel.trail_queue import cli_user  # noqa: PLC0415
     from sluice_ops.model.change import START  # noqa: PLC0415
+    from sluice_ops.model.ids import TierName  # noqa: PLC0415
     from sluice_ops.operations import requests  # noqa: PLC0415
     from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
 
@@ -180,6 +198,12 @@ def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
         if tier not in known:
             message = f"there is no tier {tier!r}; known tiers: {', '.join(known) or 'none is published yet'}"
             raise WrongUsageError(message)
+        if running and not dry_run and (already := _running(channel, TierName(tier))) is not None:
+            if as_json:
+                print_json(already)
+            else:
+                typer.echo(f"{tier} runs already; nothing was requested.")
+            return
         wanted = (
             None if dry_run else requests.want(channel, tier, by=cli_user(), running=running, again=running)
         )

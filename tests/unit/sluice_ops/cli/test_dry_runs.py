@@ -16,6 +16,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, slot_ids
 from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.model.scaler import ScalerRecord
+from sluice_ops.model.status import ControllerStatus
 from sluice_ops.operations import requests
 from sluice_ops.planning.placement.pace import Pace
 from sluice_ops.site.ec2_config import Ec2Config
@@ -133,6 +134,24 @@ def test_dry_runs_of_start_and_stop_show_places_and_times(world):
     (step,) = json.loads(dry_run(world, "start", "counts", "--json").stdout)["steps"]
     assert step["details"]["plan"]["moves"][0]["after"]["driver"] == host
     assert dry_run(world, "stop", "nobody").exit_code == WRONG_USAGE
+
+
+def test_a_start_of_a_tier_that_runs_requests_nothing(world):
+    status = ControllerStatus(leader="c1", epoch=1, at=1.0, sentence="", tiers=world.statuses)
+    world.channel.put(paths.CONTROLLER_STATUS, status)
+    before = nodes_of(world)
+    output = CliRunner().invoke(app, ["start", "counts"]).stdout
+    assert output == "counts runs already; nothing was requested.\n"
+    assert json.loads(CliRunner().invoke(app, ["start", "counts", "--json"]).stdout)["running"]
+    assert nodes_of(world) == before
+    world.want("counts", running=False)
+    world.settle()
+    assert "counts: start requested." in CliRunner().invoke(app, ["start", "counts"]).stdout
+
+
+def test_a_dry_run_says_once_what_a_change_would_do(world):
+    output = dry_run(world, "drain", world.placement("counts").driver).output
+    assert output.count("would do: ") == 1
 
 
 def test_a_dry_run_shows_where_a_single_worker_would_move(world):
