@@ -61,7 +61,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
         )
     else:
         typer.echo(
-            f"Controller {view.status.leader}: {view.status.sentence} (reported {ago(view.status.at)} ago)"
+            f"Controller {view.status.leader}: {view.status.sentence} (last change {ago(view.status.at)} ago)"
         )
     now = time.time()
     steps = doing(view, now)

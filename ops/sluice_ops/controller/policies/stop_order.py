@@ -81,8 +81,13 @@ def pause_workers(draft: Draft, tier: TierName) -> str | None:
         going = [worker for worker in resize_in_place.leaving(draft, tier) if worker in pausing]
         paused = going or pausing[:1]
         draft.update_owner(tier, paused_workers=(*record.paused_workers, *paused))
-        then = "their slots are taken away" if going else "their slots stay"
-        draft.log(f"{tier}: {listed(paused)} to finish the last task; {then}")
+        verb = "lose" if going else "keep"
+        then = (
+            f"finishes its last task and {verb}s its slot"
+            if len(paused) == 1
+            else f"finish their last tasks and {verb} their slots"
+        )
+        draft.log(f"{tier}: {listed(paused)} {then}")
     return None
 
 

@@ -31,7 +31,10 @@ def trial(draft: Draft, operation: Operation) -> Outcome:
     if fault_found is None:
         flowed = None if report is None else report.flowed
         if flowed is None or (flowed.seconds < TRIAL_SECONDS and not flowed.restarts):
-            return Waiting(f"watching {tier}/{new} for {TRIAL_SECONDS:.0f} s")
+            return Waiting(
+                f"{tier}: incarnation {new} is on trial for {TRIAL_SECONDS:.0f} s; "
+                f"if it does worse than incarnation {old}, {tier} rolls back"
+            )
         before = health.report(draft, tier, old)
         fault_found = fault(None if before is None else before.flowed, flowed)
         if fault_found is None:

@@ -84,6 +84,7 @@ def test_an_upgrade_hands_over_and_later_incarnations_run_the_new_code(world):
     runbook = ended(world, upgrade(world))
     assert runbook.ok, runbook.results
     assert "did well for 20 s" in runbook.results[Step.TRIAL].sentence
+    assert "if it does worse than incarnation" in " ".join(world.sentences)
     assert f"starts from release {NEW} from now on" in runbook.results[Step.RELEASE].sentence
     assert release_of(world) == NEW
     assert world.owner("enrich").owner > before

@@ -48,6 +48,14 @@ def pause(world, *workers, name="p1", **spec):
     return runbook
 
 
+def test_the_log_says_that_a_paused_worker_keeps_its_slot(world):
+    pause(world, "slot-counts-1-0")
+    assert any(
+        "counts: slot-counts-1-0 finishes its last task and keeps its slot" in said
+        for said in world.sentences
+    )
+
+
 def test_a_set_is_paused_one_at_a_time_nearest_the_end_first(world):
     workers = ("slot-middle-1-0", "slot-counts-1-2", "slot-counts-1-0")
     runbook = world.begin("p1", kind="pause", workers=workers, tier="outbound")
