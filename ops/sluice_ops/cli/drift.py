@@ -8,7 +8,7 @@ from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import carry_out, identity_of
 from sluice_ops.cli.exit_codes import FAILED
 from sluice_ops.cli.output import print_json, print_table
-from sluice_ops.model.change import NO_DRIFT, REPAIR, ChangeSpec, Move, Plan, Step
+from sluice_ops.model.change import NO_DRIFT, NO_MOVE, REPAIR, ChangeSpec, Move, Plan, Step
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import operation_id, read_result, run
@@ -59,7 +59,7 @@ def show(*, as_json: bool) -> None:
         else "No move is possible now:",
     )
     for note in plan.notes:
-        if note != NO_DRIFT:
+        if note not in {NO_DRIFT, NO_MOVE}:
             typer.echo(note)
     if lines:
         typer.echo(

@@ -128,6 +128,8 @@ class ChangeSpec(Frozen):
 
 NO_DRIFT = "nothing has drifted"
 """The note of a repair that has nothing to do."""
+NO_MOVE = "nothing has to move"
+"""The note of a plan without moves."""
 
 
 class Move(Frozen):

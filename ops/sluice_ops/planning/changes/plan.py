@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import NO_DRIFT, UPGRADE, ChangeSpec, Move, Plan
+from sluice_ops.model.change import NO_DRIFT, NO_MOVE, UPGRADE, ChangeSpec, Move, Plan
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, TierSpec
@@ -83,7 +83,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     if kind.repairs and not moves and not remarks:
         notes.append(NO_DRIFT)
     elif not moves and not spare_notes and batch == tuple(sorted(cluster.batch)):
-        notes.append("nothing has to move")
+        notes.append(NO_MOVE)
     return Plan(
         moves=tuple(moves),
         batch_slots=batch,

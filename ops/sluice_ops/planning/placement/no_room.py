@@ -3,6 +3,7 @@
 `solver` uses them.
 """
 
+from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Host, Hosts
@@ -28,6 +29,13 @@ def known(hosts: Hosts) -> str:
     )
 
 
+def state_of(host: Host) -> str:
+    """Return why a host takes no new units. A repair cordons hosts with starved tiers."""
+    if host.state is HostState.CORDONED and host.starves:
+        return f"has too little processor time for {listed(sorted(host.starves))}"
+    return f"is {host.state}"
+
+
 def why_no_room(request: Request, found: int, hosts: Hosts) -> str:
     """Return why a request finds no room, with the numbers and the next step.
 
@@ -38,9 +46,12 @@ def why_no_room(request: Request, found: int, hosts: Hosts) -> str:
     key = "driver" if request.part == DRIVER else "quantum"
     if not usable:
         states = listed(
-            f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(request.to)
+            f"{host.name} {state_of(host)}" for _, host in sorted(hosts.items()) if host.matches(request.to)
         )
-        return f"{name_of(request)}: no host{where} is up ({states or 'there is none'}); return or add a host"
+        return (
+            f"{name_of(request)}: no host{where} takes new units ({states or 'there is none'}); "
+            "return or add a host"
+        )
     barred = {host.name: why for host in usable if (why := _barred(request, host)) is not None}
     if len(barred) == len(usable):
         reasons = listed(f"{name} {why}" for name, why in barred.items())

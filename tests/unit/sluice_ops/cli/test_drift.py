@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from sluice_ops.cli.exit_codes import AWAY, FAILED
 from sluice_ops.main import app
-from sluice_ops.model.change import NO_DRIFT, Move, Plan, Result, Step
+from sluice_ops.model.change import NO_DRIFT, NO_MOVE, Move, Plan, Result, Step
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.operations.requests import StepResult
@@ -74,6 +74,12 @@ def test_no_drift_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_controller(monkeypatch, Plan(notes=(NO_DRIFT,)))
     assert CliRunner().invoke(app, ["drift"]).stdout == "No drift: every tier is placed as planned.\n"
     assert json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)["drift"] == []
+
+
+def test_drift_without_a_possible_move_shows_only_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_controller(monkeypatch, Plan(notes=("enrich cannot be repaired now", NO_MOVE)))
+    output = CliRunner().invoke(app, ["drift"]).stdout
+    assert output == "No move is possible now:\nenrich cannot be repaired now\n"
 
 
 def test_a_repair_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,8 +126,8 @@ def test_without_another_host_a_tier_runs_without_standby_and_reports_it():
     assert world.state("entry") is State.RUNNING
     sentence = world.statuses["entry"].sentence
     assert (
-        'the tier runs without a standby: tier "entry": no host is up (there is none); return or add a host'
-        in sentence
+        'the tier runs without a standby: tier "entry": no host takes new units (there is none); '
+        "return or add a host" in sentence
     )
 
 

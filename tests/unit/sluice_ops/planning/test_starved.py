@@ -64,3 +64,15 @@ def test_other_changes_may_use_a_host_with_a_starved_tier():
     )
     (move,) = plan(ChangeSpec(kind="drain", host="h1"), cluster).moves
     assert move.after.hosts == {"h2"}
+
+
+def test_a_repair_without_room_names_starved_hosts_not_cordoned_ones():
+    spec, placement = spec_of("t"), Placement(driver="h1", slots=("h1",))
+    hosts = holding({"h1": host_of("h1"), "h2": host_of("h2")}, spec, placement)
+    cluster = starving(
+        Cluster(hosts, {"t": TierNow(spec, placement)}, (), Rules(shares={"t": Share()})),
+        {"h1": frozenset({"t"}), "h2": frozenset({"u"})},
+    )
+    notes = " ".join(plan(REPAIR, cluster).notes)
+    assert "h1 has too little processor time for t, h2 has too little processor time for u" in notes
+    assert "cordoned" not in notes
