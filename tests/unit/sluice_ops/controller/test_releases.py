@@ -192,7 +192,8 @@ def test_a_changed_grouping_gets_a_note_with_its_effect(world):
     )
     world.publish("r3-cccccccc", enrich=grouped)
     assert (
-        "the partitions of out follow from values that the transform makes"
+        "values that the transform makes choose the partitions of out. "
+        "If the new code makes the same values, this is safe"
         in ended(world, upgrade(world)).results[Step.PREFLIGHT].sentence
     )
 

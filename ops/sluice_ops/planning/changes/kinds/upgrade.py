@@ -98,9 +98,9 @@ class Upgrade(Kind):
             return [f"{name} has failed: it is started with {spec.release} at once, without a trial"]
         grouped = [stream.name for stream in after.outputs if stream.grouping.startswith(BY_VALUE)]
         note = (
-            f"the partitions of {', '.join(grouped)} follow from values that the transform makes. "
-            "A record for which the new code makes another value goes to another partition. "
-            "If both codes write this record during the handover, a table that adds up counts it twice"
+            f"values that the transform makes choose the partitions of {', '.join(grouped)}. "
+            "If the new code makes the same values, this is safe. If it makes another value of a record, "
+            "and both codes write the record during the handover, a table that adds up counts it twice"
         )
         return [*incompatible, *([note] if grouped else ()), *notes_if_stopped(tier)]
 
