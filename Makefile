@@ -20,7 +20,7 @@ up: install ## install and start all services; prints Airflow's address and pass
 down: ## stop all services; the data stays
 	@if [ -x $(BIN)/sluice ]; then $(BIN)/sluice down; fi
 
-clean: down ## stop all services and delete all data
+clean: ## stop all services and delete all data, after a question
 	@if [ -x $(BIN)/sluice ]; then $(BIN)/sluice clean; fi
 
 check: install docs ## ruff, formatting, mypy, import contracts, docs site: under a minute

@@ -126,8 +126,12 @@ def down(as_json: AsJson = False) -> None:
         typer.echo("No service was running.")
 
 
-def clean(as_json: AsJson = False) -> None:
-    """Stop all services and delete the embedded platform's data.
+def clean(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; scripts need this.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask, then stop all services and delete all data.
 
     Example: sluice clean
     """
@@ -137,6 +141,8 @@ def clean(as_json: AsJson = False) -> None:
 
     try:
         layout = current_layout()
+        if layout.home.exists() and not yes:
+            _ask_to_delete(layout.home)
         removed = remove(layout)
     except PlatformError as error:
         raise _failed(error) from None
@@ -146,6 +152,17 @@ def clean(as_json: AsJson = False) -> None:
         typer.echo(
             f"Removed {layout.home}." if removed else f"{layout.home} does not exist; nothing was removed."
         )
+
+
+def _ask_to_delete(home: Path) -> None:
+    """Ask a person; end with 1 after any answer but yes. WrongUsageError if nobody can be asked."""
+    loss = f"all data in {home}: streams, tables, checkpoints, releases, passwords"
+    if not sys.stdin.isatty():
+        message = f"`sluice clean` deletes {loss}; nothing was deleted. To delete it: sluice clean --yes"
+        raise WrongUsageError(message)
+    if not typer.confirm(f"Delete {loss}?", err=True):
+        typer.echo("Nothing was deleted, and nothing was stopped.", err=True)
+        raise typer.Exit(1)
 
 
 def doctor(

@@ -120,7 +120,7 @@ def shell(environment: Path, folder: Path) -> Iterator[Shell]:
     opened = Shell(folder, environment, {"SLUICE_PORT_BASE": str(free_base())})
     yield opened
     if opened.folder != folder:
-        opened.run("sluice clean")
+        opened.run("sluice clean --yes")
 
 
 def test_the_quickstart_page_works_as_it_is_written(shell: Shell) -> None:
