@@ -98,21 +98,24 @@ class ThreeBrokers:
         self.force_leader(node, stream)
 
     def force_leader(self, node: int, stream: str) -> None:
-        """Elect a broker leader of a stream without a leader, even if the broker lacks records
-        (unclean).
+        """Elect a broker leader of a stream's partitions without a leader, even if the broker lacks
+        records (unclean).
         """
-        until(f"{stream} has no leader", lambda: self.leader(stream) not in NODES, seconds=60)
+        until(f"{stream} has a partition without a leader", lambda: self._leaderless(stream), seconds=60)
+        lost = self._leaderless(stream)
 
         def elected() -> bool:
-            partitions = self.admin.list_topics(stream, timeout=10).topics[stream].partitions
-            lost = [TopicPartition(stream, number) for number in partitions]
             self.admin.elect_leaders(ElectionType.UNCLEAN, lost).result(30)
-            return self.leader(stream) == node
+            return all(self.leader(stream, one.partition) == node for one in lost)
 
         until(f"broker {node} leads {stream}", elected, seconds=90)
 
+    def _leaderless(self, stream: str) -> list[TopicPartition]:
+        partitions = self.admin.list_topics(stream, timeout=10).topics[stream].partitions.values()
+        return [TopicPartition(stream, one.id) for one in partitions if one.leader not in NODES]
+
     def leader(self, stream: str, partition: int = 0) -> int:
-        """Return the in-sync replicas of a stream's first partition."""
+        """Return the leader of a stream's partition, below 0 if it has none."""
         return int(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[partition].leader)
 
     def in_sync(self, stream: str) -> set[int]:
