@@ -28,10 +28,14 @@ TIER, RATE = "by-window", 50
 REBUILT = "the state is built again from the tier's first record on"
 
 
+def last_batch(run: Path, log: str) -> int:
+    """Return the last batch in one of Spark's logs, `offsets` or `commits`."""
+    return max(int(path.name) for path in (run / log).glob("[0-9]*"))
+
+
 def truncate_last_offsets(run: Path) -> None:
     """Truncate Spark's log of offsets for its last committed batch by half."""
-    last = max(int(path.name) for path in (run / "commits").glob("[0-9]*"))
-    log = run / "offsets" / str(last)
+    log = run / "offsets" / str(last_batch(run, "commits"))
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
 
 
@@ -52,6 +56,11 @@ def kill(lab: Lab, number: int) -> Path:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
     lab.stop(TIER, number)
+    return last_run(lab)
+
+
+def last_run(lab: Lab) -> Path:
+    """Return the folder of the checkpoint of the tier's last run."""
     return max(
         (lab.home / "checkpoints" / TIER).glob("[0-9]*"),
         key=lambda path: tuple(map(int, path.name.split("."))),
@@ -100,6 +109,11 @@ def test_missing_parts_are_reported_and_no_record_is_counted_twice(
     assert_windows(lab, feed)
 
     # The checkpoint and its records are both gone.
+    written = last_run(lab)
+    until(  # the ledger has a batch before Spark's own log of commits has it
+        "Spark has committed the last batch",
+        lambda: last_batch(written, "commits") == last_batch(written, "offsets"),
+    )
     run = kill(lab, number)
     kept, before, batches = (
         tmp_path / "kept",
