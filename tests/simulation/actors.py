@@ -295,6 +295,10 @@ class SimAgent:
         self.starved = {}
         """Since when each unit has been starved of processor time."""
         self.rebooted = None
+        self.findings = ()
+        """What the check after the last reboot found bad."""
+        self.reboots = []
+        """The requested reboots, in order."""
         self.notice = {}
         """What EC2 has announced for the host: `ends_at`, `at_risk_since`."""
         self.alive = True
@@ -359,6 +363,7 @@ class SimAgent:
         if assignment.reboot and assignment.reboot != self.rebooted:
             self.units, self.drivers = {}, {}
             self.rebooted = assignment.reboot
+            self.reboots.append(assignment.reboot)
         wanted = {unit.id: unit for unit in assignment.units}
         self._end(wanted)
         for identity, unit in wanted.items():
@@ -388,6 +393,8 @@ class SimAgent:
                 for name, (state, reason, since) in self.units.items()
             ),
             rebooted=self.rebooted,
+            boot=f"boot after {self.rebooted}",
+            findings=self.findings,
             **self.notice,
             agent_started=0.0,
             limits="simulated",

@@ -16,6 +16,7 @@ from typing import IO
 import structlog
 
 from sluice_ops.agent.agent_metrics import AgentMetrics
+from sluice_ops.agent.host.checkup import Checkup, doctor_of
 from sluice_ops.agent.host.facts import (
     ForeignAddressError,
     UnknownHostError,
@@ -168,6 +169,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
         )
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.check_reboot()
+        is_checked = rebooter.has_rebooted() and any(host.name == facts.name for host in site.hosts)
         credential = None if zookeeper else services.required_credential(Role.AGENT)
         if credential is not None:
             own = folder.credential()
@@ -185,6 +187,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
             notices=SpotNotices(metadata),
             folder=folder,
             reboot=rebooter,
+            checkup=Checkup(doctor_of(facts.name) if is_checked else None),
             reclaim_seconds=site.reclaim_seconds,
         )
         signal.signal(signal.SIGTERM, lambda *_: agent.end())

@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import structlog
 
+from sluice_ops.agent.host.checkup import Checkup
 from sluice_ops.agent.host.presence import Presence
 from sluice_ops.agent.host.processes import Process
+from sluice_ops.agent.host.reboots import boot_of, is_reboot_needed
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import (
@@ -65,6 +67,7 @@ class Agent:
         notices: SpotNotices,
         folder: HostFolder,
         reboot: Callable[[str], None],
+        checkup: Checkup,
         reclaim_seconds: float,
     ) -> None:
         self._channel = channel
@@ -76,6 +79,7 @@ class Agent:
         self._notices = notices
         self._folder = folder
         self._reboot = reboot
+        self._checkup = checkup
         self._reclaim_seconds = reclaim_seconds
         self._assignment = folder.assignment()
         self._assignment_on_disk: Assignment | None = None
@@ -103,11 +107,13 @@ class Agent:
         """Do rounds until `end` is called."""
         self._watchdog.start()
         self._notices.start(self.wake)
+        self._checkup.start(self.wake)
         try:
             self._await_channel()
             self._go_round()
         finally:
             self._notices.stop()
+            self._checkup.stop()
             self._watchdog.stop()
 
     def _go_round(self) -> None:
@@ -232,6 +238,9 @@ class Agent:
                 self._started_at,
             ),
             rebooted=reboot.asked if reboot is not None and reboot.done else None,
+            boot=boot_of(reboot),
+            reboot_needed=is_reboot_needed(),
+            findings=self._checkup.findings,
             agent_started=self._started_at,
             limits=self._process_control.limits,
             ends_at=self._notices.ends_at,

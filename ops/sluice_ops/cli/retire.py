@@ -56,7 +56,7 @@ def refusal(view: View, host: HostName) -> str | None:
     changes = [
         change.id
         for change in view.changes.values()
-        if change.state is ChangeState.ACTIVE and change.spec.host == host
+        if change.state is ChangeState.ACTIVE and host in change.spec.named_hosts
     ]
     if changes:
         return (

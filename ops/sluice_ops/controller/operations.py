@@ -160,7 +160,7 @@ def _cannot_begin(draft: Draft, spec: ChangeSpec) -> str | None:
     """
     if touched := _unread_tiers_of(draft, spec):
         return _refused_for_tiers(draft, spec, touched)
-    if spec.host in draft.view.unread_hosts:
+    if not draft.view.unread_hosts.keys().isdisjoint(spec.named_hosts):
         return draft.view.unread_hosts_sentence
     if KINDS[spec.kind].moves and draft.view.unread_hosts:
         return f"a {spec.kind} needs room, and the free room is unknown: {draft.view.unread_hosts_sentence}"
@@ -207,7 +207,7 @@ def _refused_for_tiers(draft: Draft, spec: ChangeSpec, touched: list[str]) -> st
 
 def _is_on_host(change: ChangeRecord, host: HostName) -> bool:
     """Tell whether a change is about a host, or places units there."""
-    return host == change.spec.host or any(host in move.after.hosts for move in change.plan.moves)
+    return host in change.spec.named_hosts or any(host in move.after.hosts for move in change.plan.moves)
 
 
 def _concerns(change: ChangeRecord, tier: str) -> bool:

@@ -100,6 +100,12 @@ class Observed(Frozen):
     units: tuple[UnitObserved, ...] = ()
     rebooted: str | None = None
     """The id of the last reboot that the host has completed."""
+    boot: str | None = None
+    """An id that changes with each boot of the host; None: an older agent."""
+    reboot_needed: bool = False
+    """Whether the machine has the file that says that an update needs a reboot."""
+    findings: tuple[str, ...] | None = None
+    """What `sluice doctor --host` finds bad since the last requested reboot; None: not checked."""
     agent_started: float
     limits: str
     """`cgroup v1`, `cgroup v2`, or why the host has no control groups."""

@@ -32,6 +32,8 @@ ChangeKind = Annotated[str, StringConstraints(pattern="^[a-z][a-z-]*$")]
 """The name of a kind of change, such as `drain`: one of
 `sluice_ops.planning.changes.kinds.KINDS`.
 """
+REBOOT_HOSTS = "reboot-hosts"
+"""One batch of a rolling reboot."""
 UPGRADE = "upgrade"
 START = "start"
 """Posted as a dry run only. A write to `config/wanted` starts or stops a tier."""
@@ -90,6 +92,8 @@ class ChangeSpec(Frozen):
 
     kind: ChangeKind
     host: HostName | None = None
+    hosts: tuple[HostName, ...] = ()
+    """The hosts of a change of several hosts."""
     tier: TierName | None = None
     """A tier. A change of numbers may also name the tenant `batch`."""
     workers: tuple[UnitId, ...] = ()
@@ -124,6 +128,11 @@ class ChangeSpec(Frozen):
     def tenant(self) -> Tenant:
         """The tenant of the number."""
         return Tenant(self.tier or "")
+
+    @property
+    def named_hosts(self) -> tuple[HostName, ...]:
+        """The host or the hosts that the change names."""
+        return self.hosts if self.host is None else (self.host,)
 
 
 NO_DRIFT = "nothing has drifted"

@@ -30,6 +30,8 @@ class HostLine(Frozen):
     """When EC2 ends the host, or that EC2 recommends to leave it."""
     busy_since: float | None = None
     """Since when the host's processors have had no time left."""
+    reboot_needed: bool = False
+    """Whether an update of the host needs a reboot."""
 
 
 class DriverLine(Frozen):

@@ -15,6 +15,23 @@ from sluice_ops.agent.host.store import HostFolder, RebootRecord, log_write_erro
 
 log = structlog.get_logger()
 
+SENTINEL = Path("/var/run/reboot-required")
+"""Debian and Ubuntu make this file after an update that needs a reboot."""
+
+
+def is_reboot_needed() -> bool:
+    """Return whether an update of the machine needs a reboot."""
+    return SENTINEL.exists()
+
+
+def boot_of(last: RebootRecord | None) -> str:
+    """Return an id that changes with each boot of the host; `last` is its last requested reboot.
+
+    Hosts of the embedded platform share one kernel. Their requested reboots count as boots.
+    """
+    kernel = boot_id()
+    return kernel if last is None or not last.done or last.boot != kernel else f"{kernel}/{last.asked}"
+
 
 class Rebooter:
     """Carries out the requests in `assignment.reboot` with the site file's command `reboot`."""
@@ -46,6 +63,11 @@ class Rebooter:
         ):
             self._folder.write_reboot(record.model_copy(update={"done": True}))
         log.info("the host has rebooted", reboot=record.asked)
+
+    def has_rebooted(self) -> bool:
+        """Return whether the last request is done."""
+        record = self._folder.reboot()
+        return record is not None and record.done
 
     def __call__(self, request: str) -> None:
         """Reboot the host for the operation `request`, unless a reboot for it is done or under

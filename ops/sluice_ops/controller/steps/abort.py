@@ -13,7 +13,7 @@ from sluice_ops.model.change import (
     Result,
     Step,
 )
-from sluice_ops.model.ids import ChangeId, Incarnation, TierName
+from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Phase
 from sluice_ops.model.status import TierState
 from sluice_ops.model.wording import workers
@@ -74,23 +74,39 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
         for spec in draft.unretired(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
-    host = change.spec.host
-    if (
-        host in draft.records
-        and draft.records[host].by == change.id
-        and draft.records[host].state is not HostState.UP
-    ):
+    for host in change.spec.named_hosts:
+        _give_back(draft, change, host)
+    if Step.PAUSE in KINDS[change.spec.kind].steps:
+        _resume(draft, change, by)
+    draft.end_change(identity, ChangeState.ABORTED)
+
+
+def _give_back(draft: Draft, change: ChangeRecord, host: HostName) -> None:
+    """Let a host of the change be used as before, and withdraw its reboot."""
+    record = draft.records.get(host)
+    if _is_unsound(draft, change, host):
+        draft.set_host_state(host, HostState.CORDONED, operation_id(change.id, Step.HEALTH))
+        draft.log(f"{host} stays cordoned, because it is not sound after its reboot: sluice return {host}")
+    elif record is not None and record.by == change.id and record.state is not HostState.UP:
         draft.set_host_state(host, HostState.UP, change.id)
         draft.log(f"{host} may be used again (aborted)")
-    elif host in draft.records and draft.records[host].state in {HostState.DRAINING, HostState.REBOOTING}:
-        draft.set_host_state(host, HostState.CORDONED, draft.records[host].by)
+    elif record is not None and record.state in {HostState.DRAINING, HostState.REBOOTING}:
+        draft.set_host_state(host, HostState.CORDONED, record.by)
         draft.log(f"{host} stays cordoned, as it was before the change (aborted)")
     if host in draft.assignments and draft.assignments[host].reboot == operation_id(change.id, Step.REBOOT):
         # a silent agent would otherwise reboot the host later, when the host is in use again
         draft.assignments[host] = draft.assignments[host].model_copy(update={"reboot": None})
-    if Step.PAUSE in KINDS[change.spec.kind].steps:
-        _resume(draft, change, by)
-    draft.end_change(identity, ChangeState.ABORTED)
+
+
+def _is_unsound(draft: Draft, change: ChangeRecord, host: HostName) -> bool:
+    """Tell whether a host has rebooted for the change, and the check after it found it bad."""
+    view = draft.host(host)
+    observed = None if view is None else view.observed
+    return (
+        observed is not None
+        and observed.rebooted == operation_id(change.id, Step.REBOOT)
+        and bool(observed.findings)
+    )
 
 
 def predicted_seconds(draft: Draft, change: ChangeRecord) -> float | None:

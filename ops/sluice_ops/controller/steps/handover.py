@@ -145,10 +145,11 @@ class _NoRoom:
 
 
 def _set_draining(draft: Draft, change: ChangeRecord) -> None:
-    host = change.spec.host
-    if KINDS[change.spec.kind].empties_host and host in draft.records:
-        record = draft.records[host]
-        if record.state in {HostState.UP, HostState.CORDONED}:
+    if not KINDS[change.spec.kind].empties_host:
+        return
+    for host in change.spec.named_hosts:
+        record = draft.records.get(host)
+        if record is not None and record.state in {HostState.UP, HostState.CORDONED}:
             draft.set_host_state(host, HostState.DRAINING, record.by or change.id)
 
 
@@ -345,5 +346,5 @@ def _is_old(draft: Draft, tier: TierName, number: Incarnation) -> bool:
 def reason_of(spec: ChangeSpec) -> str:
     """Return the reason of an incarnation: the change in words."""
     targets = [f"to {part}" for part in (spec.to, spec.k, spec.release, spec.partitions) if part is not None]
-    subject = [spec.host, spec.tier, *spec.workers, *targets, spec.shift]
+    subject = [*spec.named_hosts, spec.tier, *spec.workers, *targets, spec.shift]
     return " ".join([str(spec.kind), *(str(part) for part in subject if part is not None)])

@@ -1,27 +1,42 @@
 """The steps for hosts: cordon, reboot, health, return and write-off."""
 
+from collections.abc import Iterable
+
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import brake
 from sluice_ops.model.assignment import HostRecord, HostState
 from sluice_ops.model.change import ChangeState, Operation, Step
-from sluice_ops.model.ids import HostName
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.snapshot.view import HostView
 
 
-def _host(draft: Draft, operation: Operation) -> HostView | Failed:
-    name = operation.spec.host
-    host = None if name is None else draft.host(name)
-    return host or Failed(f'there is no host "{name}"; known hosts: {", ".join(draft.view.hosts)}')
+def _hosts(draft: Draft, operation: Operation) -> list[HostView] | Failed:
+    """Return the hosts that the change names."""
+    found = {name: draft.host(name) for name in operation.spec.named_hosts}
+    missing = [name for name, host in found.items() if host is None]
+    if missing or not found:
+        return Failed(f'there is no host "{listed(missing)}"; known hosts: {listed(draft.view.hosts)}')
+    return [host for host in found.values() if host is not None]
+
+
+def _of_all(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return the outcome of a step for several hosts: failed, waiting, or done by all."""
+    every = list(outcomes)
+    worst: type[Outcome] = next(
+        (kind for kind in (Failed, Waiting) if any(isinstance(each, kind) for each in every)), Done
+    )
+    return worst("; ".join(each.sentence for each in every if isinstance(each, worst)))
 
 
 def cordon(draft: Draft, operation: Operation) -> Outcome:
-    """Cordon the host: nothing new is placed on it."""
-    host = _host(draft, operation)
-    if isinstance(host, Failed):
-        return host
+    """Cordon the hosts: nothing new is placed on them."""
+    hosts = _hosts(draft, operation)
+    return hosts if isinstance(hosts, Failed) else _of_all(_cordon(draft, operation, host) for host in hosts)
+
+
+def _cordon(draft: Draft, operation: Operation, host: HostView) -> Outcome:
     record = draft.records[host.name]
     if KINDS[operation.spec.kind].steps[-1] is Step.CORDON:
         draft.end_change(operation.change, ChangeState.DONE)
@@ -36,21 +51,21 @@ def cordon(draft: Draft, operation: Operation) -> Outcome:
 
 
 def reboot(draft: Draft, operation: Operation) -> Outcome:
-    """Have the agent of the drained host reboot it, and wait until the agent is back."""
-    host = _host(draft, operation)
-    if isinstance(host, Failed):
-        return host
-    name = host.name
-    if draft.records[name].state not in {HostState.DRAINED, HostState.REBOOTING}:
-        return Failed(
-            f"{name} is {draft.records[name].state}; only a drained host is rebooted: sluice drain {name}"
-        )
+    """Have the agents of the drained hosts reboot them, and wait until the agents are back."""
+    hosts = _hosts(draft, operation)
+    return hosts if isinstance(hosts, Failed) else _of_all(_reboot(draft, operation, host) for host in hosts)
+
+
+def _reboot(draft: Draft, operation: Operation, host: HostView) -> Outcome:
+    name, record = host.name, draft.records[host.name]
+    if record.state not in {HostState.DRAINED, HostState.REBOOTING}:
+        return Failed(f"{name} is {record.state}; only a drained host is rebooted: sluice drain {name}")
     if host.live and host.observed is not None and host.observed.rebooted == operation.id:
-        draft.set_host_state(name, HostState.DRAINED, draft.records[name].by)
+        draft.set_host_state(name, HostState.DRAINED, record.by)
         # otherwise an agent with an empty disk would find the command months later and reboot
         draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": None})
         return Done(f"{name} has rebooted and its agent is back")
-    draft.set_host_state(name, HostState.REBOOTING, draft.records[name].by)
+    draft.set_host_state(name, HostState.REBOOTING, record.by)
     draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": operation.id})
     return Waiting(
         f"the agent of {name} is asked to reboot the host; if the host does not reboot, read the agent's "
@@ -61,11 +76,16 @@ def reboot(draft: Draft, operation: Operation) -> Outcome:
 
 
 def health(draft: Draft, operation: Operation) -> Outcome:
-    """Wait until the host's agent answers for the newest assignment; return the host's capacity."""
-    host = _host(draft, operation)
-    if isinstance(host, Failed):
-        return host
-    missing = _missing(host)
+    """Wait until the agents answer for their newest assignments; return the hosts' capacity."""
+    hosts = _hosts(draft, operation)
+    if isinstance(hosts, Failed):
+        return hosts
+    has_rebooted = Step.REBOOT in KINDS[operation.spec.kind].steps
+    return _of_all(_health(host, has_rebooted=has_rebooted) for host in hosts)
+
+
+def _health(host: HostView, *, has_rebooted: bool) -> Outcome:
+    missing = _missing(host) or (_unsound(host) if has_rebooted else None)
     if missing is not None:
         return Waiting(missing)
     facts = host.facts
@@ -87,14 +107,30 @@ def _missing(host: HostView) -> str | None:
     return None
 
 
+def _unsound(host: HostView) -> str | None:
+    """Return what the check after a reboot waits for. An older agent makes no check."""
+    observed = host.observed
+    if observed is None or observed.boot is None:
+        return None
+    if observed.findings is None:
+        return f"waiting for the agent of {host.name} to check the host"
+    if observed.findings:
+        return (
+            f"{host.name} is not sound after its reboot: {listed(observed.findings)}; there, run "
+            f"`sluice doctor --host {host.name}`"
+        )
+    return None
+
+
 def return_host(draft: Draft, operation: Operation) -> Outcome:
-    """Let the host be used again, and end the change."""
-    host = _host(draft, operation)
-    if isinstance(host, Failed):
-        return host
-    draft.set_host_state(HostName(host.name), HostState.UP, operation.change)
+    """Let the hosts be used again, and end the change."""
+    hosts = _hosts(draft, operation)
+    if isinstance(hosts, Failed):
+        return hosts
+    for host in hosts:
+        draft.set_host_state(host.name, HostState.UP, operation.change)
     draft.end_change(operation.change, ChangeState.DONE)
-    return Done(f"{host.name} is up: it may be used again")
+    return _of_all(Done(f"{host.name} is up: it may be used again") for host in hosts)
 
 
 def write_off(draft: Draft, operation: Operation) -> Outcome:

@@ -1,5 +1,6 @@
 """The step release: take old slots away, accept the change's settings, free the lock."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
@@ -9,6 +10,7 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Step
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.status import TierState
+from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kinds import KINDS
 
 
@@ -32,13 +34,14 @@ def release(draft: Draft, operation: Operation) -> Outcome:
             return refused
     layers = kind.layers(change.spec, cluster_of_draft(draft), change.by, change.started_at)
     draft.rules = replace(draft.rules, layers=layers)
-    host = change.spec.host
-    if kind.empties_host and host is not None and (waiting := _drained(draft, host)) is not None:
-        return waiting
+    if kind.empties_host:
+        waits = [waiting for host in change.spec.named_hosts if (waiting := _drained(draft, host))]
+        if waits:
+            return Waiting("; ".join(waits))
     if kind.steps[-1] is Step.RELEASE:
         draft.end_change(change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
-    empty = f"; {host} is drained and empty" if kind.empties_host else ""
+    empty = f"; {_are(change.spec.named_hosts)} drained and empty" if kind.empties_host else ""
     new = f"; {change.spec.tier} {_accepted(change.spec)} from now on" if kind.sets_tier else ""
     return Done(f"released: {moved or 'no tier had to move'}{empty}{new}")
 
@@ -70,11 +73,15 @@ def _accepted(spec: ChangeSpec) -> str:
     )
 
 
-def _drained(draft: Draft, host: HostName) -> Waiting | None:
+def _are(hosts: Sequence[HostName]) -> str:
+    return f"{listed(hosts)} {'is' if len(hosts) == 1 else 'are'}"
+
+
+def _drained(draft: Draft, host: HostName) -> str | None:
     """Mark a host as drained if it is empty; otherwise say what is left on it."""
     left = _left_on(draft, host)
     if left:
-        return Waiting(f"waiting until {host} is empty: {left}")
+        return f"waiting until {host} is empty: {left}"
     if host in draft.records:  # otherwise it was taken off the channel in between
         draft.set_host_state(host, HostState.DRAINED, draft.records[host].by)
     return None

@@ -128,7 +128,7 @@ class Kind:
     handover.
     """
     empties_host: ClassVar[bool] = False
-    """Whether the planner places nothing on the spec's host."""
+    """Whether the planner places nothing on the spec's hosts."""
     empties_burst_hosts: ClassVar[bool] = False
     """Whether the planner moves tiers off burst hosts, unless the tier's place is there."""
     launches: ClassVar[bool] = False

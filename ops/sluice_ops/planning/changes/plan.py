@@ -167,8 +167,9 @@ def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     """Return the cluster with the layers and host states after this change, before any move."""
     kind = KINDS[spec.kind]
     after = cluster.with_layers(kind.layers(spec, cluster, PLANNED, 0.0))
-    if kind.empties_host and spec.host is not None and spec.host in after.hosts:
-        after = after.with_state(spec.host, HostState.DRAINING)
+    for host in spec.named_hosts if kind.empties_host else ():
+        if host in after.hosts:
+            after = after.with_state(host, HostState.DRAINING)
     return after.with_hosts(without_starving(after.hosts)) if kind.repairs else after
 
 

@@ -254,7 +254,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
             problems.append(
                 f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}"
             )
-        elif KINDS[spec.kind].empties_host and name == spec.host:
+        elif KINDS[spec.kind].empties_host and name in spec.named_hosts:
             problems.append(f"{move.tier} would stay on {name}")
     if KINDS[spec.kind].empties_burst_hosts and not aim.extra:
         at_own_place = {
@@ -622,7 +622,7 @@ def _lending_problems(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Clus
     if (
         host is None
         or host.state is not HostState.UP
-        or (KINDS[spec.kind].empties_host and name == spec.host)
+        or (KINDS[spec.kind].empties_host and name in spec.named_hosts)
     ):
         yield f"batch would be on {name}, which {'is unknown' if host is None else 'takes no new units'}"
     elif _is_for_others(BATCH, name, cluster):

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from sluice_ops.agent.host.checkup import Checkup
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.loop import Agent
 from sluice_ops.agent.units.process_control import ProcessControl
@@ -35,6 +36,7 @@ def agent_of(process_control: ProcessControl, folder: HostFolder, **others: Any)
         process_control=process_control,
         folder=folder,
         reboot=lambda _: None,
+        checkup=Checkup(None),
         reclaim_seconds=0,
     )
 

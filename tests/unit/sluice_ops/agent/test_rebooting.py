@@ -1,10 +1,12 @@
 """Each requested reboot runs once, and a withdrawn request runs no reboot."""
 
+from pathlib import Path
+
 import pytest
 
 from sluice_ops.agent.host import reboots
 from sluice_ops.agent.host.processes import boot_id
-from sluice_ops.agent.host.reboots import Rebooter
+from sluice_ops.agent.host.reboots import Rebooter, boot_of, is_reboot_needed
 from sluice_ops.agent.host.store import HostFolder, RebootRecord
 
 
@@ -58,3 +60,20 @@ def test_a_reboot_that_cannot_be_recorded_waits(
     assert ran == []
     rebooter(folder)("op-1")
     assert ran == ["op-1"]
+
+
+def test_the_boot_changes_with_the_kernels_and_with_a_simulated_reboot() -> None:
+    asked = RebootRecord(asked="op-1", boot=boot_id())
+    assert boot_of(None) == boot_of(asked) == boot_id()
+    on_one_kernel = boot_of(asked.model_copy(update={"done": True}))
+    assert on_one_kernel == f"{boot_id()}/op-1"
+    assert boot_of(RebootRecord(asked="op-1", boot="the one before", done=True)) == boot_id()
+
+
+def test_a_file_of_the_machine_says_that_a_reboot_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reboots, "SENTINEL", tmp_path / "reboot-required")
+    assert not is_reboot_needed()
+    (tmp_path / "reboot-required").touch()
+    assert is_reboot_needed()

@@ -442,6 +442,7 @@ CASES = {
     "cordon": on_host("cordon"),
     "drain": on_host("drain"),
     "reboot": on_host("reboot"),
+    "reboot hosts": change("reboot-hosts", spread, hosts=("h1", "h2")),
     "return": change("return", lambda: after(kind="drain", host="h2"), host="h2"),
     "migrate": change("migrate", tier="enrich", to="h3"),
     "migrate a worker": Case(
@@ -500,6 +501,7 @@ CASES = {
     "write-off": change("write-off", braked),
     "abort of a drain": aborted("drain", Step.CUT),
     "abort of a reboot": aborted("reboot", Step.PREPARE),
+    "abort of a reboot of hosts": aborted("reboot-hosts", Step.CUT, spread, hosts=("h1", "h2")),
     "abort of an upgrade": aborted("upgrade", Step.TRIAL, tier="enrich"),
     "abort of a repartition": aborted("repartition", Step.CUT, tier="counts", partitions=6),
     "abort of getting workers": aborted("scale", Step.CUT, spread, tier="outbound", k=6),

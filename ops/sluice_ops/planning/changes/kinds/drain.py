@@ -5,9 +5,11 @@ from typing import ClassVar
 
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeSpec, Step
+from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer
-from sluice_ops.planning.changes.kind import HOST, Kind, TierCheck
+from sluice_ops.model.wording import listed
+from sluice_ops.planning.changes.kind import HOST, Field, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import host_of, refuse_given_up
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import Target
@@ -31,15 +33,37 @@ class Drain(Kind):
         Step.VERIFY,
         Step.RELEASE,
     )
-    fields = (HOST,)
+    fields: ClassVar[tuple[Field, ...]] = (HOST,)
     runbook = "drain_host"
     layer = Layer.MAINTENANCE
     forced = True
     empties_host = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        name = host_of(spec, cluster)
-        state = cluster.hosts[name].state
+        host_of(spec, cluster)
+        self.refuse_hosts(spec, cluster)
+        return []
+
+    def refuse_hosts(self, spec: ChangeSpec, cluster: Cluster) -> None:
+        """Raise RefusedError if one of the known hosts cannot be drained now."""
+        names = spec.named_hosts
+        for name in names:
+            self._refuse_state(name, cluster.hosts[name].state)
+        on_them = [
+            tier
+            for tier in cluster.tiers.values()
+            if tier.placement is not None and not tier.placement.hosts.isdisjoint(names)
+        ]
+        if on_them and not any(host.usable for host in cluster.hosts.values() if host.name not in names):
+            are = "is the only host" if len(names) == 1 else "are the only hosts"
+            message = (
+                f"host {listed(names)} {are} that {'is' if len(names) == 1 else 'are'} up; "
+                "return another host first: `sluice return HOST`"
+            )
+            raise RefusedError(message)
+        refuse_given_up(spec, on_them)
+
+    def _refuse_state(self, name: HostName, state: HostState) -> None:
         if state is HostState.LOST:
             message = f"host {name} is lost: the controller starts its units elsewhere; start its agent first"
             raise RefusedError(message)
@@ -49,30 +73,14 @@ class Drain(Kind):
         if state is HostState.REBOOTING:
             message = f"host {name} is rebooting; wait until it is up, or run `sluice return {name}`"
             raise RefusedError(message)
-        if not any(host.usable for host in cluster.hosts.values() if host.name != name) and any(
-            tier.placement is not None and name in tier.placement.hosts for tier in cluster.tiers.values()
-        ):
-            message = (
-                f"host {name} is the only host that is up; return another host first: `sluice return HOST`"
-            )
-            raise RefusedError(message)
-        refuse_given_up(
-            spec,
-            (
-                tier
-                for tier in cluster.tiers.values()
-                if tier.placement is not None and name in tier.placement.hosts
-            ),
-        )
-        return []
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        return spec.host in now.hosts
+        return not now.hosts.isdisjoint(spec.named_hosts)
 
     def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        return [f"is on {spec.host}"] if spec.host in now.hosts else []
+        return [f"is on {host}" for host in spec.named_hosts if host in now.hosts]
 
 
 KIND = Drain()
