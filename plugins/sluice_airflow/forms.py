@@ -97,13 +97,17 @@ def _workers(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _place(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^{_PLACE}$", "examples": places(pipeline)}
+
+
+def places(pipeline: Pipeline) -> list[str]:
+    """Return the hosts, zones, racks and labels of the site file."""
     hosts = pipeline.site.hosts
-    places = [place.name for place in hosts]
-    places += [f"zone:{zone}" for zone in sorted({place.zone for place in hosts})]
-    places += [f"rack:{rack}" for rack in sorted({place.rack for place in hosts if place.rack})]
-    places += [f"label:{label}" for label in sorted({label for place in hosts for label in place.labels})]
-    pattern = r"^(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*$"
-    return {"type": "string", "pattern": pattern, "examples": places}
+    names = [place.name for place in hosts]
+    names += [f"zone:{zone}" for zone in sorted({place.zone for place in hosts})]
+    names += [f"rack:{rack}" for rack in sorted({place.rack for place in hosts if place.rack})]
+    names += [f"label:{label}" for label in sorted({label for place in hosts for label in place.labels})]
+    return names
 
 
 def _release(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
@@ -149,6 +153,9 @@ def _time(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
+_PLACE = r"(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*"
+PLACES = f"^{_PLACE}(,{_PLACE})*$"
+"""Several places, separated by commas."""
 _AMOUNT = r"[0-9]+(\.[0-9]+)?%?"
 _SCHEMAS: dict[Input, Callable[[Field, Pipeline], dict[str, Any]]] = {
     Input.HOST: _host,

@@ -40,7 +40,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect; change
 PLAN_SECONDS = 60.0
 """The time that a controller has to plan a dry run."""
 
-_OFFERED = {name: kind for name, kind in KINDS.items() if not kind.own}
+_OFFERED = {name: kind for name, kind in KINDS.items() if not kind.own and (kind.command or kind.runbook)}
 # mypy accepts an enum of literal members only; this one has a member for each kind.
 _PlannedKind = StrEnum("_PlannedKind", {name: name for name in _OFFERED})  # type: ignore[misc]
 
@@ -266,6 +266,44 @@ def retire(
     from sluice_ops.model.ids import HostName  # noqa: PLC0415
 
     carry_out(HostName(host), dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice rolling-reboot rack:r1 --at-once 2 --dry-run")
+def rolling_reboot(  # noqa: PLR0913 - one parameter for each option
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE", help="rack:r1, zone:z, label:l, or hosts; several with commas, such as h1,h2."
+        ),
+    ],
+    *,
+    at_once: Annotated[
+        int, typer.Option("--at-once", metavar="N", help="How many hosts reboot together.", min=1)
+    ] = 1,
+    only_needed: Annotated[
+        bool, typer.Option("--only-needed", help="Only hosts with an update that needs a reboot.")
+    ] = False,
+    deadline: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds until a batch is aborted and undone.",
+            min=1,
+            max=LONGEST_DEADLINE_SECONDS,
+        ),
+    ] = DEADLINE_SECONDS,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reboot hosts in batches while records flow.
+
+    Each batch is drained, rebooted, checked and returned before the next begins. No batch begins
+    outside `reboot_window` of the site file, while an alert is open, or without room for its tiers.
+    Run the command again to continue one that stopped.
+    """
+    from sluice_ops.cli.rolling import roll  # noqa: PLC0415
+
+    roll(place, at_once, only_needed=only_needed, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice reap --dry-run")

@@ -53,6 +53,10 @@ def hosts(*, as_json: AsJson = False) -> None:
         for note in (line.quarantine, line.ending):
             if note is not None:
                 typer.echo(note)
+    needed = [line.name for line in lines if line.reboot_needed]
+    if needed:
+        command = f"sluice rolling-reboot {','.join(needed)}"
+        typer.echo(f"An update of {', '.join(needed)} needs a reboot. Next: {command}")
 
 
 @app.command(epilog="Example: sluice tiers --json | jq '.[] | {name, state, host: .driver.host}'")
@@ -152,7 +156,7 @@ def slots(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice shares")
 def shares(*, as_json: AsJson = False) -> None:
-    """List the shares: numbers, the layer that set them, slots now."""
+    """List the shares: numbers, their layer, slots now."""
     from sluice_ops.operations.snapshot import snapshot, the_site  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
     from sluice_ops.snapshot.rules import rules_of  # noqa: PLC0415

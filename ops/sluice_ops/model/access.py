@@ -118,6 +118,8 @@ TABLE: dict[str, Rights] = {
     paths.ALERTS: _rights(write="controller"),
     paths.ALERT_REQUESTS: _rights(write="operator"),
     paths.CONTROLLER_KEY: _rights(write="controller"),
+    paths.REBOOTS: _rights(create="operator", delete="operator"),
+    f"{paths.REBOOTS}/*": _rights(write="operator"),
     paths.INSTANCES: _rights(create="operator", delete="operator"),
     f"{paths.INSTANCES}/*": _rights(write="operator"),
     paths.JOINING: _rights(delete="agent"),

@@ -21,6 +21,7 @@ ROOTS = (
     "/joining",
     "/instances",
     "/batch/jobs",
+    "/reboots",
     *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),
 )
 
@@ -62,6 +63,8 @@ JOINING = "/joining"
 """The parent of the sealed data for hosts that will join (`Sealed`)."""
 INSTANCES = "/instances"
 """The parent of the receipts of EC2 instances."""
+REBOOTS = "/reboots"
+"""The parent of the rolling reboots."""
 CLAIM, ANSWER = "claim", "answer"
 """The descendants of the node of a host that joins."""
 CONTROLLER_KEY = "/controller/key"
@@ -187,6 +190,11 @@ def instance(identity: str) -> str:
 def batch_job(identity: str) -> str:
     """The request of a batch job (`BatchRequest`)."""
     return f"{BATCH_JOBS}/{identity}"
+
+
+def rolling_reboot(place: str) -> str:
+    """The last rolling reboot of the hosts at a place (`RollingReboot`)."""
+    return f"{REBOOTS}/{place}"
 
 
 def joining(host: str) -> str:

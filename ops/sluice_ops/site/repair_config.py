@@ -18,7 +18,8 @@ class WindowConfig(Schedule):
     def opens(self, now: float) -> float | None:
         """Return when the window opens next, in epoch seconds; None if it is open."""
         moment = datetime.fromtimestamp(now, UTC)
-        if moment < self.last(moment) + timedelta(hours=self.hours):
+        latest = self.last(moment + timedelta(microseconds=1))  # `last` leaves out the moment itself
+        if moment < latest + timedelta(hours=self.hours):
             return None
         return self.next(moment).timestamp()
 

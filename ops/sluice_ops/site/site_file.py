@@ -28,7 +28,7 @@ from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Share, is_zero
 from sluice_ops.model.spread import Spread
 from sluice_ops.site.ec2_config import Ec2Config
-from sluice_ops.site.repair_config import RepairConfig, repair_of
+from sluice_ops.site.repair_config import RepairConfig, WindowConfig, repair_of
 from sluice_ops.site.shift_config import ShiftConfig, ShiftName, check_times
 from sluice_ops.site.validation_errors import explain
 
@@ -221,6 +221,12 @@ class Site(Frozen):
     """The S3 service that has the bucket of `checkpoints`."""
     reboot: tuple[str, ...] = Field(default=("systemctl", "reboot"), min_length=1)
     """The command with which an agent reboots its host; `{host}` stands for the host's name."""
+    reboot_window: WindowConfig | None = None
+    """When batches of `rolling_reboot` may begin.
+
+    Such as `{schedule: "0 1 * * *", hours: 4, timezone: Europe/Bucharest, not_on: [2026-12-25]}`.
+    Default: at any time.
+    """
     alerts: Alerts = Alerts()
     """The receivers of alerts."""
     ec2: Ec2Config = Ec2Config()

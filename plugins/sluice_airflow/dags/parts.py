@@ -73,6 +73,11 @@ FOLLOWED_FAILED = SluiceNotifier(
     do="Read the reason in the task's log. Remove the cause, or keep the scaler from the tier: "
     "`sluice scaler advise TIER`.",
 )
+ROLL_FAILED = SluiceNotifier(
+    did="No further host is rebooted. A batch that failed was undone, and the tiers run on.",
+    do="Read the reason in the task's log, and remove the cause. Then trigger rolling_reboot again with the "
+    "same hosts: it continues with the hosts that are left.",
+)
 WAIT_FAILED = SluiceNotifier(
     did="The tiers run on with the workers that they have. No burst begins, and none ends: instances on "
     "EC2 run on and cost money. The next run of this DAG tries again.",
@@ -137,7 +142,7 @@ def runbook(
         forms.dag_id(name, sluice_conn_id),
         description=(doc or "").strip().splitlines()[0],
         doc_md=doc,
-        params={**(params or {}), **forms.common_fields()},
+        params={**(params or {}), **forms.common_fields(), **(params or {})},
         schedule=settings.pop("schedule", None),
         catchup=False,
         max_active_runs=1,

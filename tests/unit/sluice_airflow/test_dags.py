@@ -66,7 +66,9 @@ def test_every_runbook_and_every_tier_has_its_dag(bag):
     tiers = {f"tier_{name}" for name in ("entry", "enrich", "counts", "outbound")}
     assert (
         set(bag.dags)
-        == set(RUNBOOKS) | {"nightly_report", "hour_complete", "reap_ec2", "follow_change"} | tiers
+        == set(RUNBOOKS)
+        | {"nightly_report", "hour_complete", "reap_ec2", "follow_change", "rolling_reboot"}
+        | tiers
     )
 
 

@@ -5,7 +5,7 @@ rules.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from sluice_ops.model.alert import AlertSettings
 from sluice_ops.model.assignment import HostState
@@ -145,7 +145,27 @@ class Host:
         return at(to)(self)
 
 
-def at(to: str | None) -> Callable[[Host], bool]:
+class Located(Protocol):
+    """A host's name and place."""
+
+    @property
+    def name(self) -> HostName:
+        """The host's name."""
+
+    @property
+    def zone(self) -> str:
+        """The host's zone."""
+
+    @property
+    def rack(self) -> str | None:
+        """The host's rack."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The host's labels."""
+
+
+def at(to: str | None) -> Callable[[Located], bool]:
     """Return a function that tells whether a host is at a place.
 
     A place is `zone:z`, `rack:r`, `label:l` or a host's name. None stands for all hosts except

@@ -42,6 +42,7 @@ CHANGES = {
     "resume": (),
     "burst": ("enrich", "2"),
     "leave": (),
+    "rolling-reboot": ("zone:onprem",),
     "start": ("counts",),
     "stop": ("counts",),
 }
@@ -59,6 +60,7 @@ def world(monkeypatch):
         "cli.retire",
         "cli.abort",
         "cli.burst",
+        "cli.rolling",
         "operations.connect",
         "operations.snapshot",
     ):
@@ -67,7 +69,8 @@ def world(monkeypatch):
         sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock
     )
     monkeypatch.setattr(requests, "time", clock)
-    monkeypatch.setattr("sluice_ops.cli.carry_out.ended_as_by_ctrl_c", lambda: None)
+    for module in ("carry_out", "rolling"):
+        monkeypatch.setattr(f"sluice_ops.cli.{module}.ended_as_by_ctrl_c", lambda: None)
     monkeypatch.setattr("sluice_ops.cli.burst.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr("sluice_ops.cli.burst.check_launch", lambda *_: [])
     return running

@@ -88,4 +88,4 @@ def test_a_closed_window_opens_later_and_is_open_then(now: float) -> None:
     opens = NIGHT.opens(now)
     if opens is not None:
         assert opens > now
-        assert NIGHT.opens(opens + 1) is None
+        assert NIGHT.opens(opens) is None

@@ -17,7 +17,7 @@ MOST_NAMED = 10
 
 class Rebalance(Kind):
     name = "rebalance"
-    summary = "Move single workers off hosts with much more load than others."
+    summary = "Move single workers off hosts that are busier than others."
     details = (
         "The moves are as few as possible, and obey every rule of the site file. The load of a host is the "
         "busy part of its workers' time, measured by their drivers. A dry run lists the moves, and the load "

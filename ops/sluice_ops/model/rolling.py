@@ -1,0 +1,35 @@
+"""A rolling reboot: what it has to do, and how far it is."""
+
+from pydantic import Field
+
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.resources import Frozen
+
+
+class RollingReboot(Frozen):
+    """`reboots/<place>`: a rolling reboot that is under way, or has stopped before its end.
+
+    A host is done when its agent reports another boot than the one noted here. No clock is needed.
+    """
+
+    place: str
+    """Where its hosts are: `rack:r1`, `zone:z`, `label:l`, or names such as `h1,h2`."""
+    run: str
+    """The run that carries it on. A later run replaces an earlier one."""
+    by: str
+    """Who began it."""
+    begun_at: float
+    at: float
+    """When it last went on. A later run continues it for a day."""
+    boots: dict[HostName, str] = Field(default_factory=dict)
+    """By host, in the order of the reboots: the boot that the host had at the beginning."""
+    number: int = 0
+    """The number of the last batch."""
+    batch: tuple[HostName, ...] = ()
+    """The hosts of the last batch, which may be under way."""
+    rebooted: tuple[HostName, ...] = ()
+    """The hosts of the batches that ended well."""
+    complete: bool = False
+    """Whether every host is done. The next run begins anew."""
+    known: tuple[str, ...] = ()
+    """The keys of the alerts of earlier events. They do not stop the rolling reboot."""

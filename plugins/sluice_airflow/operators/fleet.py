@@ -1,0 +1,133 @@
+"""The task of the DAG `rolling_reboot`: one change for each batch of hosts."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+from airflow.sdk import Context
+
+from sluice_airflow.errors import StepFailedError, translated_errors
+from sluice_airflow.operators.base import asked_by
+from sluice_airflow.operators.changes import SluiceChangeOperator
+from sluice_ops.channel import Channel
+from sluice_ops.model.change import REBOOT_HOSTS
+from sluice_ops.model.rolling import RollingReboot
+from sluice_ops.operations import requests, rolling
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.planning.placement.cluster import RefusedError
+from sluice_ops.planning.rolling import Batch, Begun, Complete, Stop, Wait
+
+
+class RollingRebootOperator(SluiceChangeOperator):
+    """Reboots the hosts at a place in batches.
+
+    Its state is in the channel alone. So the task goes on after the death of its worker, of the
+    scheduler or of the triggerer, and no host is rebooted twice.
+    """
+
+    kind = KINDS[REBOOT_HOSTS]
+    template_fields: Sequence[str] = ("place", "at_once", "only_needed")
+
+    def __init__(
+        self, *, place: str, at_once: int | str = 1, only_needed: bool | str = False, **kwargs: Any
+    ) -> None:
+        """Reboot the hosts at `place`, `at_once` together; `deadline` is that of each batch.
+
+        `only_needed`: only hosts with an update that needs a reboot.
+        """
+        super().__init__(**kwargs)
+        self.place = place
+        self.at_once = at_once
+        self.only_needed = only_needed
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Begin, or continue what an earlier try or run has begun."""
+        dry_run = bool(context["params"]["dry_run"])
+        with translated_errors(), self.hook.open() as channel:
+            try:
+                begun = rolling.begin(
+                    channel,
+                    self.place,
+                    run=self._run(context),
+                    by=asked_by(context),
+                    only_needed=str(self.only_needed) == "True",
+                    now=time.time(),
+                    dry_run=dry_run,
+                )
+            except RefusedError as error:
+                raise StepFailedError(str(error)) from error
+            for sentence in rolling.first_sentences(begun):
+                self.log.info("%s", sentence)
+            if not dry_run and begun.reboot.batch:
+                return self._roll(channel, context)  # the batches were planned before this one began
+            planned = rolling.plan(channel, begun.reboot, int(self.at_once), asked_by(context))
+            for each in planned:
+                self.log.info("Batch of %s: %s", ", ".join(each.hosts), each.result.sentence)
+            refused = rolling.refusal(planned)
+            if dry_run:
+                return self._end_dry_run(context, begun, planned, refused)
+            if refused is not None:
+                raise StepFailedError(rolling.stopped(refused, self.place))
+            return self._roll(channel, context)
+
+    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Go on after a step of a batch, or after a wait. The channel has all that is needed."""
+        with translated_errors(), self.hook.open() as channel:
+            return self._roll(channel, context)
+
+    def _roll(self, channel: Channel, context: Context) -> dict[str, Any]:
+        """Carry out batches until none is left; defer while one takes long."""
+        self.deadline = float(context["params"]["deadline"])
+        while True:
+            try:
+                reboot, is_under_way = rolling.continue_(channel, self.place, self._run(context))
+            except rolling.StoppedError as error:
+                raise StepFailedError(rolling.stopped(str(error), self.place)) from error
+            if is_under_way:
+                self._carry_out_batch(channel, context, reboot)
+                continue
+            now = time.time()
+            turn = rolling.next_turn(channel, reboot, int(self.at_once), self.hook.site().reboot_window, now)
+            match turn:
+                case Batch():
+                    taken = rolling.take(channel, reboot, turn, now)
+                    self.log.info("Batch %d: %s", turn.number, ", ".join(turn.hosts))
+                    self._carry_out_batch(channel, context, taken)
+                case Wait():
+                    until = datetime.fromtimestamp(turn.until, UTC)
+                    self.log.info("Waiting until %s UTC: %s", f"{until:%Y-%m-%d %H:%M:%S}", turn.reason)
+                    self.defer(trigger=DateTimeTrigger(moment=until), method_name="resume")
+                case Stop():
+                    raise StepFailedError(rolling.stopped(turn.sentence, self.place))
+                case Complete():
+                    rolling.complete(channel, reboot)
+                    self.log.info("Done: %s", turn.sentence)
+                    return {"sentence": turn.sentence}
+
+    def _carry_out_batch(self, channel: Channel, context: Context, reboot: RollingReboot) -> None:
+        change, spec = rolling.change_of(reboot), rolling.spec_of(reboot.batch)
+        try:
+            self._go_on(channel, context, change, spec)
+        except StepFailedError as error:
+            sentence = rolling.failed_batch(reboot, str(error))
+            raise StepFailedError(rolling.stopped(sentence, self.place)) from error
+
+    def _run(self, context: Context) -> str:
+        return requests.change_id(f"{context['dag'].dag_id}.{context['run_id']}")
+
+    def _end_dry_run(
+        self, context: Context, begun: Begun, planned: list[rolling.Planned], refused: str | None
+    ) -> dict[str, Any]:
+        plan = {
+            "batches": [
+                {"hosts": each.hosts, "ok": each.result.ok, "sentence": each.result.sentence}
+                for each in planned
+            ],
+            "left_out": dict(begun.left_out),
+        }
+        context["ti"].xcom_push("plan", plan)
+        if refused is not None:
+            raise StepFailedError(refused)
+        return plan
