@@ -17,6 +17,9 @@ from sluice_ops.model.ids import BATCH
 from sluice_ops.planning.changes.kind import HOST, Field, Input, Kind
 from sluice_ops.site.site_file import HOST_NAME, Site
 
+FOLLOW_CHANGE = "follow_change"
+"""The DAG that shows a change of the control channel."""
+
 
 @dataclass(frozen=True)
 class Pipeline:

@@ -116,11 +116,6 @@ class ScalerSettings(Frozen):
         }
         return {**settings, "tiers": tiers}
 
-    @property
-    def bursts(self) -> bool:
-        """Whether the scaler may ask for workers on EC2 for some tier."""
-        return any(each.burst for each in (self.defaults, *self.tiers.values()))
-
     def of(self, tier: TierName) -> TierScaling:
         """Return the settings of one tier."""
         return self.tiers.get(tier, self.defaults)
@@ -263,7 +258,7 @@ class ScalerModes(Frozen):
 
 
 RUN_PREFIX = "scaler__"
-"""The begin of the ids of the runs in Airflow that follow a wish."""
+"""The begin of the ids of the runs in Airflow that follow a wish or show a change of the scaler."""
 
 
 def asked_by_scaler(author: str) -> bool:

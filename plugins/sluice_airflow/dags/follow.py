@@ -5,7 +5,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 from sluice_airflow.dags.parts import FOLLOWED_FAILED, RETRIES, RETRY_SECONDS, tags
-from sluice_airflow.forms import Pipeline
+from sluice_airflow.forms import FOLLOW_CHANGE, Pipeline
 from sluice_airflow.operators.follow import FollowChangeOperator
 
 DOC = """Follow a change that did not begin in Airflow: of the scaler, the controller, or a shell.
@@ -14,15 +14,15 @@ DOC = """Follow a change that did not begin in Airflow: of the scaler, the contr
 |---|---|
 | follow | copies the change's journal to its log, and ends as the change ends |
 
-`sluice changes` lists the ids. The run only watches: ending it does not end the change; `sluice
-abort` does.
+The DAG `scaler` triggers a run for each change of the scaler. For another change, `sluice changes`
+lists the ids. The run only watches: ending it does not end the change; `sluice abort` does.
 """
 
 
 def make(pipeline: Pipeline) -> None:
     conn = pipeline.sluice_conn_id
     with DAG(
-        pipeline.dag_id("follow_change"),
+        pipeline.dag_id(FOLLOW_CHANGE),
         description=DOC.splitlines()[0],
         doc_md=DOC,
         schedule=None,

@@ -67,6 +67,12 @@ WISH_FAILED = SluiceNotifier(
     do="Read the failed run of the runbook, which the task's link opens. Remove the cause, "
     "or keep the scaler from EC2: `sluice scaler advise TIER`.",
 )
+SHOWN_FAILED = SluiceNotifier(
+    did="The change of the scaler goes on, without a run of follow_change that shows it. "
+    "The next run of this DAG tries again.",
+    do="Read the reason in the task's log, and remove the cause. Until then, `sluice changes` and "
+    "`sluice operations CHANGE` show the change.",
+)
 FOLLOWED_FAILED = SluiceNotifier(
     did="The controller undid the change: every tier continues with its running incarnation. "
     "A change of the scaler begins again after ten minutes, if the scaler still wants it.",
@@ -79,8 +85,8 @@ ROLL_FAILED = SluiceNotifier(
     "same hosts: it continues with the hosts that are left.",
 )
 WAIT_FAILED = SluiceNotifier(
-    did="The tiers run on with the workers that they have. No burst begins, and none ends: instances on "
-    "EC2 run on and cost money. The next run of this DAG tries again.",
+    did="The scaler still changes the workers at home, without runs in Airflow. No burst begins, and none "
+    "ends: instances on EC2 run on and cost money. The next run of this DAG tries again.",
     do="Read the reason in the task's log, and remove the cause. Until then, run burst_to_ec2 and "
     "leave_ec2 yourself where `sluice scaler` asks for them.",
 )

@@ -14,6 +14,7 @@ from airflow.sdk import DagRunState
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
+from sluice_airflow.forms import FOLLOW_CHANGE, dag_id
 from sluice_airflow.hooks.sluice import shared_channel
 from sluice_airflow.triggers.tier_watch import TierEvent, TierWatch
 from sluice_airflow.triggers.waiting import RECHECK_SECONDS, first_value, monotonic, rest
@@ -22,6 +23,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.operations import requests
+from sluice_ops.operations.scaling import scaler_changes
 
 _AFTER_KILL: set[asyncio.Task[None]] = set()
 """Tasks that outlive their killed trigger: asking Airflow for a run's state may take longer than
@@ -273,19 +275,24 @@ class HostsTrigger(BaseTrigger):
 
 
 class WishTrigger(BaseTrigger):
-    """Wait until the scaler wants a runbook.
+    """Wait until the scaler wants a runbook, or a change of the scaler has no run yet.
 
-    Only a record that the controller writes after the trigger's start counts: an older one does not
+    Only a wish that the controller writes after the trigger's start counts: an older one does not
     know the effect of the runbook that has just ended.
     """
 
     def __init__(self, pause_until: float, until: float, sluice_conn_id: str | None = None) -> None:
-        """Wait from the wall-clock time `pause_until` on; fire without a wish at `until`."""
+        """Wait for a wish from the wall-clock time `pause_until` on, and for a change at once.
+
+        Fire without either at `until`.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.pause_until = pause_until
         self.until = until
         self.sluice_conn_id = sluice_conn_id
+        self._pause_ends = 0.0
         self._at_start: float | None = None
+        self._seen: set[str] = set()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow makes this trigger again."""
@@ -296,17 +303,40 @@ class WishTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait for a wish, also while ZooKeeper is away."""
-        await asyncio.sleep(max(0.0, monotonic(self.pause_until) - time.monotonic()))
-        wish = await first_value(self._look, monotonic(self.until), self.sluice_conn_id)
-        yield TriggerEvent(wish)
+        """Wait for a wish or a change, also while ZooKeeper is away."""
+        self._pause_ends = monotonic(self.pause_until)
+        event = await first_value(self._look, monotonic(self.until), self.sluice_conn_id)
+        yield TriggerEvent(event)
 
     def _look(self) -> dict[str, Any] | None:
-        read = shared_channel(self.sluice_conn_id).get().read(paths.SCALER, ScalerRecord, watch=True)
+        channel = shared_channel(self.sluice_conn_id).get()
+        read = channel.read(paths.SCALER, ScalerRecord, watch=True)
         at = 0.0 if read is None else read.value.at
         if self._at_start is None:
             self._at_start = at
-        return None if read is None or at == self._at_start else _runbook(read.value)
+        if (run := self._run_of_change(channel)) is not None:
+            return run
+        if read is None or at == self._at_start or time.monotonic() < self._pause_ends:
+            return None
+        return _runbook(read.value)
+
+    def _run_of_change(self, channel: Channel) -> dict[str, Any] | None:
+        """Return the run for the oldest change of the scaler that has none; None: each has one.
+
+        A run's id follows from its change, so Airflow's database tells which changes have one.
+        """
+        names = {*channel.children("/changes", watch=True)} - self._seen
+        dag = dag_id(FOLLOW_CHANGE, self.sluice_conn_id)
+        for change in scaler_changes(channel, names):
+            if not RuntimeTaskInstance.get_dr_count(dag_id=dag, run_ids=[change.run]):
+                return {
+                    "runbook": FOLLOW_CHANGE,
+                    "form": {"change": change.id},
+                    "reason": change.reason,
+                    "run": change.run,
+                }
+        self._seen |= names
+        return None
 
 
 def _runbook(record: ScalerRecord) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The part of the channel that tasks and tier watches use, in memory."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -35,6 +35,9 @@ class MemoryChannel:
             self.put(*self._answers[path])
         return True
 
+    def delete(self, path: str) -> None:
+        del self._nodes[path]
+
     def exists(self, path: str) -> bool:
         return path in self._nodes
 
@@ -46,6 +49,9 @@ class MemoryChannel:
         value = self._nodes.get(path)
         assert value is None or isinstance(value, model)
         return None if value is None else Read(value, 0, 0)
+
+    def read_many(self, paths: Sequence[str], model: type[Any]) -> list[Read[Any] | None]:
+        return [self.read(path, model) for path in paths]
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:  # noqa: ARG002
         below = f"{path}/"

@@ -1,4 +1,4 @@
-"""The DAG `scaler` runs the runbook that the scaler wants, and waits after a failed one."""
+"""The DAG `scaler` runs what the scaler wants, and shows each of its changes as one run."""
 
 import asyncio
 import time
@@ -7,45 +7,81 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
 
 from sluice_airflow.operators.scaler import PAUSE_SECONDS, WaitForWishOperator
 from sluice_airflow.triggers import operations
 from sluice_airflow.triggers.operations import WishTrigger
 from sluice_ops.model import paths
+from sluice_ops.model.change import (
+    CONTROLLER,
+    SCALER,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    MaintenanceLock,
+    Operation,
+    Plan,
+    Step,
+)
 from sluice_ops.model.scaler import ScalerRecord, Wish
+from sluice_ops.operations.requests import operation_id
 from tests.unit.sluice_airflow.conftest import ROOT
 from tests.unit.sluice_airflow.memory import MemoryChannel, share_with_triggers
 
 WISH = Wish(tier="enrich", k=2, reason="9,000 records/s need 4 workers, 2 of them by a burst")
+REASON = "4,022 records/s need 3 workers"
+FOLLOWED = {
+    "runbook": "follow_change",
+    "form": {"change": "scale-enrich-to-3-1"},
+    "reason": REASON,
+    "run": "scaler__scale-enrich-to-3-1-19700101T000140",
+}
 BURST = {"runbook": "burst_to_ec2", "form": {"tier": "enrich", "k": 2}, "reason": WISH.reason}
 
 
-def waits_after(previous):
-    task = SimpleNamespace(get_previous_dagrun=lambda: previous)
+def waits_after(failed):
+    task = SimpleNamespace(get_previous_dagrun=lambda state: failed if state == "failed" else None)
     with pytest.raises(TaskDeferred) as deferred:
         WaitForWishOperator(task_id="wait", sluice_conn_id="shop").execute({"ti": task})
     return deferred.value.trigger
 
 
-def ended(state, seconds_ago):
-    return SimpleNamespace(state=state, end_date=datetime.fromtimestamp(time.time() - seconds_ago, UTC))
+def failed(seconds_ago):
+    return SimpleNamespace(end_date=datetime.fromtimestamp(time.time() - seconds_ago, UTC))
 
 
 def test_after_a_failed_runbook_ten_minutes_pass():
-    trigger = waits_after(ended("failed", 30))
+    trigger = waits_after(failed(30))
     assert trigger.sluice_conn_id == "shop"
     assert trigger.pause_until - time.time() == pytest.approx(PAUSE_SECONDS - 30, abs=5)
-    for previous in (None, ended("success", 30), ended("failed", PAUSE_SECONDS + 1)):
-        assert waits_after(previous).pause_until == pytest.approx(time.time(), abs=5)
+    for earlier in (None, failed(PAUSE_SECONDS + 1)):
+        assert waits_after(earlier).pause_until == pytest.approx(time.time(), abs=5)
+
+
+def resumed(event, conn=None):
+    """Return the run that `wait` hands on, and the task that it skips."""
+    pushed = {}
+    context = {
+        "ti": SimpleNamespace(xcom_push=pushed.__setitem__),
+        "dag_run": SimpleNamespace(start_date=datetime(2026, 11, 28, 22, 40, 5, tzinfo=UTC)),
+    }
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        WaitForWishOperator(task_id="wait", sluice_conn_id=conn).resume(context, event)
+    return pushed["wish"], skipped.value.tasks
 
 
 def test_a_wish_becomes_the_runbook_and_its_form():
-    operator = WaitForWishOperator(task_id="wait", sluice_conn_id="shop")
-    assert operator.resume({}, BURST) == {**BURST, "runbook": "shop_burst_to_ec2"}
-    assert WaitForWishOperator(task_id="wait").resume({}, BURST) == BURST
-    with pytest.raises(AirflowSkipException, match="no runbook for a week"):
-        operator.resume({}, None)
+    named = {**BURST, "run": "scaler__20261128T224005"}
+    assert resumed(BURST) == (named, ["follow"])
+    assert resumed(BURST, "shop") == ({**named, "runbook": "shop_burst_to_ec2"}, ["follow"])
+    with pytest.raises(AirflowSkipException, match="for a week"):
+        WaitForWishOperator(task_id="wait").resume({}, None)
+
+
+def test_a_change_becomes_a_run_of_follow_change():
+    assert resumed(FOLLOWED) == (FOLLOWED, ["run"])
+    assert resumed(FOLLOWED, "shop") == ({**FOLLOWED, "runbook": "shop_follow_change"}, ["run"])
 
 
 @pytest.fixture
@@ -55,11 +91,89 @@ def channel(monkeypatch):
     return channel
 
 
+@pytest.fixture
+def runs(monkeypatch):
+    """Return the ids of the runs that Airflow has."""
+    runs = []
+
+    def count(dag_id, run_ids):
+        assert dag_id == "follow_change"
+        return len({*runs} & {*run_ids})
+
+    monkeypatch.setattr(operations.RuntimeTaskInstance, "get_dr_count", count)
+    return runs
+
+
+def begin(channel, change, at, by=SCALER):
+    spec = ChangeSpec(kind="scale", tier="enrich", k=3)
+    identity = operation_id(change, Step.PREFLIGHT)
+    step = Operation(
+        id=identity, change=change, step=Step.PREFLIGHT, spec=spec, by=by, posted_at=at, reason=REASON
+    )
+    record = ChangeRecord(
+        id=change, spec=spec, plan=Plan(), state=ChangeState.ACTIVE, by=by, started_at=at, stepped_at=at
+    )
+    channel.put(paths.operation(identity), step)
+    channel.put(paths.change(change), record)
+
+
+def looks():
+    now = time.time()
+    return first_event(WishTrigger(now, now + 0.05))
+
+
 def first_event(trigger):
     async def first():
         return await anext(trigger.run())
 
     return asyncio.run(first()).payload
+
+
+def test_each_change_of_the_scaler_gets_one_run_the_oldest_first(channel, runs):
+    channel.put(paths.LOCK, MaintenanceLock(change="c", by="x", since=1.0))
+    begin(channel, "repair-enrich-from-3-1", 90.0, by=CONTROLLER)
+    assert looks() is None, "a change of somebody else"
+    begin(channel, "scale-enrich-to-4-1", 200.0)
+    begin(channel, "scale-enrich-to-3-1", 100.0)
+    assert looks() == FOLLOWED
+    assert looks() == FOLLOWED, "the triggerer restarted before the run was made"
+    runs.append(FOLLOWED["run"])
+    later = looks()
+    assert later["form"] == {"change": "scale-enrich-to-4-1"}
+    runs.append(later["run"])
+    assert looks() is None
+
+
+def test_an_id_that_comes_again_gets_a_run_of_its_own(channel, runs):
+    begin(channel, "scale-enrich-to-3-1", 100.0)
+    runs.append(looks()["run"])
+    begin(channel, "scale-enrich-to-3-1", 86_500.0)
+    assert looks()["run"] == "scaler__scale-enrich-to-3-1-19700102T000140"
+
+
+def test_a_change_whose_reason_is_pruned_gets_no_run(channel, runs):
+    begin(channel, "scale-enrich-to-3-1", 100.0)
+    channel.delete(paths.operation(operation_id("scale-enrich-to-3-1", Step.PREFLIGHT)))
+    assert (looks(), runs) == (None, [])
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_change_that_begins_during_the_wait_gets_its_run_too(channel, monkeypatch):
+    records = iter([ScalerRecord(at=1.0), ScalerRecord(wish=WISH, at=2.0)])
+    read = channel.read
+
+    def later(path, model, *, watch=False):
+        if path == paths.SCALER:
+            record = next(records, None)
+            if record is None:
+                begin(channel, "scale-enrich-to-3-1", 100.0)
+            else:
+                channel.put(path, record)
+        return read(path, model, watch=watch)
+
+    monkeypatch.setattr(channel, "read", later)
+    now = time.time()
+    assert first_event(WishTrigger(now + 20.0, now + 30.0)) == FOLLOWED, "the wish waits for the pause"
 
 
 def test_only_a_record_written_after_the_start_of_the_wait_counts(channel, monkeypatch):
@@ -69,7 +183,7 @@ def test_only_a_record_written_after_the_start_of_the_wait_counts(channel, monke
     reads = iter([ScalerRecord(wish=WISH, at=1.0), ScalerRecord(at=2.0), ScalerRecord(wish=WISH, at=3.0)])
     read = channel.read
 
-    def later(path, model, *, watch):
+    def later(path, model, *, watch=False):
         channel.put(path, next(reads))
         return read(path, model, watch=watch)
 
@@ -91,20 +205,18 @@ def test_a_wish_to_leave_becomes_the_runbook_leave_ec2(record, form):
     assert operations._runbook(ScalerRecord()) is None
 
 
-def test_the_dag_exists_only_where_the_scaler_may_burst(own_home, monkeypatch):
-    assert "scaler" not in DagBag(str(ROOT / "dags")).dags
-    bursts = "\nscaler: {tiers: {enrich: {mode: act, burst: true}}}\n"
-    (own_home / "site.yaml").write_text((ROOT / "site.yaml").read_text() + bursts)
-    monkeypatch.setenv("SLUICE_SITE", str(own_home / "site.yaml"))
+def test_the_dag_waits_and_then_runs_a_runbook_or_shows_a_change():
     bag = DagBag(str(ROOT / "dags"))
     assert bag.import_errors == {}
     dag = bag.dags["scaler"]
     assert dag.start_date < datetime.now(UTC), "otherwise Airflow makes no second run"
-    wait, run = dag.topological_sort()
-    assert (wait.task_id, run.task_id, run.deferrable) == ("wait", "run", True)
+    wait, run, follow = (dag.get_task(task) for task in ("wait", "run", "follow"))
+    assert wait.downstream_task_ids == {"run", "follow"}
+    assert (run.wait_for_completion, run.deferrable, run.fail_when_dag_is_paused) == (True, True, True)
+    assert (follow.wait_for_completion, follow.skip_when_already_exists) == (False, True)
     assert "note" in run.template_fields
     delays = [min(wait.retry_delay * 2**number, timedelta(days=1)) for number in range(wait.retries)]
     assert sum(delays, timedelta()) == timedelta(minutes=15.5), "then it alerts, and a new run begins"
-    (alert,) = wait.on_failure_callback
-    assert "none ends" in alert.did
-    assert alert.did != run.on_failure_callback[0].did
+    alerts = [task.on_failure_callback[0].did for task in (wait, run, follow)]
+    assert "none ends" in alerts[0]
+    assert len({*alerts}) == 3

@@ -16,6 +16,7 @@ from sluice_ops.model.load import FRESH_SECONDS, LOAD_SECONDS, TierLoad
 from sluice_ops.model.scaler import Decision, Memory, Mode, ScalerModes, ScalerRecord
 from sluice_ops.model.share import Layer, Layers, Share
 from sluice_ops.model.tier import Mode as TierMode
+from sluice_ops.operations.scaling import scaler_changes
 from sluice_ops.snapshot.view import read_view
 
 
@@ -56,6 +57,16 @@ def test_in_mode_act_the_tier_gets_the_scalers_number_in_its_layer(world):
     decide(world, 1)
     assert (slots(world), entries(world)) == (1, []), "the site file has the same number"
     world.check_settled()
+
+
+def test_each_change_of_the_scaler_is_found_with_its_reason_and_no_other(world):
+    decide(world, 3)
+    scale = world.begin("s1", kind="scale", tier="counts", k=2)
+    world.settle()
+    assert scale.ok
+    (change,) = scaler_changes(world.channel, world.channel.children("/changes"))
+    assert (change.id, change.reason) == ("scale-counts-to-3-1", "1 of 3 slots, say")
+    assert change.run.startswith("scaler__scale-counts-to-3-1-")
 
 
 @pytest.mark.parametrize("mode", [Mode.ADVISE, Mode.OFF])
