@@ -45,7 +45,8 @@ def scaler(
             raise WrongUsageError(message)
         with open_channel() as channel:
             set_mode(channel, TierName(tier), mode, cli_user())
-        typer.echo(f"The scaler is in mode {mode} for {tier}; its next decision comes within 15 s.")
+        then = "" if mode is Mode.ACT else ", and then it takes back a number that it has set"
+        typer.echo(f"The scaler is in mode {mode} for {tier}; its next decision comes within 15 s{then}.")
         return
     lines = describe.scaler(snapshot())
     if as_json:

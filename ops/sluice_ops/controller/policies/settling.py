@@ -40,8 +40,8 @@ from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import RefusedError
-from sluice_ops.planning.placement.shares import ended_entries, target
-from sluice_ops.planning.scaler.observe import base
+from sluice_ops.planning.placement.shares import ended_entries, limits, target
+from sluice_ops.planning.scaler.observe import base, entry_of_scaler
 from sluice_ops.planning.shortage.fitting import requests_for_minimums
 from sluice_ops.planning.shortage.minimums import giving
 
@@ -182,18 +182,24 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
 def _scaled(draft: Draft) -> Iterable[_Reason]:
     """Yield the tiers whose number in the layer `autoscaler` is not the one that the scaler wants.
 
-    In the modes `off` and `advise`, an entry that the scaler set before is taken back.
+    In the modes `off` and `advise`, a number that the scaler set before is taken back, also if
+    another layer decides.
     """
     for name, decision in draft.view.scaler.decisions.items():
         if name not in draft.view.tiers or not health.undisturbed(draft, name):
             continue
         acts, now = decision.mode is Mode.ACT, target(name, draft.rules)
-        is_set = any(
-            entry.tenant == Tenant(name) and entry.layer is Layer.AUTOSCALER and entry.owner == SCALER
-            for entry in draft.rules.layers.entries
-        )
         wanted = decision.wanted if acts else base(name, draft.rules)
-        if not (acts or is_set) or now.layer > Layer.AUTOSCALER or now.slots == wanted:
+        if acts:
+            stays = now.layer > Layer.AUTOSCALER or now.slots == wanted
+        else:
+            entry = entry_of_scaler(name, draft.rules)
+            stays = (
+                entry is None
+                or entry.owner != SCALER
+                or limits(name, draft.rules).hold(wanted) != wanted  # scale would refuse the number
+            )
+        if stays:
             continue
         identity = _attempt(draft, f"scale-{name}-to-{wanted}-", after_failures_only=True)
         if identity is not None:

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from sluice_ops.model.change import SCALER
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.scaler import Memory, TierMemory, asked_by_scaler
-from sluice_ops.model.share import Layer, Layers
+from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow, whole_quanta
 from sluice_ops.planning.placement.requests import Places
@@ -119,6 +120,7 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         if entry.tenant == Tenant(name) and entry.layer > Layer.AUTOSCALER and entry.target is not None
     ]
     in_place = joins_in_place(tier, aim, cluster)
+    in_layer = entry_of_scaler(name, rules)
     return Bounds(
         minimum=held.minimum,
         base=base(name, rules),
@@ -126,6 +128,7 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         partitions=rules.partitions_of(tier.spec),
         room=_room(tier, cluster, in_place=in_place),
         held_by=max(above, key=lambda entry: entry.layer).owner if above else None,
+        set_by=None if in_layer is None or in_layer.owner == SCALER else in_layer.owner,
         away=aim.extra,
         away_by_scaler=burst is not None and asked_by_scaler(burst.owner),
         burst=aim.extra + _room_of_bursts(tier, 0 if in_place else aim.extra, cluster),
@@ -159,6 +162,16 @@ def base(tier: TierName, rules: Rules) -> int:
     """Return the slots that the site file and the schedule give a tier."""
     below = tuple(entry for entry in rules.layers.entries if entry.layer < Layer.AUTOSCALER)
     return target(tier, replace(rules, layers=Layers(entries=below))).slots
+
+
+def entry_of_scaler(tier: TierName, rules: Rules) -> LayerEntry | None:
+    """Return the number of a tier in the layer `autoscaler`; None: it has none."""
+    entries = (
+        entry
+        for entry in rules.layers.entries
+        if entry.tenant == Tenant(tier) and entry.layer is Layer.AUTOSCALER and entry.target is not None
+    )
+    return next(entries, None)
 
 
 def _room(tier: TierNow, cluster: Cluster, *, in_place: bool) -> int:

@@ -61,7 +61,7 @@ def plan(
             load=load,
         )
         decided = verdict(situations[tier])
-        decisions[tier] = _decision(situations[tier], decided)
+        decisions[tier] = _decision(tier, situations[tier], decided)
         memories[tier] = _memory_after(situations[tier], decided)
     return decisions, Memory(tiers=memories)
 
@@ -136,15 +136,25 @@ def _memory_with_verdict_on_growth(
     return known.model_copy(update={"attempt": attempt, "block": block})
 
 
-def _decision(tier: Situation, decided: Verdict) -> Decision:
+def _decision(name: TierName, tier: Situation, decided: Verdict) -> Decision:
     return Decision(
         mode=tier.scaling.mode,
         slots=tier.wanted if tier.signals is None else tier.signals.workers,
         wanted=decided.wanted,
-        reason=decided.reason,
+        reason=decided.reason + _note_on_number_of_others(name, tier),
         since=_time_of_last_change(tier, decided),
         away=decided.away,
         in_place=tier.bounds.in_place,
+    )
+
+
+def _note_on_number_of_others(name: TierName, tier: Situation) -> str:
+    """Return how to remove a number that somebody else set in the scaler's layer."""
+    if tier.bounds.set_by is None or tier.scaling.mode is Mode.ACT:
+        return ""
+    return (
+        f"; {tier.bounds.set_by} set a number in the layer autoscaler, and it stays: remove it with "
+        f"`sluice scale {name} {tier.bounds.base} --layer autoscaler`"
     )
 
 
@@ -173,6 +183,7 @@ def _memory_after(tier: Situation, decided: Verdict) -> TierMemory:
         attempt=attempt,
         block=known.block,
         starvation=starvation,
+        told=tier.advises,
     )
 
 

@@ -48,6 +48,8 @@ class Bounds:
     """
     held_by: str | None
     """The owner of a higher layer that sets the number; None: nobody."""
+    set_by: str | None = None
+    """The owner of a number in the layer `autoscaler` that is not the scaler's; None: nobody."""
     away: int = 0
     """The slots that bursts give it now."""
     away_by_scaler: bool = False

@@ -44,6 +44,11 @@ class Situation:
         return self.scaling.mode is not Mode.OFF and self.bounds.held_by is None
 
     @property
+    def advises(self) -> bool:
+        """Whether the number is advice, which nobody has to follow."""
+        return self.scaling.mode is Mode.ADVISE and self.bounds.held_by is None
+
+    @property
     def highest(self) -> int:
         return min(self.bounds.maximum, self.bounds.partitions)
 
@@ -61,7 +66,8 @@ class Situation:
     @cached_property
     def wanted(self) -> int:
         """The number before this decision."""
-        if self.scaling.mode is Mode.OFF:
+        begins_to_advise = self.advises and not self.memory.told and self.memory.wanted is not None
+        if self.scaling.mode is Mode.OFF or begins_to_advise:
             wanted = self.bounds.base
         elif self.memory.wanted is None or self.bounds.held_by is not None:
             wanted = self._at_home

@@ -11,7 +11,7 @@ from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.controller.scaling import PLAN_SECONDS, Scaling
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Observed
-from sluice_ops.model.change import SCALER
+from sluice_ops.model.change import SCALER, ChangeState
 from sluice_ops.model.load import FRESH_SECONDS, LOAD_SECONDS, TierLoad
 from sluice_ops.model.scaler import Decision, Memory, Mode, ScalerModes, ScalerRecord
 from sluice_ops.model.share import Layer, Layers, Share
@@ -76,6 +76,35 @@ def test_in_other_modes_the_scalers_number_is_taken_back(world, mode):
     decide(world, 3)
     decide(world, 3, mode)
     assert (slots(world), entries(world)) == (1, [])
+
+
+@pytest.mark.parametrize("mode", [Mode.ADVISE, Mode.OFF])
+def test_the_scalers_number_goes_also_under_a_persons_number(world, mode):
+    decide(world, 3)
+    world.begin("s1", kind="scale", tier="counts", k=2)
+    world.settle()
+    decide(world, 3, mode)
+    assert (slots(world), entries(world)) == (2, [(Layer.PERSON, "test")])
+
+
+def test_the_scalers_number_goes_also_if_the_site_file_has_the_same(world):
+    decide(world, 3)
+    world.rules = replace(world.rules, shares={"counts": Share(minimum=1, target=3, maximum=4)})
+    decide(world, 3, Mode.ADVISE)
+    assert (slots(world), entries(world)) == (3, [])
+
+
+def test_a_number_that_the_persons_bounds_refuse_goes_after_them(world):
+    decide(world, 3)
+    world.begin("s1", kind="scale", tier="counts", k=2, minimum=2)
+    world.settle()
+    decide(world, 3, Mode.ADVISE)
+    assert entries(world) == [(Layer.AUTOSCALER, SCALER), (Layer.PERSON, "test")]
+    changes = [change.state for change in read_view(world.channel).changes.values()]
+    assert ChangeState.ABORTED not in changes, "nothing is tried in vain"
+    world.begin("s2", kind="scale", tier="counts", k=2)
+    world.settle()
+    assert entries(world) == [(Layer.PERSON, "test")]
 
 
 def test_a_persons_number_stands_above_the_scalers(world):

@@ -99,7 +99,9 @@ def test_bounds_are_those_of_the_share_below_the_scalers_layer():
     )
     bounds = observed(cluster().with_layers(Layers(entries=entries))).bounds["first"]
     assert (bounds.minimum, bounds.base, bounds.maximum, bounds.partitions) == (1, 3, 6, 8)
-    assert bounds.held_by is None
+    assert (bounds.held_by, bounds.set_by) == (None, None)
+    tool = entries[1].model_copy(update={"owner": "cli:anna"})
+    assert observed(cluster().with_layers(Layers(entries=(tool,)))).bounds["first"].set_by == "cli:anna"
     person = LayerEntry(tenant="first", layer=Layer.PERSON, target=4, owner="anna", at=0.0)
     held = observed(cluster().with_layers(Layers(entries=(*entries, person)))).bounds["first"]
     assert (held.base, held.held_by) == (3, "anna")

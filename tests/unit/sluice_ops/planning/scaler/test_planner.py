@@ -295,6 +295,26 @@ def test_advice_is_the_number_that_act_would_set_and_stays():
     assert pipeline.tiers["mid"].workers == 1
 
 
+def test_advice_begins_at_the_number_of_the_layers_below():
+    for before in (ScalerSettings(), ScalerSettings(defaults=TierScaling(mode=Mode.ACT))):
+        acts = before.defaults.mode is Mode.ACT
+        held = replace(BOUNDS, held_by=None if acts else "ana")
+        pipeline = Pipeline(chain(workers=4, bounds=held), spike(300.0, 10.0, 60.0), before)
+        assert last(pipeline, 80.0)["mid"].wanted == 4
+        pipeline.settings = ScalerSettings()
+        pipeline.tiers["mid"].bounds, pipeline.tiers["mid"].workers = BOUNDS, 1
+        assert {decisions["mid"].wanted for _, decisions in pipeline.run(120.0)} == {1}
+
+
+def test_the_number_of_a_tool_is_told_with_the_command_that_removes_it():
+    bounds = replace(BOUNDS, set_by="cli:anna", base=2)
+    for mode in Mode:
+        scaler = ScalerSettings(defaults=TierScaling(mode=mode))
+        told = last(Pipeline(chain(bounds=bounds), lambda _: 50.0, scaler), 60.0)["mid"].reason
+        how = "`sluice scale mid 2 --layer autoscaler`"
+        assert (how in told) is (mode is not Mode.ACT), "in mode act the scaler replaces it"
+
+
 def test_a_tier_that_acts_does_not_count_on_advice_upstream():
     scaler = ScalerSettings(defaults=TierScaling(mode=Mode.ADVISE), tiers={"out": TierScaling(mode=Mode.ACT)})
     pipeline = Pipeline(chain(), spike(50.0, 500.0), scaler)
@@ -373,6 +393,7 @@ def test_a_memory_of_a_hundred_tiers_is_smaller_than_a_znode_may_be():
             peak=figure, hours=b64encode(bytes(168)).decode(), hour=10**6, records=figure, seconds=figure
         ),
         wanted=1000,
+        told=False,
         since=time,
         changes=(time,) * TierScaling().changes_per_hour,
         trend=Trend(more=False, since=time, most=1000),
