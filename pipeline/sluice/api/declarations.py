@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sluice.api.column_types import unknown_in_stream, unknown_in_table
 from sluice.api.grouping import Grouping, Local
 from sluice.api.hooks import Hooks
 from sluice.api.own_tables import OWN_INDEXES, OWN_TABLES
@@ -186,6 +187,7 @@ class Pipeline:
             *(problem for tier in self.tiers for problem in _problems(tier)),
             *_wiring(self.tiers),
             *_table_problems(self.tables, self.tiers),
+            *_type_problems(self),
         ]
         if problems:
             raise DeclarationError("\n".join(problems))
@@ -448,6 +450,21 @@ def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> li
         if not table.key or not {*table.key} <= table.columns.keys():
             problems.append(f'table "{table.name}": key names one or more of its columns')
     return problems
+
+
+def _type_problems(pipeline: Pipeline) -> list[str]:
+    """Return the columns of streams and tables whose types do not exist."""
+    streams = {stream.name: stream.columns for stream in pipeline.streams if stream.columns is not None}
+    sinks = {
+        tier.sink.name: tier.sink.columns
+        for tier in pipeline.tiers
+        if tier.sink is not None and tier.sink.transactional
+    }
+    tables = sinks | {table.name: table.columns for table in pipeline.tables}
+    return [
+        *(f'stream "{name}": {fault}' for name, text in streams.items() for fault in unknown_in_stream(text)),
+        *(f'table "{name}": {fault}' for name, kinds in tables.items() for fault in unknown_in_table(kinds)),
+    ]
 
 
 def _cycles(tiers: tuple[Tier, ...]) -> list[str]:

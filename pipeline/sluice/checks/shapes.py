@@ -3,30 +3,13 @@
 A release contains the shapes of its tiers; publishing calls this module. Pure.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from sluice.api import column_types
 from sluice.api.declarations import DeclarationError, Pipeline, Stream, Tier
 from sluice.sinks.table import Latest, Totals
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
-
-ALIASES = {
-    "int": "integer",
-    "long": "bigint",
-    "short": "smallint",
-    "byte": "tinyint",
-    "real": "float",
-    "dec": "decimal",
-    "numeric": "decimal",
-}
-"""Spark's aliases of types → the names of the types."""
-OPENS, CLOSES = "<(", ">)"
-NAMED = re.compile(
-    r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^\s:`]+))(?:\s*:\s*|\s+)(?P<kind>\S.*?)\s*", re.DOTALL
-)
-SUFFIX = re.compile(r"\s+(not\s+null|comment\s+(['\"]).*\2)\s*$", re.IGNORECASE | re.DOTALL)
-"""Text after a type that is not part of the type."""
 
 
 def shapes(pipeline: Pipeline, operators: Mapping[str, tuple[str, ...]]) -> dict[TierName, TierShape]:
@@ -60,42 +43,8 @@ def _stream(stream: Stream) -> StreamShape:
 
 
 def columns(text: str) -> dict[str, str]:
-    """Parse columns that are written as SQL, such as `id string, at bigint`: name → type.
-
-    Raise DeclarationError if a part is not a name and a type.
-    """
-    kinds: dict[str, str] = {}
-    for part in _parts(text):
-        named = NAMED.fullmatch(part)
-        if named is None:
-            message = (
-                f"columns {text!r}: {part.strip()!r} is not a name and a type; "
-                "write columns like `id string, at bigint`"
-            )
-            raise DeclarationError(message)
-        kinds[named["quoted"] or named["plain"]] = _kind(named["kind"])
-    return kinds
-
-
-def _kind(text: str) -> str:
-    while (shorter := SUFFIX.sub("", text)) != text:
-        text = shorter
-    return re.sub(r"[a-z]+", lambda word: ALIASES.get(word[0], word[0]), re.sub(r"\s+", "", text.lower()))
-
-
-def _parts(text: str) -> Iterable[str]:
-    """Split at the commas outside brackets and quotes."""
-    depth, begin, quote = 0, 0, ""
-    for at, letter in enumerate(text):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "`'\"":
-            quote = letter
-        elif letter in OPENS:
-            depth += 1
-        elif letter in CLOSES:
-            depth -= 1
-        elif letter == "," and depth == 0:
-            yield text[begin:at]
-            begin = at + 1
-    yield text[begin:]
+    """Parse the columns of a stream, as `column_types.columns` does; errors: DeclarationError."""
+    try:
+        return column_types.columns(text)
+    except ValueError as error:
+        raise DeclarationError(str(error)) from error

@@ -46,6 +46,7 @@ from sluice_ops.model.release import Release
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.unknown_names import unknown
+from sluice_ops.model.unusable_spares import unusable_spares
 from sluice_ops.site import endpoints, project, site_file
 
 FAILED, WRONG_USAGE, AWAY, INTERRUPTED = 1, 2, 3, 130
@@ -365,11 +366,14 @@ def _used_releases(channel: Channel) -> set[str]:
 
 
 def _check_names(settings: site_file.Site, pipeline: declarations.Pipeline) -> None:
-    """Refuse a site file that names unknown tiers: a typing error would otherwise have no
-    effect.
+    """Refuse a site file that names unknown tiers, or gives spares to tiers that have none: both
+    would have no effect.
     """
     known = [tier.name for tier in pipeline.tiers]
-    unknown_names = unknown(settings, {name: shift.shares for name, shift in settings.shifts.items()}, known)
+    shifts = {name: shift.shares for name, shift in settings.shifts.items()}
+    if spares := unusable_spares(settings.shares, shifts, pipeline.specs()):
+        raise declarations.DeclarationError("\n".join(spares))
+    unknown_names = unknown(settings, shifts, known)
     if unknown_names:
         message = (
             f"{'; '.join(unknown_names)}: the pipeline {settings.pipeline} has {', '.join(known)}; "

@@ -1,14 +1,17 @@
 """The feed of the example, and the checks of `publish --check` on site files."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import hits
 from hits.feed import FeedResult, hit
 from sluice.api import declarations
 from sluice.commands import publish
 from sluice.kafka import topics
+from sluice_ops.model.tier import Standby
 
 
 def test_a_hit_depends_only_on_its_number_and_time():
@@ -64,6 +67,23 @@ def test_check_names_keys_with_an_unknown_tier(tmp_path, monkeypatch, capsys, ke
         'in the site file names "entri", which is no tier: '
         "the pipeline hits has entry, enrich, counts, outbound" in line
     )
+
+
+SHIFT = "shifts: {night: {schedule: '0 22 * * *', shares: {KEY}}}"
+
+
+@pytest.mark.parametrize("key", ["shares: {KEY}", SHIFT], ids=["share", "shift"])
+def test_check_refuses_spares_of_a_tier_that_cannot_have_any(tmp_path, monkeypatch, capsys, key):
+    stands_by = replace(hits.PIPELINE.tier("counts"), standby=Standby.WARM)
+    tiers = (tier if tier.name != "counts" else stands_by for tier in hits.PIPELINE.tiers)
+    monkeypatch.setattr(hits, "PIPELINE", replace(hits.PIPELINE, tiers=(*tiers,)))
+    site = "pipeline: hits\nhosts: []\n" + key.replace("KEY", "NAME: {target: 2, spare: 1}") + "\n"
+    assert check(tmp_path, monkeypatch, site.replace("NAME", "enrich")) == 0
+    assert check(tmp_path, monkeypatch, site.replace("NAME", "counts")) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    named = "shares.counts" if key.startswith("shares") else "shifts.night.shares.counts"
+    assert line.startswith(f"{named} in the site file has spare: 1, but the tier cannot have spares: its ")
+    assert line.endswith(f"remove spare from {named}")
 
 
 def test_check_names_a_place_without_a_host(tmp_path, monkeypatch, capsys):

@@ -173,6 +173,8 @@ def test_a_realtime_tier_wakes_its_spare_without_a_handover():
 def test_tiers_with_state_or_a_standby_have_no_spares(fields):
     world = pipeline(host("h1", cpu=16), host("h2", cpu=16), **fields)
     assert (slots(world), world.owner("counts").active) == (2, None)
+    world.tick()
+    assert "shares.counts in the site file has spare: 1, but the tier cannot" in world.sentences[-1]
     change = world.begin("c1", kind="scale", tier="counts", k=2, spare=1)
     world.settle()
     assert 'tier "counts" cannot have spares' in sentences(change)[Step.PREFLIGHT]
