@@ -51,6 +51,8 @@ class Log:
         """
         self.keys_lost = 0
         """The number of keys that a repartition loses."""
+        self.first_records = 40
+        """The records of a worker's first task; 0: no records flow; None: it processes none."""
 
 
 class SimDriver:
@@ -82,6 +84,7 @@ class SimDriver:
         """The workers with which it began, and those that have joined since."""
         self.takes_workers = True
         self.knows_spares = True
+        self.first_tasks = {}
         self.spares = frozenset()
         self._at_work = frozenset()
         self.narrow = self.ways = None
@@ -111,6 +114,7 @@ class SimDriver:
                 measured=self.measured,
                 workers=self.workers,
                 takes_workers=self.takes_workers,
+                first_tasks=self.first_tasks,
                 spare_workers=tuple(sorted(self.spares)) if self.knows_spares else None,
                 narrow=self.narrow,
                 ways=self.ways,
@@ -187,6 +191,7 @@ class SimDriver:
         if required is Directive.RUN and owner_record.value.epoch != self.epoch:
             self.epoch = owner_record.value.epoch
             self._report()
+        self._note_first_tasks(owner_record.value)
         if required is Directive.RUN and self.measured:
             self._note_joined()
             if self.knows_spares:
@@ -204,6 +209,19 @@ class SimDriver:
             self._workers_known |= joined
             receipt = WorkerReceipt(paused=False, seconds=0.0, at=self.wall())
             self.workers = self.workers | dict.fromkeys(joined, receipt)
+            self._report()
+
+    def _note_first_tasks(self, record):
+        """Process records on each worker that gets tasks."""
+        if self.state not in {State.READY, State.RUNNING}:
+            return
+        working = self._workers_with_executor() - set(record.paused_workers) - self.spares
+        if self.first_tasks is None or working == self.first_tasks.keys():
+            return
+        new = {} if self.log.first_records is None else dict.fromkeys(working, self.log.first_records)
+        first_tasks = new | {worker: count for worker, count in self.first_tasks.items() if worker in working}
+        if first_tasks != self.first_tasks:
+            self.first_tasks = first_tasks
             self._report()
 
     def _choose_spares(self, record):

@@ -300,6 +300,12 @@ class IncarnationReport(Frozen):
     """By worker: the last report of a single worker that was paused or resumed."""
     spare_workers: tuple[UnitId, ...] | None = None
     """The workers that wait as spares; None: the driver is of an older version and knows none."""
+    first_tasks: dict[UnitId, int] | None = None
+    """By worker that works: the records that its first tasks had read.
+
+    0: for ten seconds no record waited, and an empty task ended there. None: the driver is of an
+    older version.
+    """
     takes_workers: bool = False
     """Whether workers that are added later get tasks; drivers of older versions give them none."""
     history: tuple[tuple[State, float], ...] = ()

@@ -46,6 +46,7 @@ def _tier(tier: TierView, view: View) -> Iterator[float]:
         if report is not None:
             yield report.since
             yield from (at for state, at in report.history if state is State.RUNNING)
+            yield from (receipt.at for receipt in report.workers.values())
         host = view.hosts.get(spec.placement.driver)
         if not spec.retired and host is not None and host.observed is not None:
             name = driver_id(tier.spec.name, number)

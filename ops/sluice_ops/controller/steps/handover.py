@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import health, resize_in_place, spares
+from sluice_ops.controller.policies import burst_readiness, health, resize_in_place, spares
 from sluice_ops.controller.policies.batch import awaited
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.steps.preflight import describe, refused_by_check
@@ -78,7 +78,7 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
         tier = move.tier
         try:
             outcome = (
-                resize_in_place.resize(draft, operation.change, move)
+                _resize(draft, operation.change, move)
                 if move.in_place
                 else _advance(draft, operation.change, move, handed_over)
             )
@@ -109,7 +109,18 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
         if handed_over or not resized
         else []
     )
-    return Done("; ".join((*handed, *resized)), {"gap_seconds": gaps})
+    proof = burst_readiness.proof(draft, draft.changes[operation.change])
+    ready = [] if proof is None else [proof]
+    return Done("; ".join((*handed, *resized, *ready)), {"gap_seconds": gaps})
+
+
+def _resize(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
+    """Change the workers of a tier in place; None when that is done, and a burst is ready."""
+    waits = resize_in_place.resize(draft, identity, move)
+    owning = draft.owner_spec(move.tier)
+    if waits is not None or owning is None:
+        return waits
+    return burst_readiness.why_not_ready(draft, draft.changes[identity], move.tier, owning.incarnation)
 
 
 def _why_too_few_work(draft: Draft, spec: ChangeSpec) -> str | None:
@@ -133,8 +144,16 @@ def _advance(draft: Draft, identity: ChangeId, move: Move, handed_over: list[Tie
         return Failed(f"{tier} {draft.statuses[tier].sentence}")
     if draft.statuses[tier].state is TierState.FAILED or not started:
         return None
-    waiting = _hand_over(draft, identity, tier, started)
-    return None if waiting is None else Waiting(waiting)
+    waits = _not_ready(draft, identity, tier, started) or _hand_over(draft, identity, tier, started)
+    return Waiting(waits) if isinstance(waits, str) else waits
+
+
+def _not_ready(draft: Draft, identity: ChangeId, tier: TierName, number: Incarnation) -> Outcome | None:
+    """Return what a burst's next incarnation has to show before it takes over; None if nothing."""
+    record = draft.owners[tier]
+    if record.owner == number or record.phase is Phase.CUT or not _is_ready(draft, tier, number):
+        return None
+    return burst_readiness.why_not_ready(draft, draft.changes[identity], tier, number)
 
 
 class _NoRoom:

@@ -76,6 +76,7 @@ class ChannelFollower:
             since=now,
             pid=os.getpid(),
             spare_workers=(),
+            first_tasks={},
             takes_workers=True,
             history=((State.STARTING, now),),
         )

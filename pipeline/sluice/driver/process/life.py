@@ -109,6 +109,7 @@ class Life:
             self._follower.note(
                 workers=self._workers.receipts(), spare_workers=tuple(sorted(self._workers.spares))
             )
+            self._look_at_first_tasks()
             if state is not State.RUNNING and not self._services.done(self._run):
                 return
             self._engine.check()
@@ -129,6 +130,19 @@ class Life:
             self._refused_epoch = self._follower.epoch if self._follower.hands_over else refused
             self._hold(self._follower.report.state)
 
+    def _look_at_first_tasks(self) -> None:
+        self._workers.look_at_first_tasks(records_wait=self._records_may_wait())
+        self._follower.note(first_tasks=self._workers.first_tasks)
+
+    def _records_may_wait(self) -> bool:
+        """Tell whether workers that have read no record may yet have records to read.
+
+        While records are not measured: during the warm-up, and after one that read records.
+        """
+        if self._follower.report.state is State.READY:
+            return any(self._workers.first_tasks.values())
+        return self._flow.looked is None or any(self._flow.waiting.values())
+
     def _stand_by(self, state: State) -> None:
         if state is State.STARTING:
             self._follower.enter(State.WARMING)
@@ -137,6 +151,8 @@ class Life:
                 self._follower.enter(State.READY)
         elif state is State.RUNNING:
             self._hold(state)
+        elif state is State.READY:
+            self._look_at_first_tasks()
 
     def _warm(self) -> None:
         begun = time.monotonic()
@@ -145,6 +161,7 @@ class Life:
 
     def _still_waiting(self) -> bool:
         self._pulse.turn()
+        self._look_at_first_tasks()
         self._follower.read_owner()
         return self._follower.directive() is Directive.STANDBY
 

@@ -4,7 +4,7 @@ read.
 
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from py4j.protocol import Py4JError
@@ -49,6 +49,46 @@ def records_read(session: "SparkSession") -> tuple[int, int]:
     """
     running = [task for task in _active_tasks(session) if task.status() == RUNNING]
     return sum(_read(task) for task in running), len(running)
+
+
+def records_of_running(session: "SparkSession") -> dict[str, int]:
+    """Return how many records the running tasks of each executor have read."""
+    read: dict[str, int] = {}
+    for task in _active_tasks(session):
+        if task.status() == RUNNING:
+            read[str(task.executorId())] = read.get(str(task.executorId()), 0) + _read(task)
+    return read
+
+
+def records_of_stages(
+    session: "SparkSession", executors: Collection[str], seen: Collection[tuple[int, int]]
+) -> tuple[dict[str, int], frozenset[tuple[int, int]]]:
+    """Return the records that these executors read in complete stages, without those in `seen`.
+
+    Return also the complete stages that the store has: number and attempt. A stage in which a task
+    of an executor failed does not count for this executor.
+    """
+    context, read = session.sparkContext, dict[str, int]()
+    store, jvm = context._jsc.sc().statusStore(), cast("Any", context._jvm)  # noqa: SLF001 — as above
+    complete = jvm.java.util.Collections.singletonList(
+        jvm.org.apache.spark.status.api.v1.StageStatus.COMPLETE
+    )
+    quantiles = getattr(store, "stageList$default$4")()
+    listed = store.stageList(complete, False, False, quantiles, jvm.java.util.ArrayList())
+    stages = {
+        (int(stage.stageId()), int(stage.attemptId())): stage
+        for stage in (listed.apply(index) for index in range(listed.size()))
+    }
+    for key, stage in stages.items():
+        if key in seen or not int(stage.inputRecords()) + int(stage.shuffleReadRecords()):
+            continue
+        by_executor = store.executorSummary(*key)
+        for executor in executors:
+            summary = by_executor.get(executor)
+            if summary.isDefined() and not summary.get().failedTasks():
+                records = summary.get().inputRecords() + summary.get().shuffleReadRecords()
+                read[executor] = read.get(executor, 0) + int(records)
+    return read, frozenset(stages)
 
 
 def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:

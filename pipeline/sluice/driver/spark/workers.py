@@ -5,11 +5,12 @@ Some workers may wait as spares (decision 71). A worker that is lost wakes one a
 A worker is paused when Spark gives it no more tasks and its last task has ended. Its executor
 stays, so its shuffle files can be read, and it works again at once when it is woken. A worker that
 leaves the tier is paused first, and ends soon after (decision 41). Spark gives a worker
-that joins an executor by itself (decision 65). `process.life` calls this at each check; no
-method waits.
+that joins an executor by itself (decision 65), and is ready when it has processed records
+(decision 78). `process.life` calls this at each check; no method waits.
 """
 
 import math
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from sluice.driver.spark.first_tasks import EMPTY_SECONDS, LOOK_SECONDS, FirstTasks
 from sluice.driver.spark.session import executors
-from sluice.driver.spark.slots import summaries
+from sluice.driver.spark.slots import records_of_running, records_of_stages, summaries
 from sluice.driver.spark.spares import choose_spares
+from sluice.failures import error_text
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.incarnation import WorkerReceipt
 
@@ -102,6 +105,20 @@ class Workers:
     """The executors at the last look for workers that have joined."""
     _looked_at: float = -math.inf
     """When that look was. Monotonic clock."""
+    first_tasks: dict[UnitId, int] = field(default_factory=dict)
+    """By worker: the records that its first tasks had read; 0: no record came, and an empty task
+    ended there.
+    """
+    _first: FirstTasks = field(default_factory=FirstTasks)
+    _first_of: frozenset[str] = frozenset()
+    """The working executors at the last look for first tasks."""
+    _first_looked_at: float = -math.inf
+    """When that look was. Monotonic clock."""
+    _stages_seen: frozenset[tuple[int, int]] = frozenset()
+    _empty_tasks: threading.Thread | None = None
+    """The thread that runs empty tasks."""
+    _empty_at: float = -math.inf
+    """When it began. Monotonic clock."""
 
     @property
     def awake(self) -> int:
@@ -187,6 +204,36 @@ class Workers:
             self._receipts[worker] = WorkerReceipt(paused=False, seconds=0.0, at=time.time())
             log.info("a worker has joined", worker=worker)
 
+    def look_at_first_tasks(self, *, records_wait: bool) -> None:
+        """Note which workers have processed records; `records_wait`: whether input waits long."""
+        now = time.monotonic()
+        if not self.names or now < self._first_looked_at + LOOK_SECONDS:
+            return
+        self._first_looked_at, working = now, self.working()
+        watched = self._first.watched(working, now, records_wait=records_wait)
+        if not watched and working == self._first_of:
+            return
+        self._first_of, summaries_now = working, self._summaries()
+        self._first.take(self._records_read(watched))
+        unfed = self._first.unfed(watched, now)
+        run = {str(each.id()) for each in summaries_now.values() if self._has_run_task(each)}
+        self._first.note_empty(unfed & run)
+        if unfed - run and not self._runs_empty_tasks() and now >= self._empty_at + EMPTY_SECONDS:
+            self._empty_at = now
+            self._run_empty_tasks()
+        before, records = self.first_tasks, self._first.records
+        executors_now = {worker: str(executor.id()) for worker, executor in summaries_now.items()}
+        self.first_tasks = {
+            worker: records[executor] for worker, executor in executors_now.items() if executor in records
+        }
+        if new := {worker: count for worker, count in self.first_tasks.items() if worker not in before}:
+            log.info("workers have run their first tasks", records=new)
+
+    def _has_run_task(self, executor: Any) -> bool:
+        """Tell whether an executor runs tasks; those of a realtime query do not end."""
+        running = 0 if self.rests_between_batches else int(executor.activeTasks())
+        return bool(int(executor.completedTasks()) or running)
+
     def is_idle(self) -> bool:
         """Tell whether no executor has a task."""
         return not any(self._is_busy(executor) for executor in self._executors())
@@ -259,6 +306,35 @@ class Workers:
             if summary.id() in known and resource.isDefined():
                 by_worker[UnitId(resource.get().addresses()[0])] = summary
         return by_worker
+
+    def _records_read(self, executors_new: frozenset[str]) -> dict[str, int]:
+        """Return the records that new executors have read since the last look.
+
+        Those in tasks that ended well, and in realtime those of running tasks.
+        """
+        assert self.session is not None  # noqa: S101
+        read, self._stages_seen = records_of_stages(self.session, executors_new, self._stages_seen)
+        if self.rests_between_batches:
+            return read
+        running = records_of_running(self.session)
+        return {name: read.get(name, 0) + running.get(name, 0) for name in executors_new}
+
+    def _runs_empty_tasks(self) -> bool:
+        return self._empty_tasks is not None and self._empty_tasks.is_alive()
+
+    def _run_empty_tasks(self) -> None:
+        """Run a task without records in each thread, beside the driver's loop."""
+        self._empty_tasks = threading.Thread(target=self._empty_job, name="empty tasks", daemon=True)
+        self._empty_tasks.start()
+
+    def _empty_job(self) -> None:
+        assert self.session is not None  # noqa: S101
+        context, count = self.session.sparkContext, len(self.names) * self.threads
+        jvm: Any = context._jvm  # noqa: SLF001
+        try:
+            context._jsc.parallelize(jvm.java.util.Collections.nCopies(count, 0), count).count()  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 — of an executor, or of a session that ends
+            log.warning("empty tasks of new workers failed; others follow", error=error_text(error))
 
     def _is_busy(self, executor: str) -> bool:
         return bool(self._context.taskScheduler().isExecutorBusy(executor))

@@ -377,6 +377,15 @@ def full_home(*before):
 
 
 @cache
+def silent(*, in_place):
+    """Return a world where new workers process no record."""
+    world = (full_home() if in_place else running()).twin()
+    for log in world.logs.values():
+        log.first_records = None
+    return world
+
+
+@cache
 def braked():
     world = spread().twin()
     for name in sorted({name for tier_name in world.specs for name in world.placement(tier_name).hosts})[:5]:
@@ -475,6 +484,8 @@ CASES = {
     "abort of waking a spare": aborted("scale", Step.CUT, with_spare, tier="near", k=3),
     "lend to batch": change("scale", tier="batch", k=2),
     "burst": change("burst", tier="enrich", k=1),
+    "burst without a record": change("burst", lambda: silent(in_place=False), tier="enrich", k=1),
+    "burst in place without a record": change("burst", lambda: silent(in_place=True), tier="near", k=2),
     "leave": change("leave", lambda: after(kind="burst", tier="enrich", k=1)),
     "burst in place": change("burst", full_home, tier="near", k=2),
     "leave in part": change("leave", lambda: full_home(("burst", 2)), tier="near", k=1),
