@@ -28,7 +28,7 @@ def first_tasks(lab: Lab, tier: str, *numbers: int) -> dict[int, int]:
         return {number: report.first_tasks[worker] for worker, number in names.items()}
 
     begun = time.monotonic()
-    result = until(f"workers {numbers} of {tier} have run tasks", reported, 90)
+    result = until(f"workers {numbers} of {tier} have run tasks", reported, 240)
     print(f"{tier}: first tasks {result} after {time.monotonic() - begun:.1f} s")
     assert result is not None
     return result
