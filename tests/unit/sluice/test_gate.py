@@ -425,6 +425,40 @@ def test_the_query_restarts_when_a_worker_is_paused_or_woken(gate, source):
     assert gate._config.flow.restarts == 0
 
 
+def lose_a_worker(gate):
+    """Lose the first worker, whose executor had tasks."""
+    workers = gate._config.workers
+    workers.busy = {"0", "1"} - workers.without_tasks
+    del workers.on[ONE]
+    gate.check()
+
+
+def test_the_query_begins_again_on_a_spare_in_the_look_that_finds_a_loss(gate, monkeypatch):
+    monkeypatch.setattr(streams, "why_gone", lambda *_: "executor 0 is gone")
+    workers = gate._config.workers
+    workers.rests_between_batches = False
+    workers.pause_only(frozenset(), 1)
+    gate.run()
+    assert gate._executors == {"0"}
+    lose_a_worker(gate)
+    assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
+    assert gate._executors == workers.working() == {"1"}
+    assert gate.starts_without_workers == ["entry/7.1"], "tasks wait for the end of the stopped ones"
+    assert workers.without_tasks == set()
+    assert gate._config.flow.restarts == 1, "the loss counts as a failure of the query"
+
+
+def test_without_a_spare_the_query_waits_for_the_lost_worker(gate, source, monkeypatch):
+    monkeypatch.setattr(streams, "why_gone", lambda *_: "executor 0 is gone")
+    gate.run()
+    lose_a_worker(gate)
+    pass_time(gate, source, 5)
+    assert [by for by, _ in gate.runs] == ["entry/7"]
+    gate._config.workers.on[ONE] = "2"
+    pass_time(gate, source, 1)
+    assert gate._executors == {"1", "2"}
+
+
 def test_a_paused_worker_is_free_before_the_tier_restarts_without_it(gate):
     workers = gate._config.workers
     gate.run()

@@ -414,21 +414,41 @@ class StreamsEngine(Engine):
         back: if an executor is missing and a standby is ready, this incarnation fails.
         """
         self._look_at_right()
-        now, error, workers = time.monotonic(), self._failure(), self._config.workers
+        now, workers = time.monotonic(), self._config.workers
+        is_lost = self._query is not None and bool(workers.gone(self._executors))
+        error, run = self._failure(), self.run
         if error is not None:
             short = len(workers.working()) < workers.awake
             restart_or_raise(
                 error, self._restarts, self._config.flow, give_up=short and self._control.standby_is_ready()
             )
             self._query = None
+            if is_lost and self._config.tier.mode is Mode.REALTIME:
+                workers.rest()  # spares work for the lost workers
+                if len(workers.working()) >= workers.awake:
+                    run = self._run_on_spares
+                    self._restarts.put_off(now, 0.0)
         late = self._restarts.overdue(now)
         if late < 0:
             return
         working = len(workers.working())
         if working >= workers.awake:
-            restart(self.run, self._restarts, self._config.flow)
+            restart(run, self._restarts, self._config.flow)
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(working, workers.awake, workers.label))
+
+    def _run_on_spares(self) -> Receipt:
+        """Run at once after a loss.
+
+        The next tasks wait until the stopped ones have ended, and are spread evenly, as in
+        `_widen`.
+        """
+        workers = self._config.workers
+        with workers.all_spared():
+            receipt = self.run()
+            wait_for(self._is_planned, PLANNED_SECONDS)
+            wait_for(workers.is_idle, ENDED_SECONDS)
+        return receipt
 
     def _look_at_right(self) -> None:
         """Stop at once if another incarnation has the right to write (decision 47)."""
