@@ -162,7 +162,8 @@ def shares(*, as_json: AsJson = False) -> None:
     from sluice_ops.snapshot.rules import rules_of  # noqa: PLC0415
 
     site, view = the_site(), snapshot()
-    lines = describe.shares(view, rules_of(site, view.layers))
+    rules = rules_of(site, view.layers)
+    lines = describe.shares(view, rules)
     if as_json:
         print_json(lines)
         return
@@ -202,6 +203,10 @@ def shares(*, as_json: AsJson = False) -> None:
         ),
         "No tenant has a share. Add shares below `shares:` in the site file.",
     )
+    pipeline = describe.pipeline_share(view, rules, lines)
+    if pipeline is not None:
+        for line in (describe.pipeline_share_text(pipeline), *describe.pipeline_share_notes(pipeline)):
+            typer.echo(line)
 
 
 @app.command(epilog="Example: sluice metrics --json | jq -r '.[].targets[0]'")

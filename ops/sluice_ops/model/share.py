@@ -48,6 +48,11 @@ def part(amount: Amount, whole: int) -> int:
     return amount if isinstance(amount, int) else math.floor(Fraction(amount.removesuffix("%")) * whole / 100)
 
 
+def room_of(amount: Amount) -> Fraction:
+    """Return an amount as slots, or as a part of the cluster."""
+    return Fraction(amount) if isinstance(amount, int) else Fraction(amount.removesuffix("%")) / 100
+
+
 def is_zero(amount: Amount) -> bool:
     return Fraction(str(amount).removesuffix("%")) == 0
 
@@ -113,6 +118,28 @@ class Share(Frozen):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         _in_order(self.minimum, self.target, self.maximum)
+        return self
+
+
+class PipelineShare(Frozen):
+    """What the tiers of the pipeline have together, with spares and without bursts."""
+
+    minimum: Amount = 0
+    """What `batch` gives back, down to its last slot, if the tiers need it. Default: none."""
+    maximum: Amount = "100%"
+    """The most that the tiers get. Default: all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _both(cls, share: Any) -> Any:
+        """Read `80%` as minimum and maximum."""
+        if share is None or isinstance(share, dict | PipelineShare):
+            return share
+        return {"minimum": share, "maximum": share}
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _in_order(self.minimum, None, self.maximum)
         return self
 
 

@@ -13,9 +13,9 @@ from sluice_ops.model.assignment import Death
 from sluice_ops.model.ids import BATCH, HostName, Tenant, UnitId
 from sluice_ops.planning.placement.cluster import Cluster
 from sluice_ops.planning.placement.requests import DRIVER, Request
-from sluice_ops.planning.placement.shares import limits, target
+from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import more_slots
-from sluice_ops.planning.shortage.fitting import fewest_slots, why_no_room_together
+from sluice_ops.planning.shortage.fitting import batch_minimum, fewest_slots, why_no_room_together
 
 WINDOW_SECONDS = 1800.0
 """How long a death counts. Unit: seconds."""
@@ -122,6 +122,6 @@ def _minimums(cluster: Cluster) -> Iterable[Request]:
             aim = target(name, cluster.rules)
             yield more_slots(tier.spec, aim, min(aim.slots, fewest_slots(tier.spec, cluster.rules)))
             yield Request(name, 1, tier.spec.driver, aim.to, (), DRIVER, separate=aim.separate)
-    lent = limits(BATCH, cluster.rules).minimum if BATCH in cluster.rules.shares else 0
+    lent = batch_minimum(cluster) if BATCH in cluster.rules.shares else 0
     if lent:
         yield Request(BATCH, lent, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to)

@@ -1,18 +1,28 @@
 """Makes the lines of lists from one snapshot of the channel and the figures. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName, UnitId
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Layer
+from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import Rules
-from sluice_ops.planning.placement.shares import Target, limits, target
+from sluice_ops.planning.placement.shares import (
+    OF_PIPELINE,
+    Target,
+    divided_share,
+    left_of_share,
+    limits,
+    target,
+)
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.lines import (
     DriverLine,
     HoldLine,
     HostLine,
+    PipelineShareLine,
     ScalerLine,
     ShareLine,
     SlotLine,
@@ -131,10 +141,51 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
     return lines
 
 
+def pipeline_share(view: View, rules: Rules, shares: Sequence[ShareLine]) -> PipelineShareLine | None:
+    """Describe the share of the whole pipeline; None if the site file sets none."""
+    rules = with_view(rules, view)
+    share = rules.pipeline_share
+    if share is None:
+        return None
+    divided = {name: sum(held) for name, held in divided_share(rules).items()}
+    parts = (Fraction(count, max(1, rules.capacity_totals[name])) for name, count in divided.items())
+    left = left_of_share(divided, rules)
+    return PipelineShareLine(
+        minimum=share.minimum,
+        maximum=share.maximum,
+        slots=sum(divided.values()),
+        held=sum(line.held for line in shares if line.tenant in divided),
+        part=round(float(sum(parts) * 100), 1),
+        reduced=tuple(name for name in divided if target(name, rules).bound == OF_PIPELINE),
+        over=left is not None and left < 0,
+    )
+
+
+def pipeline_share_text(line: PipelineShareLine) -> str:
+    """Return one line about the share of the whole pipeline."""
+    reduced = f"; the maximum lowers {listed(line.reduced)}" if line.reduced else ""
+    return (
+        f"Pipeline: {line.held} slots; its share is {line.slots}, {line.part:g} % of the cluster, "
+        f"within {line.minimum} and {line.maximum}{reduced}"
+    )
+
+
+def pipeline_share_notes(line: PipelineShareLine | None) -> list[str]:
+    """Return a line if the minimums of the tiers are above the pipeline's maximum."""
+    if line is None or not line.over:
+        return []
+    sentence = (
+        f"The minimums of the tiers are above the pipeline's maximum of {line.maximum}; each tier keeps its "
+        "minimum. Lower a minimum in shares, raise pipeline_share.maximum in the site file, or add a host"
+    )
+    return [sentence]
+
+
 def _by(holds: Target) -> str:
     """Return who set the number, with the layer of a tool and a bound that limits it."""
     beside = [holds.layer.name.lower()] if holds.layer in {Layer.AUTOSCALER, Layer.MAINTENANCE} else []
-    beside += [] if holds.bound is None else [f"its {holds.bound}"]
+    if holds.bound is not None:
+        beside.append(OF_PIPELINE if holds.bound == OF_PIPELINE else f"its {holds.bound}")
     return f"{holds.owner} ({', '.join(beside)})" if beside else holds.owner
 
 

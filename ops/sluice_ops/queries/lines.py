@@ -195,6 +195,23 @@ class ShareLine(Frozen):
     """Slots that the tenant has now, with spares."""
 
 
+class PipelineShareLine(Frozen):
+    """The share of the whole pipeline."""
+
+    minimum: Amount
+    maximum: Amount
+    slots: int
+    """The slots of all tiers by their shares, with spares and without bursts."""
+    held: int
+    """The slots that the tiers have now, also those of bursts."""
+    part: float
+    """The per cent of the cluster that `slots` are."""
+    reduced: tuple[str, ...]
+    """The tiers that get fewer slots than their own shares, because of the maximum."""
+    over: bool
+    """Whether the minimums of the tiers take more than the maximum."""
+
+
 class ChangeLine(Frozen):
     """One change, or a start or stop of a tier, with its predicted and actual times."""
 

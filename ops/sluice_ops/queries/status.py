@@ -11,7 +11,7 @@ from sluice_ops.model.wording import workers
 from sluice_ops.queries import describe
 from sluice_ops.queries.figures import Figures, Replaying
 from sluice_ops.queries.formats import ago, clock, subject
-from sluice_ops.queries.lines import ShareLine, TierLine
+from sluice_ops.queries.lines import PipelineShareLine, ShareLine, TierLine
 from sluice_ops.queries.progress import progress
 from sluice_ops.site import installation
 from sluice_ops.snapshot.view import View
@@ -22,8 +22,13 @@ OVERDUE_SECONDS = 300.0
 """The time that the return to an earlier share may take before `sluice status` reports it."""
 
 
-def status_of(
-    view: View | None, shares: list[ShareLine], figures: Figures, home: Path, now: float
+def status_of(  # noqa: PLR0913, PLR0917 - the parts of the status
+    view: View | None,
+    shares: list[ShareLine],
+    pipeline: PipelineShareLine | None,
+    figures: Figures,
+    home: Path,
+    now: float,
 ) -> dict[str, Any]:
     """Return the status as JSON values; `notes` has a line for each problem outside the lists.
 
@@ -42,10 +47,12 @@ def status_of(
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
         "tiers": [line.model_dump(mode="json") for line in tiers or []],
         "shares": [line.model_dump(mode="json") for line in shares],
+        "pipeline_share": None if pipeline is None else pipeline.model_dump(mode="json"),
         "replays": [replay.model_dump(mode="json") for replay in figures.replays],
         "notes": [
             *_notes(figures, tiers, home, now),
             *outstayed(shares, now),
+            *describe.pipeline_share_notes(pipeline),
             *wanted_sizes(tiers or [], shares),
             *unreadable,
         ],

@@ -25,9 +25,10 @@ from sluice_ops.model.ids import BATCH
 from sluice_ops.model.kafka_access import Durability
 from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from sluice_ops.model.scaler import ScalerSettings
-from sluice_ops.model.share import Share, is_zero
+from sluice_ops.model.share import PipelineShare, Share, is_zero
 from sluice_ops.model.spread import Spread
 from sluice_ops.site.ec2_config import Ec2Config
+from sluice_ops.site.pipeline_share import check_minimums
 from sluice_ops.site.repair_config import RepairConfig, WindowConfig, repair_of
 from sluice_ops.site.shift_config import ShiftConfig, ShiftName, check_times
 from sluice_ops.site.validation_errors import explain
@@ -154,6 +155,13 @@ class Site(Frozen):
     A number counts slots (`3`). A per cent (`80%`) is a part of the tenant's quanta that the site's
     own hosts would hold if they held nothing else. `{target: 2, spare: 1}` gives a tier a third
     worker that waits until it is needed.
+    """
+    pipeline_share: PipelineShare | None = None
+    """What all tiers have together: `80%`, or `{minimum: 60%, maximum: 80%}`.
+
+    Slots or per cents, as in `shares`. Above the maximum, the tiers divide it: minimums first, then
+    equal parts, spares last. `batch` gives slots back, also from its own minimum, while the tiers
+    lack what they need of the minimum. Bursts on EC2 do not count. Default: no limit.
     """
     locality: dict[str, Place] = Field(default_factory=dict)
     """Tenant → its required place. Default: any of the site's own hosts."""
@@ -289,6 +297,20 @@ class Site(Frozen):
                 "lower a minimum, or raise the maximum of batch in shares"
             )
             raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _has_slots_for_tiers(self) -> Self:
+        if self.pipeline_share is not None:
+            try:
+                check_minimums(
+                    self.pipeline_share,
+                    self.shares,
+                    {name: shift.shares for name, shift in self.shifts.items()},
+                )
+            except ValueError as error:
+                message = f"pipeline_share: {error}"
+                raise ValueError(message) from error
         return self
 
     @field_validator("hosts")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 
 from sluice_ops.model.ids import BATCH
@@ -10,7 +11,7 @@ from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import why_no_spares
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
-from sluice_ops.planning.placement.shares import capacity_totals
+from sluice_ops.planning.placement.shares import capacity_totals, fewest_for_threads
 from sluice_ops.site.site_file import Site
 from sluice_ops.snapshot.view import View
 
@@ -19,6 +20,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
     """Return the rules of a site file under these layers, without capacity totals."""
     return Rules(
         shares=site.shares,
+        pipeline_share=site.pipeline_share,
         locality=site.locality,
         spread=site.spread,
         separate=site.separate,
@@ -41,15 +43,32 @@ def rules_of(site: Site, layers: Layers) -> Rules:
 
 
 def with_view(rules: Rules, view: View) -> Rules:
-    """Return the rules with what they take from the view: capacity totals, and tiers without
-    spares.
+    """Return the rules with what they take from the view: capacity totals, the fewest workers of
+    realtime tiers, and tiers without spares.
     """
     without = (name for name, tier in view.tiers.items() if why_no_spares(tier.spec) is not None)
-    return replace(
+    with_totals = replace(
         rules,
         capacity_totals=CapacityTotals(view, rules),
         without_spares=frozenset({BATCH, *without}),
     )
+    if rules.pipeline_share is None:
+        return with_totals
+    drivers: dict[str, Quantum] = {name: tier.spec.driver for name, tier in view.tiers.items()}
+    return replace(
+        with_totals,
+        fewest={name: fewest_for_threads(tier.spec, rules) for name, tier in view.tiers.items()},
+        drivers=sum(
+            (Fraction(1, total) for total in capacity_totals(_rooms(view), drivers).values() if total),
+            Fraction(0),
+        ),
+    )
+
+
+def _rooms(view: View) -> list[tuple[float, int]]:
+    """Return cores and MiB of the site's own registered hosts."""
+    facts = [host.facts for host in view.hosts.values() if host.facts is not None]
+    return [(host.cpu, host.memory) for host in facts if host.zone != BURST_ZONE]
 
 
 class CapacityTotals(Mapping[str, int]):
@@ -78,7 +97,5 @@ class CapacityTotals(Mapping[str, int]):
 
     @cached_property
     def _totals(self) -> dict[str, int]:
-        facts = [host.facts for host in self._view.hosts.values() if host.facts is not None]
-        rooms = ((host.cpu, host.memory) for host in facts if host.zone != BURST_ZONE)
         quanta: dict[str, Quantum] = {name: tier.spec.quantum for name, tier in self._view.tiers.items()}
-        return capacity_totals(rooms, {**quanta, BATCH: self._rules.batch_quantum})
+        return capacity_totals(_rooms(self._view), {**quanta, BATCH: self._rules.batch_quantum})

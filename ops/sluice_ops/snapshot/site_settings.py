@@ -20,9 +20,7 @@ def settings_of(rules: Rules) -> SiteSaid:
 
 
 def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
-    for tenant, share in rules.shares.items():
-        # without spares, the text is that of earlier versions, so that an upgrade changes nothing
-        yield f"shares.{tenant}", _text(share, but="" if share.spare else "spare")
+    yield from _shares(rules)
     for tenant, place in rules.locality.items():
         yield f"locality.{tenant}", place
     for tenant, spread in rules.spread.items():
@@ -43,6 +41,14 @@ def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
     yield from _scaler(rules.scaler)
     if rules.repair is not None:
         yield "repair", _repair(rules.repair)
+
+
+def _shares(rules: Rules) -> Iterator[tuple[str, str]]:
+    for tenant, share in rules.shares.items():
+        # without spares, the text is that of earlier versions, so that an upgrade changes nothing
+        yield f"shares.{tenant}", _text(share, but="" if share.spare else "spare")
+    if rules.pipeline_share is not None:
+        yield "pipeline_share", _text(rules.pipeline_share)
 
 
 def _repair(repair: Repair) -> str:

@@ -11,7 +11,7 @@ from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries import batch_queue, describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.history import changes_of
-from sluice_ops.queries.lines import ShareLine, SlotLine
+from sluice_ops.queries.lines import PipelineShareLine, ShareLine, SlotLine
 from sluice_ops.queries.status import status_of, troubles
 from sluice_ops.queries.verdicts import verdict
 from sluice_ops.site.site_file import SiteError
@@ -60,12 +60,15 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
     So a section is equal as long as nothing in it has changed.
     """
     shares: list[ShareLine] = []
+    pipeline: PipelineShareLine | None = None
     wrong: list[str] = []
     try:
-        shares = describe.shares(view, rules_of(hook.site(), view.layers))
+        rules = rules_of(hook.site(), view.layers)
+        shares = describe.shares(view, rules)
+        pipeline = describe.pipeline_share(view, rules, shares)
     except SiteError as error:
         wrong = [f"No shares: {error}."]
-    status = status_of(view, shares, figures, hook.home, time.time())
+    status = status_of(view, shares, pipeline, figures, hook.home, time.time())
     return {
         **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
         "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *wrong],

@@ -24,7 +24,7 @@ from sluice_ops.planning.alerts.catalogue import (
 )
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
 from sluice_ops.planning.placement.shares import target
-from sluice_ops.snapshot.rules import CapacityTotals
+from sluice_ops.snapshot.rules import with_view
 from sluice_ops.snapshot.view import TierView, View
 
 STEADY_SECONDS = 300.0
@@ -94,8 +94,7 @@ class Look:
     @cached_property
     def rules(self) -> Rules:
         """The rules of the site file under the layers."""
-        totals = CapacityTotals(self.view, self.inputs.rules)
-        return replace(self.inputs.rules, layers=self.view.layers, capacity_totals=totals)
+        return with_view(replace(self.inputs.rules, layers=self.view.layers), self.view)
 
     @cached_property
     def host_causes(self) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """The controller's own changes: it begins them and posts their steps. Called by `operations`.
 
-There are five reasons:
+There are these reasons:
 
 - EC2 ends a burst host;
 - the time of a share is over;
 - the scaler has decided on another number of slots for a tier in mode `act`;
 - a tier lacks some of its minimum, and other tiers have more than their minimum;
 - a tier has fewer slots than its share, and room has become free;
+- a tier has more slots than the pipeline's share leaves it;
 - a tier has drifted for so long that the site file lets the controller repair it.
 
 The result of a step and the next step are one write, so that the next leader finds both or neither.
@@ -39,8 +40,14 @@ from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
-from sluice_ops.planning.placement.cluster import RefusedError
-from sluice_ops.planning.placement.shares import ended_entries, limits, target
+from sluice_ops.planning.placement.cluster import BURST_ZONE, RefusedError
+from sluice_ops.planning.placement.shares import (
+    OF_PIPELINE,
+    ended_entries,
+    left_of_share,
+    limits,
+    target,
+)
 from sluice_ops.planning.scaler.observe import base, entry_of_scaler
 from sluice_ops.planning.shortage.fitting import requests_for_minimums
 from sluice_ops.planning.shortage.minimums import giving
@@ -201,6 +208,8 @@ def _scaled(draft: Draft) -> Iterable[_Reason]:
             )
         if stays:
             continue
+        if now.bound == OF_PIPELINE and wanted > now.slots:
+            continue
         identity = _attempt(draft, f"scale-{name}-to-{wanted}-", after_failures_only=True)
         if identity is not None:
             reason = decision.reason if acts else f"the scaler does not act on {name} any more"
@@ -212,7 +221,11 @@ def _scaled(draft: Draft) -> Iterable[_Reason]:
 
 
 def _below_share(draft: Draft) -> Iterable[_Reason]:
-    """Yield the tiers that run with fewer slots than their share and would get more now."""
+    """Yield the tiers that run with fewer slots than their share and would get more now.
+
+    Before, tiers release what they have above the pipeline's share.
+    """
+    yield from _above_pipeline_share(draft)
     for tier in draft.end_first():
         name, owning = tier.spec.name, draft.owner_spec(tier.spec.name)
         if owning is None or not health.undisturbed(draft, name) or _has_given(draft, name):
@@ -222,12 +235,47 @@ def _below_share(draft: Draft) -> Iterable[_Reason]:
         if has >= share or identity is None:
             continue
         possible = _slots_if_planned(draft, name)
-        if possible > has:
+        if possible > has and _within_pipeline_share(draft, name, possible - has):
             yield (
                 identity,
                 _spec(Tenant(name), None),
                 f"{name} has {has} of its {share} slots, and there is room for {possible}",
             )
+
+
+def _above_pipeline_share(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tiers that run with more slots than the pipeline's share leaves them, and can
+    release some now.
+    """
+    pipeline = draft.rules.pipeline_share
+    for tier in draft.end_first() if pipeline is not None else ():
+        name, owning = tier.spec.name, draft.owner_spec(tier.spec.name)
+        if owning is None or pipeline is None or not health.undisturbed(draft, name):
+            continue
+        has, share = len(owning.placement.slots), target(name, draft.rules)
+        identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-with-{has}-")
+        if has > share.k and identity is not None and 0 < _slots_if_planned(draft, name) < has:
+            yield (
+                identity,
+                _spec(Tenant(name), None),
+                f"{name} has {has} slots, and its part of the pipeline's {pipeline.maximum} is {share.k}",
+            )
+
+
+def _within_pipeline_share(draft: Draft, tier: TierName, more: int) -> bool:
+    """Tell whether the tiers stay within the pipeline's maximum if a tier gets more slots.
+
+    Slots of bursts count only where they are on the site's own hosts.
+    """
+    own = {name for name, host in draft.view.hosts.items() if host.facts and host.facts.zone != BURST_ZONE}
+    held: dict[str, int] = {
+        name: sum(slot in own for slot in owning.placement.slots)
+        for name in draft.view.tiers
+        if (owning := draft.owner_spec(name)) is not None
+    }
+    held[tier] += more
+    left = left_of_share(held, draft.rules)
+    return left is None or left >= 0
 
 
 def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[_Reason]:

@@ -10,7 +10,14 @@ from sluice_ops.model.ids import BATCH, HostName
 from sluice_ops.model.share import Layer, LayerEntry
 from sluice_ops.model.tier import Mode, TierSpec, why_no_spares
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
-from sluice_ops.planning.placement.shares import bounded_by, limits
+from sluice_ops.planning.placement.shares import (
+    OF_PIPELINE,
+    bounded_by,
+    divided_share,
+    limits,
+    most_beside_others,
+    target,
+)
 
 PLANNED = "plan"
 """The owner of a layer entry that only a plan has set so far."""
@@ -136,6 +143,24 @@ def check_share(tenant: str, base: int, k: int, cluster: Cluster) -> None:
     if k > share.maximum:
         advice = how_to_change_bound("raise", "maximum", highest, tenant)
         message = f"{name}: {k} is above its maximum of {share.maximum}; ask for less, or {advice}"
+        raise RefusedError(message)
+
+
+def refuse_above_pipeline_share(tier: TierNow, slots: int, before: Cluster, after: Cluster) -> None:
+    """Raise RefusedError if more slots of one tier would take slots from other tiers, because all
+    tiers together have the pipeline's maximum. `after` has the layers after the change.
+    """
+    name, pipeline = tier.spec.name, after.rules.pipeline_share
+    then, now = divided_share(after.rules), divided_share(before.rules)
+    if pipeline is None or name not in then or slots <= target(name, before.rules).slots:
+        return
+    taken_from = [other for other in then if other != name and sum(then[other]) < sum(now[other])]
+    if taken_from or target(name, after.rules).bound == OF_PIPELINE:
+        message = (
+            f"{name_of_tenant(name)}: the tiers have at most {pipeline.maximum} together, which leaves "
+            f"{most_beside_others(name, before.rules)} slots for {name}; ask for less, lower another tier "
+            "with `sluice scale TIER K`, or raise pipeline_share.maximum in the site file"
+        )
         raise RefusedError(message)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import NO_DRIFT, NO_MOVE, UPGRADE, ChangeSpec, Move, Plan
-from sluice_ops.model.ids import BATCH, HostName, TierName
+from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.model.wording import spares, workers
@@ -33,9 +33,10 @@ from sluice_ops.planning.placement.drift import (
 )
 from sluice_ops.planning.placement.exactly import place_exactly
 from sluice_ops.planning.placement.no_room import burst_missing
-from sluice_ops.planning.placement.shares import Target, available_extra, limits, target
+from sluice_ops.planning.placement.shares import Target, available_extra, target
 from sluice_ops.planning.placement.solver import Placed, place, place_tier, tier_requests
 from sluice_ops.planning.shortage.fitting import (
+    batch_minimum,
     fewest_slots,
     fewest_slots_in_change,
     largest_accepted,
@@ -181,34 +182,32 @@ def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...]
     no room even then, or if the kind is exact and more than spares would be missing.
     """
     staying = keepable(cluster, (aim.to for aim in _tiers_to_move(spec, cluster).values()))
-    batch_minimum = min(len(staying), limits(BATCH, cluster.rules).minimum)
+    least = min(len(staying), batch_minimum(cluster))
 
     def attempt(
         more: int, missing: Mapping[TierName, int] = NO_MISSING_SLOTS
     ) -> tuple[list[Move], list[str]]:
-        return _place_moves(spec, giving_back(cluster, staying[: batch_minimum + more]), missing)
+        return _place_moves(spec, giving_back(cluster, staying[: least + more]), missing)
 
     try:
-        more, (moves, notes) = largest_accepted(len(staying) - batch_minimum, attempt)
+        more, (moves, notes) = largest_accepted(len(staying) - least, attempt)
     except RefusedError as refused:
-        missing = _missing_spares(spec, cluster, staying[:batch_minimum])
+        missing = _missing_spares(spec, cluster, staying[:least])
         if missing is None:
             missing = _missing_before_burst(spec, cluster)
         if missing is None and KINDS[spec.kind].exact:
-            message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:batch_minimum])}"
+            message = f"{refused}{_advice_to_scale_down(spec, cluster, staying[:least])}"
             raise RefusedError(message) from refused
         if missing is None:
-            missing = _missing_slots(spec, cluster, staying[:batch_minimum])
-        more, (moves, notes) = largest_accepted(
-            len(staying) - batch_minimum, lambda more: attempt(more, missing)
-        )
+            missing = _missing_slots(spec, cluster, staying[:least])
+        more, (moves, notes) = largest_accepted(len(staying) - least, lambda more: attempt(more, missing))
     given_back = slots_in_the_way(
-        staying[batch_minimum + more :],
-        hosts_during_moves(staying[: batch_minimum + more], moves, cluster),
+        staying[least + more :],
+        hosts_during_moves(staying[: least + more], moves, cluster),
         cluster.rules.batch_quantum,
     )
     kept = tuple((Counter(staying) - Counter(given_back)).elements())
-    moves, kept = top_up(moves, cluster.tiers, kept, batch_minimum, cluster)
+    moves, kept = top_up(moves, cluster.tiers, kept, least, cluster)
     notes += [_note_on_missing_slots(move, cluster) for move in moves if move.short or move.burst_short]
     if len(kept) < len(staying):
         notes.append(

@@ -1,13 +1,15 @@
 """The independent check of a plan. No plan is carried out that does not pass it.
 
 The check reads shares and places with its own code, because a bug shared with the planner would
-pass both. `walk` counts what the hosts hold at each point of the plan. Preflight calls this module,
-and so does a handover that had to be planned again.
+pass both. It takes the pipeline's share and the minimum of batch from the planner, and checks sums.
+`walk` counts what the hosts hold at each point of the plan. Preflight calls this module, and so
+does a handover that had to be planned again.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeSpec, Move, Plan
@@ -19,6 +21,8 @@ from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.check.walk import Walk
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow
+from sluice_ops.planning.placement.shares import divided_share, limits
+from sluice_ops.planning.shortage.fitting import batch_minimum
 
 OWN = "the site's own hosts"
 
@@ -54,7 +58,7 @@ def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
     if unknown or len({move.tier for move in plan.moves}) < len(plan.moves):
         return [f"{', '.join(unknown)} would move, but is no tier" if unknown else "a tier would move twice"]
     aims = {name: _aim(name, cluster.rules) for name in cluster.tiers}
-    problems = _request_problems(plan, spec, aims, cluster)
+    problems = [*_pipeline_problems(aims, cluster.rules), *_request_problems(plan, spec, aims, cluster)]
     for move in plan.moves:
         problems += _move_problems(move, spec, aims[move.tier], cluster)
     walk = Walk(plan, cluster)
@@ -85,10 +89,13 @@ def _aim(tenant: str, rules: Rules) -> _Aim:
     def slots(amount: Amount) -> int:
         return amount if isinstance(amount, int) else part(amount, rules.capacity_totals.get(tenant, 0))
 
+    minimum = limits(BATCH, rules).minimum if tenant == BATCH else slots(low)
     most = max(slots(low), slots(high))
-    count = min(most, max(slots(low), slots(aim)))
+    count = min(most, max(minimum, slots(aim)))
     spares = slots(spare) if count and tenant not in rules.without_spares else 0
-    return _Aim(count, slots(low), to, max(0, min(extra, most - count)), extra_to, spares)
+    extra = max(0, min(extra, most - count))
+    count, spares = divided_share(rules).get(tenant, (count, spares))
+    return _Aim(count, minimum, to, extra, extra_to, spares)
 
 
 def _is_at(host: Host, to: str | None) -> bool:
@@ -102,6 +109,23 @@ def _is_at(host: Host, to: str | None) -> bool:
 def _serves(to: str | None, cluster: Cluster) -> bool:
     """Return whether a host at a place is up. If not, a tier may be elsewhere."""
     return any(host.state is HostState.UP and _is_at(host, to) for host in cluster.hosts.values())
+
+
+def _pipeline_problems(aims: Mapping[TierName, _Aim], rules: Rules) -> Iterable[str]:
+    """Return that the tiers should have more than the pipeline's maximum, beyond their minimums."""
+    if rules.pipeline_share is None:
+        return
+    most, total = rules.pipeline_share.maximum, Fraction(0)
+    for name, aim in aims.items():
+        whole = max(1, rules.capacity_totals.get(name, 0))
+        total += aim.own if isinstance(most, int) else Fraction(aim.own * 100, whole)
+    above = [
+        name
+        for name, aim in aims.items()
+        if aim.spare or aim.slots > max(aim.minimum, rules.fewest.get(name, 0))
+    ]
+    if above and total > Fraction(str(most).removesuffix("%")):
+        yield f"{listed(above)} would get more than the pipeline's maximum of {most} leaves"
 
 
 # -- the requested change
@@ -520,7 +544,7 @@ def _budget_problems(move: Move, aim: _Aim, cluster: Cluster) -> list[str]:
 
 def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
     aim = _aim(BATCH, cluster.rules)
-    share, minimum = (aim.slots, aim.minimum) if BATCH in cluster.rules.shares else (0, 0)
+    share, minimum = (aim.slots, batch_minimum(cluster)) if BATCH in cluster.rules.shares else (0, 0)
     kept, slots = len(plan.batch_kept), len(plan.batch_slots)
     problems: list[str] = []
     if Counter(plan.batch_kept) - Counter(cluster.batch):

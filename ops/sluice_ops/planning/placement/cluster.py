@@ -5,18 +5,19 @@ rules.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Protocol
 
 from sluice_ops.model.alert import AlertSettings
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant
-from sluice_ops.model.ids import HostName, TierName, UnitId
+from sluice_ops.model.ids import BATCH, HostName, TierName, UnitId
 from sluice_ops.model.incarnation import STATE_PARTITIONS, Placement
 from sluice_ops.model.release import Release, TierShape
 from sluice_ops.model.repair import Repair
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.scaler import ScalerSettings
-from sluice_ops.model.share import Layers, Numbers, Share
+from sluice_ops.model.share import Layers, Numbers, PipelineShare, Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.planning.placement.pace import Pace
@@ -248,7 +249,11 @@ class Rules:
     partitions: int = 4
     batch_quantum: Quantum = field(default_factory=Quantum)
     capacity_totals: Mapping[str, int] = field(default_factory=dict)
-    """By tenant: the slots that make 100%."""
+    """By tenant, for all tiers and batch: the slots that make 100%."""
+    pipeline_share: PipelineShare | None = None
+    """What the tiers have together; None: the sum of their shares."""
+    fewest: Mapping[str, int] = field(default_factory=dict)
+    """By tier: the workers without which a realtime tier lacks threads for its partitions."""
     batch_tenants: Mapping[str, BatchTenant] = field(default_factory=lambda: {DEFAULT_TENANT: BatchTenant()})
     reclaim_seconds: float = 120.0
     """How long tasks may continue in a batch slot that has to be given back. Unit: seconds."""
@@ -262,6 +267,8 @@ class Rules:
     alerts: AlertSettings = field(default_factory=AlertSettings)
     refused: str = ""
     """Why the site file as it is now cannot be used; empty if it can."""
+    drivers: Fraction = Fraction(0)
+    """The part of the cluster that one driver of each tier takes; only for the pipeline's share."""
     without_spares: frozenset[str] = frozenset()
     """The tenants that cannot have spares: batch, and tiers with state or a standby."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -269,6 +276,13 @@ class Rules:
 
     One decision reads 80 targets 80 times.
     """
+    divided: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The slots and the spares of each tier under the pipeline's share, once it is divided."""
+
+    @property
+    def tiers(self) -> list[str]:
+        """The tiers that divide the pipeline's share: all that are published, also stopped ones."""
+        return sorted(tenant for tenant in self.capacity_totals if tenant != BATCH)
 
     def share_of(self, tenant: str) -> Share:
         """Return the tenant's share in the site file, or the default share."""

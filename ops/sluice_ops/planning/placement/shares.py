@@ -7,19 +7,32 @@ quanta of size q if the empty hosts hold n whole ones. Then n·q is at most what
 each resource. So parts that sum to 100% need no more of any resource than the hosts have.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
+from sluice_ops.model.ids import BATCH
 from sluice_ops.model.resources import Quantum
-from sluice_ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, part
+from sluice_ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, part, room_of
 from sluice_ops.model.spread import Spread
+from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.planning.placement.cluster import Hosts, Rules, whole_quanta
+from sluice_ops.planning.placement.pipeline_share import (
+    Ask,
+    divide,
+    size_of_slot,
+    taken,
+    taken_first,
+)
 
 OF_SITE = " of the site file"
 """Follows `minimum` or `maximum` in `Target.bound` if the site file bounds the number of a
 layer.
 """
+OF_PIPELINE = "the pipeline's maximum"
+"""`Target.bound` if the pipeline's share bounds the number."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +125,25 @@ def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
     return amount if isinstance(amount, int) else part(amount, rules.capacity_totals.get(tenant, 0))
 
 
+def fewest_for_threads(spec: TierSpec, rules: Rules) -> int:
+    """Return the fewest workers with a thread for each partition; 0 if the tier needs none."""
+    threads = rules.partitions_of(spec) if spec.mode is Mode.REALTIME else 0
+    return math.ceil(threads / spec.quantum.threads)
+
+
 def limits(tenant: str, rules: Rules) -> Limits:
     """Return the tenant's minimum, target and maximum in slots, without spares.
 
     The target is that of the site file. Minimum and maximum are those of the highest layer that
-    sets them.
+    sets them. The minimum of batch leaves the tiers what they need of the pipeline's minimum.
     """
+    within = _own_limits(tenant, rules)
+    if tenant != BATCH or rules.pipeline_share is None or BATCH not in rules.capacity_totals:
+        return within
+    return replace(within, minimum=min(within.minimum, _left_to_batch(rules)))
+
+
+def _own_limits(tenant: str, rules: Rules) -> Limits:
     share = rules.share_of(tenant)
     minimum, maximum = share.minimum, share.maximum
     for entry in _entries_of(tenant, rules):
@@ -150,8 +176,86 @@ def target(tenant: str, rules: Rules) -> Target:
     """
     resolved: Target | None = rules.resolved.get(tenant)
     if resolved is None:
-        resolved = rules.resolved[tenant] = _resolve(tenant, rules)
+        resolved = rules.resolved[tenant] = _within_pipeline_share(tenant, _resolve(tenant, rules), rules)
     return resolved
+
+
+def _within_pipeline_share(tenant: str, aim: Target, rules: Rules) -> Target:
+    """Return a tier's target after the pipeline's share was divided among the tiers."""
+    slots, spare = divided_share(rules).get(tenant, (aim.slots, aim.spare))
+    if (slots, spare) == (aim.slots, aim.spare):
+        return aim
+    return replace(aim, slots=slots, spare=spare, bound=OF_PIPELINE if slots < aim.slots else aim.bound)
+
+
+def divided_share(rules: Rules) -> Mapping[str, tuple[int, int]]:
+    """Return the slots and the spares of each tier; nothing without a share of the pipeline."""
+    share = rules.pipeline_share
+    if share is not None and not rules.divided:
+        asks = {}
+        for name in rules.tiers:
+            aim = _resolve(name, rules)
+            fewest = max(_own_limits(name, rules).minimum, rules.fewest.get(name, 0))
+            asks[name] = Ask(fewest, aim.slots, aim.spare, size_in_share(name, rules))
+        rules.divided.update(divide(asks, room_of(share.maximum)))
+    return rules.divided
+
+
+def size_in_share(tier: str, rules: Rules) -> Fraction:
+    """Return what one slot of a tier takes of the pipeline's maximum."""
+    maximum = 0 if rules.pipeline_share is None else rules.pipeline_share.maximum
+    return size_of_slot(maximum, rules.capacity_totals[tier])
+
+
+def left_of_share(slots: Mapping[str, int], rules: Rules) -> Fraction | None:
+    """Return what these slots leave of the pipeline's maximum; None if it has none.
+
+    Below 0, they are above the maximum.
+    """
+    share = rules.pipeline_share
+    if share is None:
+        return None
+    return room_of(share.maximum) - taken(slots, {name: size_in_share(name, rules) for name in slots})
+
+
+def most_beside_others(tier: str, rules: Rules) -> int | None:
+    """Return the most slots, with spares, that a tier can have while the others keep their targets.
+
+    Return None without a share of the pipeline.
+    """
+    others = {name: sum(held) for name, held in divided_share(rules).items() if name != tier}
+    left = left_of_share(others, rules)
+    return None if left is None else max(0, int(left / size_in_share(tier, rules)))
+
+
+def is_below_pipeline_minimum(slots: Mapping[str, int], rules: Rules) -> bool:
+    """Return whether tiers with these slots lack some of what they need of the pipeline's
+    minimum.
+    """
+    share = rules.pipeline_share
+    if share is None:
+        return False
+    sizes = {name: size_of_slot(share.minimum, rules.capacity_totals[name]) for name in rules.tiers}
+    needed = taken({name: sum(each) for name, each in divided_share(rules).items()}, sizes)
+    held = taken({name: slots.get(name, 0) for name in sizes}, sizes)
+    return held < min(room_of(share.minimum), needed)
+
+
+def _left_to_batch(rules: Rules) -> int:
+    """Return the slots of batch beside the drivers, and what the tiers should have of the
+    pipeline's minimum.
+    """
+    share = rules.pipeline_share
+    if share is None:
+        return rules.capacity_totals.get(BATCH, 0)
+    held = {name: sum(slots) for name, slots in divided_share(rules).items()}
+    parts = {name: Fraction(1, max(1, rules.capacity_totals[name])) for name in held}
+    if isinstance(share.minimum, int):
+        reserved = taken_first(held, parts, share.minimum)
+    else:
+        reserved = min(room_of(share.minimum), taken(held, parts))
+    drivers = rules.drivers if reserved else 0
+    return max(0, int((1 - reserved - drivers) * rules.capacity_totals.get(BATCH, 0)))
 
 
 def _resolve(tenant: str, rules: Rules) -> Target:
@@ -203,6 +307,8 @@ def cause(aim: Target) -> str:
     """Return why a tenant has its number: the owner of the number, or the bound."""
     if aim.bound is None:
         return f"{aim.owner} set the number"
+    if aim.bound == OF_PIPELINE:
+        return "the pipeline has its maximum"
     return (
         f"that is its {aim.bound}"
         if aim.bound.endswith(OF_SITE)

@@ -11,8 +11,9 @@ from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow, whole_quanta
 from sluice_ops.planning.placement.requests import Places
-from sluice_ops.planning.placement.shares import limits, target
+from sluice_ops.planning.placement.shares import limits, most_beside_others, target
 from sluice_ops.planning.scaler.signals import Bounds, Observation, Signals
+from sluice_ops.planning.shortage.fitting import batch_minimum
 from sluice_ops.planning.shortage.in_place import joins_in_place
 from sluice_ops.planning.shortage.lending import giving_back, keepable
 
@@ -121,12 +122,15 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
     ]
     in_place = joins_in_place(tier, aim, cluster)
     in_layer = entry_of_scaler(name, rules)
+    room, most = _room(tier, cluster, in_place=in_place), most_beside_others(name, rules)
+    left = None if most is None else max(0, most - aim.slots)
     return Bounds(
         minimum=held.minimum,
         base=base(name, rules),
         maximum=held.maximum,
         partitions=rules.partitions_of(tier.spec),
-        room=_room(tier, cluster, in_place=in_place),
+        room=room if left is None else min(room, left),
+        room_is_share=left is not None and left < room,
         held_by=max(above, key=lambda entry: entry.layer).owner if above else None,
         set_by=None if in_layer is None or in_layer.owner == SCALER else in_layer.owner,
         away=aim.extra,
@@ -191,7 +195,7 @@ def _possible_hosts(tier: TierNow, cluster: Cluster) -> list[Host]:
     """Return the hosts that may take workers of a tier, without the slots that batch gives back."""
     name, rules = tier.spec.name, cluster.rules
     aim = target(name, rules)
-    kept = keepable(cluster, (aim.to,))[: limits(BATCH, rules).minimum] if BATCH in rules.shares else ()
+    kept = keepable(cluster, (aim.to,))[: batch_minimum(cluster)] if BATCH in rules.shares else ()
     return [
         host
         for host in giving_back(cluster, kept).hosts.values()

@@ -58,6 +58,8 @@ class Bounds:
     """The most slots that bursts can give it, with the present ones; 0: no burst is possible."""
     spares: int = 0
     """The workers that wait, and work as soon as the number is raised."""
+    room_is_share: bool = False
+    """Whether `room` is what the pipeline's maximum leaves, and the hosts have more."""
     in_place: bool = False
     """Whether it gets workers in place, and keeps all those that it has."""
 

@@ -115,10 +115,11 @@ class Situation:
     def limit(self) -> Limit:
         """The lowest limit of the tier's workers now."""
         room = self.home + self.most_away
+        whose = "the pipeline's maximum leaves" if self.bounds.room_is_share else "home has room for"
         limits = [
             Limit(self.bounds.maximum, f"its maximum is {self.bounds.maximum}"),
             Limit(self.bounds.partitions, f"it has {self.bounds.partitions} partitions"),
-            Limit(room, f"home has room for {self.bounds.room} more"),
+            Limit(room, f"{whose} {self.bounds.room} more"),
         ]
         return min([*limits, *self._limits_of_useless_growth()], key=lambda limit: limit.workers)
 

@@ -5,7 +5,6 @@ Each tenant gets its minimum before any tenant gets more, and tenants lose as fe
 slots.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -17,10 +16,16 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
-from sluice_ops.model.tier import Mode, TierSpec
+from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, Rules, TierNow, at, holding
 from sluice_ops.planning.placement.requests import DRIVER, Places, Request
-from sluice_ops.planning.placement.shares import Target, limits, target
+from sluice_ops.planning.placement.shares import (
+    Target,
+    fewest_for_threads,
+    is_below_pipeline_minimum,
+    limits,
+    target,
+)
 from sluice_ops.planning.placement.solver import (
     Placed,
     more_slots,
@@ -31,6 +36,8 @@ from sluice_ops.planning.placement.solver import (
 )
 
 T = TypeVar("T")
+at_home = at(None)
+"""Tells whether a host is one of the site's own."""
 
 
 def largest_accepted(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
@@ -54,14 +61,31 @@ def largest_accepted(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
     return low, result
 
 
+def batch_minimum(cluster: Cluster) -> int:
+    """Return the slots that batch keeps, whatever the tiers lack.
+
+    While tiers lack some of the pipeline's minimum, batch can always give back one slot more: room
+    may be scattered over the hosts.
+    """
+    minimum = limits(BATCH, cluster.rules).minimum
+    if cluster.rules.pipeline_share is None:
+        return minimum
+    held: dict[str, int] = {
+        name: sum(at_home(cluster.hosts[slot]) for slot in tier.placement.slots if slot in cluster.hosts)
+        for name, tier in cluster.tiers.items()
+        if tier.placement is not None
+    }
+    if not is_below_pipeline_minimum(held, cluster.rules):
+        return minimum
+    return min(minimum, max(0, len(cluster.batch) - 1))
+
+
 def fewest_slots(spec: TierSpec, rules: Rules) -> int:
     """Return the fewest slots with which a tier can run.
 
     This is its minimum. A realtime tier also needs a thread for each partition.
     """
-    minimum = max(1, limits(spec.name, rules).minimum)
-    threads = rules.partitions_of(spec) if spec.mode is Mode.REALTIME else 0
-    return max(minimum, math.ceil(threads / spec.quantum.threads))
+    return max(1, limits(spec.name, rules).minimum, fewest_for_threads(spec, rules))
 
 
 def fewest_slots_in_change(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> int:
@@ -108,7 +132,7 @@ def requests_for_minimums(cluster: Cluster, but: TierName | None = None) -> list
         if name != but
         for request in _lacking_of_tier(tier, cluster)
     ]
-    short = limits(BATCH, cluster.rules).minimum - len(cluster.batch) if BATCH in cluster.rules.shares else 0
+    short = batch_minimum(cluster) - len(cluster.batch) if BATCH in cluster.rules.shares else 0
     if short > 0:
         requests.append(Request(BATCH, short, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to))
     return requests

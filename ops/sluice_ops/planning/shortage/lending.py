@@ -12,9 +12,9 @@ from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
 from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, RefusedError, holding, with_both
 from sluice_ops.planning.placement.requests import Request
-from sluice_ops.planning.placement.shares import limits, target
+from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import more_slots, place
-from sluice_ops.planning.shortage.fitting import largest_accepted, requests_for_minimums
+from sluice_ops.planning.shortage.fitting import batch_minimum, largest_accepted, requests_for_minimums
 
 T = TypeVar("T")
 
@@ -73,12 +73,12 @@ def make_room(
     small even then.
     """
     staying = keepable(cluster, (to,))
-    batch_minimum = min(len(staying), limits(BATCH, cluster.rules).minimum)
+    least = min(len(staying), batch_minimum(cluster))
     more, (result, hosts) = largest_accepted(
-        len(staying) - batch_minimum,
-        lambda more: attempt(giving_back(cluster, staying[: batch_minimum + more])),
+        len(staying) - least,
+        lambda more: attempt(giving_back(cluster, staying[: least + more])),
     )
-    return result, slots_in_the_way(staying[batch_minimum + more :], hosts, cluster.rules.batch_quantum)
+    return result, slots_in_the_way(staying[least + more :], hosts, cluster.rules.batch_quantum)
 
 
 def top_up(

@@ -5,14 +5,15 @@ The controller (`settling`) calls this module if neither free room nor batch's s
 
 from collections.abc import Iterable, Mapping
 
-from sluice_ops.model.ids import BATCH, TierName
+from sluice_ops.model.ids import TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow, moved
 from sluice_ops.planning.placement.requests import Request
-from sluice_ops.planning.placement.shares import limits, target
+from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place
 from sluice_ops.planning.shortage.fitting import (
+    batch_minimum,
     fewest_slots_in_change,
     largest_accepted,
     requests_for_minimums,
@@ -97,7 +98,7 @@ def _most_valuable_first(names: Iterable[TierName], cluster: Cluster) -> list[Ti
 def _without_batch(needy: TierName, cluster: Cluster) -> Cluster:
     """Return the cluster after batch gave back all slots above its minimum."""
     staying = keepable(cluster, (target(needy, cluster.rules).to,))
-    return giving_back(cluster, staying[: limits(BATCH, cluster.rules).minimum])
+    return giving_back(cluster, staying[: batch_minimum(cluster)])
 
 
 def _fewest(tier: TierNow, cluster: Cluster) -> int | None:

@@ -35,10 +35,11 @@ from sluice_ops.model.incarnation import (
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.scaler import Decision, ScalerRecord
 from sluice_ops.model.scaler import Mode as ScalerMode
-from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
+from sluice_ops.model.share import Layer, LayerEntry, Layers, PipelineShare, Share
 from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.planning.placement.cluster import Rules
+from sluice_ops.planning.placement.shares import capacity_totals
 from sluice_ops.queries import describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.lines import ShareLine, TierLine
@@ -241,6 +242,38 @@ def test_shares_show_the_number_in_force_and_the_slots_held() -> None:
     batch, enrich = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
     assert (enrich.slots, enrich.held, enrich.layer, enrich.by) == (2, 1, "base", "the site file")
     assert (batch.slots, batch.held) == (0, 0)
+
+
+def test_the_share_of_the_pipeline_is_one_line() -> None:
+    seen = view(host("h1", DRIVER, FIRST))
+
+    def said(share: str, **numbers: int) -> tuple[str, list[str], str]:
+        rules = Rules(
+            shares={"enrich": Share.model_validate(numbers)},
+            pipeline_share=PipelineShare.model_validate(share),
+        )
+        (enrich,) = shares = describe.shares(seen, rules)
+        line = describe.pipeline_share(seen, rules, shares)
+        assert line is not None
+        return describe.pipeline_share_text(line), describe.pipeline_share_notes(line), enrich.by
+
+    whole = capacity_totals([(8.0, 8192)], {"enrich": seen.tiers[ENRICH].spec.quantum})["enrich"]
+    assert whole == 8
+    assert said("50%", target=3) == (
+        "Pipeline: 1 slots; its share is 3, 37.5 % of the cluster, within 50% and 50%",
+        [],
+        "the site file",
+    )
+    text, notes, by = said("50%", target=6)
+    assert text.endswith("its share is 4, 50 % of the cluster, within 50% and 50%; the maximum lowers enrich")
+    assert (notes, by) == ([], "the site file (the pipeline's maximum)")
+    _, (note,), _ = said("10%", minimum=2, target=6)
+    assert note.startswith("The minimums of the tiers are above the pipeline's maximum of 10%; each tier")
+
+
+def test_without_a_share_of_the_pipeline_nothing_is_said() -> None:
+    assert describe.pipeline_share(view(), Rules(), []) is None
+    assert describe.pipeline_share_notes(None) == []
 
 
 def test_the_author_of_a_number_is_shown_with_since_and_until() -> None:

@@ -17,6 +17,7 @@ from sluice_ops.planning.changes.lookups import (
     name_of_tenant,
     notes_if_stopped,
     person_entry,
+    refuse_above_pipeline_share,
     refuse_spares,
     tier_of,
 )
@@ -137,6 +138,7 @@ class Scale(Kind):
             refuse_spares(tier.spec)
         extra = target(tier.spec.name, cluster.rules).extra
         check_number(tier, slots, slots + extra, after)
+        refuse_above_pipeline_share(tier, slots, cluster, after)
         holds = target(tier.spec.name, after.rules)
         if holds.slots != slots:
             notes.append(f"{tier.spec.name} gets {holds.slots} slots for now, not {slots}: {cause(holds)}")
