@@ -19,6 +19,7 @@ from sluice_ops.agent.units.reconcile import (
 )
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, Observed, UnitKind
+from sluice_ops.model.batch import task_seconds
 from sluice_ops.model.ids import BATCH
 
 
@@ -120,5 +121,5 @@ class ReconcilingWorld(World):
 
     def add_host(self, config):
         agent = ReconcilingAgent(self.channel, config, self.logs, self.specs, (self.clock, self.wall))
-        agent.reclaim_seconds = self.rules.reclaim_seconds
+        agent.reclaim_seconds = task_seconds(self.rules.reclaim_seconds)
         self.agents[config.name] = agent

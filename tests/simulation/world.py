@@ -3,6 +3,7 @@
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
+from math import inf
 
 from simulation.actors import Log, SimAgent
 from simulation.memory import MemoryChannel
@@ -170,6 +171,7 @@ class World:
         self.absences = Absences(8.0, self.clock)
         self.ages = TimestampAges(self.clock)
         self.settled = None
+        self.led_since = -inf
         self.checks_baseline = True
         """Whether each decision is compared with one without a baseline."""
         self.runbooks = []
@@ -238,6 +240,7 @@ class World:
             rules=self.rules,
             braked_return=self.absences.braked_return(),
             known_seconds=self.ages.ages(),
+            led_seconds=self.now - self.led_since,
             baseline=self.settled,
         )
         decision = decide(view, inputs)

@@ -20,7 +20,7 @@ from sluice_ops.controller.decide import Decision
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
 from sluice_ops.model.backpressure import Pressure
-from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant
+from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant, Reclaim, Reclaims
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import (
@@ -163,9 +163,14 @@ def controller_metrics() -> ControllerMetrics:
     for phase in ("look", "decide", "write"):
         with metrics.phase(phase):
             pass
-    metrics.passed(
-        view(), Decision((Write(paths.result("o-cut"), cut, None),), "cut", tiers, under_way=False), epoch=3
+    reclaims = Reclaims(
+        ended=tuple(
+            Reclaim(slot=slot().id, host=H1, at=1.0, by="entry", limit=60, seconds=seconds)
+            for seconds in (4.0, 61.0)
+        )
     )
+    writes = (Write(paths.result("o-cut"), cut, None), Write(paths.BATCH_RECLAIMS, reclaims, None))
+    metrics.passed(view(), Decision(writes, "cut", tiers, under_way=False), epoch=3)
     return metrics
 
 

@@ -210,11 +210,21 @@ def test_the_leader_exports_the_scalers_decision_about_each_tier() -> None:
 
 def test_the_leader_exports_batch_jobs_and_their_slots() -> None:
     samples = scraped(controller_metrics())
-    assert {key: value for key, value in samples.items() if key[0].startswith("sluice_batch_")} == {
+    names = ("sluice_batch_jobs", "sluice_batch_slots")
+    assert {key: value for key, value in samples.items() if key[0] in names} == {
         ("sluice_batch_jobs", (("state", "running"), ("tenant", "reports"))): 1,
         ("sluice_batch_jobs", (("state", "queued"), ("tenant", "reports"))): 1,
         ("sluice_batch_slots", (("tenant", "reports"),)): 2,
     }
+
+
+def test_the_controller_exports_how_fast_slots_of_batch_went_back() -> None:
+    samples = scraped(controller_metrics())
+    counts = {
+        dict(labels)["le"]: value for (name, labels), value in samples.items() if "reclaim_seconds_b" in name
+    }
+    assert (counts["2.5"], counts["5.0"], counts["60.0"], counts["90.0"]) == (0, 1, 1, 2)
+    assert samples["sluice_batch_reclaims_late_total", ()] == 1
 
 
 def test_a_standby_exports_no_leader_gauges_and_keeps_its_counters() -> None:

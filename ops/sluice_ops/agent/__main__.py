@@ -44,6 +44,7 @@ from sluice_ops.agent.watch.spot_notices import SpotNotices
 from sluice_ops.channel.client import Channel, ChannelAwayError
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import Assignment, HostFacts
+from sluice_ops.model.batch import task_seconds
 from sluice_ops.model.exporter import Exporter
 from sluice_ops.model.resources import Capacity
 from sluice_ops.operations.joining import JoinError, join
@@ -188,7 +189,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
             folder=folder,
             reboot=rebooter,
             checkup=Checkup(doctor_of(facts.name) if is_checked else None),
-            reclaim_seconds=site.reclaim_seconds,
+            reclaim_seconds=task_seconds(site.reclaim_seconds),
         )
         signal.signal(signal.SIGTERM, lambda *_: agent.end())
         signal.signal(signal.SIGINT, lambda *_: agent.end())

@@ -12,7 +12,8 @@ app = typer.Typer()
 def batch(*, as_json: AsJson = False) -> None:
     """List batch tenants and batch jobs, and why a job waits.
 
-    A running job that has lost slots has the time until which its tasks in these slots may run.
+    A running job that has lost slots has the time until which its tasks in these slots may run. The
+    last line says how fast slots went back to tiers.
     """
     from sluice_ops.model.batch import BatchGrants  # noqa: PLC0415
     from sluice_ops.operations.snapshot import snapshot, the_site  # noqa: PLC0415
@@ -20,9 +21,11 @@ def batch(*, as_json: AsJson = False) -> None:
 
     view = snapshot()
     jobs = batch_queue.jobs(view.batch_requests, view.batch_grants or BatchGrants())
-    tenants = batch_queue.tenants(jobs, the_site().batch_tenants)
+    site = the_site()
+    tenants = batch_queue.tenants(jobs, site.batch_tenants)
+    reclaims = batch_queue.reclaims(view.batch_reclaims, site.reclaim_seconds)
     if as_json:
-        print_json({"tenants": tenants, "jobs": jobs})
+        print_json({"tenants": tenants, "jobs": jobs, "reclaims": reclaims})
         return
     print_table(
         ("tenant", "minimum", "maximum", "priority", "slots", "running", "queued"),
@@ -58,3 +61,4 @@ def batch(*, as_json: AsJson = False) -> None:
         ),
         "No batch job runs or waits.",
     )
+    typer.echo(batch_queue.reclaims_text(reclaims))

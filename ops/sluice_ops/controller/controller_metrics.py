@@ -16,13 +16,16 @@ from prometheus_client.metrics_core import Metric
 from sluice_ops.controller.decide import Decision
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import UnitState
-from sluice_ops.model.batch import BatchGrants
+from sluice_ops.model.batch import BatchGrants, Reclaims
 from sluice_ops.model.change import ChangeState, Result
 from sluice_ops.snapshot.view import TierView, View
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of the histogram, from a small site's pass to a pass that is far too slow. Unit: seconds.
 """
+
+RECLAIM_BOUNDS = (1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 300.0, 600.0)
+"""Bounds of the histogram, from an idle slot to long tasks. Unit: seconds."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class ControllerMetrics:
             "sluice_controller_pass_seconds", text, ["phase"], registry=None, buckets=BOUNDS
         )
         self._last: Pass | None = None
+        text = "Time from the demand for a slot of batch until its room was free."
+        self._reclaims = Histogram(
+            "sluice_batch_reclaim_seconds", text, registry=None, buckets=RECLAIM_BOUNDS
+        )
+        self._late_reclaims = 0
         self._operations: Counter[tuple[str, str]] = Counter()
         self._conflicts = 0
 
@@ -65,6 +73,12 @@ class ControllerMetrics:
             result = written.get(paths.result(identity))
             if isinstance(result, Result):
                 self._operations[seen.operation.step, "done" if result.ok else "failed"] += 1
+
+        reclaims = written.get(paths.BATCH_RECLAIMS)
+        for reclaim in reclaims.ended if isinstance(reclaims, Reclaims) else ():
+            if reclaim.seconds is not None and reclaim not in view.batch_reclaims.ended:
+                self._reclaims.observe(reclaim.seconds)
+                self._late_reclaims += reclaim.late
 
     def conflict(self) -> None:
         """Count a pass that is repeated because a node changed during it."""
@@ -88,6 +102,12 @@ class ControllerMetrics:
             value=self._conflicts,
         )
         yield from self._phases.collect()
+        yield from self._reclaims.collect()
+        yield CounterMetricFamily(
+            "sluice_batch_reclaims_late",
+            "Slots of batch that came back later than reclaim_seconds.",
+            value=self._late_reclaims,
+        )
         ended = CounterMetricFamily(
             "sluice_operations",
             "Operations that got their result from this controller.",

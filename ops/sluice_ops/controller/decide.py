@@ -13,6 +13,7 @@ from sluice_ops.controller.policies import (
     brake,
     ending_hosts,
     quarantine,
+    reclaims,
     starvation,
     tier_lifecycle,
 )
@@ -63,6 +64,7 @@ def decide(view: View, inputs: PassInputs) -> Decision:
     batch.slots_to_lend(draft).apply(draft)
     assignments.changed_assignments(draft).apply(draft)
     batch_queue.divided_slots(draft).apply(draft)
+    reclaims.measured(draft).apply(draft)
     return Decision(
         writes=(*draft.writes(), *trail_entries.writes(draft)),
         sentence=_sentence(draft, waits, quarantined.suspects),

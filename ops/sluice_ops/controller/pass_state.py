@@ -14,7 +14,7 @@ from sluice_ops.channel import Write
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState, slot_ids
 from sluice_ops.model.backpressure import Holds
-from sluice_ops.model.batch import BatchGrants
+from sluice_ops.model.batch import BatchGrants, Reclaims
 from sluice_ops.model.change import (
     ChangeRecord,
     ChangeState,
@@ -92,6 +92,7 @@ class Draft:
         self.batch: dict[int, HostName] = {}
         """Number of each slot of `batch` → its host."""
         self.batch_grants: BatchGrants | None = view.batch_grants
+        self.batch_reclaims: Reclaims = view.batch_reclaims
         self.ended_batch_jobs: tuple[str, ...] = ()
         """Batch jobs whose requests are deleted."""
         self.braked: frozenset[HostName] = frozenset()
@@ -378,6 +379,7 @@ class Draft:
         yield paths.LAYERS, view.layers, self.rules.layers
         yield paths.HOLDS, view.holds, self.holds
         yield paths.BATCH_GRANTS, view.batch_grants, self.batch_grants
+        yield paths.BATCH_RECLAIMS, view.batch_reclaims, self.batch_reclaims
         yield paths.SITE, view.site, self.site
         yield paths.LOCK, view.lock, self.lock
 

@@ -115,6 +115,7 @@ TABLE: dict[str, Rights] = {
     paths.BATCH_JOBS: _rights(create="operator", delete="operator controller"),
     f"{paths.BATCH_JOBS}/*": _rights(write="operator"),
     paths.BATCH_GRANTS: _rights(write="controller"),
+    paths.BATCH_RECLAIMS: _rights(write="controller"),
     paths.ALERTS: _rights(write="controller"),
     paths.ALERT_REQUESTS: _rights(write="operator"),
     paths.CONTROLLER_KEY: _rights(write="controller"),

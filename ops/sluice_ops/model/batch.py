@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sluice_ops.model.ids import named_by_people
+from sluice_ops.model.ids import HostName, UnitId, named_by_people
 from sluice_ops.model.resources import Frozen
 
 RENEW_SECONDS = 15.0
@@ -18,8 +18,17 @@ LEASE_SECONDS = 120.0
 
 A task that moves between the triggerer and a worker is silent in between.
 """
+RETURN_SECONDS = 10.0
+"""The part of `reclaim_seconds` that is kept for ending a slot, and for the reports about it."""
+KEPT_RECLAIMS = 200
+"""The slots that went back and whose times are kept."""
 DEFAULT_TENANT = "default"
 """The only batch tenant of a site file without `batch_tenants`."""
+
+
+def task_seconds(reclaim_seconds: float) -> float:
+    """Return how long tasks may continue in a slot that goes back within `reclaim_seconds`."""
+    return max(0.0, reclaim_seconds - RETURN_SECONDS)
 
 
 def _tenant_name(name: str) -> str:
@@ -111,3 +120,37 @@ class BatchGrants(Frozen):
         if job not in self.grants:
             return JobState.QUEUED
         return JobState.RUNNING if self.grants[job].slots else JobState.ENDING
+
+
+class Reclaim(Frozen):
+    """One slot that `batch` gives back, or gave back."""
+
+    slot: UnitId
+    host: HostName
+    at: float
+    """When a tier or a change needed the room. Wall clock."""
+    by: str
+    """For what."""
+    limit: float
+    """The time within which it should be back: `reclaim_seconds` at the demand."""
+    seconds: float | None = None
+    """How long the room was awaited; None: it still is."""
+
+    @property
+    def late(self) -> bool:
+        """Whether the slot came back later than it should."""
+        return self.seconds is not None and self.seconds > self.limit
+
+
+class Reclaims(Frozen):
+    """`batch/reclaims`: the slots that go back, and the last ones that did, the newest last."""
+
+    going: tuple[Reclaim, ...] = ()
+    ended: tuple[Reclaim, ...] = ()
+
+    def percentile(self, per_cent: int) -> float | None:
+        """Return the seconds within which so many per cent of the slots came back; None: none
+        did.
+        """
+        seconds = sorted(each.seconds for each in self.ended if each.seconds is not None)
+        return seconds[-(-len(seconds) * per_cent // 100) - 1] if seconds else None

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from sluice_ops.model.batch import BatchGrants, BatchRequest, BatchTenant, JobState
-from sluice_ops.queries.lines import BatchJobLine, BatchTenantLine
+from sluice_ops.model.batch import BatchGrants, BatchRequest, BatchTenant, JobState, Reclaims
+from sluice_ops.queries.lines import BatchJobLine, BatchTenantLine, ReclaimsLine
+
+LAST_RECLAIMS = 20
+"""How many of the slots that came back are listed."""
 
 
 def jobs(requests: Mapping[str, BatchRequest], divided: BatchGrants) -> list[BatchJobLine]:
@@ -42,3 +45,27 @@ def tenants(lines: Sequence[BatchJobLine], configured: Mapping[str, BatchTenant]
         )
         for name, tenant in configured.items()
     ]
+
+
+def reclaims(measured: Reclaims, limit: float) -> ReclaimsLine:
+    """Describe how fast the last slots came back."""
+    return ReclaimsLine(
+        limit=limit,
+        count=len(measured.ended),
+        p50=measured.percentile(50),
+        p99=measured.percentile(99),
+        late=sum(each.late for each in measured.ended),
+        going=len(measured.going),
+        last=measured.ended[: -LAST_RECLAIMS - 1 : -1],
+    )
+
+
+def reclaims_text(line: ReclaimsLine) -> str:
+    """Return one line about the slots that came back."""
+    going = f" {line.going} go back now." if line.going else ""
+    if line.p50 is None or line.p99 is None:
+        return f"No slot of batch has gone back yet; the limit is {line.limit:g} s.{going}"
+    return (
+        f"The last {line.count} slots of batch went back within {line.p50:g} s (p50) and {line.p99:g} s "
+        f"(p99); the limit is {line.limit:g} s, and {line.late} were later than theirs.{going}"
+    )

@@ -1,5 +1,6 @@
 """The lines of lists, and the contract of `--json`: one model for each kind of line."""
 
+from sluice_ops.model.batch import Reclaim
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Amount
 
@@ -210,6 +211,22 @@ class PipelineShareLine(Frozen):
     """The tiers that get fewer slots than their own shares, because of the maximum."""
     over: bool
     """Whether the minimums of the tiers take more than the maximum."""
+
+
+class ReclaimsLine(Frozen):
+    """How fast the last slots of `batch` came back. Unit: seconds."""
+
+    limit: float
+    """`reclaim_seconds` of the site file."""
+    count: int
+    p50: float | None
+    p99: float | None
+    late: int
+    """How many came back later than they should have."""
+    going: int
+    """The slots that go back now."""
+    last: tuple[Reclaim, ...]
+    """The last ones, the newest first."""
 
 
 class ChangeLine(Frozen):

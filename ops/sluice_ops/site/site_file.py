@@ -192,10 +192,11 @@ class Site(Frozen):
 
     Such as `{tiers: {enrich: {mode: act}}}`. Default: advice about every tier, and no change.
     """
-    reclaim_seconds: float = Field(default=120.0, ge=0)
-    """Seconds for tasks in a batch slot to finish when a tier needs the slot; the rest is killed.
+    reclaim_seconds: float = Field(default=60.0, ge=0)
+    """Seconds until a slot of `batch` is back when a tier needs it; `sluice batch` measures this.
 
-    Agents read this key at their start. Default: two minutes, in which most tasks finish.
+    Tasks in the slot may continue until ten seconds before; the rest is killed. Agents read this
+    key at their start.
     """
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
     """The quantum of each slot of `batch`."""

@@ -27,14 +27,20 @@ def stamps(view: View) -> Iterator[float]:
             yield from observed.starved.values()
     for seen in view.operations.values():
         yield seen.operation.posted_at
-    for request in view.batch_requests.values():
-        yield request.at
-        yield request.renewed_at
+    yield from _batch(view)
     for change in view.changes.values():
         yield change.started_at
         yield change.stepped_at
     for status in () if view.status is None else view.status.tiers.values():
         yield from (at for at in (status.down_since, status.drifted_since) if at is not None)
+
+
+def _batch(view: View) -> Iterator[float]:
+    for request in view.batch_requests.values():
+        yield request.at
+        yield request.renewed_at
+    for reclaim in view.batch_reclaims.going:
+        yield reclaim.at
 
 
 def _tier(tier: TierView, view: View) -> Iterator[float]:

@@ -11,7 +11,7 @@ from sluice_ops.channel import ANY_VERSION, Read
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, Observed, Unit
 from sluice_ops.model.backpressure import Holds
-from sluice_ops.model.batch import BatchGrants, BatchRequest
+from sluice_ops.model.batch import BatchGrants, BatchRequest, Reclaims
 from sluice_ops.model.change import ChangeRecord, JournalEntry, MaintenanceLock, Operation, change_of_step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
@@ -134,6 +134,8 @@ class View:
     """Batch jobs whose requests cannot be read. They keep their slots."""
     batch_grants: BatchGrants | None = field(default_factory=BatchGrants)
     """None: unreadable. Nothing is decided about batch jobs then."""
+    batch_reclaims: Reclaims = field(default_factory=Reclaims)
+    """Empty if unreadable: no decision needs it."""
     site: SiteSaid | None = None
     """The site file's settings at a leader's last look; None: no look yet, or unreadable."""
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -238,8 +240,10 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
     hosts = {host.name: host for host in _hosts(at, cache)}
     releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
     site = at.value(paths.SITE, SiteSaid)
-    if at.is_unread(paths.SITE, site):
-        at.versions[paths.SITE] = ANY_VERSION  # no decision needs it: the leader writes it again
+    reclaims = at.value(paths.BATCH_RECLAIMS, Reclaims)
+    for path, value in ((paths.SITE, site), (paths.BATCH_RECLAIMS, reclaims)):
+        if at.is_unread(path, value):
+            at.versions[path] = ANY_VERSION  # no decision needs it: the leader writes it again
     grants = at.value(paths.BATCH_GRANTS, BatchGrants)
     requests = {name: at.value(paths.batch_job(name), BatchRequest) for name in at.names(paths.BATCH_JOBS)}
     refused = reader.refused
@@ -273,6 +277,7 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
             name for name, request in requests.items() if at.is_unread(paths.batch_job(name), request)
         ),
         batch_grants=None if at.is_unread(paths.BATCH_GRANTS, grants) else grants or BatchGrants(),
+        batch_reclaims=reclaims or Reclaims(),
         site=site,
         versions=at.versions,
     )

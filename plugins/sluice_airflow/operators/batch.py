@@ -31,7 +31,14 @@ from sluice_airflow.triggers.batch import BatchGrantTrigger
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, UnitKind, label_of
-from sluice_ops.model.batch import DEFAULT_TENANT, LEASE_SECONDS, RENEW_SECONDS, BatchRequest, Grant
+from sluice_ops.model.batch import (
+    DEFAULT_TENANT,
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    BatchRequest,
+    Grant,
+    task_seconds,
+)
 from sluice_ops.model.ids import BATCH
 from sluice_ops.operations import batch_jobs
 from sluice_ops.operations.requests import POLL_SECONDS
@@ -365,7 +372,7 @@ class SluiceBatchOperator(SluiceOperator, SparkSubmitOperator):
             raise taken_back(grant.reason)
         self.log.info("Batch job %s has %d slot(s)", job, grant.slots)
         self._configure(services, site, grant.started_with)
-        seconds, reclaim = _seconds_left(context), site.reclaim_seconds
+        seconds, reclaim = _seconds_left(context), task_seconds(site.reclaim_seconds)
         with JobWatch(channel, job, grant, seconds, reclaim, self.log, self.on_kill) as watch:
             self._submit(context, services.spark_settings, watch)
 

@@ -71,6 +71,7 @@ def test_metrics_named_in_the_documentation_are_exported(series: Labels) -> None
         "sluice_tier_latency_seconds",
         "sluice_tier_batch_phase_seconds",
         "sluice_controller_pass_seconds",
+        "sluice_batch_reclaim_seconds",
     }
 
 

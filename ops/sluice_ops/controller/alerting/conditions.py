@@ -109,7 +109,7 @@ def conditions(look: Look) -> list[Condition]:
     """
     present = [*_site(look), *_certificates(look), *_reports(look)]
     if look.blocked is None:
-        present += [*_hosts(look), *_changes(look)]
+        present += [*_hosts(look), *_changes(look), *_reclaims(look)]
         for tier in look.view.tiers.values():
             present += _tier(look, tier)
     return present
@@ -148,6 +148,23 @@ def _reports(look: Look) -> Iterator[Condition]:
                 what=report.what,
                 did=report.did,
                 do=report.do,
+            )
+
+
+def _reclaims(look: Look) -> Iterator[Condition]:
+    """Yield the slots of batch that go back, or went back, later than they should."""
+    measured = look.view.batch_reclaims
+    over = [each for each in measured.going if look.now - each.at > each.limit]
+    for each in (*over, *(each for each in measured.ended if each.late)):
+        if look.now < each.at + EVENT_SECONDS:
+            waits = "still awaited" if each.seconds is None else f"after {each.seconds:g} s"
+            yield BY_NAME["reclaim-late"].condition(
+                f"{each.host}/{each.slot}/{each.at:.0f}",
+                detail=f"{each.slot} on {each.host}, {waits}; the limit is {each.limit:g} s; for {each.by}",
+                causes=(f"host-lost:{each.host}",),
+                link=look.link("sluice/"),
+                ends_at=each.at + EVENT_SECONDS,
+                recovers=False,
             )
 
 

@@ -8,6 +8,7 @@ from itertools import count, islice
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState, slot_number
+from sluice_ops.model.batch import task_seconds
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.wording import listed
@@ -115,7 +116,7 @@ def _with_promised(draft: Draft, now: Cluster) -> Cluster:
 def awaited(now: Cluster) -> str:
     """Say which slots `batch` has still to give back."""
     where = listed(sorted(set(now.returning)))
-    seconds = f"{now.rules.reclaim_seconds:g} s"
+    seconds = f"{task_seconds(now.rules.reclaim_seconds):g} s"
     return f"{len(now.returning)} slot(s) of batch on {where}, whose tasks may run for {seconds} more"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.model.assignment import UnitState, slot_id
-from sluice_ops.model.batch import LEASE_SECONDS, BatchGrants, BatchRequest, Grant
+from sluice_ops.model.batch import LEASE_SECONDS, BatchGrants, BatchRequest, Grant, task_seconds
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.batch_queue import Job, divide
@@ -34,7 +34,7 @@ def divided_slots(draft: Draft) -> QueueRuling:
     """Decide which job has how many slots, once the slots of `batch` are decided.
 
     A job whose slots go back is told in the pass that takes them back: its tasks in these slots
-    have `reclaim_seconds` from then on.
+    have `task_seconds` from then on.
     """
     before = draft.view.batch_grants
     if before is None:
@@ -113,7 +113,7 @@ def _grant(draft: Draft, before: Grant | None, slots: int) -> Grant:
     return before.model_copy(
         update={
             "slots": slots,
-            "back_by": draft.now + draft.rules.reclaim_seconds,
+            "back_by": draft.now + task_seconds(draft.rules.reclaim_seconds),
             "reason": _why_back(draft),
         }
     )
@@ -121,12 +121,17 @@ def _grant(draft: Draft, before: Grant | None, slots: int) -> Grant:
 
 def _why_back(draft: Draft) -> str:
     """Say which slots `batch` gives back, and for what."""
+    needed = taken_for(draft)
+    return f"batch keeps {len(draft.batch)} slot(s)" + (f": others are needed for {needed}" if needed else "")
+
+
+def taken_for(draft: Draft) -> str:
+    """Name the tiers and changes that need slots of `batch`; empty if its share is smaller now."""
     for_tiers = sorted(draft.shortage.promised)
     for_changes = [
         f"{change.spec.kind} of {change.by}" for change in draft.active_changes() if change.plan.moves
     ]
-    needed = listed([*for_tiers, *for_changes])
-    return f"batch keeps {len(draft.batch)} slot(s)" + (f": others are needed for {needed}" if needed else "")
+    return listed([*for_tiers, *for_changes])
 
 
 def _events(

@@ -284,6 +284,15 @@ ALERTS = (
         "`sluice status` shows the reason; return a host, lower another share, or: sluice burst {tier} K",
     ),
     AlertKind(
+        "reclaim-late",
+        WARNING,
+        0,
+        "a slot of batch came back later than `reclaim_seconds` of the site file",
+        "the tier or change that needs the room waited, and goes on",
+        "`sluice batch` lists the times; check the agent of the slot's host, or raise `reclaim_seconds`",
+        ("SluiceReclaimLate", "increase(sluice_batch_reclaims_late_total[15m]) > 0"),
+    ),
+    AlertKind(
         "change-failed",
         WARNING,
         0,

@@ -255,8 +255,8 @@ class Rules:
     fewest: Mapping[str, int] = field(default_factory=dict)
     """By tier: the workers without which a realtime tier lacks threads for its partitions."""
     batch_tenants: Mapping[str, BatchTenant] = field(default_factory=lambda: {DEFAULT_TENANT: BatchTenant()})
-    reclaim_seconds: float = 120.0
-    """How long tasks may continue in a batch slot that has to be given back. Unit: seconds."""
+    reclaim_seconds: float = 60.0
+    """Within which time a batch slot has to be given back. Unit: seconds."""
     repair: Repair | None = None
     """When the controller repairs drift; None: only a person does."""
     scaler: ScalerSettings = field(default_factory=ScalerSettings)

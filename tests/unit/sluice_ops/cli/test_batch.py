@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice_ops.main import app
-from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant
+from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant, Reclaim, Reclaims
+from sluice_ops.model.ids import HostName, UnitId
 from sluice_ops.site.site_file import Site
 from sluice_ops.snapshot.view import View
 
@@ -97,3 +98,34 @@ def test_the_table_says_why_a_job_waits(runner: CliRunner) -> None:
 def test_without_jobs_the_command_says_so(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", View)
     assert "No batch job runs or waits." in runner.invoke(app, ["batch"]).stdout
+
+
+def back(seconds: float | None, number: int = 0) -> Reclaim:
+    return Reclaim(
+        slot=UnitId(f"slot-batch-0-{number}"),
+        host=HostName("h1"),
+        at=1.0,
+        by="counts",
+        limit=60,
+        seconds=seconds,
+    )
+
+
+def test_the_command_tells_how_fast_slots_went_back(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "No slot of batch has gone back yet; the limit is 60 s." in runner.invoke(app, ["batch"]).stdout
+    seen = View(
+        batch_reclaims=Reclaims(
+            going=(back(None),), ended=tuple(back(float(number), number) for number in range(1, 101))
+        )
+    )
+    monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", lambda: seen)
+    assert (
+        "The last 100 slots of batch went back within 50 s (p50) and 99 s (p99); the limit is 60 s, and 40 "
+        "were later than theirs. 1 go back now."
+    ) in runner.invoke(app, ["batch"]).stdout
+    reclaims = json.loads(runner.invoke(app, ["batch", "--json"]).stdout)["reclaims"]
+    assert (reclaims["p50"], reclaims["p99"], reclaims["late"], reclaims["going"]) == (50.0, 99.0, 40, 1)
+    assert [each["seconds"] for each in reclaims["last"][:3]] == [100.0, 99.0, 98.0]
+    assert len(reclaims["last"]) == 20

@@ -8,6 +8,7 @@ from simulation.world import RULES, host, tier
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
 from sluice_ops.model.backpressure import Lag, Pressure
+from sluice_ops.model.batch import Reclaim, Reclaims
 from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.share import Share
@@ -300,3 +301,19 @@ def test_a_task_that_failed_in_airflow_is_told_once_and_is_never_over(site):
     site.channel.put(paths.ALERT_REQUESTS, AlertRequests())
     site.wait(100)
     assert (site.record.alerts, site.record.number) == ({}, 1)
+
+
+def test_a_slot_of_batch_that_comes_back_late_is_told_once(site):
+    def reclaim(number, seconds):
+        return Reclaim(
+            slot=f"slot-batch-0-{number}", host="h2", at=site.wall(), by="counts", limit=60, seconds=seconds
+        )
+
+    site.channel.put(paths.BATCH_RECLAIMS, Reclaims(ended=(reclaim(0, 59.0), reclaim(1, 75.5))))
+    site.wait(30)
+    alert = site.alert("reclaim-late")
+    assert len(site.fired) == 1
+    assert "slot-batch-0-1 on h2, after 75.5 s; the limit is 60 s; for counts" in alert.happened
+    assert "`sluice batch`" in alert.do
+    site.wait(DAY)
+    assert not site.fired
