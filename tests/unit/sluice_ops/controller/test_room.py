@@ -70,7 +70,7 @@ def test_a_raised_share_waits_for_as_few_batch_tasks_as_possible():
     runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.until(
         lambda: any(
-            "slot(s) of batch on h1, whose tasks may run for 120 s more" in sentence
+            "slot(s) of batch on h1, whose tasks may run for 50 s more" in sentence
             for sentence in world.sentences
         )
     )
@@ -79,7 +79,7 @@ def test_a_raised_share_waits_for_as_few_batch_tasks_as_possible():
     assert len(lent(world)) == 2
     world.until(lambda: runbook.ended)
     assert runbook.ok, sentences(runbook)
-    assert "batch gives back 1 slot(s), within 120 s" in sentences(runbook)[Step.PREFLIGHT]
+    assert "batch gives back 1 slot(s), within 60 s" in sentences(runbook)[Step.PREFLIGHT]
     assert world.now - began >= TASKS - 2
     world.settle()
     assert (slots(world, "counts"), len(lent(world))) == (2, 3), (

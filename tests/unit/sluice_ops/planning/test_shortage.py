@@ -398,7 +398,7 @@ def test_slots_that_batch_gives_back_are_noted_beside_short_tiers():
         Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1",) * 3, rules),
     )
     assert [move.short for move in planned.moves] == [1]
-    assert "batch gives back 3 slot(s), within 120 s" in planned.notes
+    assert "batch gives back 3 slot(s), within 60 s" in planned.notes
 
 
 def test_a_shift_moves_a_tier_into_the_room_that_it_takes_back_from_batch():
