@@ -165,7 +165,7 @@ def pipeline_share_text(line: PipelineShareLine) -> str:
     """Return one line about the share of the whole pipeline."""
     reduced = f"; the maximum lowers {listed(line.reduced)}" if line.reduced else ""
     return (
-        f"Pipeline: {line.held} slots; its share is {line.slots}, {line.part:g} % of the cluster, "
+        f"Pipeline: has {line.held} of the {line.slots} slots of its share, {line.part:g} % of the cluster, "
         f"within {line.minimum} and {line.maximum}{reduced}"
     )
 

@@ -260,12 +260,12 @@ def test_the_share_of_the_pipeline_is_one_line() -> None:
     whole = capacity_totals([(8.0, 8192)], {"enrich": seen.tiers[ENRICH].spec.quantum})["enrich"]
     assert whole == 8
     assert said("50%", target=3) == (
-        "Pipeline: 1 slots; its share is 3, 37.5 % of the cluster, within 50% and 50%",
+        "Pipeline: has 1 of the 3 slots of its share, 37.5 % of the cluster, within 50% and 50%",
         [],
         "the site file",
     )
     text, notes, by = said("50%", target=6)
-    assert text.endswith("its share is 4, 50 % of the cluster, within 50% and 50%; the maximum lowers enrich")
+    assert text.endswith("of its share, 50 % of the cluster, within 50% and 50%; the maximum lowers enrich")
     assert (notes, by) == ([], "the site file (the pipeline's maximum)")
     _, (note,), _ = said("10%", minimum=2, target=6)
     assert note.startswith("The minimums of the tiers are above the pipeline's maximum of 10%; each tier")
