@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sluice_ops.cli import alert, batch, changes, lists, projects, scaler, serving
+from sluice_ops.cli import alert, batch, changes, lists, logs, projects, scaler, serving, top
 from sluice_ops.cli.become import become
 from sluice_ops.cli.exit_codes import CODES, Commands, WrongUsageError
 from sluice_ops.cli.output import AsJson
@@ -299,8 +299,17 @@ for command in (
     commands.clean,
     commands.doctor,
     commands.endpoints,
-    commands.logs,
 ):
     app.command()(command)
-for part in (projects.app, lists.app, changes.app, scaler.app, alert.app, batch.app, serving.app):
+for part in (
+    projects.app,
+    lists.app,
+    changes.app,
+    scaler.app,
+    alert.app,
+    batch.app,
+    logs.app,
+    top.app,
+    serving.app,
+):
     app.add_typer(part)

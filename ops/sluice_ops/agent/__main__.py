@@ -26,6 +26,7 @@ from sluice_ops.agent.host.facts import (
     facts_of,
     link_of,
 )
+from sluice_ops.agent.host.log_reader import LogReader
 from sluice_ops.agent.host.presence import OtherAgentError, Presence
 from sluice_ops.agent.host.processes import live_process
 from sluice_ops.agent.host.reboots import Rebooter
@@ -42,15 +43,17 @@ from sluice_ops.agent.watch.heartbeats import Heartbeats
 from sluice_ops.agent.watch.neighbours import Neighbours
 from sluice_ops.agent.watch.spot_notices import SpotNotices
 from sluice_ops.channel.client import Channel, ChannelAwayError
+from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import Assignment, HostFacts
 from sluice_ops.model.batch import task_seconds
 from sluice_ops.model.exporter import Exporter
 from sluice_ops.model.resources import Capacity
 from sluice_ops.operations.joining import JoinError, join
+from sluice_ops.operations.log_requests import LogServer
 from sluice_ops.process import metrics_server
 from sluice_ops.process.durations import TimestampAges
-from sluice_ops.process.logs import configure_logs
+from sluice_ops.process.logs import OwnLog, configure_logs
 from sluice_ops.site import endpoints, java, project
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.site.site_file import load as load_site
@@ -140,12 +143,13 @@ def lock_host(folder: HostFolder, host: str) -> IO[str]:
     return file
 
 
-def serve(  # noqa: PLR0913 - one parameter for each option
+def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
     facts: HostFacts,
     site_file: Path,
     site: Site,
     zookeeper: str | None,
     token_file: Path | None,
+    own_log: OwnLog,
     *,
     cpu_share: float = 1.0,
     metadata: str | None = None,
@@ -209,6 +213,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
             exporter,
             AgentMetrics(process_control, containers, presence, neighbours, disks, heartbeats),
         )
+        LogServer(channel, paths.host_logs(facts.name), facts.name, LogReader(folder.path, own_log)).start()
         agent.run()
         log.info("agent stopped; its units continue, and the next agent adopts them", host=facts.name)
 
@@ -249,7 +254,8 @@ def stop_all(host: str) -> int:
 def main(words: list[str] | None = None) -> int:
     """Run the command, and return its exit code; an expected error is one line on stderr."""
     arguments = arguments_of(words)
-    configure_logs()
+    own_log = OwnLog()
+    configure_logs(own_log)
     try:
         if arguments.stop_all:
             return 1 if stop_all(arguments.host) else 0
@@ -268,6 +274,7 @@ def main(words: list[str] | None = None) -> int:
             site,
             zookeeper,
             arguments.token_file,
+            own_log,
             cpu_share=arguments.cpu_share,
             metadata=arguments.metadata,
         )

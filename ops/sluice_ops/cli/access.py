@@ -153,7 +153,9 @@ def forget(host: str, *, as_json: bool) -> None:
             raise WrongUsageError(message)
         take_off(
             channel,
-            dict.fromkeys((paths.host_record(host), paths.host(host), paths.observed(host))),
+            dict.fromkeys(
+                (paths.host_logs(host), paths.host_record(host), paths.host(host), paths.observed(host))
+            ),
             f"forget {host}",
             trail_queue.cli_user(),
         )

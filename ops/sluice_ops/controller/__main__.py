@@ -16,10 +16,12 @@ import structlog
 from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError
 from sluice_ops.controller.leader import LOST_SECONDS, Controller, collect_rarely
 from sluice_ops.controller.site_watcher import SiteWatcher
+from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.exporter import Exporter
+from sluice_ops.operations.log_requests import LogServer
 from sluice_ops.process import metrics_server
-from sluice_ops.process.logs import configure_logs
+from sluice_ops.process.logs import OwnLog, configure_logs
 from sluice_ops.site import endpoints, project, site_file
 
 log = structlog.get_logger()
@@ -66,7 +68,8 @@ def main() -> int:
         help="seconds without an agent's session after which its host counts as lost",
     )
     options = parser.parse_args()
-    configure_logs()
+    own_log = OwnLog()
+    configure_logs(own_log)
     try:
         site_watcher = SiteWatcher(options.site)
         where = None if options.zookeeper else endpoints.load()
@@ -101,6 +104,7 @@ def main() -> int:
         Exporter(role=Role.CONTROLLER, address=options.metrics, controller=options.name),
         controller.metrics,
     )
+    LogServer(channel, paths.CONTROLLER_LOGS, options.name, own_log).start()
     try:
         controller.run()
     finally:

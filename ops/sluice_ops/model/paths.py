@@ -33,7 +33,7 @@ LEADER = "/controller/leader"
 """The parent of the controllers' nodes, from which the leader is elected."""
 EPOCH = "/controller/epoch"
 """The number of the present leader."""
-LIVE, RECORD = "live", "record"
+LIVE, RECORD, LOGS = "live", "record", "logs"
 """The children of a host's node."""
 CONTROLLER_STATUS = "/controller/status"
 """The leader's last status (`ControllerStatus`), for `sluice status`."""
@@ -67,6 +67,8 @@ INSTANCES = "/instances"
 """The parent of the receipts of EC2 instances."""
 REBOOTS = "/reboots"
 """The parent of the rolling reboots."""
+CONTROLLER_LOGS = "/controller/logs"
+"""The parent of the requests for lines of a controller's log."""
 CLAIM, ANSWER = "claim", "answer"
 """The descendants of the node of a host that joins."""
 CONTROLLER_KEY = "/controller/key"
@@ -93,6 +95,21 @@ def live(name: str) -> str:
 def host_record(name: str) -> str:
     """The controller's record of a host (`HostRecord`)."""
     return f"/hosts/{name}/{RECORD}"
+
+
+def host_logs(name: str) -> str:
+    """The parent of the requests for lines of a host's logs, and of the answers."""
+    return f"/hosts/{name}/{LOGS}"
+
+
+def host_log_request(name: str, request: str) -> str:
+    """A request for lines of a host's logs (`LogRequest`), beside its answer (`LogAnswer`)."""
+    return f"/hosts/{name}/{LOGS}/{request}"
+
+
+def controller_log_request(request: str) -> str:
+    """A request for lines of a controller's log (`LogRequest`)."""
+    return f"{CONTROLLER_LOGS}/{request}"
 
 
 def assignment(name: str) -> str:

@@ -12,7 +12,13 @@ from sluice_ops.model.trail import Entry, Outcome
 
 def nodes_of(host: str) -> tuple[str, ...]:
     """Return the paths of a host's nodes, in the order of their deletion."""
-    return paths.host_record(host), paths.host(host), paths.observed(host), paths.assignment(host)
+    return (
+        paths.host_logs(host),
+        paths.host_record(host),
+        paths.host(host),
+        paths.observed(host),
+        paths.assignment(host),
+    )
 
 
 def take_off(

@@ -299,6 +299,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         gap_seconds=report.gap_seconds if report else None,
         inputs=tier.spec.inputs,
         outputs=tier.spec.outputs,
+        latency_p99_ms=progress.details.get("latency_p99_ms") if progress else None,
     )
 
 

@@ -147,12 +147,15 @@ class TierLine(Frozen):
     narrow: str | None
     """Why the tier does not read partitions that were added to its streams."""
     latency_ms: float | None
+    """The time from a record's arrival in the pipeline to this tier's output: the median."""
     gap_seconds: float | None
     """The largest gap in the tier's output at the last handover."""
     inputs: tuple[str, ...] = ()
     """The streams that the tier reads."""
     outputs: tuple[str, ...] = ()
     """The streams that the tier writes; none if the tier ends in a sink."""
+    latency_p99_ms: float | None = None
+    """The same time of the slowest record in a hundred; None: the driver is of an older version."""
 
 
 class SlotLine(Frozen):

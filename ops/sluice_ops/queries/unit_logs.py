@@ -1,42 +1,33 @@
-"""The logs of slots and drivers: files of their host, below SLUICE_HOME."""
+"""The logs of this machine: of services, and of slots and drivers, below SLUICE_HOME."""
 
 import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
+
+from sluice_ops.process.log_files import last_lines, log_files, text_after
 
 POLL_SECONDS = 0.3
 
 
+def service_logs(home: Path) -> dict[str, Path]:
+    """Return the log files of the embedded platform's services, by the service's name."""
+    return {path.stem: path for path in sorted((home / "logs").glob("*.log"))}
+
+
 def unit_logs(home: Path) -> dict[str, Path]:
-    """Return the log files below `home` by `host/unit`, also of ended units."""
-    hosts = home / "hosts"
-    ended = {f"{path.parts[-3]}/{path.stem}": path for path in sorted(hosts.glob("*/ended/*.log"))}
-    units = {f"{path.parts[-4]}/{path.parts[-2]}": path for path in sorted(hosts.glob("*/units/*/log"))}
-    return ended | units
+    """Return the log files below `home` by `host/unit`, also of ended units and of executors."""
+    return {
+        f"{folder.name}/{name}": path
+        for folder in sorted((home / "hosts").glob("*"))
+        for name, path in log_files(folder).items()
+    }
 
 
 def tail(path: Path, lines: int, *, follow: bool = False) -> Iterator[str]:
-    """Yield the last lines of a log.
-
-    If the log has fewer, the first lines come from the end of the rotated log (`log.1`).
-    With `follow`, continue with new lines, also after a rotation.
-    """
-    with path.open(errors="replace") as file:
-        last = deque(file, maxlen=lines)
-        position = file.tell()
-    if len(last) < lines:
-        rotated = path.with_name(f"{path.name}.1")
-        with suppress(FileNotFoundError), rotated.open(errors="replace") as file:
-            last.extendleft(reversed(deque(file, maxlen=lines - len(last))))
+    """Yield the last lines of a log; with `follow`, also new text, before and after a rotation."""
+    last, position = last_lines(path, lines)
     yield from last
     while follow:
         time.sleep(POLL_SECONDS)
-        size = path.stat().st_size if path.exists() else position  # the log of an ended unit may be gone
-        if size == position:
-            continue
-        with path.open(errors="replace") as file:
-            file.seek(position if size > position else 0)
-            yield from file
-            position = file.tell()
+        text, position = text_after(path, position)
+        yield from text.splitlines(keepends=True)

@@ -119,6 +119,8 @@ class Flow:
     """Measured: when input, output and lag were last measured. Unit: epoch seconds."""
     latency_ms: float | None = None
     """The time from arrival in the pipeline to the output, as the median of the last samples."""
+    latency_p99_ms: float | None = None
+    """The same time of the slowest sample in a hundred."""
     waits: Waits = field(default_factory=Waits)
     """The same time of each record; samples of a tier that writes streams."""
     last_out: float | None = None
@@ -133,6 +135,12 @@ class Flow:
     def waits_for(self) -> str | None:
         """The reason why the tier waits, as `sluice status` shows it."""
         return self.away or self.checkpoint or self.unanswered
+
+
+def slowest_in_hundred(waits: Iterable[float]) -> float | None:
+    """Return the 99th percentile (nearest rank) of waiting times; None without one."""
+    ordered = sorted(waits)
+    return ordered[-(len(ordered) // 100) - 1] if ordered else None
 
 
 def raised(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:

@@ -208,7 +208,7 @@ ALERTS = (
         0,
         "a {kind} on {host} hung",
         "the agent ended and replaced the {kind}",
-        "`sluice logs agent-{host}` names the process and how it hung; if the alert fires again, "
+        "`sluice logs {host}` names the process and how it hung; if the alert fires again, "
         "check disk, memory and kernel log of the host",
         ("SluiceHung", "increase(sluice_agent_hung_total[15m]) > 0"),
         watched=False,
@@ -338,8 +338,7 @@ ALERTS = (
         300,
         "tier {tier} takes no records, although input waits",
         "records wait in Kafka",
-        "`sluice tiers` shows its driver's host; read `sluice logs HOST/driver-{tier}-INCARNATION`; "
-        "check the sink, too",
+        "read `sluice logs {tier}`; check the sink, too",
         (
             "SluiceTierStandsStill",
             (

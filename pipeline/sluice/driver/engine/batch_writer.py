@@ -17,7 +17,7 @@ import pyarrow as pa
 import structlog
 
 from sluice.api.sink import Sink, SinkAwayError
-from sluice.driver.counters import Commits, raised
+from sluice.driver.counters import Commits, raised, slowest_in_hundred
 from sluice.driver.engine.contract import Control
 from sluice.driver.engine.intake import portion
 from sluice.driver.engine.settings import INTERVAL, EngineConfig
@@ -287,7 +287,8 @@ class BatchWriter:
         self._doubt = counts.lost > 0
         commits.marks, flow.last_out = self.ledger.marks, stored.at
         if stored.arrived:
-            flow.latency_ms = stored.at * 1000 - statistics.median(stored.arrived)
+            waits = [stored.at * 1000 - arrived for arrived in stored.arrived]
+            flow.latency_ms, flow.latency_p99_ms = statistics.median(waits), slowest_in_hundred(waits)
             flow.waits = flow.waits.plus(stored.at - arrived / 1000 for arrived in stored.arrived)
         if self.gap is None:
             self.gap = stored.gap

@@ -16,7 +16,7 @@ import psycopg
 import structlog
 
 from sluice.driver.control.wait_for_services import is_away
-from sluice.driver.counters import raised
+from sluice.driver.counters import raised, slowest_in_hundred
 from sluice.driver.positions.lag import LagHistory, Look
 from sluice.driver.process.load_meter import LoadMeter, Sums
 from sluice.driver.process.query_watchdog import QueryWatchdog
@@ -184,7 +184,7 @@ class Progress:
             lag=sum(flow.lag.values()),
             latency_ms=flow.latency_ms,
             slots=slots,
-            details={"positions": positions},
+            details={"positions": positions, "latency_p99_ms": flow.latency_p99_ms},
         )
 
     def _look_at_load(self, sums: Sums) -> None:
@@ -244,6 +244,7 @@ class Progress:
             if (wait := _wait(seen)) is not None and seen.out.at > (time.time() - FRESH_SECONDS) * 1000
         ]
         flow.latency_ms = float(statistics.median(fresh)) if fresh else None
+        flow.latency_p99_ms = slowest_in_hundred(fresh)
         flow.waits = flow.waits.plus(
             wait / 1000 for seen in mine if self._written.is_new(seen) and (wait := _wait(seen)) is not None
         )

@@ -9,11 +9,11 @@ import pytest
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.channel import Channel, NotAllowedError, Write
 from sluice_ops.local.layout import Layout, Ports
-from sluice_ops.local.logbook import find
 from sluice_ops.local.services import zookeeper
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import Assignment, HostFacts
+from sluice_ops.queries.unit_logs import service_logs
 from sluice_ops.site import credentials
 from tests.ensemble import free_ports
 
@@ -55,7 +55,7 @@ def connected(layout, credential):
 
 def logged_refusals(layout):
     """Return the user, address, operation and node of each refusal in the log."""
-    lines = find(layout)["refused"].read_text().splitlines()
+    lines = service_logs(layout.home)["refused"].read_text().splitlines()
     entries = [dict(pair.split("=", 1) for pair in line.split("\t")[1:]) for line in lines]
     return [
         (set(entry["user"].split(",")), entry["ip"], entry["operation"], entry.get("znode"))

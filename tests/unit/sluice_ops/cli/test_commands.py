@@ -48,8 +48,8 @@ HEAVY = {
     "rich",
     "structlog",
 }
-WITHOUT_JSON = {"agent", "controller", "init", "test"}
-"""These commands run a process that logs, or work on a project's files."""
+WITHOUT_JSON = {"agent", "controller", "init", "test", "top"}
+"""These commands run a process that logs, work on a project's files, or need a terminal."""
 
 
 @pytest.fixture
@@ -259,20 +259,6 @@ def test_audit_fails_for_a_running_tier_that_is_not_audited(
     assert done.exit_code == FAILED
     assert "orders should run, but the audit has not checked it yet" in done.stdout
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["unaudited"] == ["orders"]
-
-
-def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "kafka.log").write_text("one\ntwo\nthree\n")
-    assert json.loads(runner.invoke(app, ["logs", "--json"]).stdout) == {"logs": ["kafka"]}
-    output = runner.invoke(app, ["logs", "kafka", "-n", "2", "--json"]).stdout
-    assert json.loads(output) == {"log": "kafka", "lines": ["two", "three"]}
-    assert runner.invoke(app, ["logs", "kafka", "--json", "--follow"]).exit_code == WRONG_USAGE
-    unknown = runner.invoke(app, ["logs", "kafak"])
-    assert (unknown.exit_code, unknown.stderr) == (
-        WRONG_USAGE,
-        "there is no log of 'kafak'; logs: kafka\n",
-    )
 
 
 def test_down_without_a_platform_prints_json(runner: CliRunner) -> None:

@@ -1,0 +1,223 @@
+"""`sluice top`: a live view of hosts, tiers, changes and alerts in the terminal."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sluice_ops.cli.exit_codes import WrongUsageError
+from sluice_ops.cli.output import text
+from sluice_ops.queries.alerts import AlertLine
+from sluice_ops.queries.formats import ago
+from sluice_ops.queries.lines import HostLine, TierLine
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from sluice_ops.channel import Channel
+    from sluice_ops.snapshot.mirror import Mirror
+
+EVERY_SECONDS = 2.0
+"""The time between two looks; drivers write their figures as often."""
+OLDEST = 200
+"""How many nodes each look reads again, which corrects missed watches."""
+MOST_NOTES = 6
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What one look saw. Without a look, there is only a reason."""
+
+    at: float = 0.0
+    controller: str = "No controller has reported yet."
+    steps: tuple[dict[str, Any], ...] = ()
+    tiers: Sequence[TierLine] = ()
+    hosts: Sequence[HostLine] = ()
+    alerts: Sequence[AlertLine] = ()
+    notes: Sequence[str] = field(default=())
+
+
+@app.command(epilog="Example: sluice top")
+def top() -> None:
+    """Show hosts, tiers, changes and alerts live, until Ctrl-C.
+
+    The view is refreshed every two seconds. Its content is that of `sluice status`. While ZooKeeper
+    does not answer, the last content stays, with its age.
+    """
+    from rich.console import Console  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+
+    from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
+    from sluice_ops.snapshot.mirror import Mirror  # noqa: PLC0415
+
+    if not sys.stdout.isatty():
+        message = "sluice top needs a terminal, and stdout is none. For one answer: sluice status"
+        raise WrongUsageError(message)
+    console = Console(highlight=False, markup=False)
+    with (
+        suppress(KeyboardInterrupt),
+        open_channel() as channel,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        for screen, away in _looks(channel, Mirror(channel)):
+            live.update(render(screen, away, console.height, time.time()), refresh=True)
+
+
+def _looks(channel: "Channel", mirror: "Mirror") -> Iterator[tuple[Screen, str | None]]:
+    """Yield what each look sees, and why it sees nothing new; a look every two seconds."""
+    from sluice_ops.channel import ChannelAwayError  # noqa: PLC0415
+
+    screen = Screen()
+    while True:
+        try:
+            screen, away = look(channel, mirror), None
+        except ChannelAwayError as error:
+            away = str(error)
+        yield screen, away
+        time.sleep(EVERY_SECONDS)
+
+
+def look(channel: "Channel", mirror: "Mirror") -> Screen:
+    """Read the snapshot, the figures and the alerts."""
+    from sluice_ops.operations.alerts import read_alerts, read_requests  # noqa: PLC0415
+    from sluice_ops.operations.snapshot import the_site  # noqa: PLC0415
+    from sluice_ops.queries import describe  # noqa: PLC0415
+    from sluice_ops.queries.alerts import lines  # noqa: PLC0415
+    from sluice_ops.queries.alerts import notes as alert_notes  # noqa: PLC0415
+    from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
+    from sluice_ops.queries.status import status_of, troubles  # noqa: PLC0415
+    from sluice_ops.site import project  # noqa: PLC0415
+    from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
+    from sluice_ops.snapshot.rules import rules_of  # noqa: PLC0415
+    from sluice_ops.snapshot.view import read_view  # noqa: PLC0415
+
+    mirror.invalidate_oldest(OLDEST)
+    view, record = read_view(mirror, mirror), read_alerts(channel)
+    figures, now = read_figures(), time.time()
+    pipeline = None
+    try:
+        rules = rules_of(the_site(), view.layers)
+        shares, wrong = describe.shares(view, rules), []
+        pipeline = describe.pipeline_share(view, rules, shares)
+    except SiteError as error:
+        shares, wrong = [], [f"No shares: {error}."]
+    status = status_of(view, shares, pipeline, figures, project.home(), now)
+    tiers = describe.tiers(view, figures)
+    return Screen(
+        at=now,
+        controller=Screen.controller
+        if view.status is None
+        else f"Controller {view.status.leader}: {view.status.sentence}",
+        steps=tuple(status["doing"]),
+        tiers=tiers,
+        hosts=describe.hosts(view),
+        alerts=[line for line in lines(record, read_requests(channel)) if line.state != "waits"],
+        notes=[*troubles(tiers), *status["notes"], *alert_notes(record), *wrong],
+    )
+
+
+def render(screen: Screen, away: str | None, height: int, now: float) -> "Group":
+    """Return the view for a terminal of this height; what does not fit is counted."""
+    from rich.console import Group  # noqa: PLC0415
+
+    head = [_header(screen, away, now)]
+    head += [_step(step) for step in screen.steps] or ["No change is in progress."]
+    notes = [*screen.notes[:MOST_NOTES], *_more(len(screen.notes) - MOST_NOTES, "notes: sluice status")]
+    alerts = [*screen.alerts[:MOST_NOTES]]
+    left = height - len(head) - len(notes) - len(screen.tiers) - len(alerts) - 8
+    hosts = sorted(screen.hosts, key=lambda host: host.state == "up")[: max(1, left)]
+    below = [*_more(len(screen.alerts) - len(alerts), "alerts: sluice alert")]
+    below += [*_more(len(screen.hosts) - len(hosts), "hosts: sluice hosts")]
+    return Group(
+        *map(_line, head),
+        _table(
+            ("tier", "state", "in/s", "out/s", "lag", "p50", "p99", "workers", "driver", "inc."),
+            [_tier(tier) for tier in screen.tiers],
+        ),
+        *([_table(("alert", "severity", "for", "what"), map(_alert, alerts))] if alerts else []),
+        _table(
+            ("host", "zone", "state", "drivers", "workers"),
+            [(host.name, host.zone, _state(host), len(host.drivers), len(host.slots)) for host in hosts],
+        ),
+        *map(_line, (*below, *notes)),
+    )
+
+
+def _line(words: str) -> "Text":
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(words, no_wrap=True, overflow="ellipsis")
+
+
+def _header(screen: Screen, away: str | None, now: float) -> str:
+    if away is None:
+        return f"{time.strftime('%H:%M:%S', time.localtime(screen.at))}  {screen.controller}"
+    age = f"The content is {now - screen.at:.0f} s old: " if screen.at else ""
+    return f"{age}{away}"
+
+
+def _step(step: dict[str, Any]) -> str:
+    at = f"step {step['step']}" if step["step"] else "between steps"
+    verdict = step["progress"] and step["progress"]["verdict"]
+    left = "" if not step["progress"] else f", about {step['progress']['seconds_left']:.0f} s left, {verdict}"
+    return f"In progress: {step['what']}, {at} for {ago(step['since'])}{left}: {step['sentence']}"
+
+
+def _tier(tier: TierLine) -> tuple[object, ...]:
+    states = Counter(worker.state for worker in tier.workers)
+    held = "" if tier.held_for is None else f", throttled for {tier.held_for}"
+    following = "" if tier.next is None else f" → {tier.next}"
+    return (
+        tier.name,
+        tier.state + held,
+        _count(tier.rate_in),
+        _count(tier.rate_out),
+        _count(tier.lag),
+        _milliseconds(tier.latency_ms),
+        _milliseconds(tier.latency_p99_ms),
+        ", ".join(f"{count} {state}" for state, count in states.items()),
+        tier.driver.host,
+        f"{text(tier.incarnation)}{following}",
+    )
+
+
+def _alert(alert: AlertLine) -> tuple[object, ...]:
+    return alert.key, alert.severity, ago(alert.since), alert.happened
+
+
+def _state(host: HostLine) -> str:
+    beside = [word for word, holds in (("quarantine", host.quarantine), ("busy", host.busy_since)) if holds]
+    return ", ".join((host.state, *beside))
+
+
+def _count(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f}"
+
+
+def _milliseconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f} ms"
+
+
+def _more(count: int, what: str) -> list[str]:
+    return [f"… and {count} more {what}"] if count > 0 else []
+
+
+def _table(columns: Sequence[str], rows: Iterator[Sequence[object]] | Sequence[Sequence[object]]) -> "Table":
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*map(text, row))
+    return table

@@ -1,0 +1,143 @@
+"""`sluice top` shows what `sluice status` knows, fits the terminal, and keeps old content."""
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from simulation.memory import MemoryChannel
+from typer.testing import CliRunner
+
+from sluice_ops.channel import ChannelAwayError
+from sluice_ops.cli import top
+from sluice_ops.cli.exit_codes import WRONG_USAGE
+from sluice_ops.cli.top import Screen, render
+from sluice_ops.main import app
+from sluice_ops.model.assignment import UnitKind
+from sluice_ops.model.ids import Incarnation, TierName
+from sluice_ops.model.incarnation import TierProgress
+from sluice_ops.queries import describe
+from sluice_ops.queries.alerts import AlertLine
+from sluice_ops.queries.figures import Figures
+from tests.unit.sluice_ops.cli.test_describe import ENRICH, host, unit, view
+
+NOW = 1_800_000_000.0
+
+
+def shown(screen: Screen, away: str | None = None, height: int = 40, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, highlight=False, markup=False)
+    console.print(render(screen, away, height, NOW))
+    return console.file.getvalue()
+
+
+def full(hosts: int = 2) -> Screen:
+    progress = TierProgress(
+        tier=ENRICH,
+        incarnation=Incarnation(2),
+        at=NOW,
+        rate_in=1234.4,
+        rate_out=1200.0,
+        lag=56789,
+        latency_ms=12.0,
+        details={"latency_p99_ms": 345.0},
+    )
+    views = [host(f"h{number}") for number in range(3, hosts + 1)]
+    now = view(
+        host("h1", unit(UnitKind.DRIVER)), host("h2", unit(UnitKind.SLOT), live=False), *views, following=3
+    )
+    return Screen(
+        at=NOW,
+        controller="Controller c1: all is well",
+        steps=(
+            {
+                "what": "drain h2",
+                "step": "prepare",
+                "since": time.time() - 5,
+                "sentence": "enrich warms up",
+                "progress": {"seconds_left": 12.4, "verdict": "on time"},
+            },
+        ),
+        tiers=describe.tiers(now, Figures({TierName("enrich"): progress})),
+        hosts=describe.hosts(now),
+        alerts=[
+            AlertLine(
+                key="host-lost:h2",
+                severity="critical",
+                state="told",
+                since=time.time() - 60,
+                happened="h2 is lost",
+                did="",
+                do="",
+                link="",
+            )
+        ],
+        notes=["Disk: 7 MiB are free."],
+    )
+
+
+def test_the_view_shows_changes_tiers_alerts_hosts_and_notes() -> None:
+    text = shown(full())
+    assert "Controller c1: all is well" in text
+    assert "In progress: drain h2, step prepare for 5 s, about 12 s left, on time: enrich warms up" in text
+    (tier,) = [line for line in text.splitlines() if line.startswith("enrich")]
+    assert tier.split("  ")[0] == "enrich"
+    for figure in ("1,234", "1,200", "56,789", "12 ms", "345 ms", "1 lost", "h1", "2 → 3"):
+        assert figure in tier, figure
+    assert "host-lost:h2" in text
+    assert "h2 is lost" in text
+    assert "Disk: 7 MiB are free." in text
+
+
+def test_without_a_change_the_view_says_so() -> None:
+    assert "No change is in progress." in shown(Screen(at=NOW))
+
+
+@pytest.mark.parametrize("height", [24, 40])
+def test_many_hosts_fit_the_terminal_and_those_in_trouble_come_first(height: int) -> None:
+    text = shown(full(hosts=300), height=height)
+    lines = text.splitlines()
+    assert len(lines) <= height
+    hosts = [
+        line.split()[0] for line in lines[[line.startswith("host ") for line in lines].index(True) + 2 :]
+    ]
+    assert hosts[0] == "h2", "it is lost"
+    count = sum(name.startswith("h") and name[1:].isdigit() for name in hosts)
+    assert f"… and {300 - count} more hosts: sluice hosts" in text
+
+
+def test_a_narrow_terminal_cuts_lines_and_does_not_wrap_them() -> None:
+    assert len(shown(full(), width=60).splitlines()) == len(shown(full()).splitlines())
+
+
+def test_the_last_content_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [full(), ChannelAwayError("ZooKeeper does not answer"), full()]
+
+    def look(*_: object) -> Screen:
+        answer = looks.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("sluice_ops.cli.top.look", look)
+    monkeypatch.setattr("sluice_ops.cli.top.EVERY_SECONDS", 0.0)
+    seen = top._looks(MemoryChannel(), None)
+    (first, _), (second, away), (_, back) = next(seen), next(seen), next(seen)
+    assert second is first
+    text = render_at(second, away, NOW + 7)
+    assert "The content is 7 s old: ZooKeeper does not answer" in text
+    assert "enrich" in text
+    assert back is None
+
+
+def render_at(screen: Screen, away: str | None, now: float) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(render(screen, away, 40, now))
+    return console.file.getvalue()
+
+
+def test_without_a_terminal_the_command_names_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    done = CliRunner().invoke(app, ["top"])
+    assert done.exit_code == WRONG_USAGE
+    assert done.stderr == "sluice top needs a terminal, and stdout is none. For one answer: sluice status\n"
