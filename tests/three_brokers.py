@@ -101,8 +101,8 @@ class ThreeBrokers:
         """Elect a broker leader of a stream's partitions without a leader, even if the broker lacks
         records (unclean).
         """
-        until(f"{stream} has a partition without a leader", lambda: self._leaderless(stream), seconds=60)
-        lost = self._leaderless(stream)
+        until(f"{stream} has a partition without a leader", lambda: self.leaderless(stream), seconds=60)
+        lost = self.leaderless(stream)
 
         def elected() -> bool:
             self.admin.elect_leaders(ElectionType.UNCLEAN, lost).result(30)
@@ -110,7 +110,8 @@ class ThreeBrokers:
 
         until(f"broker {node} leads {stream}", elected, seconds=90)
 
-    def _leaderless(self, stream: str) -> list[TopicPartition]:
+    def leaderless(self, stream: str) -> list[TopicPartition]:
+        """Return the stream's partitions without a leader."""
         partitions = self.admin.list_topics(stream, timeout=10).topics[stream].partitions.values()
         return [TopicPartition(stream, one.id) for one in partitions if one.leader not in NODES]
 

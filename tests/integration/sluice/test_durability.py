@@ -111,10 +111,12 @@ def lost_after_disk_loss(
         before = len(load.acknowledged)
         three.destroy(node)
         until("more records are acknowledged", lambda: len(load.acknowledged) > before + 1000, seconds=60)
+    if one_copy:
+        until("Kafka knows that the broker is away", lambda: three.leaderless(stream), seconds=60)
     three.start(node)
     until("the broker is back", lambda: three.count() == len(NODES), seconds=120)
     if one_copy:
-        three.force_leader(node, stream)  # Kafka knows that the new disk lacks records
+        three.force_leader(node, stream)  # Kafka elects no new, empty disk by itself
     until("every replica is in sync", lambda: three.all_in_sync(stream), seconds=120)
     return load.acknowledged - stored_numbers(three.address, stream), len(load.acknowledged)
 

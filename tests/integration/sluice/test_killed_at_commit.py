@@ -27,15 +27,18 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 HOLD = """
     CREATE FUNCTION hold_commit() RETURNS trigger LANGUAGE plpgsql AS
-        'BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext(NEW.tier)); RETURN NULL; END';
+        'BEGIN
+            WHILE NOT pg_try_advisory_xact_lock_shared(hashtext(NEW.tier)) LOOP
+                PERFORM pg_sleep(0.05);
+            END LOOP;
+            RETURN NULL;
+        END';
     CREATE CONSTRAINT TRIGGER hold_commit AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION hold_commit()
 """
-"""A commit waits as long as a session holds the lock with the name of its tier."""
-HELD = """
-    select activity.pid from pg_locks join pg_stat_activity as activity using (pid)
-    where locktype = 'advisory' and not granted
-        and classid::bigint << 32 | objid::bigint = hashtext(%s)::bigint
+"""A commit waits as long as a session holds the lock with the name of its tier.
+
+It sleeps, because a writer's session ends a wait for a lock after some seconds.
 """
 
 
@@ -50,9 +53,8 @@ def held_commits(lab: Lab) -> Iterator[dict[str, int]]:
 
 def session(lab: Lab, tier: str) -> int | None:
     """Return the session whose commit of a tier's batch waits."""
-    with psycopg.connect(lab.endpoints.postgres) as connection:
-        row = connection.execute(HELD, (tier,)).fetchone()
-    return None if row is None else int(row[0])
+    rows = lab.query("select pid, application_name from pg_stat_activity where wait_event = 'PgSleep'")
+    return next((int(pid) for pid, name in rows if right_of(name, tier)), None)
 
 
 def kill(lab: Lab, number: int, sessions: dict[str, int]) -> None:
@@ -78,10 +80,7 @@ def writer(lab: Lab, tier: str, batch: int) -> int | None:
 
 def is_blocked(lab: Lab, tier: str, number: int) -> bool:
     """Tell whether an incarnation waits for the tier's row in PostgreSQL."""
-    names = lab.query(
-        "select application_name from pg_stat_activity where wait_event_type = 'Lock' and wait_event <> "
-        "'advisory'"
-    )
+    names = lab.query("select application_name from pg_stat_activity where wait_event_type = 'Lock'")
     rights = [right_of(name, tier) for (name,) in names]
     return any(right is not None and right.incarnation == number for right in rights)
 
