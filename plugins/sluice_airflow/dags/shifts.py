@@ -1,5 +1,7 @@
 """The DAG of each shift of the site file: sets the shares that hold until another shift begins."""
 
+from datetime import timedelta
+
 from airflow.sdk import CronTriggerTimetable
 
 from sluice_airflow.assets import slots_lent
@@ -17,6 +19,12 @@ TAKES_BACK = (
     "`reclaim_seconds` of the site file."
 )
 TAGS = ("runbook", "shift")
+FIRST_RUN_LATE = timedelta(minutes=5)
+"""How late the first run of a new shift may be.
+
+By default, Airflow begins a new DAG up to a tenth of its interval late: 2.4 hours after a daily
+shift. At each parse before the first run, Airflow computes its time again, so 0 could miss it.
+"""
 
 
 def make(pipeline: Pipeline) -> None:
@@ -26,7 +34,9 @@ def make(pipeline: Pipeline) -> None:
         with runbook(
             f"{name}_shift",
             doc=page(name, shift, lends=lends),
-            schedule=CronTriggerTimetable(shift.schedule, timezone=shift.timezone),
+            schedule=CronTriggerTimetable(
+                shift.schedule, timezone=shift.timezone, run_immediately=FIRST_RUN_LATE
+            ),
             sluice_conn_id=conn,
             tags=TAGS,
         ):

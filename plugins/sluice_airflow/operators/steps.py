@@ -133,9 +133,9 @@ class StepOperator(SluiceOperator):
 class BeginShiftOperator(StepOperator):
     """Begins a shift.
 
-    A scheduled shift is skipped on the dates in `not_on`, and if it is late and another shift has
-    begun since. The task's log and its rendered templates have the reason: Airflow lets no task set
-    the note of its run.
+    A scheduled shift is skipped on the dates in `not_on`, if it is late and another shift has begun
+    since, and before the first tier is published. The task's log and its rendered templates have
+    the reason: Airflow lets no task set the note of its run.
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "skipped_because")
@@ -154,10 +154,19 @@ class BeginShiftOperator(StepOperator):
             reason = forms.reason_to_skip(
                 self.hook.site(), self.change["shift"], run.run_after, datetime.now(UTC)
             )
+            if reason is None and not self._has_tiers():
+                reason = (
+                    "skipped: no tier is published yet, so there is no share to change. Once tiers run, "
+                    f"begin the shift by hand: sluice shift {self.change['shift']}"
+                )
             if reason is not None:
                 self.skipped_because = reason
                 raise AirflowSkipException(reason)
         return super().execute(context)
+
+    def _has_tiers(self) -> bool:
+        with translated_errors(), self.hook.open() as channel:
+            return bool(channel.children("/tiers"))
 
 
 class AbortOperator(StepOperator):

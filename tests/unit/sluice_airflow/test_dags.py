@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from sluice_airflow.dags.parts import page, task_id
+from sluice_airflow.dags.shifts import FIRST_RUN_LATE
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_ops.model.change import Step
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
@@ -182,7 +183,7 @@ def test_dags_have_one_active_run_and_no_catch_up(bag):
 def test_shifts_begin_at_their_hour_in_the_sites_time_zone(bag):
     night = bag.dags["night_shift"].timetable
     assert (night.expression, str(night.timezone)) == ("0 22 * * *", "Europe/Bucharest")
-    assert night.run_immediately is False
+    assert night.run_immediately == FIRST_RUN_LATE
 
 
 SHIFTS = """

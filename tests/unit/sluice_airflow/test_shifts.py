@@ -2,6 +2,8 @@
 the others.
 """
 
+import re
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 
@@ -14,11 +16,15 @@ from airflow.timetables.base import DataInterval, TimeRestriction
 from airflow.timetables.trigger import CronTriggerTimetable
 
 from sluice_airflow import forms
+from sluice_airflow.dags.shifts import FIRST_RUN_LATE
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import steps
 from sluice_airflow.operators.steps import BeginShiftOperator, StepOperator
+from sluice_ops.model import paths
 from sluice_ops.model.change import Step
+from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.site.shift_config import ShiftConfig
+from tests.unit.sluice_airflow.memory import MemoryChannel
 
 SHIFTS = {
     "night": ShiftConfig(schedule="0 22 * * *"),
@@ -31,12 +37,21 @@ def at(day, hour, minute=0):
     return datetime(2026, 1, day, hour, minute, tzinfo=UTC)
 
 
+LATE = timedelta(hours=14)
+"""With this, eleven hours later no other shift has begun."""
 SITE = SimpleNamespace(shifts=SHIFTS)
 
 
 @pytest.fixture(autouse=True)
 def site(monkeypatch):
     monkeypatch.setattr(SluiceHook, "site", lambda _hook: SITE)
+
+
+@pytest.fixture
+def channel(monkeypatch):
+    channel = MemoryChannel()
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(channel))
+    return channel
 
 
 @pytest.mark.parametrize(
@@ -65,16 +80,22 @@ def test_a_shift_does_not_begin_on_its_dates_in_not_on():
 
 
 @pytest.mark.parametrize(
-    ("run_type", "due", "skipped"),
+    ("run_type", "due", "tiers", "skipped"),
     [
-        ("scheduled", at(1, 22), "due at 2026-01-01 22:00 UTC, and the shift day has begun since"),
-        ("scheduled", at(4, 22), "2026-01-04 is in shifts.night.not_on"),
-        ("manual", at(1, 22), None),
-        ("manual", at(4, 22), None),
+        ("scheduled", at(1, 22), True, "due at 2026-01-01 22:00 UTC, and the shift day has begun since"),
+        ("scheduled", at(4, 22), True, "2026-01-04 is in shifts.night.not_on"),
+        ("scheduled", at(1, 22) + LATE, True, None),
+        ("scheduled", at(1, 22) + LATE, False, "no tier is published yet.*: sluice shift night"),
+        ("manual", at(1, 22), False, None),
+        ("manual", at(4, 22), True, None),
     ],
 )
-def test_scheduled_shifts_may_be_skipped_and_manual_ones_run(monkeypatch, run_type, due, skipped):
+def test_scheduled_shifts_may_be_skipped_and_manual_ones_run(
+    monkeypatch, channel, run_type, due, tiers, skipped
+):
     executed = []
+    if tiers:
+        channel.put(paths.tier("enrich"), TierWanted())
     monkeypatch.setattr(StepOperator, "execute", lambda _self, context: executed.append(context) or {})
     monkeypatch.setattr(steps, "datetime", SimpleNamespace(now=lambda _zone: due + timedelta(hours=11)))
     monkeypatch.setitem(SHIFTS, "night", ShiftConfig(schedule="0 22 * * *", not_on=(date(2026, 1, 4),)))
@@ -88,7 +109,7 @@ def test_scheduled_shifts_may_be_skipped_and_manual_ones_run(monkeypatch, run_ty
     else:
         begin.execute(context)
     assert bool(executed) is not bool(skipped)
-    assert (skipped or "") in operator_fields(begin)["skipped_because"]
+    assert re.search(skipped or "^$", operator_fields(begin)["skipped_because"])
     assert bool(operator_fields(begin)["skipped_because"]) is bool(skipped)
 
 
@@ -96,6 +117,26 @@ def operator_fields(operator):
     """Return the fields that Airflow shows on the tab Rendered Templates after the task's end."""
     assert operator.overwrite_rtif_after_execution
     return _serialize_rendered_fields(operator)
+
+
+@pytest.mark.parametrize(
+    ("now", "first"),
+    [
+        (at(1, 21, 59), at(1, 22)),
+        (at(1, 22, 4), at(1, 22)),
+        (at(1, 23), at(2, 22)),
+        (at(2, 0, 20), at(2, 22)),
+    ],
+)
+def test_a_new_shift_begins_at_its_next_time_not_at_once(monkeypatch, now, first):
+    timetable = CronTriggerTimetable("0 22 * * *", timezone="UTC", run_immediately=FIRST_RUN_LATE)
+    timetable = CronTriggerTimetable.deserialize(timetable.serialize())
+    monkeypatch.setattr(trigger, "utcnow", lambda: pendulum.instance(now))
+    following = timetable.next_dagrun_info(
+        last_automated_data_interval=None,
+        restriction=TimeRestriction(earliest=None, latest=None, catchup=False),
+    )
+    assert following.run_after == first
 
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata")
