@@ -27,7 +27,7 @@ class AbortFailedError(StepFailedError):
 
 
 class NoResultError(AirflowFailException):
-    """The controller gave no result in time. Permanent: a run executes each step once."""
+    """The controller gave no result of an abort in time. Permanent: a run executes it once."""
 
 
 class UnusableFormError(AirflowFailException):

@@ -202,6 +202,8 @@ class Report(Frozen):
     do: str
     link: str = ""
     """The address of the task's log."""
+    change: str = ""
+    """The change whose abort had no result. Once it is aborted, its own alert tells the failure."""
     at: float
 
 

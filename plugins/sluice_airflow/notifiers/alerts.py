@@ -29,12 +29,19 @@ from typing import Any
 from airflow.sdk import BaseHook, BaseNotifier, Connection
 from airflow.sdk.definitions.context import Context
 
-from sluice_airflow.errors import AbortFailedError, EndedByPersonError, StepFailedError, TierFailedError
+from sluice_airflow.errors import (
+    AbortFailedError,
+    EndedByPersonError,
+    NoResultError,
+    StepFailedError,
+    TierFailedError,
+)
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.channel import ChannelAwayError, ConflictError
 from sluice_ops.model.alert import Report
 from sluice_ops.model.resources import Frozen
 from sluice_ops.operations.alerts import report
+from sluice_ops.operations.requests import change_id
 from sluice_ops.site.site_file import Alerts
 
 log = logging.getLogger(__name__)
@@ -61,6 +68,8 @@ class Alert(Frozen):
     did: str
     do: str
     log: str = ""
+    change: str = ""
+    """The change whose abort had no result; empty for any other failure."""
 
     @property
     def key(self) -> str:
@@ -123,15 +132,17 @@ class SluiceNotifier(BaseNotifier):
         )
         dag = getattr(task, "dag_id", None) or getattr(context.get("dag"), "dag_id", "unknown")
         name = getattr(task, "task_id", "the run")
+        run = str(getattr(task, "run_id", None) or context.get("run_id") or "unknown")
         return Alert(
             dag=dag,
-            run=str(getattr(task, "run_id", None) or context.get("run_id") or "unknown"),
+            run=run,
             task=name,
             attempt=int(getattr(task, "try_number", 0) or 0),
             happened=f"{name} of {dag} failed: {reason}",
             did=self.did,
             do=self.do,
             log=str(getattr(task, "log_url", "") or ""),
+            change=change_id(f"{dag}.{run}") if isinstance(error, NoResultError) else "",
         )
 
     def send(self, alert: Alert, *, known: bool) -> None:
@@ -193,6 +204,7 @@ def _report(hook: SluiceHook, alert: Alert, _addresses: Alerts) -> None:
         did=alert.did,
         do=alert.do,
         link=alert.log,
+        change=alert.change,
         at=time.time(),
     )
     try:

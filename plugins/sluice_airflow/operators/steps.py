@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import Context, TaskInstanceState
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from sluice_airflow import forms
 from sluice_airflow.errors import (
@@ -62,6 +62,10 @@ class StepOperator(SluiceOperator):
     ui_color = "#d7e8f5"
     error: type[StepFailedError] = StepFailedError
     """What a failed step raises."""
+    unanswered: type[AirflowFailException] = StepFailedError
+    """What a step without a result in time raises. The run's abort follows, so the controller tells
+    the failure once it answers again.
+    """
 
     def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
         """Carry out `step` of a change; `change` holds the fields of a `ChangeSpec`, as templates
@@ -111,7 +115,7 @@ class StepOperator(SluiceOperator):
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after the trigger has fired."""
         if event["result"] is None:
-            raise NoResultError(no_result(self.step, event["heard"]))
+            raise self.unanswered(no_result(self.step, event["heard"]))
         return self.end(context, Result.model_validate(event["result"], extra="ignore"))
 
     def end(self, context: Context, result: Result) -> dict[str, Any]:
@@ -176,6 +180,7 @@ class AbortOperator(StepOperator):
 
     ui_color = "#f5d7d7"
     error = AbortFailedError
+    unanswered = NoResultError
 
     def __init__(self, *, change: dict[str, Any], **kwargs: Any) -> None:
         """Abort the change that `change` describes."""

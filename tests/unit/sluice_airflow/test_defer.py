@@ -12,7 +12,7 @@ from sluice_airflow.errors import NoResultError, StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base
 from sluice_airflow.operators.changes import OPERATORS
-from sluice_airflow.operators.steps import StepOperator
+from sluice_airflow.operators.steps import AbortOperator, StepOperator
 from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.operations.requests import GRACE_SECONDS
@@ -104,5 +104,9 @@ def test_a_change_is_aborted_if_its_step_has_no_result_in_time(channel, context)
 
 def test_a_step_without_a_result_fails_with_what_was_heard_last():
     event = {"operation": "drain.preflight", "result": None, "heard": "the journal is empty"}
-    with pytest.raises(NoResultError, match=r"after its deadline; the journal is empty. Check with"):
+    heard = r"after its deadline; the journal is empty. Check with"
+    with pytest.raises(StepFailedError, match=heard):
         step().resume({}, event)
+    abort = AbortOperator(task_id="abort", change={"kind": "drain", "host": "h1"})
+    with pytest.raises(NoResultError, match=heard):
+        abort.resume({}, event)

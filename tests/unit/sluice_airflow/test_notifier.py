@@ -64,6 +64,7 @@ def test_a_failure_that_only_airflow_knows_is_reported_to_the_controller(channel
     NOTIFIER.notify(context(error))
     (report,) = reports(channel).values()
     assert (report.what, report.link) == ("report of nightly_report", "http://log")
+    assert report.change == ("nightly_report.r1" if isinstance(error, NoResultError) else "")
     assert (report.did, report.do) == ("Nothing.", "Read the log.")
 
 

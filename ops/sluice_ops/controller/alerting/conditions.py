@@ -137,8 +137,9 @@ def _certificates(look: Look) -> Iterator[Condition]:
 
 
 def _reports(look: Look) -> Iterator[Condition]:
+    aborted = {change.id for change in look.view.changes.values() if change.state is ChangeState.ABORTED}
     for name, report in look.reports.items():
-        if look.now < report.at + EVENT_SECONDS:
+        if look.now < report.at + EVENT_SECONDS and report.change not in aborted:
             yield BY_NAME["task-failed"].condition(
                 f"{name}/{report.at:.0f}",
                 detail=report.reason,

@@ -9,7 +9,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
 from sluice_ops.model.backpressure import Lag, Pressure
 from sluice_ops.model.batch import Reclaim, Reclaims
-from sluice_ops.model.change import Operation, Result, Step
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import Loss
@@ -317,3 +317,32 @@ def test_a_slot_of_batch_that_comes_back_late_is_told_once(site):
     assert "`sluice batch`" in alert.do
     site.wait(DAY)
     assert not site.fired
+
+
+def test_an_abort_without_an_answer_and_its_change_are_one_alert(site):
+    failure = Report(
+        what="abort of drain_host",
+        reason="step abort has no result",
+        did="It waits.",
+        do="sluice status",
+        change="drain_host.run1",
+        at=site.wall(),
+    )
+    site.channel.put(paths.ALERT_REQUESTS, AlertRequests(reports={"drain_host.abort": failure}))
+    spec = ChangeSpec(kind="drain", host="h1")
+    record = ChangeRecord(
+        id="drain_host.run1",
+        spec=spec,
+        plan=Plan(),
+        state=ChangeState.ABORTED,
+        by="airflow:drain_host/run1",
+        started_at=site.wall(),
+        ended_at=site.wall(),
+    )
+    site.channel.put(paths.change(record.id), record)
+    site.wait(1000)
+    assert site.fired == {"change-failed:drain_h1"}
+    site.channel.put(paths.change(record.id), record.model_copy(update={"id": "another"}))
+    site.channel.delete(paths.change(record.id))
+    site.wait(10)
+    assert any(key.startswith("task-failed") for key in site.fired)
