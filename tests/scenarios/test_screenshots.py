@@ -11,11 +11,13 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
 
-pytestmark = [pytest.mark.endurance, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]
 
 IMAGES = ROOT / "docs" / "images"
 WIDTH, HEIGHT = 1280, 760
 PAGE_MILLISECONDS = 60_000
+STARVED_SECONDS = 600
+"""The time until tiers that were starved while the platform started are not any more."""
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +44,14 @@ def shoot(page: Page, name: str) -> None:
 
 def test_screenshots_show_a_drained_host(live: Live, browser_page: Page) -> None:
     page, airflow = browser_page, live.endpoints["airflow"]["url"]
+    live.wait_for_class_data()
     run = live.trigger("drain_host", host="h1")
     assert live.wait_for_end("drain_host", run) == "success"
+    until(
+        "no tier is starved",
+        STARVED_SECONDS,
+        lambda: not any(tier["starved"] for tier in live.tiers().values()),
+    )
     page.goto(f"{airflow}/dags/drain_host/runs/{run}")
     expect(page.get_by_text("cut_over").first).to_be_visible(timeout=PAGE_MILLISECONDS)
     expect(page.get_by_text("Success").first).to_be_visible(timeout=PAGE_MILLISECONDS)
@@ -53,7 +61,8 @@ def test_screenshots_show_a_drained_host(live: Live, browser_page: Page) -> None
     expect(page.get_by_label("tier enrich")).to_be_visible(timeout=PAGE_MILLISECONDS)
     shoot(page, "page")
     page.get_by_role("tab", name="Hosts").click()
-    expect(page.get_by_label("host h1").get_by_text("drained")).to_be_visible(timeout=PAGE_MILLISECONDS)
+    state = page.get_by_label("host h1").get_by_text("drained", exact=True)
+    expect(state).to_be_visible(timeout=PAGE_MILLISECONDS)
     shoot(page, "page-hosts")
     live.sluice("return", "h1")
     until("h1 is up", WAIT_SECONDS, lambda: live.hosts()["h1"]["state"] == "up")
