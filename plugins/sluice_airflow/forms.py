@@ -191,19 +191,24 @@ def reason_to_skip(site: Site, shift: str, due: datetime, now: datetime) -> str 
     )
 
 
+def deadline(description: str) -> Param:
+    """Return the form field for the time after which something is aborted."""
+    return Param(
+        DEADLINE_SECONDS,
+        type="number",
+        title="Deadline",
+        minimum=5,
+        maximum=LONGEST_DEADLINE_SECONDS,
+        description=description,
+    )
+
+
 def common_fields() -> dict[str, Param]:
     """Return the form fields of every runbook."""
     return {
-        "deadline": Param(
-            DEADLINE_SECONDS,
-            type="number",
-            title="Deadline",
-            minimum=5,
-            maximum=LONGEST_DEADLINE_SECONDS,
-            description=(
-                "Seconds that the whole run may take. After that the change is aborted: "
-                "the tiers run on as before."
-            ),
+        "deadline": deadline(
+            "Seconds that the whole run may take. After that the change is aborted: "
+            "the tiers run on as before."
         ),
         "dry_run": Param(
             False,

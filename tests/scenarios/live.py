@@ -60,17 +60,13 @@ class Live:
 
     home: Path
     env: dict[str, str]
-    folder: Path = ROOT
-    """The project that the platform runs."""
     endpoints: dict[str, Any] = field(default_factory=dict)
     _session: tuple[Callable[..., Any] | None, float] = (None, 0.0)
 
     @property
     def layout(self) -> Layout:
         return Layout(
-            home=self.home,
-            ports=Ports.above(int(self.env["SLUICE_PORT_BASE"])),
-            site=self.folder / "site.yaml",
+            home=self.home, ports=Ports.above(int(self.env["SLUICE_PORT_BASE"])), site=ROOT / "site.yaml"
         )
 
     @property
@@ -86,13 +82,7 @@ class Live:
         """Run `sluice WORDS` as a user would."""
         command = [str(Path(sys.executable).with_name("sluice")), *words]
         done = subprocess.run(
-            command,
-            env=self.env,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
+            command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
         )
         if check and done.returncode != 0:
             message = (

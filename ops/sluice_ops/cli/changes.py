@@ -26,15 +26,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Deadline = Annotated[
-    float,
-    typer.Option(
+
+def _deadline_of(what: str) -> Any:
+    """Return the option for the time after which something is aborted."""
+    return typer.Option(
         metavar="SECONDS",
-        help="Seconds until the change is aborted and undone.",
+        help=f"Seconds until {what} is aborted and undone.",
         min=1,
         max=LONGEST_DEADLINE_SECONDS,
-    ),
-]
+    )
+
+
+Deadline = Annotated[float, _deadline_of("the change")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect; change nothing.")]
 
 PLAN_SECONDS = 60.0
@@ -283,15 +286,7 @@ def rolling_reboot(  # noqa: PLR0913 - one parameter for each option
     only_needed: Annotated[
         bool, typer.Option("--only-needed", help="Only hosts with an update that needs a reboot.")
     ] = False,
-    deadline: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Seconds until a batch is aborted and undone.",
-            min=1,
-            max=LONGEST_DEADLINE_SECONDS,
-        ),
-    ] = DEADLINE_SECONDS,
+    deadline: Annotated[float, _deadline_of("a batch")] = DEADLINE_SECONDS,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:

@@ -124,9 +124,7 @@ class _Run:
 
 def _show(begun: Begun, planned: list[rolling.Planned], *, as_json: bool) -> None:
     if as_json:
-        batches = [
-            {"hosts": each.hosts, "ok": each.result.ok, "sentence": each.result.sentence} for each in planned
-        ]
+        batches = [each.as_json() for each in planned]
         print_json({"dry_run": True, "batches": batches, "left_out": begun.left_out})
         return
     for number, each in enumerate(planned, start=1):

@@ -16,12 +16,10 @@ from sluice_ops.queries import describe
 from sluice_ops.queries.alerts import notes as alert_notes
 from sluice_ops.queries.figures import Figures, read_figures
 from sluice_ops.queries.formats import ago, clock
-from sluice_ops.queries.lines import HostLine, PipelineShareLine, ShareLine, TierLine
+from sluice_ops.queries.lines import HostLine, TierLine
 from sluice_ops.queries.remembered_units import remembered_units
-from sluice_ops.queries.status import doing, status_of, troubles
+from sluice_ops.queries.status import Shares, doing, shares_of, status_of, troubles
 from sluice_ops.site import project
-from sluice_ops.site.site_file import SiteError
-from sluice_ops.snapshot.rules import rules_of
 from sluice_ops.snapshot.view import View
 
 
@@ -31,25 +29,20 @@ def show(*, as_json: bool) -> None:
     away = []
     view: View | None = None
     alerts = AlertRecord()
-    shares: list[ShareLine] = []
-    pipeline: PipelineShareLine | None = None
+    shares = Shares()
     try:
         view, alerts = snapshot_and_alerts()
-        rules = rules_of(the_site(), view.layers)
-        shares = describe.shares(view, rules)
-        pipeline = describe.pipeline_share(view, rules, shares)
-    except SiteError as error:
-        away.append(f"No shares: {error}.")
+        shares = shares_of(view, the_site)
     except ChannelAwayError as error:
         away.append(f"{error}. {_without_zookeeper()}")
-    status = status_of(view, shares, pipeline, figures, project.home(), time.time())
-    status["notes"] += [*alert_notes(alerts), *away]
+    status = status_of(view, shares, figures, project.home(), time.time())
+    status["notes"] += [*alert_notes(alerts), *shares.notes, *away]
     if as_json:
         print_json(status)
     elif view is None:
         _print_remembered(figures)
     else:
-        _print(view, describe.hosts(view), describe.tiers(view, figures), shares, pipeline)
+        _print(view, describe.hosts(view), describe.tiers(view, figures), shares)
     if not as_json:
         for note in status["notes"]:
             typer.echo(note)
@@ -57,13 +50,7 @@ def show(*, as_json: bool) -> None:
         raise typer.Exit(AWAY)
 
 
-def _print(
-    view: View,
-    hosts: list[HostLine],
-    tiers: list[TierLine],
-    shares: list[ShareLine],
-    pipeline: PipelineShareLine | None,
-) -> None:
+def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: Shares) -> None:
     if view.status is None:
         typer.echo(
             "No controller has reported yet, so no tier is started or changed. See `sluice logs controller`."
@@ -109,12 +96,12 @@ def _print(
                 clock(share.since),
                 clock(share.until),
             )
-            for share in shares
+            for share in shares.lines
         ),
         "\nNo tenant has a share. Add shares below `shares:` in the site file.",
     )
-    if pipeline is not None:
-        typer.echo(describe.pipeline_share_text(pipeline))
+    if shares.pipeline is not None:
+        typer.echo(describe.pipeline_share_text(shares.pipeline))
     notes = (note for host in hosts for note in (host.quarantine, host.ending) if note is not None)
     for line in (*notes, *troubles(tiers)):
         typer.echo(line)

@@ -35,7 +35,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True)
 class Screen:
-    """What one look saw. Without a look, there is only a reason."""
+    """What the command has read of the platform; before the first answer, nothing."""
 
     at: float = 0.0
     controller: str = "No controller has reported yet."
@@ -94,23 +94,15 @@ def look(channel: "Channel", mirror: "Mirror") -> Screen:
     from sluice_ops.queries.alerts import lines  # noqa: PLC0415
     from sluice_ops.queries.alerts import notes as alert_notes  # noqa: PLC0415
     from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
-    from sluice_ops.queries.status import status_of, troubles  # noqa: PLC0415
+    from sluice_ops.queries.status import shares_of, status_of, troubles  # noqa: PLC0415
     from sluice_ops.site import project  # noqa: PLC0415
-    from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
-    from sluice_ops.snapshot.rules import rules_of  # noqa: PLC0415
     from sluice_ops.snapshot.view import read_view  # noqa: PLC0415
 
     mirror.invalidate_oldest(OLDEST)
     view, record = read_view(mirror, mirror), read_alerts(channel)
     figures, now = read_figures(), time.time()
-    pipeline = None
-    try:
-        rules = rules_of(the_site(), view.layers)
-        shares, wrong = describe.shares(view, rules), []
-        pipeline = describe.pipeline_share(view, rules, shares)
-    except SiteError as error:
-        shares, wrong = [], [f"No shares: {error}."]
-    status = status_of(view, shares, pipeline, figures, project.home(), now)
+    shares = shares_of(view, the_site)
+    status = status_of(view, shares, figures, project.home(), now)
     tiers = describe.tiers(view, figures)
     return Screen(
         at=now,
@@ -121,7 +113,7 @@ def look(channel: "Channel", mirror: "Mirror") -> Screen:
         tiers=tiers,
         hosts=describe.hosts(view),
         alerts=[line for line in lines(record, read_requests(channel)) if line.state != "waits"],
-        notes=[*troubles(tiers), *status["notes"], *alert_notes(record), *wrong],
+        notes=[*troubles(tiers), *status["notes"], *alert_notes(record), *shares.notes],
     )
 
 
@@ -132,7 +124,7 @@ def render(screen: Screen, away: str | None, height: int, now: float) -> "Group"
     head = [_header(screen, away, now)]
     head += [_step(step) for step in screen.steps] or ["No change is in progress."]
     notes = [*screen.notes[:MOST_NOTES], *_more(len(screen.notes) - MOST_NOTES, "notes: sluice status")]
-    alerts = [*screen.alerts[:MOST_NOTES]]
+    alerts = screen.alerts[:MOST_NOTES]
     left = height - len(head) - len(notes) - len(screen.tiers) - len(alerts) - 8
     hosts = sorted(screen.hosts, key=lambda host: host.state == "up")[: max(1, left)]
     below = [*_more(len(screen.alerts) - len(alerts), "alerts: sluice alert")]

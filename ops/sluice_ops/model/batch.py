@@ -138,7 +138,7 @@ class Reclaim(Frozen):
 
     @property
     def late(self) -> bool:
-        """Whether the slot came back later than it should."""
+        """Whether the slot came back after its limit."""
         return self.seconds is not None and self.seconds > self.limit
 
 

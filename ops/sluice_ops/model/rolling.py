@@ -17,7 +17,7 @@ class RollingReboot(Frozen):
     run: str
     """The run that carries it on. A later run replaces an earlier one."""
     by: str
-    """Who began it."""
+    """The user or run that began the rolling reboot."""
     begun_at: float
     at: float
     """When it last went on. A later run continues it for a day."""
@@ -31,5 +31,5 @@ class RollingReboot(Frozen):
     """The hosts of the batches that ended well."""
     complete: bool = False
     """Whether every host is done. The next run begins anew."""
-    known: tuple[str, ...] = ()
+    earlier_events: tuple[str, ...] = ()
     """The keys of the alerts of earlier events. They do not stop the rolling reboot."""

@@ -234,7 +234,7 @@ class TierMemory(Frozen):
     """Only of a tier that is fed from outside; the load of the other tiers follows from it."""
     wanted: int | None = None
     told: bool = False
-    """Whether `wanted` was only told: neither the scaler nor a higher layer had set it."""
+    """Whether `wanted` was advice: neither the scaler nor a higher layer had set it."""
     away: int = 0
     since: float = 0.0
     changes: tuple[float, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from sluice_ops.channel import ANY_VERSION, Channel, ConflictError, Write
 from sluice_ops.model import paths
@@ -41,6 +42,10 @@ class Planned:
     hosts: tuple[HostName, ...]
     result: Result
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the batch and the answer as JSON values."""
+        return {"hosts": self.hosts, "ok": self.result.ok, "sentence": self.result.sentence}
+
 
 def begin(  # noqa: PLR0913 - the fields of the form
     channel: Channel,
@@ -60,7 +65,7 @@ def begin(  # noqa: PLR0913 - the fields of the form
     path = paths.rolling_reboot(place)
     read = channel.read(path, RollingReboot)
     wanted = RollingReboot(
-        place=place, run=run, by=by, begun_at=now, at=now, known=rolling.events(read_alerts(channel))
+        place=place, run=run, by=by, begun_at=now, at=now, earlier_events=rolling.events(read_alerts(channel))
     )
     earlier = None if read is None else read.value
     if earlier is not None and earlier.run != run and earlier.batch:

@@ -103,7 +103,7 @@ def begin(
     }
     update: dict[str, object] = {"boots": boots, "at": wanted.at}
     if before.run != wanted.run:
-        update |= {"run": wanted.run, "known": wanted.known}
+        update |= {"run": wanted.run, "earlier_events": wanted.earlier_events}
     reboot = before.model_copy(update=update)
     return Begun(reboot, {name: why for name, why in left_out.items() if name not in before.boots}, continued)
 
@@ -183,7 +183,7 @@ def next_turn(  # noqa: PLR0913, PLR0917 - what a turn depends on
         )
     if not left:
         return Complete(_summary(reboot, hosts))
-    opened = open_alerts(alerts, requests, reboot.known, now)
+    opened = open_alerts(alerts, requests, reboot.earlier_events, now)
     if opened:
         first = alerts.alerts[opened[0]]
         key = first.key if len(opened) == 1 else f"'{first.kind}:*'"
@@ -199,7 +199,9 @@ def next_turn(  # noqa: PLR0913, PLR0917 - what a turn depends on
     return Batch(reboot.number + 1, left[0])
 
 
-def open_alerts(alerts: AlertRecord, requests: AlertRequests, known: Sequence[str], now: float) -> list[str]:
+def open_alerts(
+    alerts: AlertRecord, requests: AlertRequests, earlier_events: Sequence[str], now: float
+) -> list[str]:
     """Return the keys of the alerts that last, without silenced ones and known earlier events."""
     return [
         key
@@ -207,7 +209,7 @@ def open_alerts(alerts: AlertRecord, requests: AlertRequests, known: Sequence[st
         if alert.fired_at is not None
         and alert.gone_at is None
         and not requests.silenced(key, now)
-        and not (alert.ends_at is not None and key in known)
+        and not (alert.ends_at is not None and key in earlier_events)
     ]
 
 

@@ -46,12 +46,12 @@ def text_after(path: Path, position: int, most: int = -1) -> tuple[str, int]:
     `most` limits the bytes that are read of the log; they then end with a line. If the log was
     rotated, the text begins with the end of the rotated log. Nothing if the log is gone.
     """
-    rest = b""
+    rotated = b""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size < position:
                 with suppress(FileNotFoundError):
-                    rest = _rotated(path).read_bytes()[position:]
+                    rotated = _rotated(path).read_bytes()[position:]
                 position = 0
             file.seek(position)
             data = file.read(most)
@@ -59,7 +59,7 @@ def text_after(path: Path, position: int, most: int = -1) -> tuple[str, int]:
         return "", position
     if len(data) == most:
         data = data[: data.rfind(b"\n") + 1] or data
-    return (rest + data).decode(errors="replace"), position + len(data)
+    return (rotated + data).decode(errors="replace"), position + len(data)
 
 
 def _rotated(path: Path) -> Path:

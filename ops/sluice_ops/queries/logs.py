@@ -130,17 +130,17 @@ def _refuse_lost(channel: Channel, host: HostView, place: Place) -> None:
     alert = read_alerts(channel).alerts.get(f"host-lost:{host.name}")
     since = "" if alert is None else f" since {moment(alert.since)} ({ago(alert.since)})"
     state = "reboots" if host.record.state is HostState.REBOOTING else f"is lost{since}"
-    known = tuple(
+    last_lines = tuple(
         f"{unit.id}: {unit.exit}"
         for unit in (host.observed.units if host.observed else ())
         if unit.exit is not None and (place.log is None or place.log.removesuffix(EXECUTOR) == unit.id)
     )
-    text = "its last known lines follow" if known else "no line of it is known"
+    text = "its last known lines follow" if last_lines else "no line of it is known"
     message = (
         f"No log of {place.name}: host {host.name} {state}, and only its agent can read the log; {text}. "
         f"When the host is back: sluice logs {place.name}"
     )
-    raise LogAwayError(message, known)
+    raise LogAwayError(message, last_lines)
 
 
 def _by_hand(place: Place) -> str:

@@ -2,6 +2,8 @@
 for the free space of a disk.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from sluice_ops.queries.formats import ago, clock, subject
 from sluice_ops.queries.lines import PipelineShareLine, ShareLine, TierLine
 from sluice_ops.queries.progress import progress
 from sluice_ops.site import installation
+from sluice_ops.site.site_file import Site, SiteError
+from sluice_ops.snapshot.rules import rules_of
 from sluice_ops.snapshot.view import View
 
 OLD_SECONDS = 15.0
@@ -22,14 +26,27 @@ OVERDUE_SECONDS = 300.0
 """The time that the return to an earlier share may take before `sluice status` reports it."""
 
 
-def status_of(  # noqa: PLR0913, PLR0917 - the parts of the status
-    view: View | None,
-    shares: list[ShareLine],
-    pipeline: PipelineShareLine | None,
-    figures: Figures,
-    home: Path,
-    now: float,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Shares:
+    """The shares of the tenants and of the whole pipeline."""
+
+    lines: tuple[ShareLine, ...] = ()
+    pipeline: PipelineShareLine | None = None
+    notes: tuple[str, ...] = ()
+    """Why the shares are unknown."""
+
+
+def shares_of(view: View, read_site: Callable[[], Site]) -> Shares:
+    """Return the shares of the site file under the layers."""
+    try:
+        rules = rules_of(read_site(), view.layers)
+    except SiteError as error:
+        return Shares(notes=(f"No shares: {error}.",))
+    lines = describe.shares(view, rules)
+    return Shares(tuple(lines), describe.pipeline_share(view, rules, lines))
+
+
+def status_of(view: View | None, shares: Shares, figures: Figures, home: Path, now: float) -> dict[str, Any]:
     """Return the status as JSON values; `notes` has a line for each problem outside the lists.
 
     Without a view, ZooKeeper is away.
@@ -46,14 +63,14 @@ def status_of(  # noqa: PLR0913, PLR0917 - the parts of the status
         "doing": [] if view is None else [_dumped(step) for step in doing(view, now)],
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
         "tiers": [line.model_dump(mode="json") for line in tiers or []],
-        "shares": [line.model_dump(mode="json") for line in shares],
-        "pipeline_share": None if pipeline is None else pipeline.model_dump(mode="json"),
+        "shares": [line.model_dump(mode="json") for line in shares.lines],
+        "pipeline_share": None if shares.pipeline is None else shares.pipeline.model_dump(mode="json"),
         "replays": [replay.model_dump(mode="json") for replay in figures.replays],
         "notes": [
             *_notes(figures, tiers, home, now),
-            *outstayed(shares, now),
-            *describe.pipeline_share_notes(pipeline),
-            *wanted_sizes(tiers or [], shares),
+            *outstayed(shares.lines, now),
+            *describe.pipeline_share_notes(shares.pipeline),
+            *wanted_sizes(tiers or [], shares.lines),
             *unreadable,
         ],
     }
@@ -137,7 +154,7 @@ def replaying(replay: Replaying, now: float) -> str:
     return remaining + (f"; the replay {replay.sentence}" if replay.sentence else "")
 
 
-def outstayed(shares: list[ShareLine], now: float) -> list[str]:
+def outstayed(shares: Sequence[ShareLine], now: float) -> list[str]:
     """Return a line for each temporary share that is still in force after its end."""
     return [
         f"{share.tenant} still has its temporary share ({share.slots}, by {share.by}), which ended at "
@@ -148,7 +165,7 @@ def outstayed(shares: list[ShareLine], now: float) -> list[str]:
     ]
 
 
-def wanted_sizes(tiers: list[TierLine], shares: list[ShareLine]) -> list[str]:
+def wanted_sizes(tiers: list[TierLine], shares: Sequence[ShareLine]) -> list[str]:
     """Return a line for each tier that the scaler would give another number of workers."""
     extra = {share.tenant: share.extra for share in shares}
     lines = []

@@ -5,7 +5,6 @@ from airflow.sdk import Param
 from sluice_airflow import forms
 from sluice_airflow.dags.parts import ROLL_FAILED, runbook
 from sluice_airflow.operators.fleet import RollingRebootOperator
-from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
 
 ROLLING_REBOOT = """Reboot the hosts of a rack, zone or label in batches while records flow.
 
@@ -40,13 +39,8 @@ def make(pipeline: forms.Pipeline) -> None:
                 title="Only needed",
                 description="Only hosts with an update that needs a reboot.",
             ),
-            "deadline": Param(
-                DEADLINE_SECONDS,
-                type="number",
-                title="Deadline",
-                minimum=5,
-                maximum=LONGEST_DEADLINE_SECONDS,
-                description="Seconds that each batch may take. After that the batch is aborted and undone.",
+            "deadline": forms.deadline(
+                "Seconds that each batch may take. After that the batch is aborted and undone."
             ),
         },
         sluice_conn_id=pipeline.sluice_conn_id,

@@ -120,13 +120,7 @@ class RollingRebootOperator(SluiceChangeOperator):
     def _end_dry_run(
         self, context: Context, begun: Begun, planned: list[rolling.Planned], refused: str | None
     ) -> dict[str, Any]:
-        plan = {
-            "batches": [
-                {"hosts": each.hosts, "ok": each.result.ok, "sentence": each.result.sentence}
-                for each in planned
-            ],
-            "left_out": dict(begun.left_out),
-        }
+        plan = {"batches": [each.as_json() for each in planned], "left_out": dict(begun.left_out)}
         context["ti"].xcom_push("plan", plan)
         if refused is not None:
             raise StepFailedError(refused)

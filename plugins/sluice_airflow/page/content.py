@@ -11,12 +11,10 @@ from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries import batch_queue, describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.history import changes_of
-from sluice_ops.queries.lines import PipelineShareLine, ShareLine, SlotLine
-from sluice_ops.queries.status import status_of, troubles
+from sluice_ops.queries.lines import SlotLine
+from sluice_ops.queries.status import shares_of, status_of, troubles
 from sluice_ops.queries.verdicts import verdict
-from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.mirror import Mirror
-from sluice_ops.snapshot.rules import rules_of
 from sluice_ops.snapshot.view import View, read_view
 
 CHANGES = 20
@@ -59,19 +57,11 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
 
     So a section is equal as long as nothing in it has changed.
     """
-    shares: list[ShareLine] = []
-    pipeline: PipelineShareLine | None = None
-    wrong: list[str] = []
-    try:
-        rules = rules_of(hook.site(), view.layers)
-        shares = describe.shares(view, rules)
-        pipeline = describe.pipeline_share(view, rules, shares)
-    except SiteError as error:
-        wrong = [f"No shares: {error}."]
-    status = status_of(view, shares, pipeline, figures, hook.home, time.time())
+    shares = shares_of(view, hook.site)
+    status = status_of(view, shares, figures, hook.home, time.time())
     return {
         **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
-        "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *wrong],
+        "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *shares.notes],
         "slots": [_slot(line) for line in describe.slots(view, figures)],
         "changes": [_change(view, line.model_dump(mode="json")) for line in changes_of(view, CHANGES)],
         "holds": [line.model_dump(mode="json") for line in describe.holds(view)],

@@ -31,9 +31,9 @@ def test_types_of_spark_are_known_however_deep_they_are(kinds):
 
 @given(NESTED, st.text(string.ascii_lowercase, min_size=1, max_size=9))
 def test_a_wrong_word_is_found_at_any_depth(kind, word):
-    found = [*unknown_in_stream(f"id string, c struct<x: array<{word}>, y: {kind}> comment 'y'")]
-    assert len(found) == (word not in STREAM_TYPES)
-    assert all(f'the column "c" has the type {word}, which does not exist' in line for line in found)
+    faults = [*unknown_in_stream(f"id string, c struct<x: array<{word}>, y: {kind}> comment 'y'")]
+    assert len(faults) == (word not in STREAM_TYPES)
+    assert all(f'the column "c" has the type {word}, which does not exist' in line for line in faults)
 
 
 @given(st.text())
@@ -53,9 +53,9 @@ def test_every_type_of_this_spark_is_known():
     [("integr", "integer"), ("BigIn NOT NULL", "bigint"), ("strng", None), ("varchr(3)", "varchar")],
 )
 def test_a_typing_error_in_a_table_is_found_with_the_type_that_was_meant(kind, meant):
-    found = [*unknown_in_table({"n": kind})]
-    assert len(found) == (meant is not None), "an unlike word may be a type of the database"
-    assert all(f"write {meant}, or for a type of your own its schema" in line for line in found)
+    faults = [*unknown_in_table({"n": kind})]
+    assert len(faults) == (meant is not None), "an unlike word may be a type of the database"
+    assert all(f"write {meant}, or for a type of your own its schema" in line for line in faults)
 
 
 @pytest.mark.parametrize("kind", ["public.integr", "mood", "double precision", "timestamp(3) with time zone"])

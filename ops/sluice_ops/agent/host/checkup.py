@@ -31,7 +31,7 @@ class Checkup:
         self._command = command
         self._over = threading.Event()
         self.findings: tuple[str, ...] | None = () if command is None else None
-        """What is bad; None: not checked yet."""
+        """What the doctor finds bad; None: it has not checked yet."""
 
     def start(self, wake: Callable[[], None]) -> None:
         """Begin; `wake` is called after each check."""

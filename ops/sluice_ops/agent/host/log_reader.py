@@ -24,8 +24,8 @@ class LogReader:
             files = log_files(self._folder)
             path = files.get(request.log)
             if path is None or not path.resolve().is_relative_to(self._folder.resolve()):
-                known = listed(files) or "none"
-                return LogPart(missing=f"it has not started, or 20 others ended since; logs there: {known}")
+                names = listed(files) or "none"
+                return LogPart(missing=f"it has not started, or 20 others ended since; logs there: {names}")
             if request.after is None:
                 lines, position = last_lines(path, request.lines)
                 return LogPart.fitting("".join(lines), position)

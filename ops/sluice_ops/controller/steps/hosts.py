@@ -1,6 +1,6 @@
 """The steps for hosts: cordon, reboot, health, return and write-off."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
@@ -14,16 +14,19 @@ from sluice_ops.snapshot.view import HostView
 
 def _hosts(draft: Draft, operation: Operation) -> list[HostView] | Failed:
     """Return the hosts that the change names."""
-    found = {name: draft.host(name) for name in operation.spec.named_hosts}
-    missing = [name for name, host in found.items() if host is None]
-    if missing or not found:
+    hosts = {name: draft.host(name) for name in operation.spec.named_hosts}
+    missing = [name for name, host in hosts.items() if host is None]
+    if missing or not hosts:
         return Failed(f'there is no host "{listed(missing)}"; known hosts: {listed(draft.view.hosts)}')
-    return [host for host in found.values() if host is not None]
+    return [host for host in hosts.values() if host is not None]
 
 
-def _of_all(outcomes: Iterable[Outcome]) -> Outcome:
-    """Return the outcome of a step for several hosts: failed, waiting, or done by all."""
-    every = list(outcomes)
+def _for_each(draft: Draft, operation: Operation, step: Callable[[HostView], Outcome]) -> Outcome:
+    """Carry out a step for each host that the change names: failed, waiting, or done by all."""
+    hosts = _hosts(draft, operation)
+    if isinstance(hosts, Failed):
+        return hosts
+    every = [step(host) for host in hosts]
     worst: type[Outcome] = next(
         (kind for kind in (Failed, Waiting) if any(isinstance(each, kind) for each in every)), Done
     )
@@ -32,8 +35,7 @@ def _of_all(outcomes: Iterable[Outcome]) -> Outcome:
 
 def cordon(draft: Draft, operation: Operation) -> Outcome:
     """Cordon the hosts: nothing new is placed on them."""
-    hosts = _hosts(draft, operation)
-    return hosts if isinstance(hosts, Failed) else _of_all(_cordon(draft, operation, host) for host in hosts)
+    return _for_each(draft, operation, lambda host: _cordon(draft, operation, host))
 
 
 def _cordon(draft: Draft, operation: Operation, host: HostView) -> Outcome:
@@ -52,8 +54,7 @@ def _cordon(draft: Draft, operation: Operation, host: HostView) -> Outcome:
 
 def reboot(draft: Draft, operation: Operation) -> Outcome:
     """Have the agents of the drained hosts reboot them, and wait until the agents are back."""
-    hosts = _hosts(draft, operation)
-    return hosts if isinstance(hosts, Failed) else _of_all(_reboot(draft, operation, host) for host in hosts)
+    return _for_each(draft, operation, lambda host: _reboot(draft, operation, host))
 
 
 def _reboot(draft: Draft, operation: Operation, host: HostView) -> Outcome:
@@ -77,11 +78,8 @@ def _reboot(draft: Draft, operation: Operation, host: HostView) -> Outcome:
 
 def health(draft: Draft, operation: Operation) -> Outcome:
     """Wait until the agents answer for their newest assignments; return the hosts' capacity."""
-    hosts = _hosts(draft, operation)
-    if isinstance(hosts, Failed):
-        return hosts
     has_rebooted = Step.REBOOT in KINDS[operation.spec.kind].steps
-    return _of_all(_health(host, has_rebooted=has_rebooted) for host in hosts)
+    return _for_each(draft, operation, lambda host: _health(host, has_rebooted=has_rebooted))
 
 
 def _health(host: HostView, *, has_rebooted: bool) -> Outcome:
@@ -124,13 +122,15 @@ def _unsound(host: HostView) -> str | None:
 
 def return_host(draft: Draft, operation: Operation) -> Outcome:
     """Let the hosts be used again, and end the change."""
-    hosts = _hosts(draft, operation)
-    if isinstance(hosts, Failed):
-        return hosts
-    for host in hosts:
-        draft.set_host_state(host.name, HostState.UP, operation.change)
-    draft.end_change(operation.change, ChangeState.DONE)
-    return _of_all(Done(f"{host.name} is up: it may be used again") for host in hosts)
+    outcome = _for_each(draft, operation, lambda host: _return(draft, operation, host))
+    if isinstance(outcome, Done):
+        draft.end_change(operation.change, ChangeState.DONE)
+    return outcome
+
+
+def _return(draft: Draft, operation: Operation, host: HostView) -> Outcome:
+    draft.set_host_state(host.name, HostState.UP, operation.change)
+    return Done(f"{host.name} is up: it may be used again")
 
 
 def write_off(draft: Draft, operation: Operation) -> Outcome:

@@ -73,15 +73,15 @@ def _in_equal_parts(
         return dict(asked)
     if room <= 0:
         return dict.fromkeys(asked, 0)
-    given = {name: int(count * room / needed) for name, count in asked.items()}
-    left = room - taken(given, sizes)
-    queue = [(Fraction(given[name] + 1, count), name) for name, count in asked.items() if given[name] < count]
+    slots = {name: int(count * room / needed) for name, count in asked.items()}
+    left = room - taken(slots, sizes)
+    queue = [(Fraction(slots[name] + 1, count), name) for name, count in asked.items() if slots[name] < count]
     heapq.heapify(queue)
     while queue:
         _, name = heapq.heappop(queue)
         if sizes[name] <= left:
-            given[name] += 1
+            slots[name] += 1
             left -= sizes[name]
-            if given[name] < asked[name]:
-                heapq.heappush(queue, (Fraction(given[name] + 1, asked[name]), name))
-    return given
+            if slots[name] < asked[name]:
+                heapq.heappush(queue, (Fraction(slots[name] + 1, asked[name]), name))
+    return slots

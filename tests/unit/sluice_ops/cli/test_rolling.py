@@ -44,8 +44,8 @@ def reboots(world):
 
 def raised(world, key="tier-lags:counts"):
     kind, subject = key.split(":")
-    told = {"severity": Severity.WARNING, "wait": 60, "happened": "counts lags", "did": "", "do": ""}
-    lags = Alert(kind=kind, subject=subject, since=1.0, fired_at=2.0, **told)
+    fields = {"severity": Severity.WARNING, "wait": 60, "happened": "counts lags", "did": "", "do": ""}
+    lags = Alert(kind=kind, subject=subject, since=1.0, fired_at=2.0, **fields)
     world.channel.put(paths.ALERTS, AlertRecord(alerts={key: lags}))
 
 

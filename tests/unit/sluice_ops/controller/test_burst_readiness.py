@@ -56,26 +56,28 @@ def is_undone(world):
     )
 
 
-@WAYS
-def test_a_burst_tells_which_worker_has_processed_records(way):
+def done_burst(way, records):
+    """Return the world after a burst whose workers have processed so many records, and its cut."""
     world = world_of(way)
-    process(world, 1240)
+    process(world, records)
     runbook = burst(world)
     world.settle()
     assert runbook.ok, runbook.results
+    return world, cut_of(runbook)
+
+
+@WAYS
+def test_a_burst_tells_which_worker_has_processed_records(way):
+    world, sentence = done_burst(way, 1240)
     number = world.placement("counts").slots.index("e0")
     worker = f"slot-counts-{world.owner('counts').owner}-{number}"
-    assert f"e0 is ready: {worker} has processed 1,240 records" in cut_of(runbook)
+    assert f"e0 is ready: {worker} has processed 1,240 records" in sentence
 
 
 @WAYS
 def test_a_burst_without_records_says_so(way):
-    world = world_of(way)
-    process(world, 0)
-    runbook = burst(world)
-    world.settle()
-    assert runbook.ok, runbook.results
-    assert "has run an empty task, because no records flowed" in cut_of(runbook)
+    _, sentence = done_burst(way, 0)
+    assert "has run an empty task, because no records flowed" in sentence
 
 
 @WAYS

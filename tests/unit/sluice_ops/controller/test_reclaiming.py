@@ -155,9 +155,9 @@ def test_an_unreadable_measurement_is_written_again():
 @given(st.lists(st.floats(0, 100), max_size=30), st.integers(1, 100))
 def test_a_percentile_is_the_least_time_within_which_so_many_came_back(seconds, per_cent):
     ended = tuple(Reclaim(slot="s", host="h", at=0, by="", limit=60, seconds=each) for each in seconds)
-    found = Reclaims(ended=ended).percentile(per_cent)
+    percentile = Reclaims(ended=ended).percentile(per_cent)
     if not seconds:
-        assert found is None
+        assert percentile is None
     else:
-        assert sum(each <= found for each in seconds) * 100 >= per_cent * len(seconds)
-        assert sum(each < found for each in seconds) * 100 < per_cent * len(seconds)
+        assert sum(each <= percentile for each in seconds) * 100 >= per_cent * len(seconds)
+        assert sum(each < percentile for each in seconds) * 100 < per_cent * len(seconds)

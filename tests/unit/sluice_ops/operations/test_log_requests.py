@@ -1,8 +1,6 @@
 """Lines of a log go sealed from a process to an operator, and nothing stays in the channel."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -17,6 +15,7 @@ from sluice_ops.model.ids import HostName
 from sluice_ops.model.logs import ANSWER, Answering, LogAnswer, LogPart, LogRequest
 from sluice_ops.operations.log_requests import MOST_ANSWERS, PURPOSE, LogServer, NoAnswerError, ask
 from sluice_ops.operations.sealing import public_key, seal
+from tests.unit.sluice_ops.log_serving import serving
 from tests.unit.sluice_ops.operations.keys import private
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=8, memory=8192)
@@ -49,23 +48,6 @@ def server(channel: Channel) -> LogServer:
     server = LogServer(channel, paths.host_logs("h1"), "h1", read)
     server.look()
     return server
-
-
-@contextmanager
-def serving(server: LogServer) -> Iterator[None]:
-    over = threading.Event()
-
-    def serve() -> None:
-        while not over.wait(0.01):
-            server.look()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def below(channel: Channel) -> list[str]:

@@ -178,12 +178,15 @@ def test_an_open_alert_stops_it_unless_it_is_silenced():
 def test_only_events_since_its_run_began_stop_it():
     known, failed = hosts(2), alert("change-failed:c1", ends_at=NOW + 86_400)
     record = told(failed)
-    before = begun(known, known=events(record)).reboot
+    before = begun(known, earlier_events=events(record)).reboot
     assert isinstance(turn(before, known, alerts=record), Batch)
     assert isinstance(turn(begun(known).reboot, known, alerts=record), Stop)
-    again = begun(known, earlier=before, known=()).reboot
-    assert again.known == before.known, "a retry of the run still stops at a new event"
-    assert begun(known, earlier=before, run="run 2", known=("a", "b")).reboot.known == ("a", "b")
+    again = begun(known, earlier=before, earlier_events=()).reboot
+    assert again.earlier_events == before.earlier_events, "a retry of the run still stops at a new event"
+    assert begun(known, earlier=before, run="run 2", earlier_events=("a", "b")).reboot.earlier_events == (
+        "a",
+        "b",
+    )
 
 
 def test_it_waits_for_a_condition_that_may_soon_become_an_alert():

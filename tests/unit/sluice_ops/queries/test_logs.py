@@ -1,7 +1,6 @@
 """A person names a tier, a host, a unit or the controller, and gets its log from its host."""
 
 import dataclasses
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -26,6 +25,7 @@ from sluice_ops.queries.logs import (
 )
 from sluice_ops.snapshot.view import View
 from tests.unit.sluice_ops.cli.test_describe import ENRICH, host, unit, view
+from tests.unit.sluice_ops.log_serving import serving
 
 H1, H2, H3 = HostName("h1"), HostName("h2"), HostName("h3")
 
@@ -107,20 +107,10 @@ class Channel(MemoryChannel):
 def agent(channel: Channel, read: Callable[[LogRequest], LogPart]) -> Iterator[None]:
     channel.put(paths.host(H1), OwnerRecord())
     channel.put(paths.live(H1), OwnerRecord())
-    server, over = LogServer(channel, paths.host_logs(H1), H1, read), threading.Event()
-
-    def serve() -> None:
-        while not over.wait(0.01):
-            server.look()
-
+    server = LogServer(channel, paths.host_logs(H1), H1, read)
     server.look()
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
+    with serving(server):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_a_log_is_read_and_followed_through_the_agent_of_its_host() -> None:
