@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from sluice_ops.queries.formats import ago
 from sluice_ops.queries.lines import HostLine, TierLine
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import ConsoleDimensions, Group
     from rich.table import Table
     from rich.text import Text
 
@@ -29,6 +29,26 @@ EVERY_SECONDS = 2.0
 OLDEST = 200
 """How many nodes each look reads again, which corrects missed watches."""
 MOST_NOTES = 6
+
+TIER_COLUMNS = {
+    "tier": 0,
+    "state": 0,
+    "in/s": 0,
+    "out/s": 4,
+    "lag": 0,
+    "p50": 6,
+    "p99": 3,
+    "workers": 1,
+    "driver": 2,
+    "inc.": 5,
+}
+"""Column → rank. A narrow terminal leaves out columns of a high rank first, and rank 0 never."""
+ALERT_COLUMNS = {"alert": 0, "severity": 1, "for": 2, "what": 0}
+HOST_COLUMNS = {"host": 0, "zone": 1, "state": 0, "drivers": 0, "workers": 0}
+CUT = {"state": 12, "what": 30}
+"""Column whose cells may be cut → the characters that stay until other columns are left out."""
+APART = 3
+"""The characters between two columns."""
 
 app = typer.Typer()
 
@@ -50,8 +70,9 @@ class Screen:
 def top() -> None:
     """Show hosts, tiers, changes and alerts live, until Ctrl-C.
 
-    The view is refreshed every two seconds. Its content is that of `sluice status`. While ZooKeeper
-    does not answer, the last content stays, with its age.
+    The view is refreshed every two seconds. Its content is that of `sluice status`. A narrow
+    terminal shows fewer columns. While ZooKeeper does not answer, the last content stays, with its
+    age.
     """
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
@@ -69,7 +90,7 @@ def top() -> None:
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         for screen, away in _looks(channel, Mirror(channel)):
-            live.update(render(screen, away, console.height, time.time()), refresh=True)
+            live.update(render(screen, away, console.size, time.time()), refresh=True)
 
 
 def _looks(channel: "Channel", mirror: "Mirror") -> Iterator[tuple[Screen, str | None]]:
@@ -117,29 +138,23 @@ def look(channel: "Channel", mirror: "Mirror") -> Screen:
     )
 
 
-def render(screen: Screen, away: str | None, height: int, now: float) -> "Group":
-    """Return the view for a terminal of this height; what does not fit is counted."""
+def render(screen: Screen, away: str | None, size: "ConsoleDimensions", now: float) -> "Group":
+    """Return the view for a terminal of this size; lines that do not fit are counted."""
     from rich.console import Group  # noqa: PLC0415
 
     head = [_header(screen, away, now)]
     head += [_step(step) for step in screen.steps] or ["No change is in progress."]
     notes = [*screen.notes[:MOST_NOTES], *_more(len(screen.notes) - MOST_NOTES, "notes: sluice status")]
     alerts = screen.alerts[:MOST_NOTES]
-    left = height - len(head) - len(notes) - len(screen.tiers) - len(alerts) - 8
+    left = size.height - len(head) - len(notes) - len(screen.tiers) - len(alerts) - 8
     hosts = sorted(screen.hosts, key=lambda host: host.state == "up")[: max(1, left)]
     below = [*_more(len(screen.alerts) - len(alerts), "alerts: sluice alert")]
     below += [*_more(len(screen.hosts) - len(hosts), "hosts: sluice hosts")]
     return Group(
         *map(_line, head),
-        _table(
-            ("tier", "state", "in/s", "out/s", "lag", "p50", "p99", "workers", "driver", "inc."),
-            [_tier(tier) for tier in screen.tiers],
-        ),
-        *([_table(("alert", "severity", "for", "what"), map(_alert, alerts))] if alerts else []),
-        _table(
-            ("host", "zone", "state", "drivers", "workers"),
-            [(host.name, host.zone, _state(host), len(host.drivers), len(host.slots)) for host in hosts],
-        ),
+        _table(TIER_COLUMNS, [_tier(tier) for tier in screen.tiers], size.width),
+        *([_table(ALERT_COLUMNS, [_alert(alert) for alert in alerts], size.width)] if alerts else []),
+        _table(HOST_COLUMNS, [_host(host) for host in hosts], size.width),
         *map(_line, (*below, *notes)),
     )
 
@@ -186,9 +201,9 @@ def _alert(alert: AlertLine) -> tuple[object, ...]:
     return alert.key, alert.severity, ago(alert.since), alert.happened
 
 
-def _state(host: HostLine) -> str:
+def _host(host: HostLine) -> tuple[object, ...]:
     beside = [word for word, holds in (("quarantine", host.quarantine), ("busy", host.busy_since)) if holds]
-    return ", ".join((host.state, *beside))
+    return host.name, host.zone, ", ".join((host.state, *beside)), len(host.drivers), len(host.slots)
 
 
 def _count(value: float | None) -> str | None:
@@ -203,13 +218,25 @@ def _more(count: int, what: str) -> list[str]:
     return [f"… and {count} more {what}"] if count > 0 else []
 
 
-def _table(columns: Sequence[str], rows: Iterator[Sequence[object]] | Sequence[Sequence[object]]) -> "Table":
+def _table(columns: Mapping[str, int], rows: Sequence[Sequence[object]], width: int) -> "Table":
+    """Return the columns that fit the width.
+
+    Only the cells of a column in `CUT` are cut, and only if the columns of rank 0 do not fit.
+    """
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    cells = [tuple(map(text, row)) for row in rows]
+    widths = {name: max(map(len, (name, *cut))) for name, *cut in zip(columns, *cells, strict=True)}
+    shown = list(columns)
+    for name in sorted(columns, key=lambda name: columns[name], reverse=True):
+        least = sum(min(widths[each], CUT.get(each, width)) + APART for each in shown) - APART
+        if least <= width or not columns[name]:
+            break
+        shown.remove(name)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*map(text, row))
+    for name in shown:
+        table.add_column(name, no_wrap=name not in CUT)
+    for row in cells:
+        table.add_row(*(_line(cell) for name, cell in zip(columns, row, strict=True) if name in shown))
     return table

@@ -2,17 +2,18 @@
 
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from simulation.memory import MemoryChannel
 from typer.testing import CliRunner
 
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli import top
 from sluice_ops.cli.exit_codes import WRONG_USAGE
-from sluice_ops.cli.top import Screen, render
+from sluice_ops.cli.top import ALERT_COLUMNS, HOST_COLUMNS, TIER_COLUMNS, Screen, render
 from sluice_ops.main import app
 from sluice_ops.model.assignment import UnitKind
 from sluice_ops.model.ids import Incarnation, TierName
@@ -27,7 +28,7 @@ NOW = 1_800_000_000.0
 
 def shown(screen: Screen, away: str | None = None, height: int = 40, width: int = 140) -> str:
     console = Console(file=io.StringIO(), width=width, height=height, highlight=False, markup=False)
-    console.print(render(screen, away, height, NOW))
+    console.print(render(screen, away, ConsoleDimensions(width, height), NOW))
     return console.file.getvalue()
 
 
@@ -110,6 +111,39 @@ def test_a_narrow_terminal_cuts_lines_and_does_not_wrap_them() -> None:
     assert len(shown(full(), width=60).splitlines()) == len(shown(full()).splitlines())
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
+def test_columns_that_do_not_fit_are_left_out_and_no_figure_is_cut(width: int) -> None:
+    lines = shown(full(), width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    (columns,) = [line.split() for line in lines if line.startswith("tier ")]
+    (tier,) = [line for line in lines if line.startswith("enrich")]
+    assert {"tier", "state", "in/s", "lag"} <= {*columns}
+    assert "…" not in tier
+    figures = {"out/s": "1,200", "p50": "12 ms", "p99": "345 ms", "workers": "1 lost", "inc.": "2 → 3"}
+    assert [name for name, figure in figures.items() if (figure in tier) is not (name in columns)] == []
+    (alert,) = [line for line in lines if line.startswith("host-lost:h2")]
+    assert "h2 is lost" in alert
+
+
+def test_a_wide_terminal_shows_every_column_and_80_characters_most() -> None:
+    wide, usual = (shown(full(), width=width) for width in (140, 80))
+    assert all(name in wide for name in (*TIER_COLUMNS, *ALERT_COLUMNS, *HOST_COLUMNS))
+    (columns,) = [line.split() for line in usual.splitlines() if line.startswith("tier ")]
+    assert columns == ["tier", "state", "in/s", "out/s", "lag", "p99", "workers", "driver", "inc."]
+
+
+def test_a_long_reason_is_cut_at_its_end_and_the_alerts_name_stays() -> None:
+    screen = full()
+    long = screen.alerts[0].model_copy(update={"happened": "its agent does not answer " * 20})
+    (line,) = [
+        line
+        for line in shown(replace(screen, alerts=[long]), width=80).splitlines()
+        if line.startswith("host-lost:h2")
+    ]
+    assert line.split()[:2] == ["host-lost:h2", "critical"]
+    assert (len(line), line[-1]) == (80, "…")
+
+
 def test_the_last_content_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = [full(), ChannelAwayError("ZooKeeper does not answer"), full()]
 
@@ -132,7 +166,7 @@ def test_the_last_content_stays_while_zookeeper_is_away(monkeypatch: pytest.Monk
 
 def render_at(screen: Screen, away: str | None, now: float) -> str:
     console = Console(file=io.StringIO(), width=140)
-    console.print(render(screen, away, 40, now))
+    console.print(render(screen, away, ConsoleDimensions(140, 40), now))
     return console.file.getvalue()
 
 
