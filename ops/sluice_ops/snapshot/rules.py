@@ -8,6 +8,7 @@ from functools import cached_property
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.repair import Repair
 from sluice_ops.model.resources import Quantum
+from sluice_ops.model.scaler import Mode
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import why_no_spares
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
@@ -44,13 +45,16 @@ def rules_of(site: Site, layers: Layers) -> Rules:
 
 def with_view(rules: Rules, view: View) -> Rules:
     """Return the rules with what they take from the view: capacity totals, the fewest workers of
-    realtime tiers, and tiers without spares.
+    realtime tiers, tiers without spares, and tiers whose number the scaler sets.
     """
     without = (name for name, tier in view.tiers.items() if why_no_spares(tier.spec) is not None)
     with_totals = replace(
         rules,
         capacity_totals=CapacityTotals(view, rules),
         without_spares=frozenset({BATCH, *without}),
+        scaled=frozenset(
+            name for name, decision in view.scaler.decisions.items() if decision.mode is Mode.ACT
+        ),
     )
     if rules.pipeline_share is None:
         return with_totals

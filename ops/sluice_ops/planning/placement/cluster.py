@@ -271,6 +271,8 @@ class Rules:
     """The part of the cluster that one driver of each tier takes; only for the pipeline's share."""
     without_spares: frozenset[str] = frozenset()
     """The tenants that cannot have spares: batch, and tiers with state or a standby."""
+    scaled: frozenset[str] = frozenset()
+    """The tiers whose number the scaler sets."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The target of each tenant so far (`shares.target`).
 

@@ -115,6 +115,23 @@ def test_a_persons_number_stands_above_the_scalers(world):
     assert (slots(world), entries(world)) == (2, [(Layer.PERSON, "test")])
 
 
+@pytest.mark.parametrize("same", [1, 3])
+def test_a_persons_number_holds_although_the_scaler_has_the_same(world, same):
+    decide(world, same)
+    scale = world.begin("s1", kind="scale", tier="counts", k=same)
+    world.settle()
+    assert scale.ok
+    assert entries(world)[-1] == (Layer.PERSON, "test")
+    decide(world, 2)
+    assert slots(world) == same
+    ended = world.begin("s2", kind="scale", tier="counts", k=same, until=world.wall() + 5)
+    world.settle()
+    assert ended.ok
+    world.until(lambda: entries(world)[-1:] != [(Layer.PERSON, "test")])
+    decide(world, 2)
+    assert slots(world) == 2, "a number with an end gives the tier back to the scaler"
+
+
 def test_a_tools_number_in_the_same_layer_stays_in_mode_advise(world):
     scale = world.begin("s1", kind="scale", tier="counts", k=2, layer="autoscaler")
     world.settle()

@@ -160,7 +160,8 @@ class Scale(Kind):
         """Return the layers with the number in its layer.
 
         The layer's entry is removed instead if the lower layers give the same number anyway. This
-        is not done if the number has an end, a minimum, a maximum or spares.
+        is not done if the number has an end, a minimum, a maximum or spares, or if the scaler could
+        change the lower number at any time.
         """
         layer = Layer.PERSON if spec.layer is None else Layer[spec.layer.upper()]
         others = without_entry(cluster.rules.layers, spec.tenant, layer, Setting.TARGET)
@@ -168,6 +169,7 @@ class Scale(Kind):
         bounds = {"minimum": spec.minimum, "maximum": spec.maximum, "spare": spec.spare}
         is_redundant = (
             spec.until is None
+            and not (layer > Layer.AUTOSCALER and spec.tenant in cluster.rules.scaled)
             and set(bounds.values()) == {None}
             and spec.k == target(spec.tenant, replace(cluster.rules, layers=below)).slots
         )
