@@ -66,7 +66,7 @@ def _without_figures(tier: Situation) -> Verdict | None:
 def _change_under_way(tier: Situation) -> Verdict | None:
     if not tier.changing:
         return None
-    return _keep(tier, f"{_staying(tier)} wanted while a change is under way")
+    return _keep(tier, f"{_staying(tier)} while a change is under way")
 
 
 def _take_back(tier: Situation) -> Verdict | None:
@@ -115,7 +115,8 @@ def _shrink(tier: Situation) -> Verdict | None:
 
 
 def _staying(tier: Situation) -> str:
-    return f"{workers(tier.total)} {'stays' if tier.total == 1 else 'stay'}"
+    is_reached = not tier.changing and tier.signals is not None and tier.signals.workers == tier.total
+    return f"{workers(tier.total)} {'stays' if tier.total == 1 else 'stay'}{'' if is_reached else ' wanted'}"
 
 
 def _stay(tier: Situation) -> Verdict:

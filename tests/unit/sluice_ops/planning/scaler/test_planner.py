@@ -270,6 +270,18 @@ def test_workers_that_already_start_are_not_asked_for_again():
     assert decision.reason == "4 workers stay wanted while a change is under way"
 
 
+def test_a_reason_says_stay_only_of_workers_that_the_tier_has():
+    pipeline = Pipeline(chain(), lambda _: 300.0)
+    assert last(pipeline, 1800.0)["mid"].slots == 4
+    pipeline.rate = lambda _: 50.0
+    assert "and 4 workers stay until" in last(pipeline, 60.0)["mid"].reason
+    observation = pipeline.observe()
+    fewer = replace(observation.signals["mid"], workers=2)
+    observation = replace(observation, signals={**observation.signals, "mid": fewer})
+    decision = plan(observation, pipeline.settings, pipeline.memory)[0]["mid"]
+    assert "and 4 workers stay wanted until" in decision.reason
+
+
 def test_a_decision_that_was_lost_is_made_again():
     pipeline = Pipeline(chain(), spike(50.0, 500.0))
     list(pipeline.run(625.0))
@@ -344,7 +356,7 @@ def test_without_fresh_figures_the_number_stays():
     observation = replace(pipeline.observe(), signals={})
     decision = plan(observation, pipeline.settings, pipeline.memory)[0]["mid"]
     assert (decision.slots, decision.wanted) == (4, 4)
-    assert decision.reason == "4 workers stay, because no fresh figures came"
+    assert decision.reason == "4 workers stay wanted, because no fresh figures came"
 
 
 def test_a_tier_is_scaled_before_the_hour_in_which_past_weeks_had_more():
