@@ -180,7 +180,7 @@ ALERTS = (
         "tier-down",
         CRITICAL,
         600,
-        "tier {tier} has not run for ten minutes",
+        "tier {tier} should run and does not",
         "its records wait in Kafka, and the controller tries again",
         "`sluice status` shows the reason: no room, no executor, Kafka or PostgreSQL away, "
         "or a driver that fails at its start",
@@ -227,7 +227,7 @@ ALERTS = (
         "tier-starved",
         WARNING,
         600,
-        "tier {tier} has been starved of processor time for ten minutes",
+        "tier {tier} is starved of processor time",
         "`sluice status` says what Sluice does about it",
         "stop the other processes on the tier's hosts, which `top` shows there, "
         "or move the tier: sluice drift --repair",

@@ -16,6 +16,7 @@ from sluice_ops.model.status import Loss
 from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.alerts.catalogue import EVENT_SECONDS
+from sluice_ops.queries.alerts import lines
 from tests.unit.sluice_ops.controller.alerting.site import Site
 
 DAY = 86_400
@@ -99,6 +100,8 @@ def test_a_tier_without_room_is_told_after_ten_minutes():
     site.want("entry", "enrich", "counts", "outbound")
     site.wait(590)
     assert not any(alert.startswith("tier-down") for alert in site.fired)
+    waits = next(line for line in lines(site.record, AlertRequests()) if line.key.startswith("tier-down"))
+    assert "should run and does not: " in waits.happened, "no time is told before it is over"
     site.wait(60)
     assert any(alert.startswith("tier-down") for alert in site.fired)
     assert "cannot start" in next(
