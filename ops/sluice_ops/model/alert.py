@@ -63,6 +63,12 @@ class AlertSettings(Frozen):
     """
     airflow: str | None = Field(default=None, pattern=r"^https?://\S+$")
     """The address of Airflow, for the links in alerts. Default: alerts have no links."""
+    connection: str | None = Field(default=None, pattern=r"^[\w.-]+$")
+    """The id of this pipeline's connection in Airflow, for the links in alerts.
+
+    Default: the pipeline of Airflow's environment. An Airflow that serves several pipelines needs
+    it.
+    """
 
     @property
     def by_name(self) -> dict[str, AlertChannel]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from urllib.parse import urlencode
 
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
@@ -77,10 +78,21 @@ class Look:
         """The wall clock."""
         return self.inputs.now
 
-    def link(self, path: str) -> str:
+    def link(self, path: str, **query: str) -> str:
         """Return the address of a page in Airflow; empty if the site names no Airflow."""
         base = self.settings.airflow
-        return "" if base is None else f"{base.rstrip('/')}/{path}"
+        words = f"?{urlencode(query)}" if query else ""
+        return "" if base is None else f"{base.rstrip('/')}/{path}{words}"
+
+    def link_of_pipeline(self, path: str, **query: str) -> str:
+        """Return the address of a page that shows the pipeline of one of Airflow's connections."""
+        own = self.settings.connection
+        return self.link(path, **query, **({} if own is None else {"connection": own}))
+
+    @property
+    def page(self) -> str:
+        """The address of the pipeline's page."""
+        return self.link_of_pipeline("plugin/sluice")
 
     @cached_property
     def lost_hosts(self) -> tuple[HostName, ...]:
@@ -163,14 +175,14 @@ def _reclaims(look: Look) -> Iterator[Condition]:
                 f"{each.host}/{each.slot}/{each.at:.0f}",
                 detail=f"{each.slot} on {each.host}, {waits}; the limit is {each.limit:g} s; for {each.by}",
                 causes=(f"host-lost:{each.host}",),
-                link=look.link("sluice/"),
+                link=look.page,
                 ends_at=each.at + EVENT_SECONDS,
                 recovers=False,
             )
 
 
 def _hosts(look: Look) -> Iterator[Condition]:
-    page = look.link("sluice/")
+    page = look.page
     if look.decision.braked:
         braked = look.decision.braked
         yield BY_NAME["brake"].condition("hosts", detail=listed(braked), link=page, value=str(len(braked)))
@@ -272,7 +284,7 @@ def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
 def _page_of(look: Look, by: str) -> str:
     """Return the address of the run in Airflow that requested a change, or of the page."""
     dag, _, run = by.removeprefix(AIRFLOW).partition("/")
-    return look.link(f"dags/{dag}/runs/{run}" if by.startswith(AIRFLOW) and run else "sluice/")
+    return look.link(f"dags/{dag}/runs/{run}") if by.startswith(AIRFLOW) and run else look.page
 
 
 # -- tiers
@@ -282,13 +294,11 @@ def _tier(look: Look, tier: TierView) -> Iterator[Condition]:
     name = tier.spec.name
     loss = look.losses.get(name)
     if loss is not None:
-        yield BY_NAME["records-lost"].condition(
-            name, detail=loss.sentence, link=look.link("sluice/"), tier=name
-        )
+        yield BY_NAME["records-lost"].condition(name, detail=loss.sentence, link=look.page, tier=name)
     status = look.decision.tiers.get(name)
     if status is None or not tier.wanted.running:
         return
-    log = look.link(f"sluice/log?tier={name}")
+    log = look.link_of_pipeline("sluice/log", tier=name)
     causes = _causes(look, tier)
     error = status.error or status.sentence
     if status.state is TierState.FAILED:
@@ -360,7 +370,7 @@ def _work(
     look: Look, tier: TierView, status: TierStatus, causes: tuple[str, ...], log: str
 ) -> Iterator[Condition]:
     """Yield what is wrong with the work of a tier that should run."""
-    name, report, page = tier.spec.name, _owner_report(tier), look.link("sluice/")
+    name, report, page = tier.spec.name, _owner_report(tier), look.page
     if report is not None and report.hung is not None:
         yield BY_NAME["task-hangs"].condition(name, detail=report.hung, causes=causes, link=log, tier=name)
     if status.starved is not None:
@@ -400,7 +410,7 @@ def _catches_up(look: Look, status: TierStatus, report: IncarnationReport | None
 
 def _reserve(look: Look, tier: TierView, status: TierStatus) -> Iterator[Condition]:
     """Yield what a running tier lacks: its standby, or workers."""
-    name, record, page = tier.spec.name, tier.owner, look.link("sluice/")
+    name, record, page = tier.spec.name, tier.owner, look.page
     if status.state is not TierState.RUNNING or record.owner is None:
         return
     beside = None if record.standby is None else tier.reports.get(record.standby)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from simulation.world import RULES, host, tier
 
+from sluice_ops.controller.alerting.conditions import Look
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
 from sluice_ops.model.backpressure import Lag, Pressure
@@ -17,7 +18,7 @@ from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.alerts.catalogue import EVENT_SECONDS
 from sluice_ops.queries.alerts import lines
-from tests.unit.sluice_ops.controller.alerting.site import Site
+from tests.unit.sluice_ops.controller.alerting.site import CHANNELS, Site
 
 DAY = 86_400
 
@@ -44,11 +45,23 @@ def test_a_lost_host_is_one_alert_although_its_tiers_move(site):
     alert = site.alert("host-lost")
     assert alert.happened == f"host {name} is lost: its agent does not answer"
     assert f"sluice write-off {name}" in alert.do
-    assert alert.link == "https://airflow.example/sluice/"
+    assert alert.link == "https://airflow.example/plugin/sluice"
     site.agents[name].register()
     site.wait(180)
     assert site.record.alerts == {}
     assert site.record.ended[-1].key == alert.key
+
+
+def test_the_links_of_a_pipeline_of_several_name_its_connection():
+    site = Site(CHANNELS.model_copy(update={"connection": "shop"}))
+    site.want()
+    site.settle()
+    site.channel.put(paths.loss("counts"), Loss(number=3, sentence="2 records of enriched/1 are missing"))
+    site.wait(6)
+    assert site.alert("records-lost").link == "https://airflow.example/plugin/sluice?connection=shop"
+    look = Look(site.decide()[0], site.decide()[1], site.inputs())
+    log = look.link_of_pipeline("sluice/log", tier="counts")
+    assert log == "https://airflow.example/sluice/log?tier=counts&connection=shop"
 
 
 def test_a_written_off_host_is_no_alert_any_more(site):
