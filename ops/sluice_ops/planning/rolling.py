@@ -6,20 +6,18 @@ The caller reads the channel, and carries out what `next_turn` says.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sluice_ops.model.alert import AlertRecord, AlertRequests
+from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.rolling import RollingReboot
 from sluice_ops.model.wording import listed
+from sluice_ops.planning.alerts.catalogue import stops_reboots
 from sluice_ops.planning.placement.cluster import Located, RefusedError, at
 
 CONTINUE_SECONDS = 86_400.0
 """How long after its last batch a rolling reboot that stopped is continued by the next run."""
 SOON_SECONDS = 120.0
-"""A condition that becomes an alert within this time, such as a lag, is waited for.
-
-Others last: on a busy machine, tiers may be starved for most of ten minutes again and again.
-"""
+"""A condition that becomes an alert within this time, such as a lag, is waited for."""
 LOOK_SECONDS = 10.0
 """The time between two looks at a condition that may become an alert."""
 
@@ -202,15 +200,25 @@ def next_turn(  # noqa: PLR0913, PLR0917 - what a turn depends on
 def open_alerts(
     alerts: AlertRecord, requests: AlertRequests, earlier_events: Sequence[str], now: float
 ) -> list[str]:
-    """Return the keys of the alerts that last, without silenced ones and known earlier events."""
+    """Return the keys of the alerts that stop a rolling reboot.
+
+    These last, are not silenced, and are no known earlier events. An effect of an alert that stops
+    none, such as the lag of a starved tier, does not wait for its cause.
+    """
     return [
         key
         for key, alert in alerts.alerts.items()
-        if alert.fired_at is not None
+        if (alert.fired_at is not None or (_cause_stops_none(alert) and now - alert.since >= alert.wait))
         and alert.gone_at is None
+        and stops_reboots(alert.kind)
         and not requests.silenced(key, now)
         and not (alert.ends_at is not None and key in earlier_events)
     ]
+
+
+def _cause_stops_none(alert: Alert) -> bool:
+    """Tell whether another alert explains this one, but does not stop a rolling reboot."""
+    return alert.explained_by is not None and not stops_reboots(alert.explained_by.partition(":")[0])
 
 
 def events(alerts: AlertRecord) -> tuple[str, ...]:
@@ -226,7 +234,8 @@ def _pending(alerts: AlertRecord, requests: AlertRequests, now: float) -> list[s
         if alert.fired_at is None
         and alert.gone_at is None
         and alert.wait <= SOON_SECONDS
-        and alert.explained_by is None
+        and stops_reboots(alert.kind)
+        and (alert.explained_by is None or _cause_stops_none(alert))
         and not requests.silenced(key, now)
     ]
 

@@ -33,6 +33,11 @@ class AlertKind:
     """The name and the expression of Prometheus's rule; None: no metric tells it."""
     watched: bool = True
     """Whether the controller tells it; False: only Prometheus can."""
+    stops_reboots: bool = True
+    """Whether it stops a rolling reboot: the reboots may cause it, or make it worse.
+
+    False: it has another cause, such as a busy processor, bad records, or a person.
+    """
 
     def condition(  # noqa: PLR0913 - the places of the texts
         self,
@@ -232,6 +237,7 @@ ALERTS = (
         "stop the other processes on the tier's hosts, which `top` shows there, "
         "or move the tier: sluice drift --repair",
         ("SluiceTierStarved", "sluice_tier_starved == 1"),
+        stops_reboots=False,
     ),
     AlertKind(
         "tier-lags",
@@ -266,6 +272,7 @@ ALERTS = (
                 f"{QUARANTINE_PART} * sum by (tier) (rate(sluice_tier_records_in_total[10m]))"
             ),
         ),
+        stops_reboots=False,
     ),
     AlertKind(
         "standby-missing",
@@ -291,6 +298,7 @@ ALERTS = (
         "the tier or change that needs the room waited, and goes on",
         "`sluice batch` lists the times; check the agent of the slot's host, or raise `reclaim_seconds`",
         ("SluiceReclaimLate", "increase(sluice_batch_reclaims_late_total[15m]) > 0"),
+        stops_reboots=False,
     ),
     AlertKind(
         "change-failed",
@@ -307,6 +315,7 @@ ALERTS = (
         "{what} was refused (requested by {by})",
         "nothing was changed",
         "remove the cause, then {again}",
+        stops_reboots=False,
     ),
     AlertKind(
         "task-failed",
@@ -323,6 +332,7 @@ ALERTS = (
         "the EC2 instance {host} runs nothing and costs money",
         "nothing: the controller ends no instance",
         "hand over what is left and terminate the instances: sluice leave; orphans: sluice reap",
+        stops_reboots=False,
     ),
     AlertKind(
         "certificate-ends",
@@ -331,6 +341,7 @@ ALERTS = (
         "a certificate of the controller ends in less than {value} days",
         "nothing: the platform renews no certificate",
         "renew the certificate in the file above, then restart the controllers one after the other",
+        stops_reboots=False,
     ),
     AlertKind(
         "tier-stands-still",
@@ -460,6 +471,11 @@ ALERTS = (
 
 BY_NAME = {kind.name: kind for kind in ALERTS}
 WATCHED = tuple(kind for kind in ALERTS if kind.watched)
+
+
+def stops_reboots(kind: str) -> bool:
+    """Tell whether alerts of a kind stop a rolling reboot; an unknown kind does."""
+    return kind not in BY_NAME or BY_NAME[kind].stops_reboots
 
 
 @cache

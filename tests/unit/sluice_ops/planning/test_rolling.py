@@ -11,6 +11,7 @@ from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests, Severity, 
 from sluice_ops.model.assignment import HostFacts, HostState
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.rolling import RollingReboot
+from sluice_ops.planning.alerts.catalogue import ALERTS
 from sluice_ops.planning.changes.plan import plan
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules
 from sluice_ops.planning.rolling import (
@@ -175,6 +176,25 @@ def test_an_open_alert_stops_it_unless_it_is_silenced():
     assert isinstance(turn(reboot, known, alerts=told(over)), Batch)
 
 
+def test_an_alert_with_another_cause_than_reboots_does_not_stop_it():
+    known = hosts(2)
+    starved = alert("tier-starved:counts")
+    assert isinstance(turn(begun(known).reboot, known, alerts=told(starved)), Batch)
+    lags = alert(fired=False, explained_by="tier-starved:counts")
+    assert isinstance(turn(begun(known).reboot, known, alerts=told(starved, lags)), Wait)
+    long = lags.model_copy(update={"since": NOW - 60})
+    stop = turn(begun(known).reboot, known, alerts=told(starved, long))
+    assert isinstance(stop, Stop), "the starved tier cannot keep up"
+    assert "tier-lags:counts" in stop.sentence
+    down = alert(fired=False, explained_by="host-lost:h9").model_copy(update={"since": NOW - 600})
+    assert isinstance(turn(begun(known).reboot, known, alerts=told(down)), Batch), "its cause stops it"
+    assert isinstance(turn(begun(known).reboot, known, alerts=told(alert("of-a-later-version:x"))), Stop)
+
+
+def test_no_critical_alert_lets_a_rolling_reboot_go_on():
+    assert all(kind.stops_reboots for kind in ALERTS if kind.severity is Severity.CRITICAL)
+
+
 def test_only_events_since_its_run_began_stop_it():
     known, failed = hosts(2), alert("change-failed:c1", ends_at=NOW + 86_400)
     record = told(failed)
@@ -194,7 +214,7 @@ def test_it_waits_for_a_condition_that_may_soon_become_an_alert():
     wait = turn(begun(known).reboot, known, alerts=told(alert(fired=False)))
     assert isinstance(wait, Wait)
     assert "tier-lags:counts may become an alert" in wait.reason
-    slow = alert("tier-starved:counts", fired=False, wait=600)
+    slow = alert("tier-down:counts", fired=False, wait=600)
     assert isinstance(turn(begun(known).reboot, known, alerts=told(slow)), Batch), "it may last for long"
     explained = alert(fired=False, explained_by="host-lost:h9")
     assert isinstance(turn(begun(known).reboot, known, alerts=told(explained)), Batch)
