@@ -13,6 +13,19 @@ from sluice_ops.model.resources import Frozen
 
 FILE = "file:"
 """The prefix of a channel's URL that is in a file of the controllers' machines."""
+AIRFLOW, CLI = "airflow:", "cli:"
+"""The prefixes of requesters: `airflow:drain_host/manual__1`, `cli:anna`."""
+RUNS_WITHOUT_PERSON = ("scheduled__", "asset_triggered__")
+"""How the ids of runs begin that Airflow starts by itself."""
+
+
+def author_reads(by: str, *, dry_run: bool) -> bool:
+    """Tell whether a person reads the answer to a request, so that a refusal is no alert.
+
+    This is so on the command line, and for a dry run that a person has triggered in Airflow.
+    """
+    run = by.removeprefix(AIRFLOW).partition("/")[2]
+    return by.startswith(CLI) or (dry_run and not run.startswith(RUNS_WITHOUT_PERSON))
 
 
 class Severity(StrEnum):

@@ -38,7 +38,7 @@ from sluice_airflow.errors import (
 )
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.channel import ChannelAwayError, ConflictError
-from sluice_ops.model.alert import Report
+from sluice_ops.model.alert import AIRFLOW, Report, author_reads
 from sluice_ops.model.resources import Frozen
 from sluice_ops.operations.alerts import report
 from sluice_ops.operations.requests import change_id
@@ -110,8 +110,10 @@ class SluiceNotifier(BaseNotifier):
         return SluiceNotifier(did=self.did, do=self.do, sluice_conn_id=sluice_conn_id)
 
     def notify(self, context: Context) -> None:
-        """Send from a worker or the DAG processor, unless a person ended the run."""
-        if not isinstance(context.get("exception"), EndedByPersonError):
+        """Send from a worker or the DAG processor, unless a person ended the run or reads its
+        answer.
+        """
+        if not isinstance(context.get("exception"), EndedByPersonError) and not _author_reads(context):
             self.send(self.alert(context), known=_is_known(context))
 
     async def async_notify(self, context: Context) -> None:
@@ -193,6 +195,14 @@ def _is_known(context: Context) -> bool:
     """
     error = context.get("exception")
     return isinstance(error, StepFailedError | TierFailedError) and not isinstance(error, AbortFailedError)
+
+
+def _author_reads(context: Context) -> bool:
+    """Tell whether the failure is a refused dry run that a person has triggered."""
+    is_refusal = isinstance(context.get("exception"), StepFailedError)
+    dry_run = bool((context.get("params") or {}).get("dry_run"))
+    run = getattr(context.get("ti"), "run_id", "")
+    return is_refusal and dry_run and author_reads(f"{AIRFLOW}dag/{run}", dry_run=True)
 
 
 def _report(hook: SluiceHook, alert: Alert, _addresses: Alerts) -> None:

@@ -73,6 +73,18 @@ def test_a_run_that_a_person_ended_is_not_reported(channel):
     assert reports(channel) == {}
 
 
+@pytest.mark.parametrize(("run", "sent"), [("manual__1", False), ("scheduled__1", True)])
+def test_without_channels_only_the_schedules_refused_dry_run_is_sent(monkeypatch, run, sent):
+    told = []
+    monkeypatch.setattr(SluiceNotifier, "send", lambda _notifier, alert, known: told.append((alert, known)))
+    refused = context(StepFailedError("preflight failed: no room")) | {"params": {"dry_run": True}}
+    refused["ti"].run_id = run
+    NOTIFIER.notify(refused)
+    assert bool(told) is sent
+    NOTIFIER.notify(refused | {"params": {"dry_run": False}})
+    assert len(told) == 1 + sent, "a refused run is always sent"
+
+
 def test_one_try_is_reported_once_and_a_later_try_replaces_it(channel):
     NOTIFIER.notify(context(NoSlotsError("no slot")))
     first = reports(channel)

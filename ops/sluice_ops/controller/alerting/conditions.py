@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
-from sluice_ops.model.alert import AlertSettings, Condition, Report
+from sluice_ops.model.alert import AIRFLOW, AlertSettings, Condition, Report, author_reads
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import OWN, ChangeRecord, ChangeState, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
@@ -36,8 +36,6 @@ FIRST_SECONDS = 60.0
 """A tier has measured its lag within this time after its start."""
 DAY_SECONDS = 86_400.0
 READY = frozenset({State.READY, State.RUNNING})
-AIRFLOW, CLI = "airflow:", "cli:"
-"""The prefixes of requesters."""
 LASTING = frozenset({"certificate-ends", "task-failed"})
 """Kinds that do not come from the channel."""
 
@@ -245,13 +243,22 @@ def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep])
 
 
 def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
-    """Yield the refused requests, but not those of the command line: their authors know why."""
+    """Yield the refused requests, but not those whose authors have read why.
+
+    A dry run that is not refused ends the alert of the same dry run.
+    """
     for ended in look.ended:
         operation, result = ended.operation, ended.result
-        refused = operation.step is Step.PREFLIGHT and not operation.dry_run and not result.ok
-        if refused and operation.by not in OWN and not operation.by.startswith(CLI):
-            what, at = what_of(operation.spec), result.finished_at
-            yield at, what, _of_request("change-refused", look, what, operation.by, [result.sentence], at)
+        by, at = operation.by, result.finished_at
+        if operation.step is not Step.PREFLIGHT or by in OWN or author_reads(by, dry_run=operation.dry_run):
+            continue
+        what = what_of(operation.spec)
+        if operation.dry_run:
+            what = f"dry run of {what}"
+        if not result.ok:
+            yield at, what, _of_request("change-refused", look, what, by, [result.sentence], at)
+        elif operation.dry_run:
+            yield at, what, None
 
 
 def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text

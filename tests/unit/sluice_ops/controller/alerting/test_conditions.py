@@ -162,10 +162,10 @@ def test_a_failed_change_that_nobody_repeats_is_forgotten_after_a_day(site):
     assert site.record.number == number, "nothing has recovered"
 
 
-def refuse(site, by, *, dry_run=False):
+def refuse(site, by, *, dry_run=False, change="x1", result=None):
     operation = Operation(
-        id=operation_id("x1", Step.PREFLIGHT),
-        change="x1",
+        id=operation_id(change, Step.PREFLIGHT),
+        change=change,
         step=Step.PREFLIGHT,
         spec={"kind": "shift", "shift": "night"},
         by=by,
@@ -173,8 +173,8 @@ def refuse(site, by, *, dry_run=False):
         dry_run=dry_run,
     )
     site.channel.put(paths.operation(operation.id), operation)
-    result = Result(ok=False, sentence="refused: no room", finished_at=site.wall())
-    site.channel.put(paths.result(operation.id), result)
+    refused = Result(ok=False, sentence="refused: no room", finished_at=site.wall())
+    site.channel.put(paths.result(operation.id), result or refused)
     site.wait(10)
 
 
@@ -185,7 +185,19 @@ def test_a_refused_runbook_is_told_with_a_link_to_its_run(site):
     assert alert.do == "remove the cause, then trigger night_shift in Airflow again"
 
 
-@pytest.mark.parametrize(("by", "dry_run"), [("cli:anna", False), ("airflow:x/1", True)])
+def test_a_refused_dry_run_of_the_schedule_is_told_until_one_is_well(site):
+    refuse(site, "airflow:night_shift/scheduled__1", dry_run=True)
+    assert site.alert("change-refused").happened.startswith("dry run of shift night was refused")
+    well = Result(ok=True, sentence="planned", finished_at=site.wall() + 1)
+    refuse(site, "airflow:night_shift/scheduled__2", dry_run=True, change="x2", result=well)
+    site.wait(120)
+    assert site.record.alerts == {}
+
+
+@pytest.mark.parametrize(
+    ("by", "dry_run"),
+    [("cli:anna", False), ("cli:anna", True), ("airflow:x/manual__1", True), ("page", True)],
+)
 def test_a_refusal_that_its_author_has_read_is_not_told(site, by, dry_run):
     refuse(site, by, dry_run=dry_run)
     assert site.record.alerts == {}
