@@ -3,6 +3,7 @@
 from sluice_ops.controller.outcome import Done, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, resize_in_place, rollback, stop_order
+from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import (
     ChangeRecord,
@@ -16,9 +17,11 @@ from sluice_ops.model.change import (
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Phase
 from sluice_ops.model.status import TierState
-from sluice_ops.model.wording import workers
+from sluice_ops.model.wording import listed, workers
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.planning.changes.kinds.leave import burst_hosts, must_leave
+from sluice_ops.planning.placement.shares import target
 
 
 def abort(draft: Draft, operation: Operation) -> Outcome:
@@ -185,11 +188,20 @@ def _where(draft: Draft, identity: ChangeId) -> str:
     moved = [
         f"{tier} keeps {workers(in_place[tier])}"
         if tier in in_place
-        else f"{tier} stays with incarnation {number}, which had taken over"
+        else f"{tier} stays with incarnation {number}, which had taken over{_left_on_ec2(draft, tier)}"
         for tier, number in known.items()
         if draft.owners[tier].owner == number
     ]
     return "; ".join(moved) or "every tier has its owner from before the change"
+
+
+def _left_on_ec2(draft: Draft, tier: TierName) -> str:
+    """Say what a tier keeps on EC2 without a burst, and how it leaves."""
+    owning, cluster = draft.owner_spec(tier), cluster_of_draft(draft)
+    if owning is None or not must_leave(owning.placement, target(tier, cluster.rules), cluster.hosts):
+        return ""
+    hosts = listed(burst_hosts(owning.placement, cluster.hosts))
+    return f", and keeps units on {hosts} without a burst: take them off with `sluice leave --tier {tier}`"
 
 
 def _how(spec: ChangeSpec, running: IncarnationSpec) -> str:

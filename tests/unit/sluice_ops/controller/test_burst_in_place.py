@@ -6,9 +6,10 @@ import pytest
 from simulation.world import RULES, World, host, tier
 
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeRecord, ChangeState, Step
+from sluice_ops.model.change import ChangeRecord, ChangeState, Result, Step
 from sluice_ops.model.share import Layers, Share
 from sluice_ops.model.tier import Mode
+from sluice_ops.operations.requests import operation_id
 
 
 def full_home(workers=2, home=None, **fields):
@@ -106,6 +107,23 @@ def test_an_abort_takes_the_workers_of_a_burst_away():
     assert (slots(world), burst_size(world), world.owner("counts").owner) == (("h1", "h1"), 0, 1)
     assert not world.agents["e1"].units
     world.check_settled()
+
+
+def test_an_abort_after_a_takeover_says_what_stays_on_ec2_and_how_it_leaves():
+    world = full_home(workers=1, home=6, mode=Mode.REALTIME)
+    burst = world.begin("b1", kind="burst", tier="counts", k=1)
+    world.until(lambda: world.owner("counts").owner == 2)
+    burst.abort()
+    aborted = paths.result(operation_id("b1", Step.ABORT))
+    world.until(lambda: world.channel.exists(aborted))
+    result = world.channel.read(aborted, Result)
+    assert result.value.sentence == (
+        "change b1 is aborted: counts stays with incarnation 2, which had taken over, and keeps units on "
+        "e1 without a burst: take them off with `sluice leave --tier counts`"
+    )
+    carried_out(world, "l1", kind="leave", tier="counts")
+    assert slots(world) == ("h1",)
+    assert not world.agents["e1"].units
 
 
 def test_an_abort_of_a_leave_brings_the_workers_back():

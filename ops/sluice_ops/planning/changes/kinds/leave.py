@@ -45,7 +45,7 @@ class Leave(Kind):
             tier
             for tier in cluster.tiers.values()
             if tier.placement is not None
-            and _must_leave(tier.placement, target(tier.spec.name, after.rules), cluster.hosts)
+            and must_leave(tier.placement, target(tier.spec.name, after.rules), cluster.hosts)
         )
         refuse_given_up(spec, (tier for tier in leaving if spec.tier in {None, tier.spec.name}))
         return []
@@ -53,7 +53,7 @@ class Leave(Kind):
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
     ) -> bool:
-        return _must_leave(now, aim, cluster.hosts)
+        return must_leave(now, aim, cluster.hosts)
 
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         """Name the tiers that stay on burst hosts because their place is there, and its owner."""
@@ -120,7 +120,7 @@ def _refuse_number(spec: ChangeSpec, cluster: Cluster) -> None:
         raise RefusedError(message)
 
 
-def _must_leave(now: Placement, aim: Target, hosts: Hosts) -> bool:
+def must_leave(now: Placement, aim: Target, hosts: Hosts) -> bool:
     """Return whether a tier has more on burst hosts than its burst and its place allow.
 
     A tier with its place on burst hosts stays there, unless it has more slots than its number.
