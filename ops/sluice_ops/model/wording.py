@@ -26,11 +26,16 @@ def page(name: str, section: str = "") -> str:
     return f'the page "{name}" of the documentation{where}'
 
 
+def counted(count: int, noun: str) -> str:
+    """Return `1 host`, or `2 hosts`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def workers(count: int) -> str:
     """Return `1 worker`, or `2 workers`."""
-    return f"{count} worker{'' if count == 1 else 's'}"
+    return counted(count, "worker")
 
 
 def spares(count: int) -> str:
     """Return `1 spare`, or `2 spares`."""
-    return f"{count} spare{'' if count == 1 else 's'}"
+    return counted(count, "spare")

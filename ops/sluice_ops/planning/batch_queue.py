@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sluice_ops.model.batch import BatchTenant
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import counted, listed
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class _Queue:
         if self._assigned == 0:
             return "no slot is lent to batch"
         if job.least > self._assigned:
-            return f"needs {job.least} slots, and {self._assigned} are lent to batch"
+            return f"needs {counted(job.least, 'slot')}, and {self._assigned} are lent to batch"
         if self._most(job) < job.least:
             maximum = self._tenants[job.tenant].maximum
             return f"{job.tenant} has {self._total[job.tenant]} of at most {maximum} slots"
@@ -179,7 +179,7 @@ class _Queue:
     def _missing(self, job: Job) -> str | None:
         """Return for which slots the job has to wait; None if it can start."""
         if self._free < job.least:
-            return f"is next: needs {job.least} slots, and {self._free} are free"
+            return f"is next: needs {counted(job.least, 'slot')}, and {self._free} are free"
         if job.patient and min(self._most(job), self._free) < min(self._most(job), self._not_held):
-            return f"is next: waits for {self._not_held - self._free} slots that start"
+            return f"is next: waits for {counted(self._not_held - self._free, 'slot')} to start"
         return None

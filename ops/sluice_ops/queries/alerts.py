@@ -4,6 +4,7 @@ import time
 
 from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests, Severity
 from sluice_ops.model.resources import Frozen
+from sluice_ops.model.wording import counted
 from sluice_ops.queries.formats import ago
 
 
@@ -69,7 +70,7 @@ def notes(record: AlertRecord) -> list[str]:
     """Return the lines of `sluice status`: how many alerts last, and the channels that are dead."""
     fired = [alert for alert in record.alerts.values() if alert.fired_at is not None]
     urgent = sum(1 for alert in fired if alert.severity is Severity.CRITICAL)
-    number = f"{len(fired)} alert{'' if len(fired) == 1 else 's'}"
+    number = counted(len(fired), "alert")
     return [
         *([f"{number}, {urgent} of them critical: `sluice alert` lists them"] if fired else []),
         *(

@@ -9,6 +9,7 @@ from sluice_ops.model.change import UPGRADE, ChangeRecord, ChangeState, Operatio
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.resources import Frozen
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.placement.pace import MOVES, Pace, pace, rest
 from sluice_ops.snapshot.view import View
 
@@ -49,7 +50,7 @@ class Progress(Frozen):
 
     def sentence(self, now: float) -> str:
         """Describe the progress in a few words, without what the change waits for."""
-        handed = f"{self.handed_over} of {self.moves} tiers handed over, " if self.moves else ""
+        handed = f"{self.handed_over} of {counted(self.moves, 'tier')} handed over, " if self.moves else ""
         left = f"{handed}about {self.seconds_left:.0f} s left" if self.moves or self.seconds_left else ""
         if self.verdict is Verdict.STUCK and self.waits_since is not None:
             verdict = (

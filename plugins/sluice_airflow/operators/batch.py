@@ -40,6 +40,7 @@ from sluice_ops.model.batch import (
     task_seconds,
 )
 from sluice_ops.model.ids import BATCH
+from sluice_ops.model.wording import counted
 from sluice_ops.operations import batch_jobs
 from sluice_ops.operations.requests import POLL_SECONDS
 from sluice_ops.site.site_file import Site
@@ -302,8 +303,8 @@ class SluiceBatchOperator(SluiceOperator, SparkSubmitOperator):
             raise UnusableJobError(message)
         if tenant.maximum is not None and self.least > tenant.maximum:
             message = (
-                f"the job needs {self.least} slots, but the batch tenant {self.tenant} has at most "
-                f"{tenant.maximum}: lower `least`, or raise the tenant's maximum. The job was not queued"
+                f"the job needs {counted(self.least, 'slot')}, but the batch tenant {self.tenant} has at "
+                f"most {tenant.maximum}: lower `least`, or raise the tenant's maximum. The job was not queued"
             )
             raise UnusableJobError(message)
 

@@ -35,7 +35,7 @@ from sluice_ops.model.change import (
 from sluice_ops.model.ids import ChangeId, Tenant, TierName
 from sluice_ops.model.scaler import Mode
 from sluice_ops.model.share import Layer
-from sluice_ops.model.wording import workers
+from sluice_ops.model.wording import counted, workers
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -239,7 +239,7 @@ def _below_share(draft: Draft) -> Iterable[_Reason]:
             yield (
                 identity,
                 _spec(Tenant(name), None),
-                f"{name} has {has} of its {share} slots, and there is room for {possible}",
+                f"{name} has {has} of its {counted(share, 'slot')}, and there is room for {possible}",
             )
 
 
@@ -258,7 +258,7 @@ def _above_pipeline_share(draft: Draft) -> Iterable[_Reason]:
             yield (
                 identity,
                 _spec(Tenant(name), None),
-                f"{name} has {has} slots, and its part of the pipeline's {pipeline.maximum} is {share.k}",
+                f"{name} has {counted(has, 'slot')}, and its part of {pipeline.maximum} is {share.k}",
             )
 
 

@@ -14,7 +14,7 @@ from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import Placement, State
 from sluice_ops.model.status import TierState, TierStatus
 from sluice_ops.model.tier import Standby
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
@@ -81,7 +81,7 @@ def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
         target(tier.spec.name, draft.rules),
     )
     if len(placement.slots) != aim.k:
-        return f"it has {len(placement.slots)} slots, and the tier is to have {aim.k}"
+        return f"it has {counted(len(placement.slots), 'slot')}, and the tier is to have {aim.k}"
     hosts = sorted(placement.hosts)
     return next(
         (

@@ -25,7 +25,7 @@ from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Pl
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.status import TierState, TierStatus
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, units
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import Placed
@@ -133,7 +133,7 @@ def _start(
     draft.make_owner(name, number)
     draft.update_owner(name, stopped=False, paused=draft.wanted[name].paused)
     short = (
-        [f"the tier has {len(placement.slots)} of its {aim.k} slots: room is short"]
+        [f"the tier has {len(placement.slots)} of its {counted(aim.k, 'slot')}: room is short"]
         if len(placement.slots) < aim.k
         else []
     )
@@ -244,7 +244,9 @@ def _idle(draft: Draft, tier: TierName, workers: int) -> str:
     waiting = () if report is None or report.spare_workers is None else report.spare_workers
     spare = len(draft.living_workers(tier).intersection(waiting))
     counts = ((paused, "paused"), (leaves, "leaving"), (spare, "spare"))
-    return "".join(f", {count} of its {workers} workers {state}" for count, state in counts if count)
+    return "".join(
+        f", {count} of its {counted(workers, 'worker')} {state}" for count, state in counts if count
+    )
 
 
 def _drop_dead_next(draft: Draft, tier: TierName) -> None:

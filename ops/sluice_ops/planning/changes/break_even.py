@@ -9,6 +9,7 @@ from sluice_ops.model.ids import TierName
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.scaler import Readings
+from sluice_ops.model.wording import workers
 from sluice_ops.planning.placement.pace import LAST, Pace
 from sluice_ops.planning.scaler.demand import TOLERATED_SECONDS
 
@@ -63,7 +64,7 @@ def break_even(
     per_worker = None if readings is None else readings.per_worker
     capacity = load.rate_done if per_worker is None else per_worker * load.workers
     clear = load.lag / (capacity - arriving) if capacity > arriving else math.inf
-    rates = f"{arriving:,.0f}/s arrive, and its {load.workers} workers process {capacity:,.0f}/s"
+    rates = f"{arriving:,.0f}/s arrive, and its {workers(load.workers)} process {capacity:,.0f}/s"
     if math.isinf(clear):
         sentence = (
             f"the lag of {tier}, {load.lag:,} records, does not shrink without the burst ({rates}); "

@@ -9,6 +9,7 @@ from sluice_ops.model.ids import HostName
 from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.wording import workers
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, whole_quanta
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.shortage.in_place import joins_in_place
@@ -52,7 +53,7 @@ def refuse_too_many(spec: TierSpec, slots: int, count: int, running: int, most: 
     """Raise BurstError if `count` more instances, beside those that run, are more than `most`."""
     if running + count > most:
         message = (
-            f"{slots} workers of {spec.name} on EC2 need {count} more instances, {running} run already, and "
+            f"{workers(slots)} of {spec.name} on EC2 need {count} more instances, {running} run already, and "
             f"ec2.max_instances is {most}; ask for fewer workers, leave EC2 first (`sluice leave`, or "
             "leave_ec2), or raise ec2.max_instances in the site file"
         )

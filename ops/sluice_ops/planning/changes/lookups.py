@@ -9,6 +9,7 @@ from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH, HostName
 from sluice_ops.model.share import Layer, LayerEntry
 from sluice_ops.model.tier import Mode, TierSpec, why_no_spares
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import (
     OF_PIPELINE,
@@ -106,16 +107,16 @@ def check_number(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
     partitions = cluster.rules.partitions_of(tier.spec)
     if k > partitions:
         message = (
-            f'tier "{name}": its input has {partitions} partitions, so {k - partitions} of {k} workers would '
-            f"read nothing; ask for {partitions} workers or fewer"
+            f'tier "{name}": its input has {partitions} partitions, so {k - partitions} of '
+            f"{counted(k, 'worker')} would read nothing; ask for {partitions} workers or fewer"
         )
         raise RefusedError(message)
     threads = k * tier.spec.quantum.threads
     if tier.spec.mode is Mode.REALTIME and threads < partitions:
         message = (
             f'tier "{name}": a realtime tier needs one thread for each of its {partitions} partitions, but '
-            f"{k} workers of {tier.spec.quantum.threads} threads have {threads}; ask for more workers, or "
-            "raise quantum.threads"
+            f"{counted(k, 'worker')} of {tier.spec.quantum.threads} threads have {threads}; ask for more "
+            "workers, or raise quantum.threads"
         )
         raise RefusedError(message)
 

@@ -13,7 +13,7 @@ from sluice_ops.model.change import NO_DRIFT, NO_MOVE, UPGRADE, ChangeSpec, Move
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, TierSpec
-from sluice_ops.model.wording import spares, workers
+from sluice_ops.model.wording import counted, spares, workers
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.lookups import PLANNED
 from sluice_ops.planning.placement.cluster import (
@@ -211,7 +211,8 @@ def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...]
     notes += [_note_on_missing_slots(move, cluster) for move in moves if move.short or move.burst_short]
     if len(kept) < len(staying):
         notes.append(
-            f"batch gives back {len(staying) - len(kept)} slot(s), within {cluster.rules.reclaim_seconds:g} s"
+            f"batch gives back {counted(len(staying) - len(kept), 'slot')}, within "
+            f"{cluster.rules.reclaim_seconds:g} s"
         )
     return kept, moves, notes
 
@@ -264,9 +265,8 @@ def _note_on_missing_slots(move: Move, cluster: Cluster) -> str:
     """
     missing = f"{move.short} fewer than its share" if move.short else ""
     of_burst = f"{move.burst_short} fewer than its burst" if move.burst_short else ""
-    note = (
-        f"{move.tier} gets {len(move.after.slots)} slots, {' and '.join(filter(None, (missing, of_burst)))}"
-    )
+    lacking = " and ".join(filter(None, (missing, of_burst)))
+    note = f"{move.tier} gets {counted(len(move.after.slots), 'slot')}, {lacking}"
     aim = target(move.tier, cluster.rules)
     if move.in_place or move.before is None or not _is_lowered(move.before, aim, cluster.hosts):
         return f"{note}: room is short"
@@ -537,7 +537,8 @@ def _why_it_stays(
         return None
     has, right = len(now.slots), right_numbers(now, share, cluster.hosts)[0]
     if aim.own + available_extra(share, cluster.hosts) <= has < right:
-        return f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
+        lacking = f"{right - has} fewer than its share: room is short"
+        return f"{tier.spec.name} stays at {counted(has, 'slot')}, {lacking}"
     return None
 
 

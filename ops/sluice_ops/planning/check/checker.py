@@ -17,7 +17,7 @@ from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Amount, part
 from sluice_ops.model.tier import Mode, Standby, TierSpec
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.check.walk import Walk
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow
@@ -327,19 +327,21 @@ def _number_problems(
     lacks_more = not KINDS[spec.kind].launches or aim.own - move.short < _at_home(move.before, aim, cluster)
     if move.short < 0 or (move.short > aim.spare and KINDS[spec.kind].exact and lacks_more):
         yield (
-            f"{move.tier} would be {move.short} slots short, but a {spec.kind} is done as a whole or not at "
-            "all"
+            f"{move.tier} would be {counted(move.short, 'slot')} short, but a {spec.kind} is done as a whole "
+            "or not at all"
         )
     if move.burst_short < 0 or (move.burst_short and not KINDS[spec.kind].forced):
-        yield f"{move.tier} would lack {move.burst_short} slots of its burst, but it could stay as it is"
+        lacking = counted(move.burst_short, "slot")
+        yield f"{move.tier} would lack {lacking} of its burst, but it could stay as it is"
     burst = _extra(aim, cluster) or (_remaining_burst(move.after, aim, cluster) if move.in_place else 0)
     k, fewer = aim.own + burst, move.short + move.burst_short
     if len(move.after.slots) + fewer != k:
         short = f" (the plan says {fewer} fewer)" if fewer else ""
-        yield f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}"
+        yield f"{move.tier} would have {counted(len(move.after.slots), 'slot')} instead of {k}{short}"
     minimum = min(aim.slots, max(aim.minimum, _workers_for_threads(tier.spec, cluster.rules)))
     if move.short and aim.own - move.short < minimum:
-        yield f"{move.tier} would have {aim.own - move.short} slots, below its minimum of {minimum}"
+        left = counted(aim.own - move.short, "slot")
+        yield f"{move.tier} would have {left}, below its minimum of {minimum}"
 
 
 def _at_home(now: Placement | None, aim: _Aim, cluster: Cluster) -> int:
@@ -403,7 +405,7 @@ def _useless_release(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable
         return
     k = len(move.after.slots)
     if k != workers:
-        yield f"{move.tier} would continue with {k} workers instead of {workers}"
+        yield f"{move.tier} would continue with {counted(k, 'worker')} instead of {workers}"
     freed = [
         host
         for name in {*move.before.slots[k:]}
@@ -446,7 +448,7 @@ def _miscounted(now: Placement, aim: _Aim, cluster: Cluster, *, exactly: bool = 
     """
     wanted = aim.own + (_extra(aim, cluster) or _remaining_burst(now, aim, cluster))
     if len(now.slots) not in {wanted, wanted if exactly else aim.own + aim.extra}:
-        yield f"has {len(now.slots)} slots instead of {wanted}"
+        yield f"has {counted(len(now.slots), 'slot')} instead of {wanted}"
 
 
 def _remaining_burst(now: Placement, aim: _Aim, cluster: Cluster) -> int:
@@ -481,7 +483,7 @@ def _crowds(tier: TierName, placement: Placement, cluster: Cluster) -> Iterable[
     for kind, most in cluster.rules.spread.get(tier) or ():
         for place, count in sorted(Counter(_place(host, kind) for host in hosts).items()):
             if most is not None and count > most:
-                yield f"{count} workers in {kind} {place}, but may have {most}"
+                yield f"{counted(count, 'worker')} in {kind} {place}, but may have {most}"
 
 
 def _place(host: Host, kind: str) -> str:
@@ -525,7 +527,7 @@ def _burst_problems(placement: Placement, aim: _Aim, extra: int, cluster: Cluste
     if elsewhere:
         yield f"has to have its burst at {aim.extra_to}, not on {', '.join(elsewhere)}"
     elif len(burst_slots) < extra:
-        yield f"has to have {extra} workers at {aim.extra_to}, not {len(burst_slots)}"
+        yield f"has to have {counted(extra, 'worker')} at {aim.extra_to}, not {len(burst_slots)}"
 
 
 def _budget_problems(move: Move, aim: _Aim, cluster: Cluster) -> list[str]:
@@ -535,7 +537,7 @@ def _budget_problems(move: Move, aim: _Aim, cluster: Cluster) -> list[str]:
     )
     if allowed is None or move.short - aim.spare <= allowed or len(move.after.slots) >= before:
         return []
-    lack = f"{move.short} slots short of its share, but its budget allows {allowed} to be missing"
+    lack = f"{counted(move.short, 'slot')} short of its share, but its budget allows {allowed} to be missing"
     return [f"{move.tier} would be {lack}"]
 
 
@@ -552,9 +554,11 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
     if Counter(plan.batch_kept) - Counter(plan.batch_slots):
         problems.append("batch would keep slots that it should not have")
     if max(slots, kept) > share:
-        problems.append(f"batch would have {max(slots, kept)} slots, but its share is {share}")
+        problems.append(f"batch would have {counted(max(slots, kept), 'slot')}, but its share is {share}")
     if slots < share and not any("batch" in note for note in plan.notes):
-        problems.append(f"batch would have {slots} slots instead of {share}, but the plan has no note on it")
+        problems.append(
+            f"batch would have {counted(slots, 'slot')} instead of {share}, but the plan has no note on it"
+        )
     up = {
         name for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].state is HostState.UP
     }
@@ -563,7 +567,7 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
         for name in sorted({*plan.batch_kept} & {*cluster.batch} - up)
     ]
     if kept < min(minimum, sum(name in up for name in cluster.batch)):
-        problems.append(f"batch would keep {kept} slots, below its minimum of {minimum}")
+        problems.append(f"batch would keep {counted(kept, 'slot')}, below its minimum of {minimum}")
     problems += [
         problem
         for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.spread import Spread
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import listed, workers
 from sluice_ops.planning.placement.cluster import Hosts, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import Target, available_extra
 from sluice_ops.planning.placement.solver import place_tier
@@ -36,7 +36,7 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
     if even is not aim and even.spread is not None:
         fullest, most = Counter(now.slots).most_common(1)[0]
         differences.append(
-            f"has {most} workers on {fullest}, but there is room to have at most {even.spread.host} on each "
+            f"has {workers(most)} on {fullest}, but there is room to have at most {even.spread.host} on each "
             "host"
         )
     return differences
@@ -52,7 +52,7 @@ def breaches(name: str, placement: Placement, aim: Target, hosts: Hosts) -> Iter
             if most is not None and count > most
         ]
         if over:
-            yield f"has more than the allowed {most} workers in one {kind}: {listed(over)}"
+            yield f"has more than the allowed {workers(most)} in one {kind}: {listed(over)}"
     placement_hosts = [hosts[host] for host in sorted(placement.hosts) if host in hosts]
     for host in placement_hosts:
         shared = aim.separate.intersection(host.tiers)
@@ -138,7 +138,7 @@ def lacks_only_spares(now: Placement, aim: Target, hosts: Hosts) -> bool:
 def _number(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     right = right_numbers(now, aim, hosts)
     if len(now.slots) not in right and not lacks_only_spares(now, aim, hosts):
-        yield f"has {len(now.slots)} workers, but should have {right[0]}"
+        yield f"has {workers(len(now.slots))}, but should have {right[0]}"
 
 
 def _at_no_place(aim: Target, hosts: Hosts) -> Iterable[str]:

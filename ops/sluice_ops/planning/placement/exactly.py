@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.wording import workers
 from sluice_ops.planning.placement.cluster import Hosts, RefusedError, holding, without_room
 from sluice_ops.planning.placement.drift import breaches, displaced
 from sluice_ops.planning.placement.requests import DRIVER
@@ -65,7 +66,7 @@ def _miscounted(placement: Placement, aim: Target, hosts: Hosts) -> Iterable[str
     """Return how the number of workers, or of those of a burst, is wrong."""
     extra = available_extra(aim, hosts)
     if len(placement.slots) != aim.own + extra:
-        yield f"has {len(placement.slots)} workers, but should have {aim.own + extra}"
+        yield f"has {workers(len(placement.slots))}, but should have {aim.own + extra}"
     at_burst = sum(hosts[slot].matches(aim.extra_to) for slot in placement.slots) if extra else 0
     if at_burst < extra:
         yield f"has {at_burst} of the {extra} workers of its burst at {aim.extra_to}"

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from sluice_ops.model.scaler import Mode
-from sluice_ops.model.wording import spares, workers
+from sluice_ops.model.wording import counted, spares, workers
 from sluice_ops.planning.scaler.readings import elapsed, lag_grows
 from sluice_ops.planning.scaler.situation import Situation
 
@@ -153,7 +153,7 @@ def _obstacle_to_change(tier: Situation, budget: int) -> str | None:
     """Return why it is too early for a change; `budget` is how many an hour allows."""
     changes = changes_that_count(tier)
     if len(changes) >= budget:
-        return f"it had {len(changes)} changes within an hour"
+        return f"it had {counted(len(changes), 'change')} within an hour"
     since = elapsed(tier.now, changes[-1]) if changes else math.inf
     if since < tier.scaling.cool_down:
         return f"its last change was {since:.0f} s ago"

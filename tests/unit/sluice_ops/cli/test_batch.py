@@ -37,7 +37,7 @@ VIEW = View(
             "lost": Grant(slots=1, started_with=2, at=3.0, back_by=9.0, reason="batch keeps 1 slot(s)"),
             "ends": Grant(slots=0, started_with=1, at=4.0, back_by=9.0, reason="batch keeps 1 slot(s)"),
         },
-        waiting={"wait": "is next: needs 1 slots, and 0 are free"},
+        waiting={"wait": "is next: needs 1 slot, and 0 are free"},
     ),
 )
 
@@ -54,7 +54,7 @@ def test_jobs_with_slots_come_before_the_queue(runner: CliRunner) -> None:
     assert [(job["job"], job["state"], job["slots"], job["reason"]) for job in jobs] == [
         ("lost", "running", 1, "batch keeps 1 slot(s)"),
         ("ends", "ending", 0, "batch keeps 1 slot(s)"),
-        ("wait", "queued", 0, "is next: needs 1 slots, and 0 are free"),
+        ("wait", "queued", 0, "is next: needs 1 slot, and 0 are free"),
         ("new", "queued", 0, "the controller has not seen the job yet"),
     ]
     assert [(job["since"], job["back_by"]) for job in jobs] == [
@@ -91,7 +91,7 @@ def test_each_batch_tenant_has_its_limits_and_what_its_jobs_have(runner: CliRunn
 
 def test_the_table_says_why_a_job_waits(runner: CliRunner) -> None:
     text = runner.invoke(app, ["batch"]).stdout
-    assert "is next: needs 1 slots, and 0 are free" in text
+    assert "is next: needs 1 slot, and 0 are free" in text
     assert "airflow:reports/r1" in text
 
 

@@ -89,7 +89,7 @@ def test_a_job_gets_the_lent_slots_and_the_next_one_waits(world):
     world.post("b")
     world.tick()
     assert world.slots == {"a": 2}
-    assert world.queue.waiting == {"b": "is next: needs 1 slots, and 0 are free"}
+    assert world.queue.waiting == {"b": "is next: needs 1 slot, and 0 are free"}
     assert "batch job a of training gets 2 slot(s)" in " ".join(world.sentences)
     world.end("a")
     world.tick()

@@ -92,7 +92,7 @@ def test_a_percentage_share_is_unchanged_by_hosts_that_are_away(world):
     runbook = world.begin("s1", kind="scale", tier="enrich", k="12.5%")
     world.settle()
     assert runbook.ok, sentences(runbook)
-    assert "12.5% of 24 slots are 3 slots" in sentences(runbook)[Step.PREFLIGHT]
+    assert "12.5% of 24 slots are 3" in sentences(runbook)[Step.PREFLIGHT]
     assert len(world.placement("enrich").slots) == 3
     world.agents["h3"].die()
     world.settle()

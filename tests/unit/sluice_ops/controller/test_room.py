@@ -79,7 +79,7 @@ def test_a_raised_share_waits_for_as_few_batch_tasks_as_possible():
     assert len(lent(world)) == 2
     world.until(lambda: runbook.ended)
     assert runbook.ok, sentences(runbook)
-    assert "batch gives back 1 slot(s), within 60 s" in sentences(runbook)[Step.PREFLIGHT]
+    assert "batch gives back 1 slot, within 60 s" in sentences(runbook)[Step.PREFLIGHT]
     assert world.now - began >= TASKS - 2
     world.settle()
     assert (slots(world, "counts"), len(lent(world))) == (2, 3), (

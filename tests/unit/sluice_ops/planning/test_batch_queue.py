@@ -164,6 +164,6 @@ def test_a_slot_that_restarts_is_not_taken_from_its_job():
 
 def test_a_patient_job_waits_for_slots_that_start():
     waits = divide([job("a", patient=True)], TENANTS, 2, 1)
-    assert (waits.slots, waits.waiting) == ({}, {"a": "is next: waits for 1 slots that start"})
+    assert (waits.slots, waits.waiting) == ({}, {"a": "is next: waits for 1 slot to start"})
     assert divide([job("a", wanted=1, patient=True)], TENANTS, 2, 1).slots == {"a": 1}
     assert divide([job("a")], TENANTS, 2, 1).slots == {"a": 1}

@@ -170,7 +170,7 @@ def changed(planned, **after):
         ({"slots": ("h1", "h9")}, "t would be on h9, which is unknown"),
         ({"slots": ("h1", "e1")}, "t has to be at the site's own hosts, not on e1"),
         ({"driver": "e1"}, "t has to be at the site's own hosts, not with its driver on e1"),
-        ({"slots": ("h1",)}, "t would have 1 slots instead of 2"),
+        ({"slots": ("h1",)}, "t would have 1 slot instead of 2"),
         ({"slots": ("h1", "h1", "h1")}, "t would have 3 slots instead of 2"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_scale_to_part_of_the_number_is_rejected():
     planned, spec, cluster = make_plan(cluster_of(t=T), kind="scale", tier="t", k=4)
     (move,) = planned.moves
     few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1", "h2", "h3")), "short": 1})
-    assert "t would be 1 slots short, but a scale is done as a whole or not at all" in problems(
+    assert "t would be 1 slot short, but a scale is done as a whole or not at all" in problems(
         planned, spec, cluster, moves=(few,)
     )
 
@@ -208,7 +208,7 @@ def test_too_few_threads_for_a_realtime_tiers_partitions_are_rejected():
     )
     spec = ChangeSpec(kind="drain", host="h2")
     few = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1",)), short=1)
-    assert "t would have 1 slots, below its minimum of 2" in problems(
+    assert "t would have 1 slot, below its minimum of 2" in problems(
         plan(spec, cluster), spec, cluster, moves=(few,)
     )
 
@@ -216,7 +216,7 @@ def test_too_few_threads_for_a_realtime_tiers_partitions_are_rejected():
 @pytest.mark.parametrize(
     ("after", "problem"),
     [
-        ({"slots": ("h1", "h2", "h3")}, "t has to have 1 workers at zone:ec2, not 0"),
+        ({"slots": ("h1", "h2", "h3")}, "t has to have 1 worker at zone:ec2, not 0"),
         ({"slots": ("h1", "e1", "e2")}, "t has to be at the site's own hosts, not on e1, e2"),
         ({"driver": "e1"}, "t has to be at the site's own hosts, not with its driver on e1"),
     ],

@@ -52,4 +52,4 @@ def test_the_checker_refuses_a_plan_that_drops_burst_workers_silently():
     assert violations(silent, DRAIN, aftermath(DRAIN, cluster))[0] == "t would have 3 slots instead of 4"
     scale = ChangeSpec(kind="scale", tier="t", k=2)
     unforced = violations(planned, scale, aftermath(scale, cluster))
-    assert "t would lack 1 slots of its burst, but it could stay as it is" in unforced
+    assert "t would lack 1 slot of its burst, but it could stay as it is" in unforced

@@ -60,7 +60,7 @@ def test_batch_returns_the_one_slot_that_one_of_two_short_tiers_can_use():
         ("small", 2, 0),
     ]
     assert len(planned.batch_kept) == 5
-    assert "batch gives back 1 slot(s), within 60 s" in planned.notes
+    assert "batch gives back 1 slot, within 60 s" in planned.notes
     assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
 
 

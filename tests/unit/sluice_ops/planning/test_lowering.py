@@ -18,6 +18,7 @@ from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Numbers, Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
@@ -60,8 +61,8 @@ def test_a_lowering_shift_takes_more_workers_only_without_room(cpu, slots):
     planned = plan(NIGHT, beside(cpu, {"t": (4, 3)}))
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(slots, 3 - slots)]
     note = (
-        f"t gets {slots} slots, {3 - slots} fewer than its share, until its 4 old slots are released: "
-        "room is short beside them"
+        f"t gets {counted(slots, 'slot')}, {3 - slots} fewer than its share, until its 4 old slots are "
+        "released: room is short beside them"
     )
     assert (note in planned.notes) is (slots < 3)
 

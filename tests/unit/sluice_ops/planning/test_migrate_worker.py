@@ -249,7 +249,7 @@ FULL = host_of("h3", cpu=0.5)
             migrate("h1"),
             cluster_of("h1", "h2", spread={"t": Spread(host=1)}),
             (
-                "after the move, t has more than the allowed 1 workers in one host: 2 in host h1; "
+                "after the move, t has more than the allowed 1 worker in one host: 2 in host h1; "
                 "choose another host, or change the site file"
             ),
         ),

@@ -153,7 +153,7 @@ def test_the_check_rejects_giving_up_workers_without_or_beyond_need():
         )
 
     assert problems_with(after=Placement(driver="h1", slots=("h1",)), short=3) == [
-        "t would continue with 1 workers instead of 2"
+        "t would continue with 1 worker instead of 2"
     ]
     assert "t would be handed over, but should release workers in place" in problems_with(in_place=False)
     down_unwanted = replace(after, tiers={**after.tiers, "down": replace(after.tiers["down"], wanted=False)})

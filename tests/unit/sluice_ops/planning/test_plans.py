@@ -296,7 +296,7 @@ def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
 
 def test_a_realtime_tier_keeps_a_thread_for_each_partition_on_a_drain():
     with pytest.raises(
-        RefusedError, match="needs one thread for each of its 3 partitions, but 1 workers of 2 threads have 2"
+        RefusedError, match="needs one thread for each of its 3 partitions, but 1 worker of 2 threads have 2"
     ):
         plan(
             ChangeSpec(kind="scale", tier="counts", k=1),
@@ -387,7 +387,7 @@ def test_the_checker_rejects_wrong_places_numbers_and_full_hosts():
     astray = move.model_copy(update={"after": Placement(driver="h2", slots=("h2",))})
     problems = violations(planned.model_copy(update={"moves": (astray,)}), spec, after)
     assert problems == [
-        "counts would have 1 slots instead of 2",
+        "counts would have 1 slot instead of 2",
         "counts has to be at label:fast, not with its driver on h2",
         "counts has to be at label:fast, not on h2",
     ]

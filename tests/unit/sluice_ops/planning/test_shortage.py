@@ -14,6 +14,7 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from sluice_ops.model.tier import Mode
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, overfull
@@ -80,7 +81,7 @@ def test_moving_tiers_have_their_minimum_and_batch_gives_up_its_surplus(drawn):
         if move.short:
             assert spec.kind != "scale" or move.short <= aim.spare, "a scale may lack spares only"
             assert any(
-                f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer" in note
+                f"{move.tier} gets {counted(len(move.after.slots), 'slot')}, {move.short} fewer" in note
                 for note in planned.notes
             )
 
@@ -303,11 +304,11 @@ def test_the_checker_finds_tiers_below_minimum_or_short_beside_batch():
     (move,) = planned.moves
     few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1",)), "short": 3})
     assert violations(planned.model_copy(update={"moves": (few,)}), settle, cluster) == [
-        "t would have 1 slots, below its minimum of 2",
+        "t would have 1 slot, below its minimum of 2",
         "t would be short while batch keeps more than its minimum of 1",
     ]
     silent = few.model_copy(update={"short": 0})
-    assert "t would have 1 slots instead of 4" in violations(
+    assert "t would have 1 slot instead of 4" in violations(
         planned.model_copy(update={"moves": (silent,)}), settle, cluster
     )
     assert violations(planned.model_copy(update={"batch_kept": (), "batch_slots": ()}), settle, cluster) == [
@@ -367,7 +368,7 @@ def test_batch_returns_just_enough_for_a_slot_of_the_short_tier():
     planned = plan(spec, cluster)
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(3, 1)]
     assert planned.batch_kept == ("h3",)
-    assert any(note.startswith("batch gives back 2 slot(s)") for note in planned.notes)
+    assert any(note.startswith("batch gives back 2 slots") for note in planned.notes)
     assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
@@ -398,7 +399,7 @@ def test_slots_that_batch_gives_back_are_noted_beside_short_tiers():
         Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1",) * 3, rules),
     )
     assert [move.short for move in planned.moves] == [1]
-    assert "batch gives back 3 slot(s), within 60 s" in planned.notes
+    assert "batch gives back 3 slots, within 60 s" in planned.notes
 
 
 def test_a_shift_moves_a_tier_into_the_room_that_it_takes_back_from_batch():

@@ -66,7 +66,7 @@ def test_without_an_earlier_start_no_time_is_predicted():
 def test_batch_makes_room_for_a_start():
     planned = plan(START, cluster(lent=("h1", "h1", "h1", "h2", "h2", "h2")))
     assert len(planned.moves[0].after.slots) == 2
-    assert "batch gives back 3 slot(s) first, within 60 s" in planned.notes
+    assert "batch gives back 3 slots first, within 60 s" in planned.notes
 
 
 def test_a_start_with_fewer_slots_than_the_share_has_a_note():

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.share import Layers
+from sluice_ops.model.wording import workers
 from sluice_ops.planning.changes.burst import burst_of, slots_after
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind
 from sluice_ops.planning.changes.lookups import check_number, notes_if_stopped, person_entry, tier_of
@@ -45,8 +46,8 @@ class Burst(Kind):
         before = cluster.rules.layers.present_burst(tier.spec.name)
         if before is not None and before.extra_to != to:
             message = (
-                f'tier "{tier.spec.name}" has a burst of {before.extra} workers at {before.extra_to}; end it '
-                f"with `sluice leave --tier {tier.spec.name}` before a burst at {to}"
+                f'tier "{tier.spec.name}" has a burst of {workers(before.extra)} at {before.extra_to}; end '
+                f"it with `sluice leave --tier {tier.spec.name}` before a burst at {to}"
             )
             raise RefusedError(message)
         check_number(tier, slots, slots + slots_after(spec, cluster.rules.layers), cluster)

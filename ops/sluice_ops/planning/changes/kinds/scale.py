@@ -8,6 +8,7 @@ from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers, Setting, is_zero
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.changes.kind import Field, Input, Kind, TierCheck, has_another_number
 from sluice_ops.planning.changes.lookups import (
     PLANNED,
@@ -101,11 +102,8 @@ class Scale(Kind):
             message = "scale needs k, the number of workers"
             raise RefusedError(message)
         slots = slots_of(spec.tenant, spec.k, cluster.rules)
-        notes = (
-            []
-            if isinstance(spec.k, int)
-            else [f"{spec.k} of {cluster.rules.capacity_totals.get(spec.tenant, 0)} slots are {slots} slots"]
-        )
+        total = cluster.rules.capacity_totals.get(spec.tenant, 0)
+        notes = [] if isinstance(spec.k, int) else [f"{spec.k} of {counted(total, 'slot')} are {slots}"]
         low, high = (
             None if amount is None else slots_of(spec.tenant, amount, cluster.rules)
             for amount in (spec.minimum, spec.maximum)
@@ -141,7 +139,9 @@ class Scale(Kind):
         refuse_above_pipeline_share(tier, slots, cluster, after)
         holds = target(tier.spec.name, after.rules)
         if holds.slots != slots:
-            notes.append(f"{tier.spec.name} gets {holds.slots} slots for now, not {slots}: {cause(holds)}")
+            notes.append(
+                f"{tier.spec.name} gets {counted(holds.slots, 'slot')} for now, not {slots}: {cause(holds)}"
+            )
         return [*notes, *notes_if_stopped(tier)]
 
     def refuse_late(self, spec: ChangeSpec, now: float) -> None:

@@ -6,6 +6,7 @@ from sluice_ops.model.change import SETTLE, ChangeSpec
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layers
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.changes.kind import Kind, TierCheck, has_wrong_number
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
 from sluice_ops.planning.placement.shares import Target, ended_entries
@@ -50,7 +51,7 @@ class Settle(Kind):
             return check.miscounted()
         if len(now.slots) <= workers or not check.minimum_is_lacking:
             return []
-        return [f"should continue with {workers} slots"]
+        return [f"should continue with {counted(workers, 'slot')}"]
 
 
 KIND = Settle()

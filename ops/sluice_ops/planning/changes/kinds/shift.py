@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH, Tenant
 from sluice_ops.model.share import Layer, LayerEntry, Layers
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.changes.kind import Field, Input, Kind
 from sluice_ops.planning.changes.lookups import PLANNED
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
@@ -36,7 +37,7 @@ class Shift(Kind):
                 raise RefusedError(message)
         rules = cluster.with_layers(self.layers(spec, cluster, PLANNED, 0.0)).rules
         return [
-            f"{tenant} gets {holds.slots} slots, not the shift's {numbers.target}: {cause(holds)}"
+            f"{tenant} gets {counted(holds.slots, 'slot')}, not the shift's {numbers.target}: {cause(holds)}"
             for tenant, numbers in shares.items()
             if numbers.target is not None
             and (holds := target(tenant, rules)).slots != slots_of(tenant, numbers.target, rules)

@@ -6,6 +6,7 @@ from functools import partial
 from sluice_ops.model.change import START, ChangeSpec, Move, Plan, Step
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.changes.kind import TIER, Kind, with_predicted_time
 from sluice_ops.planning.changes.lookups import tier_of
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow, holding
@@ -46,10 +47,13 @@ class Start(Kind):
         ]
         if returned:
             remarks.append(
-                f"batch gives back {len(returned)} slot(s) first, within {cluster.rules.reclaim_seconds:g} s"
+                f"batch gives back {counted(len(returned), 'slot')} first, within "
+                f"{cluster.rules.reclaim_seconds:g} s"
             )
         if len(placement.slots) < aim.k:
-            remarks.append(f"{name} gets {len(placement.slots)} of its {aim.k} slots: room is short")
+            remarks.append(
+                f"{name} gets {len(placement.slots)} of its {counted(aim.k, 'slot')}: room is short"
+            )
         move = Move(tier=name, before=tier.placement, after=placement)
         return with_predicted_time(START, cluster, Plan(moves=(move,), notes=(*remarks, *placed.notes)))
 
