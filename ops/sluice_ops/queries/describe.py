@@ -7,7 +7,7 @@ from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved,
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName, UnitId
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Layer
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.planning.placement.shares import (
     OF_PIPELINE,
@@ -165,8 +165,8 @@ def pipeline_share_text(line: PipelineShareLine) -> str:
     """Return one line about the share of the whole pipeline."""
     reduced = f"; the maximum lowers {listed(line.reduced)}" if line.reduced else ""
     return (
-        f"Pipeline: has {line.held} of the {line.slots} slots of its share, {line.part:g} % of the cluster, "
-        f"within {line.minimum} and {line.maximum}{reduced}"
+        f"Pipeline: has {line.held} of the {counted(line.slots, 'slot')} of its share, {line.part:g} % of "
+        f"the cluster, within {line.minimum} and {line.maximum}{reduced}"
     )
 
 
@@ -300,6 +300,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         inputs=tier.spec.inputs,
         outputs=tier.spec.outputs,
         latency_p99_ms=progress.details.get("latency_p99_ms") if progress else None,
+        own_counters=progress.details.get("own_counters", {}) if progress else {},
     )
 
 

@@ -1,5 +1,7 @@
 """The lines of lists, and the contract of `--json`: one model for each kind of line."""
 
+from pydantic import Field
+
 from sluice_ops.model.batch import Reclaim
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Amount
@@ -156,6 +158,8 @@ class TierLine(Frozen):
     """The streams that the tier writes; none if the tier ends in a sink."""
     latency_p99_ms: float | None = None
     """The same time of the slowest record in a hundred; None: the driver is of an older version."""
+    own_counters: dict[str, int] = Field(default_factory=dict)
+    """The counters of the pipeline's own, since the start of the tier's driver."""
 
 
 class SlotLine(Frozen):

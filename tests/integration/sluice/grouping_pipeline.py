@@ -5,6 +5,7 @@ itself.
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from sluice import metrics
 from sluice.api.declarations import Pipeline, Stream, Tier
 from sluice.api.grouping import All, Direct, Fields, Global, Local, Shuffle
 from sluice_ops.model.resources import Quantum
@@ -49,10 +50,18 @@ def halved(numbers: DataFrame) -> DataFrame:
     )
 
 
+TOLD_NUMBERS = metrics.counter("told_numbers", "Numbers that were told in words.")
+
+
+def in_words(noun: str, number: int) -> str:
+    TOLD_NUMBERS.add()
+    return f"{noun} {number}"
+
+
 def with_words(numbers: DataFrame) -> DataFrame:
     """Use a Python function, which realtime does not allow."""
-    in_words = F.udf(lambda number: f"number {number}", "string")
-    return numbers.select("n", in_words("n").alias("words"), "lineage")
+    told = F.udf(lambda number: in_words("number", number), "string")
+    return numbers.select("n", told("n").alias("words"), "lineage")
 
 
 PIPELINE = Pipeline(

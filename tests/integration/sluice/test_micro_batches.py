@@ -40,6 +40,10 @@ def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab) -> None:
         lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"),
     )
     assert scrape(exporter, phase="addBatch")["sluice_tier_batch_phase_seconds_sum"] < 60
+    until(
+        "the pipeline's own counter has each record",
+        lambda: scrape(exporter).get("sluice_own_told_numbers_total", 0) >= FIRST,
+    )
 
     lab.cut("tell", 1, 2, "h3")
     put(lab, range(FIRST, 2 * FIRST))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from sluice import metrics
 from sluice.driver.control.control_channel import ChannelFollower
 from sluice.driver.counters import BOUNDS, Commits, Flow, Waits
 
@@ -29,6 +30,8 @@ class DriverMetrics:
         yield from _state(self._flow.state)
         if self._flow.commits is not None:
             yield from _sink(self._flow.commits)
+        for name, count in metrics.totals().items():
+            yield CounterMetricFamily(f"sluice_own_{name}", metrics.text_of(name), value=count)
 
     def _life(self) -> Iterable[Metric]:
         report, flow = self._follower.report, self._flow

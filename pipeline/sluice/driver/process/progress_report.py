@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
+from sluice import metrics
 from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.counters import raised, slowest_in_hundred
 from sluice.driver.positions.lag import LagHistory, Look
@@ -184,7 +185,11 @@ class Progress:
             lag=sum(flow.lag.values()),
             latency_ms=flow.latency_ms,
             slots=slots,
-            details={"positions": positions, "latency_p99_ms": flow.latency_p99_ms},
+            details={
+                "positions": positions,
+                "latency_p99_ms": flow.latency_p99_ms,
+                "own_counters": metrics.totals(),
+            },
         )
 
     def _look_at_load(self, sums: Sums) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sluice import metrics
 from sluice.driver.spark.jvm import Jvm, java_options
 from sluice_ops.model.assignment import label_of
 from sluice_ops.model.incarnation import IncarnationSpec
@@ -107,6 +108,7 @@ def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     jvm.join()
+    metrics.receive()
     context = SparkContext(conf=SparkConf().setMaster(master).setAll(list(chosen.items())))
     return SparkSession(context, None if MLLIB in sys.modules else _plain(context))
 
