@@ -67,12 +67,17 @@ def load_fell(block: Block, load: float) -> bool:
 
 
 def starvation(
-    before: Starvation | None, attempt: Attempt | None, now: float, *, starved: bool
+    before: Starvation | None, attempt: Attempt | None, now: float, *, starved: bool, modest: bool
 ) -> Starvation | None:
-    """Return the tier's starvation after one more look; None if it has recovered.
+    """Return the tier's starvation after one more look; None if it has recovered, or is modest.
+
+    A worker that starts is not modest for a minute or two. So a modest tier on busy hosts seems
+    starved after each growth, until its new workers are known to be modest, too.
 
     An attempt whose effect is not known when the starvation is seen is the one that counts.
     """
+    if modest:
+        return None
     if starved:
         if before is not None:
             return before.model_copy(update={"seen": now})

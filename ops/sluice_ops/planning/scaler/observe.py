@@ -44,8 +44,8 @@ def observe(  # noqa: PLR0913 - the parts of an observation
             name: _signals(
                 load,
                 memory.tiers.get(name, TierMemory()),
-                starved=name not in modest
-                and (name in starved or _lacks_processor_time(cluster.tiers[name], cluster, busy)),
+                starved=name in starved or _lacks_processor_time(cluster.tiers[name], cluster, busy),
+                modest=name in modest,
             )
             for name, load in loads.items()
             if name in cluster.tiers and cluster.tiers[name].placement is not None
@@ -72,7 +72,7 @@ def busy_parts(observation: Observation, memory: Memory) -> dict[TierName, float
     return parts
 
 
-def _signals(load: TierLoad, memory: TierMemory, *, starved: bool) -> Signals:
+def _signals(load: TierLoad, memory: TierMemory, *, starved: bool, modest: bool) -> Signals:
     return Signals(
         rate_in=load.rate_in,
         rate_done=load.rate_done,
@@ -81,7 +81,8 @@ def _signals(load: TierLoad, memory: TierMemory, *, starved: bool) -> Signals:
         workers=load.workers,
         lag=load.lag,
         lag_seconds=load.lag_seconds,
-        starved=starved,
+        starved=starved and not modest,
+        modest=modest,
         throttled=load.throttled,
         fixed=load.fixed,
     )

@@ -82,7 +82,9 @@ def _memory_with_readings(
     if not observation.inputs.get(tier):
         seconds = 0.0 if before.readings is None else elapsed(now, before.readings.at)
         week = learn(before.week, signals.rate_in, now, seconds)
-    starvation = attempts.starvation(before.starvation, before.attempt, now, starved=signals.starved)
+    starvation = attempts.starvation(
+        before.starvation, before.attempt, now, starved=signals.starved, modest=signals.modest
+    )
     return before.model_copy(update={"readings": readings[tier], "week": week, "starvation": starvation})
 
 

@@ -26,6 +26,8 @@ class Signals:
     """How long the oldest of them has waited."""
     starved: bool
     """Whether its hosts have too little processor time, for its workers or for more workers."""
+    modest: bool = False
+    """Whether its workers need little processor time: they wait for something else."""
     throttled: bool = False
     """Whether its records wait for a slower tier downstream."""
     fixed: float = 0.0

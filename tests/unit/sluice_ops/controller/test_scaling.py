@@ -13,7 +13,15 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import Observed
 from sluice_ops.model.change import SCALER, ChangeState
 from sluice_ops.model.load import FRESH_SECONDS, LOAD_SECONDS, TierLoad
-from sluice_ops.model.scaler import Decision, Memory, Mode, ScalerModes, ScalerRecord
+from sluice_ops.model.scaler import (
+    Decision,
+    Memory,
+    Mode,
+    ScalerModes,
+    ScalerRecord,
+    Starvation,
+    TierMemory,
+)
 from sluice_ops.model.share import Layer, Layers, Share
 from sluice_ops.model.tier import Mode as TierMode
 from sluice_ops.operations.scaling import scaler_changes
@@ -221,6 +229,21 @@ def test_busy_hosts_do_not_limit_a_tier_whose_workers_wait(world):
         turn(world, Scaling(world.channel, Clock()))
         memory = world.channel.read(paths.SCALER_MEMORY, Memory).value.tiers["counts"]
         assert (memory.starvation is not None) is starved
+
+
+def test_a_tier_whose_workers_wait_is_not_starved_any_more_at_once(world):
+    """After a growth on busy hosts, its new workers are not known to be modest for a minute."""
+    put_load(world, at=0.0)
+    path = paths.observed("h1")
+    observed = world.channel.read(path, Observed).value
+    starved = Memory(tiers={"counts": TierMemory(starvation=Starvation(seen=world.wall(), tried=3))})
+    for modest_since, forgotten in ((None, False), (7.0, True)):
+        units = tuple(unit.model_copy(update={"modest_since": modest_since}) for unit in observed.units)
+        world.channel.put(path, observed.model_copy(update={"units": units}))
+        world.channel.put(paths.SCALER_MEMORY, starved)
+        turn(world, Scaling(world.channel, Clock()))
+        memory = world.channel.read(paths.SCALER_MEMORY, Memory).value.tiers["counts"]
+        assert (memory.starvation is None) is forgotten
 
 
 def test_between_two_plans_nothing_is_read_or_written(world):
