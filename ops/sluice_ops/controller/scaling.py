@@ -21,7 +21,7 @@ from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
 from sluice_ops.planning.scaler.bursts import leave, wish
 from sluice_ops.planning.scaler.observe import busy_parts, observe
-from sluice_ops.planning.scaler.planner import plan
+from sluice_ops.planning.scaler.planner import plan, with_causes
 from sluice_ops.snapshot.view import View
 
 log = structlog.get_logger()
@@ -67,7 +67,8 @@ class Scaling:
             changing={name for name in view.tiers if not health.undisturbed(draft, name)},
             now=inputs.now,
         )
-        decisions, self._memory = plan(observation, settings, memory)
+        planned, self._memory = plan(observation, settings, memory)
+        decisions = with_causes(planned, view.scaler.decisions)
         record = ScalerRecord(
             decisions=decisions,
             wish=wish(decisions, observation),

@@ -140,6 +140,16 @@ class Decision(Frozen):
     """
     in_place: bool = False
     """Whether the tier gets workers in place, and keeps all those that it has."""
+    because: str = ""
+    """The sentence with which the numbers changed last. Empty: an older version decided."""
+
+    @property
+    def cause(self) -> str:
+        """The reason of a change or a runbook that follows the numbers.
+
+        Each plan has a new reason, and a change may begin some plans after its decision.
+        """
+        return self.because or self.reason
 
 
 Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.6g}") if value > SMALLEST else 0.0)]

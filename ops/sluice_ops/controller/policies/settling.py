@@ -212,7 +212,7 @@ def _scaled(draft: Draft) -> Iterable[_Reason]:
             continue
         identity = _attempt(draft, f"scale-{name}-to-{wanted}-", after_failures_only=True)
         if identity is not None:
-            reason = decision.reason if acts else f"the scaler does not act on {name} any more"
+            reason = decision.cause if acts else f"the scaler does not act on {name} any more"
             yield (
                 identity,
                 ChangeSpec(kind=SCALE, tier=name, k=wanted, layer=Layer.AUTOSCALER.name.lower()),

@@ -20,7 +20,7 @@ def wish(decisions: Mapping[TierName, Decision], observation: Observation) -> Wi
     if observation.changing or not missing:
         return None
     first = min(missing, key=lambda tier: (-_waiting_seconds(tier, observation), tier))
-    return Wish(tier=first, k=missing[first], reason=decisions[first].reason)
+    return Wish(tier=first, k=missing[first], reason=decisions[first].cause)
 
 
 def leave(decisions: Mapping[TierName, Decision], observation: Observation) -> Wish | None:
@@ -36,7 +36,7 @@ def leave(decisions: Mapping[TierName, Decision], observation: Observation) -> W
     if observation.changing or not superfluous or wish(decisions, observation) is not None:
         return None
     first = min(superfluous, key=lambda tier: (-superfluous[tier], tier))
-    return Wish(tier=first, k=superfluous[first], reason=decisions[first].reason)
+    return Wish(tier=first, k=superfluous[first], reason=decisions[first].cause)
 
 
 def _differences(

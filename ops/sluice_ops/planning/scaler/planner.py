@@ -66,6 +66,26 @@ def plan(
     return decisions, Memory(tiers=memories)
 
 
+def with_causes(
+    decisions: Mapping[TierName, Decision], before: Mapping[TierName, Decision]
+) -> dict[TierName, Decision]:
+    """Return the decisions with the sentences that their numbers come from.
+
+    `before` are the last decisions. They keep these sentences, because the memory of many tiers has
+    no room for them.
+    """
+    return {
+        name: decided.model_copy(update={"because": _cause(decided, before.get(name))})
+        for name, decided in decisions.items()
+    }
+
+
+def _cause(decided: Decision, before: Decision | None) -> str:
+    if before is None or (decided.wanted, decided.away) != (before.wanted, before.away):
+        return decided.reason
+    return before.cause
+
+
 def _readings(tier: TierName, observation: Observation, memory: Memory) -> Readings:
     before = memory.tiers.get(tier, TierMemory()).readings
     return smooth(observation.signals[tier], observation.now, before, changing=tier in observation.changing)

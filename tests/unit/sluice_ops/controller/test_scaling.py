@@ -67,6 +67,16 @@ def test_in_mode_act_the_tier_gets_the_scalers_number_in_its_layer(world):
     world.check_settled()
 
 
+def test_a_change_has_the_sentence_that_decided_it_not_the_newest_one(world):
+    decided = Decision(
+        mode=Mode.ACT, slots=1, wanted=3, reason="3 workers stay", since=0.0, because="3 are needed"
+    )
+    world.channel.put(paths.SCALER, ScalerRecord(decisions={"counts": decided}))
+    world.settle()
+    (change,) = scaler_changes(world.channel, world.channel.children("/changes"))
+    assert change.reason == "3 are needed"
+
+
 def test_each_change_of_the_scaler_is_found_with_its_reason_and_no_other(world):
     decide(world, 3)
     scale = world.begin("s1", kind="scale", tier="counts", k=2)

@@ -45,6 +45,12 @@ def test_the_tier_whose_records_wait_longest_gets_the_first_burst():
     assert wish(decisions, seen) == Wish(tier="a", k=2, reason="much to do")
 
 
+def test_a_runbook_has_the_sentence_that_decided_it_not_the_newest_one():
+    decided = decision(2, reason="for 0 s so far").model_copy(update={"because": "much to do"})
+    assert wish({"a": decided}, observation({"a": 0})) == Wish(tier="a", k=2, reason="much to do")
+    assert leave({"a": decided}, observation({"a": 3}, ours="a")) == Wish(tier="a", k=1, reason="much to do")
+
+
 def test_advice_and_a_change_under_way_lead_to_no_runbook():
     seen = observation({"a": 0})
     assert wish({"a": decision(2)}, seen) is not None

@@ -21,7 +21,7 @@ from sluice_ops.model.scaler import (
     Trend,
     Week,
 )
-from sluice_ops.planning.scaler.planner import plan
+from sluice_ops.planning.scaler.planner import plan, with_causes
 from tests.unit.sluice_ops.planning.scaler.pipelines import BOUNDS, LOOK, START, Pipeline, Tier
 
 
@@ -216,6 +216,18 @@ def test_a_tier_grows_again_after_its_hosts_have_recovered():
     list(pipeline.run(3600.0))
     pipeline.tiers["mid"] = replace(pipeline.tiers["mid"], starved=False, most=math.inf)
     assert ("mid", 16) in [change[1:] for change in changes(pipeline, 900.0)]
+
+
+def test_the_sentence_of_a_change_is_kept_until_the_next_one():
+    pipeline = Pipeline(chain(), spike(50.0, 500.0), change_seconds=300.0)
+    kept, told = {}, []
+    for _, decisions in pipeline.run(700.0):
+        kept = with_causes(decisions, kept)
+        told.append(kept["mid"])
+    grown = next(decision for decision in told if decision.wanted == 4)
+    assert grown.cause == grown.reason
+    assert told[-1].cause == grown.reason != told[-1].reason
+    assert "while a change is under way" in told[-1].reason
 
 
 def test_growth_stops_at_each_limit_and_names_it():
