@@ -31,9 +31,13 @@ def _keep(tier: Situation, reason: str) -> Verdict:
 
 
 def _fewer(tier: Situation, total: int, reason: str) -> Verdict:
-    """Return a verdict with fewer workers: those of bursts go first, because they cost most."""
-    wanted = min(tier.wanted, total)
-    return Verdict(wanted, min(tier.away, total - wanted), reason)
+    """Return a verdict with fewer workers: those of bursts go first, because they cost most.
+
+    Workers at home stay until a later decision: they leave in seconds, an instance takes longer.
+    """
+    if tier.away:
+        return Verdict(tier.wanted, max(0, total - tier.wanted), reason)
+    return Verdict(min(tier.wanted, total), 0, reason)
 
 
 def changes_that_count(tier: Situation) -> tuple[float, ...]:
