@@ -314,6 +314,7 @@ class WishTrigger(BaseTrigger):
         at = 0.0 if read is None else read.value.at
         if self._at_start is None:
             self._at_start = at
+            self._count_runs("")
         if (run := self._run_of_change(channel)) is not None:
             return run
         if read is None or at == self._at_start or time.monotonic() < self._pause_ends:
@@ -326,9 +327,8 @@ class WishTrigger(BaseTrigger):
         A run's id follows from its change, so Airflow's database tells which changes have one.
         """
         names = {*channel.children("/changes", watch=True)} - self._seen
-        dag = dag_id(FOLLOW_CHANGE, self.sluice_conn_id)
         for change in scaler_changes(channel, names):
-            if not RuntimeTaskInstance.get_dr_count(dag_id=dag, run_ids=[change.run]):
+            if not self._count_runs(change.run):
                 return {
                     "runbook": FOLLOW_CHANGE,
                     "form": {"change": change.id},
@@ -337,6 +337,17 @@ class WishTrigger(BaseTrigger):
                 }
         self._seen |= names
         return None
+
+    def _count_runs(self, run: str) -> int:
+        """Return how many runs of `follow_change` have this id.
+
+        Airflow's first answer in a triggerer takes seven seconds of processor time, and all
+        triggers wait for it: minutes on a busy machine. So the first look asks in any case, before
+        a spike comes.
+        """
+        return RuntimeTaskInstance.get_dr_count(
+            dag_id=dag_id(FOLLOW_CHANGE, self.sluice_conn_id), run_ids=[run]
+        )
 
 
 def _runbook(record: ScalerRecord) -> dict[str, Any] | None:

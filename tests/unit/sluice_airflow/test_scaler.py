@@ -91,17 +91,24 @@ def channel(monkeypatch):
     return channel
 
 
-@pytest.fixture
-def runs(monkeypatch):
-    """Return the ids of the runs that Airflow has."""
-    runs = []
+@pytest.fixture(autouse=True)
+def asked(monkeypatch, runs):
+    """Return the ids of the runs for which a trigger asked Airflow."""
+    asked = []
 
     def count(dag_id, run_ids):
         assert dag_id == "follow_change"
+        asked.extend(run_ids)
         return len({*runs} & {*run_ids})
 
     monkeypatch.setattr(operations.RuntimeTaskInstance, "get_dr_count", count)
-    return runs
+    return asked
+
+
+@pytest.fixture
+def runs():
+    """Return the ids of the runs that Airflow has."""
+    return []
 
 
 def begin(channel, change, at, by=SCALER):
@@ -157,7 +164,12 @@ def test_a_change_whose_reason_is_pruned_gets_no_run(channel, runs):
     assert (looks(), runs) == (None, [])
 
 
-@pytest.mark.usefixtures("runs")
+@pytest.mark.usefixtures("channel")
+def test_the_first_look_asks_airflow_whose_first_answer_is_slow(asked):
+    assert looks() is None
+    assert asked == [""], "one question, also without a change"
+
+
 def test_a_change_that_begins_during_the_wait_gets_its_run_too(channel, monkeypatch):
     records = iter([ScalerRecord(at=1.0), ScalerRecord(wish=WISH, at=2.0)])
     read = channel.read
