@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import Context, DagRunState
+from airflow.sdk import Context, DagRunState, TaskInstanceState
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from sluice_airflow.forms import FOLLOW_CHANGE, dag_id
@@ -27,11 +27,9 @@ class WaitForWishOperator(SluiceOperator):
     ui_color = "#f2e6cf"
 
     def execute(self, context: Context) -> None:
-        """Defer to the triggerer; after a failed run, a runbook waits for ten minutes."""
-        now, failed = time.time(), context["ti"].get_previous_dagrun(state=DagRunState.FAILED)
-        pause_until = now
-        if failed is not None and failed.end_date is not None:
-            pause_until = max(now, failed.end_date.timestamp() + PAUSE_SECONDS)
+        """Defer to the triggerer; after a failed runbook, the next one waits for ten minutes."""
+        now = time.time()
+        pause_until = max(now, _end_of_failed_runbook(context) + PAUSE_SECONDS)
         if pause_until > now:
             self.log.info("The last runbook failed; the next one runs in %.0f s", pause_until - now)
         self.defer(
@@ -50,6 +48,20 @@ class WaitForWishOperator(SluiceOperator):
         wish = {**event, "runbook": dag_id(event["runbook"], self.sluice_conn_id), "run": run}
         context["ti"].xcom_push(WISH, wish)
         raise DownstreamTasksSkipped(tasks=[RUN if event["runbook"] == FOLLOW_CHANGE else FOLLOW])
+
+
+def _end_of_failed_runbook(context: Context) -> float:
+    """Return when the last failed run ended, if its runbook failed; else 0.
+
+    A run that could not show a change says nothing about runbooks.
+    """
+    ti = context["ti"]
+    failed = ti.get_previous_dagrun(state=DagRunState.FAILED)
+    if failed is None or failed.end_date is None:
+        return 0.0
+    states = ti.get_task_states(dag_id=failed.dag_id, task_ids=[RUN], run_ids=[failed.run_id])
+    runbook_failed = states.get(failed.run_id, {}).get(RUN) == TaskInstanceState.FAILED
+    return float(failed.end_date.timestamp()) if runbook_failed else 0.0
 
 
 class TriggerWishedRunOperator(TriggerDagRunOperator):

@@ -40,15 +40,24 @@ FOLLOWED = {
 BURST = {"runbook": "burst_to_ec2", "form": {"tier": "enrich", "k": 2}, "reason": WISH.reason}
 
 
-def waits_after(failed):
-    task = SimpleNamespace(get_previous_dagrun=lambda state: failed if state == "failed" else None)
+def waits_after(failed, run="failed"):
+    """Return the trigger that `wait` makes after a failed run, whose task `run` has this state."""
+
+    def states(dag_id, task_ids, run_ids):
+        assert (dag_id, task_ids) == ("scaler", ["run"])
+        return {run_ids[0]: {"run": run}}
+
+    task = SimpleNamespace(
+        get_previous_dagrun=lambda state: failed if state == "failed" else None, get_task_states=states
+    )
     with pytest.raises(TaskDeferred) as deferred:
         WaitForWishOperator(task_id="wait", sluice_conn_id="shop").execute({"ti": task})
     return deferred.value.trigger
 
 
 def failed(seconds_ago):
-    return SimpleNamespace(end_date=datetime.fromtimestamp(time.time() - seconds_ago, UTC))
+    end = datetime.fromtimestamp(time.time() - seconds_ago, UTC)
+    return SimpleNamespace(dag_id="scaler", run_id="scheduled__1", end_date=end)
 
 
 def test_after_a_failed_runbook_ten_minutes_pass():
@@ -57,6 +66,10 @@ def test_after_a_failed_runbook_ten_minutes_pass():
     assert trigger.pause_until - time.time() == pytest.approx(PAUSE_SECONDS - 30, abs=5)
     for earlier in (None, failed(PAUSE_SECONDS + 1)):
         assert waits_after(earlier).pause_until == pytest.approx(time.time(), abs=5)
+
+
+def test_a_run_that_could_not_show_a_change_holds_no_runbook_back():
+    assert waits_after(failed(30), run="skipped").pause_until == pytest.approx(time.time(), abs=5)
 
 
 def resumed(event, conn=None):
