@@ -4,7 +4,7 @@ Airflow calls this module at every parse of the DAGs. So it reads files only, an
 values each time: a default that changed between two parses would make a new version of the DAG.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,10 +15,18 @@ from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
 from sluice_ops.model.ids import BATCH
 from sluice_ops.planning.changes.kind import HOST, Field, Input, Kind
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.site.site_file import HOST_NAME, Site
 
 FOLLOW_CHANGE = "follow_change"
 """The DAG that shows a change of the control channel."""
+BURST_TO_EC2, LEAVE_EC2 = "burst_to_ec2", "leave_ec2"
+RUNBOOKS: Mapping[str, str] = {
+    **{kind.name: kind.runbook for kind in KINDS.values() if kind.runbook},
+    "burst": BURST_TO_EC2,
+    "leave": LEAVE_EC2,
+}
+"""The DAG of each kind of change that a person may request in Airflow."""
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,13 @@ if TYPE_CHECKING:
 
 PAGE = "plugin/sluice"
 """The path of the page below Airflow's address."""
-LOG = "sluice/log"
-"""The path of the page with the log of a driver."""
 
 
-def address(path: str, operator: BaseOperator, **query: str) -> str:
+def address(path: str, operator: BaseOperator) -> str:
     """Return the address of a page, with the connection of the operator's pipeline if any."""
     base = conf.get("api", "base_url", fallback=None) or ""
     connection = getattr(operator, "sluice_conn_id", None)
-    words = urlencode(query | ({} if connection is None else {"connection": connection}))
+    words = "" if connection is None else urlencode({"connection": connection})
     return f"{base.rstrip('/')}/{path}{'?' if words else ''}{words}"
 
 
@@ -50,8 +48,8 @@ class DriverLogLink(BaseOperatorLink):
     name = "Driver log"
 
     def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
-        """Return the address of the page with the log."""
-        return address(LOG, operator, tier=operator.tier)  # type: ignore[attr-defined]
+        """Return the address of the log in the page."""
+        return address(f"{PAGE}/logs/{operator.tier}", operator)  # type: ignore[attr-defined]
 
 
 LINKS = (PageLink(), DashboardLink())

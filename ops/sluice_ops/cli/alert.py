@@ -2,14 +2,14 @@
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sluice_ops.cli.exit_codes import FAILED, WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json, print_table
 from sluice_ops.model.alert import AlertRecord, AlertRequests
-from sluice_ops.queries.alerts import lines, silence_lines
+from sluice_ops.queries.alerts import lines, shown, silence_lines
 from sluice_ops.queries.formats import ago, clock
 
 TEST_SECONDS = 60.0
@@ -108,17 +108,10 @@ def _check_channel(record: AlertRecord, name: str | None) -> None:
 
 
 def _show(record: AlertRecord, requests: AlertRequests, *, as_json: bool) -> None:
-    lasting = lines(record, requests)
     if as_json:
-        shown: dict[str, Any] = {
-            "alerts": lasting,
-            "ended": list(record.ended),
-            "silences": silence_lines(requests),
-            "channels": record.channels,
-            "waiting": len(record.messages),
-        }
-        print_json(shown)
+        print_json(shown(record, requests))
         return
+    lasting = lines(record, requests)
     print_table(
         ("alert", "severity", "state", "since", "what happened"),
         ((line.key, line.severity, line.state, ago(line.since), line.happened) for line in lasting),

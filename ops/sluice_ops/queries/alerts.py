@@ -1,6 +1,7 @@
 """Makes the lines of alerts from their record. Pure."""
 
 import time
+from typing import Any
 
 from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests, Severity
 from sluice_ops.model.resources import Frozen
@@ -28,6 +29,17 @@ class SilenceLine(Frozen):
     key: str
     until: float
     by: str
+
+
+def shown(record: AlertRecord, requests: AlertRequests) -> dict[str, Any]:
+    """Return the alerts that last and ended, the silences and the channels as JSON values."""
+    return {
+        "alerts": [line.model_dump(mode="json") for line in lines(record, requests)],
+        "ended": [alert.model_dump(mode="json") for alert in record.ended],
+        "silences": [line.model_dump(mode="json") for line in silence_lines(requests)],
+        "channels": {name: health.model_dump(mode="json") for name, health in record.channels.items()},
+        "waiting": len(record.messages),
+    }
 
 
 def lines(record: AlertRecord, requests: AlertRequests) -> list[AlertLine]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState, driver_id, slot_number
-from sluice_ops.model.ids import HostName, Incarnation, TierName, UnitId
+from sluice_ops.model.ids import HostName, Incarnation, Tenant, TierName, UnitId
 from sluice_ops.model.logs import MOST_LINES, LogPart, LogRequest
 from sluice_ops.model.wording import listed
 from sluice_ops.operations.alerts import read_alerts
@@ -18,6 +18,7 @@ from sluice_ops.snapshot.view import HostView, View
 
 CONTROLLER = "controller"
 """The name of the leading controller's log."""
+_UNIT = re.compile(r"driver-(?P<driver>.+)-(?P<number>\d+)|slot-(?P<slot>.+)-(?P<of>\d+)-\d+")
 
 
 class UnknownLogError(Exception):
@@ -48,6 +49,12 @@ class Place:
         if self.host is None:
             return CONTROLLER
         return f"{self.host}/{self.log}" if self.log is not None else self.host
+
+    @property
+    def tenant(self) -> Tenant | None:
+        """The tenant of the unit; None for the log of an agent or of a controller."""
+        named = _UNIT.fullmatch((self.log or "").removesuffix(EXECUTOR))
+        return Tenant(named["driver"] or named["slot"]) if named else None
 
 
 def log_names(view: View) -> list[str]:
@@ -171,7 +178,7 @@ def _driver(view: View, tier: TierName) -> UnitId:
 def _hosts_of(view: View, unit: UnitId) -> list[HostName]:
     """Return the hosts of a unit; of an ended one, those of its incarnation."""
     hosts = [host.name for host in view.hosts.values() if unit in _units(host)]
-    named = re.fullmatch(r"driver-(?P<driver>.+)-(?P<number>\d+)|slot-(?P<slot>.+)-(?P<of>\d+)-\d+", unit)
+    named = _UNIT.fullmatch(unit)
     if hosts or named is None:
         return hosts
     tier = view.tiers.get(TierName(named["driver"] or named["slot"]))

@@ -106,7 +106,7 @@ export function Dialog({ action, preset, close }: { action: Action; preset: Valu
     const run = await trigger(action, values, true);
     setStage({ at: "planning", run });
     const found = await watch(run, () => {}, () => alive.current);
-    if (found?.state === "success") setStage({ at: "planned", run, plan: await planOf(run) });
+    if (found?.state === "success") setStage({ at: "planned", run, plan: await planOf(run, found) });
     else if (found) setStage({ at: "wrong", run, sentence: await failure(run, found) });
   });
   const start = () => attempt(async () => {

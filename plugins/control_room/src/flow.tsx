@@ -1,7 +1,7 @@
 // The view Flow: tiers and streams as a graph; where it is narrow, as a list.
 import { useEffect, useRef, useState } from "react";
 import { boxes, type Edge, type Graph, graph, spark } from "./graph.ts";
-import { Act, LogLink, Pill } from "./parts.tsx";
+import { Act, Pill, To } from "./parts.tsx";
 import type { Series, State, Tier } from "./state.ts";
 import { count, duration, latency, rate, tone, workers } from "./words.ts";
 
@@ -52,7 +52,7 @@ function TierCard({ tier, state }: { tier: Tier; state: State }) {
       </dl>
       <p>
         {workers(tier.workers.map((worker) => worker.state))}
-        {tier.driver.host && <> · driver <LogLink tier={tier.name}>{tier.driver.host}</LogLink></>}
+        {tier.driver.host && <> · driver <To of="logs" name={tier.name} title={`log of the driver of ${tier.name}`}>{tier.driver.host}</To></>}
       </p>
       <div className="messages">
         {tier.held_for !== null && <p className="warn">throttled to {rate(tier.admitted)} for {tier.held_for}</p>}

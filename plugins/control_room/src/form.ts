@@ -30,11 +30,20 @@ export function conf(action: Action, values: Values): Record<string, string | nu
 
 /** What is done to what, as buttons and titles say it: `Drain h1`, `Scale enrich`. */
 export function title(action: Action, values: Values): string {
+  if (action.kind === "leave") return values.tier ? `Leave EC2 with ${values.tier}` : "Leave EC2";
   const verb = action.kind.charAt(0).toUpperCase() + action.kind.slice(1).replace("-", " ");
   return `${verb} ${values.host || values.tier || (action.fields.some((field) => field.name === "tier") ? "all tiers" : "")}`.trim();
 }
 
-export type Plan = { sentence: string; plan?: { unpredicted?: string } };
+export type Plan = {
+  sentence: string;
+  plan?: { unpredicted?: string };
+  /** Of a burst only. */
+  instances?: number;
+  instance_types?: string[];
+  cost_per_hour?: number | null;
+  break_even?: { sentence: string };
+};
 
 /** Read the plan that a dry run has left; Airflow may have written it as text. */
 export function plan(value: unknown): Plan {
@@ -42,7 +51,13 @@ export function plan(value: unknown): Plan {
   return read as Plan;
 }
 
-/** The parts of a plan's sentence: each move, the predicted time and gap, and notes. */
-export function parts({ sentence }: Plan): string[] {
-  return sentence.replace(/^would do: /, "").split("; ");
+/** The parts of a plan: the instances of a burst, each move, the predicted time and gap, and notes. */
+export function parts({ sentence, instances, instance_types, cost_per_hour, break_even }: Plan): string[] {
+  const cost = cost_per_hour == null ? "" : `, for at most ${cost_per_hour} an hour`;
+  const launched = instances ? `launches ${instances} of ${instance_types?.join(" or ")}${cost}` : "launches no instance";
+  return [
+    ...(instances === undefined ? [] : [launched]),
+    ...(break_even ? [break_even.sentence] : []),
+    ...sentence.replace(/^would do: /, "").split("; "),
+  ];
 }

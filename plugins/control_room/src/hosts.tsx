@@ -42,6 +42,7 @@ function HostCard({ host, state, colours }: { host: Host; state: State; colours:
         {host.state === "up" && <><Act kind="drain" host={host.name} /><Act kind="cordon" host={host.name} /><Act kind="reboot" host={host.name} /></>}
         {(host.state === "drained" || host.state === "cordoned" || host.quarantine) && <Act kind="return" host={host.name} />}
         {host.state === "cordoned" && <Act kind="drain" host={host.name} />}
+        {host.zone === "ec2" && <Act kind="leave" />}
         {host.state === "lost" && <Act kind="write-off" host={host.name} />}
       </div>
     </article>

@@ -1,34 +1,24 @@
 // The page Sluice: Airflow loads this component into its own page.
 import { type KeyboardEvent, useEffect, useMemo, useState } from "react";
 import { Dialog } from "./act.tsx";
+import { Alerts, firing } from "./alerts.tsx";
 import { Changes, Running } from "./changes.tsx";
 import { Flow } from "./flow.tsx";
 import type { Action, Values } from "./form.ts";
 import { Hosts } from "./hosts.tsx";
 import { address, follow, type Link } from "./live.ts";
+import { Log } from "./log.tsx";
 import { ActingContext, ConnectionContext, Sentence } from "./parts.tsx";
+import { path, route, type Tab, TABS } from "./route.ts";
+import { useLocation, useNavigate } from "./router.ts";
 import { Shares } from "./shares.tsx";
 import { isWhole, type Patch, type State } from "./state.ts";
 import style from "./style.css";
 import { Truth } from "./truth.tsx";
 import { capital, clock } from "./words.ts";
 
-const VIEWS = { flow: Flow, hosts: Hosts, changes: Changes, shares: Shares, truth: Truth };
-type View = keyof typeof VIEWS;
-const NAMES = Object.keys(VIEWS) as View[];
+const VIEWS = { flow: Flow, hosts: Hosts, changes: Changes, alerts: Alerts, shares: Shares, truth: Truth };
 const ACTIONS_MILLISECONDS = 60_000;
-
-/** Keep the choice in the address, so that a link opens the same view. */
-function choose(name: string, value: string | null): void {
-  const url = new URL(location.href);
-  if (value === null) url.searchParams.delete(name);
-  else url.searchParams.set(name, value);
-  history.replaceState(history.state, "", url);
-}
-
-function asked(name: string): string | null {
-  return new URL(location.href).searchParams.get(name);
-}
 
 function useList<Item>(path: string, connection: string | null, again: number): Item[] {
   const [items, setItems] = useState<Item[]>([]);
@@ -63,8 +53,9 @@ function Badge({ link, state }: { link: Link; state: Patch }) {
   return <span className="pill good">{link.mode}</span>;
 }
 
-function Tabs({ view, change, state }: { view: View; change: (view: View) => void; state: State }) {
-  const marks: Partial<Record<View, number>> = {
+function Tabs({ tab, change, state }: { tab: Tab; change: (tab: Tab) => void; state: State }) {
+  const marks: Partial<Record<Tab, number>> = {
+    alerts: firing(state).length,
     hosts: state.hosts.filter((host) => host.state === "lost" || host.quarantine).length,
     changes: state.doing.length,
     truth: state.losses.length,
@@ -72,21 +63,21 @@ function Tabs({ view, change, state }: { view: View; change: (view: View) => voi
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
-    const next = NAMES[(NAMES.indexOf(view) + step + NAMES.length) % NAMES.length]!;
+    const next = TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length]!;
     change(next);
     event.currentTarget.querySelector<HTMLElement>(`#sluice-tab-${next}`)?.focus();
   };
   return (
     <div role="tablist" aria-label="views" onKeyDown={onKeyDown}>
-      {NAMES.map((name) => (
+      {TABS.map((name) => (
         <button
           key={name}
           id={`sluice-tab-${name}`}
           type="button"
           role="tab"
-          aria-selected={name === view}
+          aria-selected={name === tab}
           aria-controls="sluice-view"
-          tabIndex={name === view ? 0 : -1}
+          tabIndex={name === tab ? 0 : -1}
           onClick={() => change(name)}
         >
           {capital(name)}{marks[name] ? <b className="mark">{marks[name]}</b> : null}
@@ -96,11 +87,22 @@ function Tabs({ view, change, state }: { view: View; change: (view: View) => voi
   );
 }
 
+/** One log. */
+function One({ name }: { name: string }) {
+  return (
+    <>
+      <h2>Log of {name}</h2>
+      <Log name={name} />
+    </>
+  );
+}
+
 function ControlRoom() {
-  const [connection, setConnection] = useState(() => asked("connection"));
+  const { pathname, search } = useLocation();
+  const navigate = useNavigate();
+  const connection = new URLSearchParams(search).get("connection");
   const [state, setState] = useState<Patch>({});
   const [link, setLink] = useState<Link>({ mode: "connecting" });
-  const [view, setView] = useState<View>(() => NAMES.find((name) => name === asked("view")) ?? "flow");
   const [chosen, setChosen] = useState<{ action: Action; values: Values } | null>(null);
   const actions = useList<Action>("sluice/actions", connection, ACTIONS_MILLISECONDS);
   const connections = useList<string>("sluice/connections", null, ACTIONS_MILLISECONDS);
@@ -112,7 +114,8 @@ function ControlRoom() {
     () => ({ actions, act: (action: Action, values: Values) => setChosen({ action, values }) }),
     [actions],
   );
-  const Shown = VIEWS[view];
+  const { tab, detail } = route(pathname);
+  const Shown = VIEWS[tab];
   const wrong = trouble(link, state);
   return (
     <ConnectionContext value={connection}>
@@ -125,11 +128,7 @@ function ControlRoom() {
               <select
                 aria-label="pipeline"
                 value={connection ?? ""}
-                onChange={(event) => {
-                  const id = event.target.value || null;
-                  choose("connection", id);
-                  setConnection(id);
-                }}
+                onChange={(event) => navigate(path(tab, "", event.target.value || null))}
               >
                 <option value="">this machine's pipeline</option>
                 {connections.map((id) => <option key={id}>{id}</option>)}
@@ -147,19 +146,12 @@ function ControlRoom() {
                   {state.notes.map((note) => <li key={note}><Sentence text={note} /></li>)}
                 </ul>
               )}
-              {view !== "changes" && state.doing.map((doing) => (
+              {tab !== "changes" && state.doing.map((doing) => (
                 <Running key={`${doing.change} ${doing.step}`} doing={doing} state={state} />
               ))}
-              <Tabs
-                view={view}
-                state={state}
-                change={(next) => {
-                  choose("view", next);
-                  setView(next);
-                }}
-              />
-              <div id="sluice-view" role="tabpanel" aria-labelledby={`sluice-tab-${view}`}>
-                <Shown state={state} />
+              <Tabs tab={tab} state={state} change={(next) => navigate(path(next, "", connection))} />
+              <div id="sluice-view" role="tabpanel" aria-labelledby={`sluice-tab-${tab}`}>
+                {detail ? <One name={detail.name} /> : <Shown state={state} />}
               </div>
             </>
           ) : (

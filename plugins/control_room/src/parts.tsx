@@ -3,7 +3,8 @@ import type { ReactNode } from "react";
 import { createContext, useContext } from "react";
 import type { Action, Values } from "./form.ts";
 import { title } from "./form.ts";
-import { address } from "./live.ts";
+import { type Detail, path, type Tab } from "./route.ts";
+import { Link } from "./router.ts";
 import { tone } from "./words.ts";
 
 /** A state as a coloured word. */
@@ -28,14 +29,10 @@ export function Act({ kind, ...values }: { kind: string } & Values) {
 
 export const ConnectionContext = createContext<string | null>(null);
 
-/** A link to the log of a tier's driver. */
-export function LogLink({ tier, children }: { tier: string; children: ReactNode }) {
+/** A link to one host, tier, change or log of the page, or to one of its views. */
+export function To({ of, name, title, children }: { of: Tab | Detail; name?: string; title?: string; children: ReactNode }) {
   const connection = useContext(ConnectionContext);
-  return (
-    <a href={address("sluice/log", { tier, connection })} target="_blank" rel="noreferrer" title={`log of the driver of ${tier}`}>
-      {children}
-    </a>
-  );
+  return <Link to={path(of, name, connection)} title={title}>{children}</Link>;
 }
 
 export type Column<Row> = { head: string; cell: (row: Row) => ReactNode; number?: boolean };

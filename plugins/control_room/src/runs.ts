@@ -45,9 +45,10 @@ export async function look(run: Run): Promise<Look> {
   };
 }
 
-/** Return the plan that the first task of a dry run has left. */
-export async function planOf(run: Run): Promise<Plan> {
-  return plan((await airflow<{ value: unknown }>(`${path(run)}/taskInstances/preflight/xcomEntries/plan`)).value);
+/** Return the plan that the first task of a dry run has left; the tasks after it were skipped. */
+export async function planOf(run: Run, { tasks }: Look): Promise<Plan> {
+  const first = tasks.find((task) => task.state === "success")!;
+  return plan((await airflow<{ value: unknown }>(`${path(run)}/taskInstances/${first.task_id}/xcomEntries/plan`)).value);
 }
 
 type Event = { event: string; error_detail?: { exc_value: string }[] };

@@ -4,7 +4,7 @@ import type { BatchJob, State } from "./state.ts";
 import { clock } from "./words.ts";
 
 export function Shares({ state }: { state: State }) {
-  const scaler = new Map(state.tiers.map((tier) => [tier.name, tier.scaler]));
+  const tiers = new Map(state.tiers.map((tier) => [tier.name, tier]));
   return (
     <>
       <Table
@@ -31,11 +31,20 @@ export function Shares({ state }: { state: State }) {
           {
             head: "scaler",
             cell: (share) => {
-              const decision = scaler.get(share.tenant);
+              const decision = tiers.get(share.tenant)?.scaler;
               return decision ? `${decision.wanted} (${decision.mode}): ${decision.reason}` : "–";
             },
           },
-          { head: "action", cell: (share) => <Act kind="scale" tier={share.tenant} /> },
+          {
+            head: "action",
+            cell: (share) => (
+              <span className="buttons">
+                <Act kind="scale" tier={share.tenant} />
+                {tiers.has(share.tenant) && <Act kind="burst" tier={share.tenant} />}
+                {share.extra > 0 && <Act kind="leave" tier={share.tenant} />}
+              </span>
+            ),
+          },
         ]}
       />
       {state.batch_jobs.length > 0 && <BatchJobs jobs={state.batch_jobs} />}

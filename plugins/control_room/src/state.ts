@@ -129,6 +129,24 @@ export type Hold = { tier: string; culprit: string; sentence: string; begun: num
 export type Replay = { number: number; tier: string; rows_out: number; left: number; pace: number };
 export type Series = Record<"rate_in" | "lag" | "latency_ms", (number | null)[]>;
 
+export type Alert = {
+  key: string;
+  severity: "critical" | "warning";
+  /** told, silenced, explained by KEY, waits, or ends. */
+  state: string;
+  since: number;
+  happened: string;
+  did: string;
+  do: string;
+};
+
+export type Alerts = {
+  alerts: Alert[];
+  ended: { kind: string; subject: string; since: number; gone_at: number | null; happened: string }[];
+  silences: { key: string; until: number; by: string }[];
+  channels: Record<string, { failed_since: number | null; error: string }>;
+};
+
 export type State = {
   at: number;
   stale: { since: number; sentence: string } | null;
@@ -144,6 +162,7 @@ export type State = {
   audit: Audit[];
   losses: Loss[];
   replays: Replay[];
+  alerts: Alerts;
   notes: string[];
   last_hour: { times: number[]; tiers: Record<string, Series> };
 };

@@ -52,7 +52,7 @@ export function workers(states: string[]): string {
 /** The tone of a state: how the page colours it. */
 export function tone(state: string): "good" | "busy" | "bad" | "calm" {
   if (["running", "up", "done", "active", "success", "balanced"].includes(state)) return "good";
-  if (["failed", "lost", "aborted", "upstream_failed", "LOST"].includes(state)) return "bad";
+  if (["failed", "lost", "aborted", "upstream_failed", "LOST", "critical"].includes(state)) return "bad";
   if (["paused", "drained", "stopped", "skipped"].includes(state)) return "calm";
   return "busy";
 }

@@ -34,6 +34,8 @@ test("a title names what is done to what", () => {
   assert.equal(title(drain, { host: "h1" }), "Drain h1");
   assert.equal(title({ ...SCALE, kind: "pause" }, {}), "Pause all tiers");
   assert.equal(title({ ...drain, kind: "write-off" }, { host: "h2" }), "Write off h2");
+  assert.equal(title({ ...SCALE, kind: "leave" }, { tier: "enrich" }), "Leave EC2 with enrich");
+  assert.equal(title({ ...SCALE, kind: "leave" }, {}), "Leave EC2");
 });
 
 test("a plan is shown move by move", () => {
@@ -42,6 +44,17 @@ test("a plan is shown move by move", () => {
     "counts → driver on h2, workers on h2",
     "about 40 s, with a gap of about 0.3 s",
   ]);
+});
+
+test("the plan of a burst begins with its instances, their cost, and whether they come in time", () => {
+  const burst = { sentence: "would do: enrich → h2", instances: 2, instance_types: ["c7.large"], cost_per_hour: 0.2 };
+  assert.deepEqual(parts({ ...burst, break_even: { sentence: "ready in about 40 s" } }), [
+    "launches 2 of c7.large, for at most 0.2 an hour",
+    "ready in about 40 s",
+    "enrich → h2",
+  ]);
+  assert.equal(parts({ ...burst, cost_per_hour: null })[0], "launches 2 of c7.large");
+  assert.equal(parts({ ...burst, instances: 0 })[0], "launches no instance");
 });
 
 test("a plan is read from a value and from its text", () => {

@@ -54,7 +54,7 @@ not be asked.
 def make_burst(pipeline: forms.Pipeline) -> None:
     change = forms.templates(KIND)
     with runbook(
-        "burst_to_ec2",
+        forms.BURST_TO_EC2,
         doc=BURST,
         params=forms.fields(KIND, pipeline),
         sluice_conn_id=pipeline.sluice_conn_id,
@@ -78,7 +78,7 @@ def make_leave(pipeline: forms.Pipeline) -> None:
     kind = KINDS["leave"]
     fields = forms.templates(kind)
     with runbook(
-        "leave_ec2",
+        forms.LEAVE_EC2,
         doc=LEAVE,
         params=forms.fields(kind, pipeline),
         sluice_conn_id=pipeline.sluice_conn_id,

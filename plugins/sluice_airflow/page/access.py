@@ -45,3 +45,10 @@ def may_trigger(user: User, dag_ids: Iterable[str]) -> list[str]:
             method="POST", access_entity=DagAccessEntity.RUN, details=DagDetails(id=dag_id), user=user
         )
     ]
+
+
+def may_read_log(user: User, dag_id: str | None) -> bool:
+    """Tell whether the user may read the logs of the tasks of a DAG; None: of all DAGs."""
+    return get_auth_manager().is_authorized_dag(
+        method="GET", access_entity=DagAccessEntity.TASK_LOGS, details=DagDetails(id=dag_id), user=user
+    )

@@ -4,7 +4,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from sluice_airflow.forms import Pipeline, fields
+from sluice_airflow.forms import RUNBOOKS, Pipeline, fields
 from sluice_ops.planning.changes.kinds import KINDS
 
 
@@ -15,13 +15,12 @@ def actions(pipeline: Pipeline) -> list[dict[str, Any]]:
     """
     return [
         {
-            "kind": kind.name,
-            "dag_id": pipeline.dag_id(kind.runbook),
-            "summary": kind.summary,
-            "fields": [_field(name, param) for name, param in fields(kind, pipeline).items()],
+            "kind": name,
+            "dag_id": pipeline.dag_id(runbook),
+            "summary": KINDS[name].summary,
+            "fields": [_field(field, param) for field, param in fields(KINDS[name], pipeline).items()],
         }
-        for kind in KINDS.values()
-        if kind.runbook
+        for name, runbook in RUNBOOKS.items()
     ]
 
 

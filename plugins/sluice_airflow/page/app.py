@@ -1,27 +1,31 @@
-"""The routes of the page `Sluice` in Airflow, and the page with the log of a driver.
+"""The routes of the page `Sluice` in Airflow.
 
 The plugin mounts this app. The page is `control_room.js`, a component that Airflow's own page
-loads; `plugins/control_room` has its sources. `content`, `actions` and `driver_log` read what is
-shown.
+loads; `plugins/control_room` has its sources. `content`, `actions` and `logs` read what is shown.
 """
 
+import json
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
 from sluice_airflow.forms import Pipeline
-from sluice_airflow.hooks.sluice import SluiceHook, shared_channel
-from sluice_airflow.page.access import READER, User, connections, may_trigger
+from sluice_airflow.hooks.sluice import shared_channel
+from sluice_airflow.page.access import READER, User, connections, may_read_log, may_trigger
 from sluice_airflow.page.actions import actions
 from sluice_airflow.page.content import PipelineReader
-from sluice_airflow.page.driver_log import UnknownDriverError, driver_log
 from sluice_airflow.page.feed import AWAY, Feed, as_json, events
+from sluice_airflow.page.logs import guarded_by, log_part
+from sluice_ops.channel import Channel
+from sluice_ops.model.logs import MOST_LINES
+from sluice_ops.queries.logs import LogAwayError, UnknownLogError, find_log
+from sluice_ops.snapshot.view import View
 
-LINES, MOST_LINES = 500, 10_000
-"""How many lines of a log are shown, unless the query says otherwise, and at most."""
+LINES = 500
+"""How many lines of a log are shown, unless the query says otherwise."""
 BUNDLE = "control_room.js"
 
 app = FastAPI(title="Sluice", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[READER])
@@ -34,17 +38,43 @@ def _known(connection: str | None = None) -> str | None:
     return connection
 
 
+class Watched(NamedTuple):
+    """A pipeline that the page shows."""
+
+    reader: PipelineReader
+    feed: Feed
+
+
 @cache
-def _feed(connection: str | None) -> Feed:
+def _watched(connection: str | None) -> Watched:
     reader = PipelineReader(connection)
     feed = Feed(reader)
     reader.on_change(feed.wake)
-    return feed
+    return Watched(reader, feed)
 
 
 def feed_of(connection: Annotated[str | None, Depends(_known)]) -> Feed:
     """Return the feed of a connection's pipeline; without one, of the API server's environment."""
-    return _feed(connection)
+    return _watched(connection).feed
+
+
+def view_of(connection: Annotated[str | None, Depends(_known)]) -> View:
+    """Return the snapshot of the pipeline, at most a second old while it can be read; 503 if it has
+    never been read.
+    """
+    watched = _watched(connection)
+    stale = json.loads(watched.feed.fresh()["stale"])
+    if watched.reader.view is None:
+        raise HTTPException(503, stale["sentence"])
+    return watched.reader.view
+
+
+def channel_of(connection: Annotated[str | None, Depends(_known)]) -> Channel:
+    """Return the connection of the API server to a pipeline's channel; 503 if there is none."""
+    try:
+        return shared_channel(connection).get()
+    except AWAY as error:
+        raise HTTPException(503, str(error)) from error
 
 
 def bundle() -> bytes:
@@ -99,28 +129,29 @@ def connection_ids() -> list[str]:
 
 
 @app.get("/log")
-def log_page() -> HTMLResponse:
-    """Return the HTML page of a driver's log, which polls `/log/lines` every few seconds."""
-    return HTMLResponse(files("sluice_airflow.page").joinpath("log.html").read_text())
-
-
-@app.get("/log/lines")
-def log_lines(
-    tier: str,
-    incarnation: int | None = None,
-    connection: str | None = None,
+def log(  # noqa: PLR0913, PLR0917 - the query, and what the route depends on
+    name: str,
+    user: User,
+    connection: Annotated[str | None, Depends(_known)],
+    view: Annotated[View, Depends(view_of)],
+    channel: Annotated[Channel, Depends(channel_of)],
     lines: Annotated[int, Query(ge=1, le=MOST_LINES)] = LINES,
-) -> JSONResponse:
-    """Return the end of a driver's log as JSON; 404 if the tier has no such driver.
+    after: Annotated[int | None, Query(ge=0)] = None,
+) -> dict[str, Any]:
+    """Return the end of a log as JSON; `name` is a name of `sluice logs`.
 
-    If the log is on another machine, the sentence names the host and the command. 503 while
-    ZooKeeper is away.
+    With `after`, the position of an earlier answer, only what was written since. 403 unless the
+    user may read the logs of the tasks of its tier in Airflow. 404 if there is no such log; 503
+    while nobody can read it.
     """
     try:
-        channel, home = shared_channel(connection).get(), SluiceHook(connection).home
-        content = driver_log(channel, home, tier, incarnation, lines)
-    except UnknownDriverError as error:
-        return JSONResponse({"sentence": str(error)}, status_code=404)
+        place = find_log(view, name)
+        if not may_read_log(user, guarded_by(place, view, connection)):
+            raise HTTPException(403, f"Airflow's roles do not let you read the log of {place.name}")
+        return log_part(channel, view, place, lines, after)
+    except UnknownLogError as error:
+        raise HTTPException(404, str(error)) from error
+    except LogAwayError as error:
+        raise HTTPException(503, "\n".join((str(error), *error.lines))) from error
     except AWAY as error:
-        return JSONResponse({"sentence": str(error)}, status_code=503)
-    return JSONResponse(content)
+        raise HTTPException(503, str(error)) from error

@@ -6,9 +6,11 @@ from typing import Any
 
 from sluice_airflow.hooks.sluice import SluiceHook, shared_channel
 from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.alert import AlertRecord, AlertRequests
 from sluice_ops.model.batch import BatchGrants
 from sluice_ops.planning.changes.kinds import KINDS
-from sluice_ops.queries import batch_queue, describe
+from sluice_ops.queries import alerts, batch_queue, describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.history import changes_of
 from sluice_ops.queries.lines import SlotLine
@@ -36,6 +38,8 @@ class PipelineReader:
         self._hook = SluiceHook(connection)
         self._channel: Channel | None = None
         self._mirror: Mirror | None = None
+        self.view: View | None = None
+        """The snapshot of the last look that succeeded, for any thread."""
 
     def on_change(self, waker: Callable[[], None]) -> None:
         """Have `waker` called when a node changes that was read; it must not block."""
@@ -49,7 +53,14 @@ class PipelineReader:
             for waker in self._wakers:
                 channel.on_wake(waker)
         self._mirror.invalidate_oldest(OLDEST)
-        return content(read_view(self._mirror, self._mirror), self._hook.figures(), self._hook)
+        self.view = read_view(self._mirror, self._mirror)
+        record = self._mirror.read(paths.ALERTS, AlertRecord, watch=True)
+        requests = self._mirror.read(paths.ALERT_REQUESTS, AlertRequests, watch=True)
+        shown = alerts.shown(
+            AlertRecord() if record is None else record.value,
+            AlertRequests() if requests is None else requests.value,
+        )
+        return {**content(self.view, self._hook.figures(), self._hook), "alerts": shown}
 
 
 def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:

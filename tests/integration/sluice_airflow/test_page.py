@@ -1,5 +1,7 @@
 """The page of Airflow's UI: 401 without Airflow's authentication, the channel's state with it."""
 
+import time
+
 import pytest
 from airflow.api_fastapi.app import create_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
@@ -9,9 +11,10 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import delete
 
-from sluice_airflow.page.app import _feed, app
+from sluice_airflow.page.app import _watched, app
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
+from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests, Severity, Silence
 from sluice_ops.model.assignment import HostFacts, HostRecord, HostState
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan
 from sluice_ops.model.ids import HostName, Incarnation, TierName
@@ -45,7 +48,6 @@ def test_there_are_no_routes_but_the_page_and_its_data():
         "/control_room.js",
         "/events",
         "/log",
-        "/log/lines",
         "/state",
     ]
 
@@ -64,16 +66,15 @@ def test_with_a_wrong_token_no_route_answers(client, token, route):
 def test_a_viewers_token_or_cookie_shows_the_page(client, token):
     headers = {"Authorization": f"Bearer {token}"}
     assert "globalThis.React" in client.get("/control_room.js", headers=headers).text
-    assert "<h1>Driver" in client.get("/log", headers=headers).text
     client.cookies.set(COOKIE_NAME_JWT_TOKEN, token)
-    assert client.get("/log").status_code == 200
+    assert client.get("/connections").status_code == 200
 
 
 def test_only_a_user_who_may_start_runs_gets_actions(client, token):
     assert client.get("/actions", headers={"Authorization": f"Bearer {token}"}).json() == []
     operator = create_auth_manager().generate_jwt(SimpleAuthManagerUser(username="otto", role="user"))
     found = client.get("/actions", headers={"Authorization": f"Bearer {operator}"}).json()
-    assert "drain_host" in {action["dag_id"] for action in found}
+    assert {"drain_host", "burst_to_ec2", "leave_ec2"} <= {action["dag_id"] for action in found}
 
 
 def test_the_page_lists_the_connections_to_pipelines(client, token, monkeypatch):
@@ -95,7 +96,7 @@ def test_the_page_lists_the_connections_to_pipelines(client, token, monkeypatch)
 
 def state_of(client, headers):
     """Return the state of now; one of the last second may be older than the test's writes."""
-    _feed.cache_clear()
+    _watched.cache_clear()
     return client.get("/state", headers=headers).json()
 
 
@@ -139,6 +140,21 @@ def test_the_state_is_the_channels(client, token, zookeeper):
             update={"id": "upgrade_tier.r1", "spec": upgrade, "state": ChangeState.DONE, "started_at": 2}
         )
         channel.put(paths.change(later.id), later)
+        alert = Alert(
+            kind="host-lost",
+            subject="h1",
+            severity=Severity.WARNING,
+            wait=60,
+            happened="host h1 is lost",
+            did="moves",
+            do="look",
+            since=1.0,
+            fired_at=61.0,
+            told_at=61.0,
+        )
+        channel.put(paths.ALERTS, AlertRecord(alerts={alert.key: alert}))
+        silence = Silence(until=time.time() + 3600, by="cli:anna", at=1.0)
+        channel.put(paths.ALERT_REQUESTS, AlertRequests(silences={"gap:*": silence}))
         headers = {"Authorization": f"Bearer {token}"}
         lost = state_of(client, headers)
         channel.create(
@@ -146,6 +162,14 @@ def test_the_state_is_the_channels(client, token, zookeeper):
         )
         state = state_of(client, headers)
     assert lost["hosts"][0]["state"] == "lost", "no agent serves h1"
+    (shown,) = lost["alerts"]["alerts"]
+    assert (shown["key"], shown["state"], shown["did"], shown["do"]) == (
+        "host-lost:h1",
+        "told",
+        "moves",
+        "look",
+    )
+    assert [silence["key"] for silence in lost["alerts"]["silences"]] == ["gap:*"]
     assert [(host_row["name"], host_row["state"]) for host_row in state["hosts"]] == [("h1", "draining")]
     (tier_row,) = state["tiers"]
     assert (tier_row["name"], tier_row["state"], tier_row["incarnation"], tier_row["driver"]["host"]) == (
@@ -164,7 +188,7 @@ def test_the_state_is_the_channels(client, token, zookeeper):
 
 def test_while_the_channel_is_away_the_page_says_so(client, token, tmp_path, monkeypatch):
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
-    _feed.cache_clear()
+    _watched.cache_clear()
     answer = client.get("/state", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 503
     assert "sluice up" in answer.json()["stale"]["sentence"]

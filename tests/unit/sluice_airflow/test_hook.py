@@ -109,6 +109,6 @@ def test_the_tasks_of_a_tier_link_to_its_drivers_log(shop):
         task = operator(task_id="task", tier="entry", sluice_conn_id="shop")
         links = {link.name: link.get_link(task, ti_key=None) for link in task.operator_extra_links}
         assert links.keys() == {"Sluice", "Dashboard", "Driver log"}
-        assert links["Driver log"].endswith("/sluice/log?tier=entry&connection=shop")
+        assert links["Driver log"].endswith("/plugin/sluice/logs/entry?connection=shop")
     alone = SuperviseTierOperator(task_id="supervise", tier="entry")
-    assert DriverLogLink().get_link(alone, ti_key=None).endswith("/sluice/log?tier=entry")
+    assert DriverLogLink().get_link(alone, ti_key=None).endswith("/plugin/sluice/logs/entry")
