@@ -173,14 +173,14 @@ def _reclaims(look: Look) -> Iterator[Condition]:
                 f"{each.host}/{each.slot}/{each.at:.0f}",
                 detail=f"{each.slot} on {each.host}, {waits}; the limit is {each.limit:g} s; for {each.by}",
                 causes=(f"host-lost:{each.host}",),
-                link=look.page,
+                link=look.link("plugin/sluice/alerts"),
                 ends_at=each.at + EVENT_SECONDS,
                 recovers=False,
             )
 
 
 def _hosts(look: Look) -> Iterator[Condition]:
-    page = look.page
+    page = look.link("plugin/sluice/alerts")
     if look.decision.braked:
         braked = look.decision.braked
         yield BY_NAME["brake"].condition("hosts", detail=listed(braked), link=page, value=str(len(braked)))
@@ -291,7 +291,7 @@ def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
 def _page_of(look: Look, by: str) -> str:
     """Return the address of the run in Airflow that requested a change, or of the page."""
     dag, _, run = by.removeprefix(AIRFLOW).partition("/")
-    return look.link(f"dags/{dag}/runs/{run}") if by.startswith(AIRFLOW) and run else look.page
+    return look.link(f"dags/{dag}/runs/{run}" if by.startswith(AIRFLOW) and run else "plugin/sluice/alerts")
 
 
 # -- tiers
@@ -301,11 +301,13 @@ def _tier(look: Look, tier: TierView) -> Iterator[Condition]:
     name = tier.spec.name
     loss = look.losses.get(name)
     if loss is not None:
-        yield BY_NAME["records-lost"].condition(name, detail=loss.sentence, link=look.page, tier=name)
+        yield BY_NAME["records-lost"].condition(
+            name, detail=loss.sentence, link=look.link("plugin/sluice/alerts"), tier=name
+        )
     status = look.decision.tiers.get(name)
     if status is None or not tier.wanted.running:
         return
-    log = look.link_of_pipeline("sluice/log", tier=name)
+    log = look.link(f"plugin/sluice/logs/{name}")
     causes = _causes(look, tier)
     error = status.error or status.sentence
     if status.state is TierState.FAILED:
@@ -377,7 +379,7 @@ def _work(
     look: Look, tier: TierView, status: TierStatus, causes: tuple[str, ...], log: str
 ) -> Iterator[Condition]:
     """Yield what is wrong with the work of a tier that should run."""
-    name, report, page = tier.spec.name, _owner_report(tier), look.page
+    name, report, page = tier.spec.name, _owner_report(tier), look.link("plugin/sluice/alerts")
     if report is not None and report.hung is not None:
         yield BY_NAME["task-hangs"].condition(name, detail=report.hung, causes=causes, link=log, tier=name)
     if status.starved is not None:
@@ -417,7 +419,7 @@ def _catches_up(look: Look, status: TierStatus, report: IncarnationReport | None
 
 def _reserve(look: Look, tier: TierView, status: TierStatus) -> Iterator[Condition]:
     """Yield what a running tier lacks: its standby, or workers."""
-    name, record, page = tier.spec.name, tier.owner, look.page
+    name, record, page = tier.spec.name, tier.owner, look.link("plugin/sluice/alerts")
     if status.state is not TierState.RUNNING or record.owner is None:
         return
     beside = None if record.standby is None else tier.reports.get(record.standby)
