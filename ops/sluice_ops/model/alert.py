@@ -115,7 +115,9 @@ class Condition(Frozen):
     causes: tuple[str, ...] = ()
     """The keys of conditions that explain this one, so that it is not told beside them."""
     link: str = ""
-    """The path of a page below Airflow's address; empty: none."""
+    """The address of a page in Airflow; empty: the site names no Airflow."""
+    page: str = ""
+    """What the alert is about, as a path of Airflow's page Sluice: `hosts/h1`; empty: none."""
     ends_at: float | None = None
     """For an event: when it is no news any more. Epoch seconds."""
     recovers: bool = True

@@ -21,6 +21,7 @@ class AlertLine(Frozen):
     did: str
     do: str
     link: str
+    page: str
 
 
 class SilenceLine(Frozen):
@@ -64,6 +65,7 @@ def lines(record: AlertRecord, requests: AlertRequests) -> list[AlertLine]:
             did=alert.did,
             do=alert.do,
             link=alert.link,
+            page=alert.page,
         )
         for alert in order
     ]

@@ -2,11 +2,12 @@
 
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Operation
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.incarnation import IncarnationSpec, Timed
 from sluice_ops.operations.connect import open_channel
-from sluice_ops.operations.requests import read_journal, read_result
+from sluice_ops.operations.requests import operation_id, read_journal, read_result
 from sluice_ops.operations.snapshot import snapshot
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.pace import requested_starts_and_stops, widest_gap
 from sluice_ops.queries.formats import subject
 from sluice_ops.queries.lines import ChangeLine, OperationLine
@@ -31,6 +32,14 @@ def history(change: str | None, last: int) -> list[OperationLine]:
         return [_line(channel, operation, journal=change is not None) for operation in operations[-last:]]
 
 
+def steps_of(channel: Channel, record: ChangeRecord) -> list[OperationLine]:
+    """Return the posted steps of a change in their order, with journals, and its abort if any."""
+    steps = (*KINDS[record.spec.kind].steps, Step.ABORT)
+    names = [paths.operation(operation_id(record.id, step)) for step in steps]
+    posted = [read.value for read in channel.read_many(names, Operation) if read is not None]
+    return [_line(channel, operation, journal=True) for operation in posted]
+
+
 def changes(last: int) -> list[ChangeLine]:
     """Return the newest changes, starts and stops, the newest last."""
     return changes_of(snapshot(), last)
@@ -40,7 +49,7 @@ def changes_of(view: View, last: int) -> list[ChangeLine]:
     """Return the newest changes, starts and stops of a snapshot, the newest last."""
     incarnations = (spec for tier in view.tiers.values() for spec in tier.incarnations.values())
     lines = [
-        *(_change(record) for record in view.changes.values()),
+        *(change_line(record) for record in view.changes.values()),
         *(_timed(*each) for each in requested_starts_and_stops(incarnations)),
     ]
     return sorted(lines, key=lambda line: line.started_at)[-last:]
@@ -62,7 +71,8 @@ def _timed(kind: ChangeKind, timed: Timed, spec: IncarnationSpec) -> ChangeLine:
     )
 
 
-def _change(record: ChangeRecord) -> ChangeLine:
+def change_line(record: ChangeRecord) -> ChangeLine:
+    """Describe a change."""
     return ChangeLine(
         id=record.id,
         what=f"{record.spec.kind} {subject(record.spec)}".strip(),

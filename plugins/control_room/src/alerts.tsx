@@ -1,5 +1,6 @@
 // The view Alerts: what is wrong now, what the platform did, what to do, and what is silenced.
-import { Pill, Sentence, Table } from "./parts.tsx";
+import { Pill, Sentence, Table, To } from "./parts.tsx";
+import type { Detail } from "./route.ts";
 import type { Alert, State } from "./state.ts";
 import { clock, duration } from "./words.ts";
 
@@ -9,10 +10,11 @@ export function firing(state: State): Alert[] {
 }
 
 function AlertCard({ alert }: { alert: Alert }) {
+  const [of, ...name] = alert.page.split("/");
   return (
     <li className={`card alert ${alert.state === "told" ? alert.severity : ""}`} aria-label={`alert ${alert.key}`}>
       <header>
-        <h3>{alert.key}</h3>
+        <h3>{of ? <To of={of as Detail} name={name.join("/")}>{alert.key}</To> : alert.key}</h3>
         <Pill state={alert.severity} />
       </header>
       <p className="soft">
@@ -30,6 +32,12 @@ function AlertCard({ alert }: { alert: Alert }) {
 
 function Cards({ alerts, label }: { alerts: Alert[]; label: string }) {
   return <ul className="alerts" aria-label={label}>{alerts.map((alert) => <AlertCard key={alert.key} alert={alert} />)}</ul>;
+}
+
+/** The alerts of one page that last; nothing if there is none. */
+export function AlertsOf({ state, page }: { state: State; page: string }) {
+  const alerts = state.alerts.alerts.filter((alert) => alert.page === page && alert.state !== "waits");
+  return alerts.length > 0 ? <><h2>Alerts</h2><Cards alerts={alerts} label="alerts" /></> : null;
 }
 
 export function Alerts({ state }: { state: State }) {

@@ -1,11 +1,11 @@
 // The view Changes: what runs now, and what ran before.
-import { Pill, Sentence, Table } from "./parts.tsx";
+import { Pill, Sentence, Table, To } from "./parts.tsx";
 import { runAddress } from "./runs.ts";
 import type { Change, Doing, State } from "./state.ts";
 import { clock, duration, run } from "./words.ts";
 
 /** The steps of a change: done with their times, running, or still to come. */
-function Steps({ change, step }: { change: Change; step: string | null }) {
+export function Steps({ change, step }: { change: Change; step: string | null }) {
   const all = change.all_steps.length > 0 ? change.all_steps : Object.keys(change.steps);
   return (
     <ol className="steps">
@@ -27,14 +27,23 @@ export function Author({ by }: { by: string }) {
   return found ? <a href={runAddress({ dag: found.dag, id: found.run })}>{found.dag}</a> : <>{by}</>;
 }
 
+/** The change of a step in progress; none for a start or a stop of a tier. */
+export function changeOf(doing: Doing, state: State): Change | undefined {
+  return state.changes.find((each) => each.id === doing.change);
+}
+
+/** The name of a change; a link if the change has steps. A start or a stop of a tier has none. */
+export function ChangeLink({ change }: { change: Change }) {
+  return change.all_steps.length > 0 ? <To of="changes" name={change.id}>{change.what}</To> : <>{change.what}</>;
+}
+
 /** A change in progress: its step, progress and sentence. */
-export function Running({ doing, state }: { doing: Doing; state: State }) {
-  const change = state.changes.find((each) => each.id === doing.change);
+export function Running({ doing, change }: { doing: Doing; change: Change | undefined }) {
   const { progress } = doing;
   return (
     <section className="card running" aria-label={`in progress: ${doing.what}`}>
       <header>
-        <h2>{doing.what}</h2>
+        <h2>{change ? <ChangeLink change={change} /> : doing.what}</h2>
         {progress && <Pill state={progress.verdict} />}
         <span className="soft">by <Author by={doing.by} /></span>
       </header>
@@ -46,6 +55,7 @@ export function Running({ doing, state }: { doing: Doing; state: State }) {
           {duration(progress.seconds)} so far · about {duration(progress.seconds_left)} left
         </p>
       )}
+      {progress?.waits_for && progress.waits_for !== doing.sentence && <p className="warn">waits for <Sentence text={progress.waits_for} /></p>}
     </section>
   );
 }
@@ -53,7 +63,7 @@ export function Running({ doing, state }: { doing: Doing; state: State }) {
 export function Changes({ state }: { state: State }) {
   return (
     <>
-      {state.doing.map((doing) => <Running key={`${doing.change} ${doing.step}`} doing={doing} state={state} />)}
+      {state.doing.map((doing) => <Running key={`${doing.change} ${doing.step}`} doing={doing} change={changeOf(doing, state)} />)}
       {state.doing.length === 0 && <p className="none">No change is in progress.</p>}
       <h2>History</h2>
       <Table
@@ -63,7 +73,7 @@ export function Changes({ state }: { state: State }) {
         none="No change was carried out yet."
         columns={[
           { head: "started", cell: (change) => clock(change.started_at) },
-          { head: "change", cell: (change) => <b>{change.what}</b> },
+          { head: "change", cell: (change) => <b><ChangeLink change={change} /></b> },
           { head: "state", cell: (change) => <Pill state={change.state === "active" ? "in progress" : change.state} /> },
           { head: "by", cell: (change) => <Author by={change.by} /> },
           { head: "took", number: true, cell: (change) => duration(change.seconds) },

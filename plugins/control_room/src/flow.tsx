@@ -29,7 +29,8 @@ function Spark({ name, series, values }: { name: string; series: Series | undefi
   );
 }
 
-function TierCard({ tier, state }: { tier: Tier; state: State }) {
+/** A tier; `alone` on its own page, which has its name and more room. */
+export function TierCard({ tier, state, alone = false }: { tier: Tier; state: State; alone?: boolean }) {
   const series = state.last_hour?.tiers[tier.name];
   const beside = [
     tier.next === null ? null : `next ${tier.next} (${tier.phase})`,
@@ -40,7 +41,7 @@ function TierCard({ tier, state }: { tier: Tier; state: State }) {
   return (
     <article className={`card tier ${tier.pressure ? "late" : ""}`} aria-label={`tier ${tier.name}`}>
       <header>
-        <h2>{tier.name}</h2>
+        {!alone && <h2><To of="tiers" name={tier.name}>{tier.name}</To></h2>}
         <Pill state={tier.state} />
       </header>
       <p className="soft">{tier.mode} · inc. {tier.incarnation ?? "–"}{beside.length > 0 && ` · ${beside.join(" · ")}`}</p>
@@ -71,6 +72,8 @@ function TierCard({ tier, state }: { tier: Tier; state: State }) {
         {tier.state === "paused" && <Act kind="resume" tier={tier.name} />}
         {tier.state === "running" && <Act kind="pause" tier={tier.name} />}
         {tier.state === "running" && tier.release !== null && <Act kind="upgrade" tier={tier.name} />}
+        {alone && <Act kind="burst" tier={tier.name} />}
+        {alone && state.shares.some((share) => share.tenant === tier.name && share.extra > 0) && <Act kind="leave" tier={tier.name} />}
       </div>
     </article>
   );

@@ -1,6 +1,6 @@
 // The view Hosts: what each host runs, and its state.
 import { Author } from "./changes.tsx";
-import { Act, Pill, Sentence } from "./parts.tsx";
+import { Act, Pill, Sentence, To } from "./parts.tsx";
 import type { Host, Slot, State } from "./state.ts";
 import { clock } from "./words.ts";
 
@@ -16,7 +16,10 @@ function SlotBox({ slot, colour }: { slot: Slot; colour: number }) {
   );
 }
 
-function HostCard({ host, state, colours }: { host: Host; state: State; colours: Map<string, number> }) {
+type Card = { host: Host; state: State; colours: Map<string, number>; alone?: boolean };
+
+/** A host; `alone` on its own page, which has its name. */
+export function HostCard({ host, state, colours, alone = false }: Card) {
   const slots = state.slots.filter((slot) => slot.host === host.name);
   const change = state.changes.find((each) => each.id === host.by);
   const notes = [host.quarantine, host.ending, host.busy_since && `no processor time left since ${clock(host.busy_since)}`];
@@ -24,7 +27,7 @@ function HostCard({ host, state, colours }: { host: Host; state: State; colours:
   return (
     <article className="card host" aria-label={`host ${host.name}`}>
       <header>
-        <h2>{host.name}</h2>
+        {!alone && <h2><To of="hosts" name={host.name}>{host.name}</To></h2>}
         <Pill state={host.state} />
       </header>
       <p className="soft">
@@ -49,9 +52,14 @@ function HostCard({ host, state, colours }: { host: Host; state: State; colours:
   );
 }
 
-export function Hosts({ state }: { state: State }) {
+/** A colour for each tenant. */
+export function coloursOf(state: State): Map<string, number> {
   const tenants = [...new Set([...state.tiers.map((tier) => tier.name), ...state.slots.map((slot) => slot.tenant)])];
-  const colours = new Map(tenants.map((tenant, number) => [tenant, number % COLOURS]));
+  return new Map(tenants.map((tenant, number) => [tenant, number % COLOURS]));
+}
+
+export function Hosts({ state }: { state: State }) {
+  const colours = coloursOf(state);
   if (state.hosts.length === 0) {
     return <p className="none">No host has registered. <code>sluice agent --host NAME</code> registers one.</p>;
   }

@@ -24,6 +24,14 @@ export function path(of: Tab | Detail, name = "", connection: string | null = nu
   return `${BASE}/${parts.join("/")}${query}`;
 }
 
+/** The connection and the tier of a DAG: `shop_tier_entry` is of the connection `shop` and the tier `entry`. */
+export function ofDag(dag: string, connections: string[]): { connection: string | null; tier: string | null } {
+  const known = connections.filter((id) => dag.startsWith(`${id}_`)).sort((one, other) => other.length - one.length);
+  const connection = dag.startsWith("tier_") ? null : known[0] ?? null;
+  const name = connection === null ? dag : dag.slice(connection.length + 1);
+  return { connection, tier: name.startsWith("tier_") ? name.slice("tier_".length) : null };
+}
+
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);

@@ -28,7 +28,10 @@ export type Tier = {
   scaler: Scaler | null;
   hung: string | null;
   latency_ms: number | null;
+  latency_p99_ms: number | null;
   gap_seconds: number | null;
+  partitions: number | null;
+  published: string | null;
   inputs: string[];
   outputs: string[];
 };
@@ -82,6 +85,7 @@ export type Change = {
   seconds: number | null;
   predicted_gap_seconds: number | null;
   gap_seconds: number | null;
+  abort_predicted_seconds: number | null;
   steps: Record<string, number>;
   all_steps: string[];
   moves: Move[];
@@ -138,6 +142,8 @@ export type Alert = {
   happened: string;
   did: string;
   do: string;
+  /** The page of what the alert is about, such as `hosts/h1`; empty: none. */
+  page: string;
 };
 
 export type Alerts = {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { path, route, TABS } from "../src/route.ts";
+import { ofDag, path, route, TABS } from "../src/route.ts";
 
 test("each view has an address of its own", () => {
   for (const tab of TABS) assert.deepEqual(route(path(tab)), { tab, detail: null });
@@ -23,4 +23,13 @@ test("the name of a log has parts", () => {
 
 test("an address names the pipeline if it is not this machine's", () => {
   assert.equal(path("tiers", "entry", "shop"), "/plugin/sluice/tiers/entry?connection=shop");
+});
+
+test("a DAG names its pipeline and its tier", () => {
+  const ids = ["shop", "shop_eu"];
+  assert.deepEqual(ofDag("tier_entry", ids), { connection: null, tier: "entry" });
+  assert.deepEqual(ofDag("shop_eu_tier_entry", ids), { connection: "shop_eu", tier: "entry" });
+  assert.deepEqual(ofDag("shop_drain_host", ids), { connection: "shop", tier: null });
+  assert.deepEqual(ofDag("drain_host", ids), { connection: null, tier: null });
+  assert.deepEqual(ofDag("tier_entry", ["tier"]), { connection: null, tier: "entry" });
 });

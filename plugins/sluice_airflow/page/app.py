@@ -1,10 +1,13 @@
 """The routes of the page `Sluice` in Airflow.
 
 The plugin mounts this app. The page is `control_room.js`, a component that Airflow's own page
-loads; `plugins/control_room` has its sources. `content`, `actions` and `logs` read what is shown.
+loads; `plugins/control_room` has its sources. `content`, `details`, `actions` and
+`logs` read what is shown.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, NamedTuple
@@ -17,6 +20,7 @@ from sluice_airflow.hooks.sluice import shared_channel
 from sluice_airflow.page.access import READER, User, connections, may_read_log, may_trigger
 from sluice_airflow.page.actions import actions
 from sluice_airflow.page.content import PipelineReader
+from sluice_airflow.page.details import UnknownNameError, change_detail, host_detail, tier_detail
 from sluice_airflow.page.feed import AWAY, Feed, as_json, events
 from sluice_airflow.page.logs import guarded_by, log_part
 from sluice_ops.channel import Channel
@@ -126,6 +130,39 @@ def permitted_actions(user: User, connection: Annotated[str | None, Depends(_kno
 def connection_ids() -> list[str]:
     """Return the ids of Airflow's connections to pipelines."""
     return connections()
+
+
+@app.get("/hosts/{name}")
+def host(name: str, view: Annotated[View, Depends(view_of)]) -> dict[str, Any]:
+    """Return the units of a host; 404 if there is no such host."""
+    with _known_names():
+        return host_detail(view, name)
+
+
+@app.get("/tiers/{name}")
+def tier(name: str, view: Annotated[View, Depends(view_of)]) -> dict[str, Any]:
+    """Return the declaration and the incarnations of a tier; 404 if there is no such tier."""
+    with _known_names():
+        return tier_detail(view, name)
+
+
+@app.get("/changes/{name}")
+def change(
+    name: str, view: Annotated[View, Depends(view_of)], channel: Annotated[Channel, Depends(channel_of)]
+) -> dict[str, Any]:
+    """Return the plan, the steps and the receipts of a change; 404 if there is none."""
+    with _known_names():
+        return change_detail(channel, view, name)
+
+
+@contextmanager
+def _known_names() -> Iterator[None]:
+    try:
+        yield
+    except UnknownNameError as error:
+        raise HTTPException(404, str(error)) from error
+    except AWAY as error:
+        raise HTTPException(503, str(error)) from error
 
 
 @app.get("/log")

@@ -9,11 +9,12 @@ from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRecord, AlertRequests
 from sluice_ops.model.batch import BatchGrants
+from sluice_ops.model.ids import ChangeId
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries import alerts, batch_queue, describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.history import changes_of
-from sluice_ops.queries.lines import SlotLine
+from sluice_ops.queries.lines import ChangeLine, SlotLine
 from sluice_ops.queries.status import shares_of, status_of, troubles
 from sluice_ops.queries.verdicts import verdict
 from sluice_ops.snapshot.mirror import Mirror
@@ -74,7 +75,7 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
         **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
         "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *shares.notes],
         "slots": [_slot(line) for line in describe.slots(view, figures)],
-        "changes": [_change(view, line.model_dump(mode="json")) for line in changes_of(view, CHANGES)],
+        "changes": [change_of(view, line) for line in changes_of(view, CHANGES)],
         "holds": [line.model_dump(mode="json") for line in describe.holds(view)],
         "audit": [
             {
@@ -98,13 +99,17 @@ def _slot(line: SlotLine) -> dict[str, Any]:
     return line.model_dump(mode="json", include={"id", "host", "tenant", "incarnation", "state"})
 
 
-def _change(view: View, line: dict[str, Any]) -> dict[str, Any]:
-    """Add all steps of the change's kind, in order, and its moves."""
-    record = view.changes.get(line["id"])
+def change_of(view: View, line: ChangeLine) -> dict[str, Any]:
+    """Return a change with all steps of its kind, in order, and its moves.
+
+    A start or a stop of a tier has neither.
+    """
+    shown = line.model_dump(mode="json")
+    record = view.changes.get(ChangeId(line.id))
     if record is None:
-        return line | {"all_steps": [], "moves": []}
+        return shown | {"all_steps": [], "moves": []}
     moves = [
         {"tier": move.tier, "driver": move.after.driver, "workers": list(move.after.slots)}
         for move in record.plan.moves
     ]
-    return line | {"all_steps": list(KINDS[record.spec.kind].steps), "moves": moves}
+    return shown | {"all_steps": list(KINDS[record.spec.kind].steps), "moves": moves}

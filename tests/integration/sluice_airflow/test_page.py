@@ -44,11 +44,14 @@ ROUTES = sorted(route.path for route in app.routes)
 def test_there_are_no_routes_but_the_page_and_its_data():
     assert ROUTES == [
         "/actions",
+        "/changes/{name}",
         "/connections",
         "/control_room.js",
         "/events",
+        "/hosts/{name}",
         "/log",
         "/state",
+        "/tiers/{name}",
     ]
 
 

@@ -27,12 +27,21 @@ def client(monkeypatch):
 
 
 def test_the_plugin_names_the_component_and_its_checksum(client):
-    (page,) = SluicePlugin.react_apps
-    path, _, version = page["bundle_url"].partition("?v=")
-    assert (path, page["url_route"], len(version)) == ("sluice/control_room.js", "sluice", 12)
+    (address,) = {app["bundle_url"] for app in SluicePlugin.react_apps}
+    path, _, version = address.partition("?v=")
+    assert (path, len(version)) == ("sluice/control_room.js", 12)
     answer = client.get(path.removeprefix("sluice"))
     assert answer.headers["content-type"].startswith("text/javascript")
-    assert f"{{{page['name']}:" in answer.text, "Airflow looks the component up by the page's name"
+    shown = {app["destination"]: app["name"] for app in SluicePlugin.react_apps}
+    assert shown == {"nav": "Sluice", "dag": "Sluice", "dashboard": "Sluice overview"}
+    for name in set(shown.values()):
+        word = name if name.isalpha() else f'"{name}"'
+        assert f"{word}:" in answer.text, "Airflow looks the component up by its name"
+
+
+def test_each_place_in_airflow_has_a_route_of_its_own():
+    routes_of_apps = [app["url_route"] for app in SluicePlugin.react_apps]
+    assert len({*routes_of_apps}) == len(routes_of_apps), "Airflow drops a second app of a route"
 
 
 def test_the_state_has_the_time_of_its_look(client):
@@ -64,7 +73,7 @@ def test_events_are_a_stream_that_no_proxy_keeps(client, monkeypatch):
 def test_an_unknown_connection_is_refused_and_starts_nothing(client, monkeypatch):
     monkeypatch.delitem(app.dependency_overrides, feed_of)
     monkeypatch.setattr(routes, "connections", lambda: ["shop"])
-    before = routes._feed.cache_info().misses
+    before = routes._watched.cache_info().misses
     answer = client.get("/state?connection=other")
     assert (answer.status_code, "no connection 'other'" in answer.json()["detail"]) == (404, True)
-    assert routes._feed.cache_info().misses == before
+    assert routes._watched.cache_info().misses == before

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from urllib.parse import urlencode
+from urllib.parse import quote
 
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
@@ -36,6 +36,10 @@ FIRST_SECONDS = 60.0
 """A tier has measured its lag within this time after its start."""
 DAY_SECONDS = 86_400.0
 READY = frozenset({State.READY, State.RUNNING})
+AIRFLOW, CLI = "airflow:", "cli:"
+"""The prefixes of requesters."""
+PAGE = "plugin/sluice"
+"""The path of the page Sluice below Airflow's address."""
 LASTING = frozenset({"certificate-ends", "task-failed"})
 """Kinds that do not come from the channel."""
 
@@ -122,7 +126,14 @@ def conditions(look: Look) -> list[Condition]:
         present += [*_hosts(look), *_changes(look), *_reclaims(look)]
         for tier in look.view.tiers.values():
             present += _tier(look, tier)
-    return present
+    return [_with_link(look, condition) for condition in present]
+
+
+def _with_link(look: Look, condition: Condition) -> Condition:
+    """Add the address of the condition's page in Airflow, unless it has another one."""
+    if condition.link:
+        return condition
+    return condition.model_copy(update={"link": look.link(f"{PAGE}/{quote(condition.page or 'alerts')}")})
 
 
 def is_unknown(look: Look, subject: str, kind: str) -> bool:
@@ -173,27 +184,25 @@ def _reclaims(look: Look) -> Iterator[Condition]:
                 f"{each.host}/{each.slot}/{each.at:.0f}",
                 detail=f"{each.slot} on {each.host}, {waits}; the limit is {each.limit:g} s; for {each.by}",
                 causes=(f"host-lost:{each.host}",),
-                link=look.link("plugin/sluice/alerts"),
                 ends_at=each.at + EVENT_SECONDS,
                 recovers=False,
             )
 
 
 def _hosts(look: Look) -> Iterator[Condition]:
-    page = look.link("plugin/sluice/alerts")
     if look.decision.braked:
         braked = look.decision.braked
-        yield BY_NAME["brake"].condition("hosts", detail=listed(braked), link=page, value=str(len(braked)))
+        yield BY_NAME["brake"].condition("hosts", detail=listed(braked), value=str(len(braked)))
     for name in look.lost_hosts:
         causes = ("brake:hosts",) if name in look.decision.braked else ()
-        yield BY_NAME["host-lost"].condition(name, causes=causes, link=page, host=name)
+        yield BY_NAME["host-lost"].condition(name, causes=causes, host=name)
     changing = any(change.state is ChangeState.ACTIVE for change in look.view.changes.values())
     for name, host in look.view.hosts.items():
         if host.record.reason:
-            yield BY_NAME["host-quarantined"].condition(name, detail=host.record.reason, link=page, host=name)
+            yield BY_NAME["host-quarantined"].condition(name, detail=host.record.reason, host=name)
         idle = host.live and host.facts is not None and host.facts.zone == BURST_ZONE
         if idle and not host.assignment.units and not changing:
-            yield BY_NAME["instance-idle"].condition(name, link=page, host=name)
+            yield BY_NAME["instance-idle"].condition(name, host=name)
 
 
 # -- changes
@@ -239,7 +248,10 @@ def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep])
         for host in place.hosts
     }
     lost = [f"host-lost:{name}" for name in look.lost_hosts if name in hosts]
-    return _of_request("change-failed", look, what, change.by, reasons, change.ended_at or 0.0, tuple(lost))
+    page = f"changes/{change.id}"
+    return _of_request(
+        "change-failed", look, what, change.by, reasons, change.ended_at or 0.0, tuple(lost), page
+    )
 
 
 def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
@@ -269,6 +281,7 @@ def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
     reasons: Iterable[str],
     at: float,
     causes: tuple[str, ...] = (),
+    page: str = "",
 ) -> Condition:
     if by in OWN:
         again = "wait: the controller tries again by itself"
@@ -280,7 +293,8 @@ def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
         what.replace(" ", "_"),
         detail="; ".join(reasons),
         causes=causes,
-        link=_page_of(look, by),
+        link="" if page else _run_of(look, by),
+        page=page,
         ends_at=at + EVENT_SECONDS,
         what=what,
         by=by,
@@ -288,10 +302,10 @@ def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
     )
 
 
-def _page_of(look: Look, by: str) -> str:
-    """Return the address of the run in Airflow that requested a change, or of the page."""
+def _run_of(look: Look, by: str) -> str:
+    """Return the address of the run in Airflow that requested a change; empty: no run did."""
     dag, _, run = by.removeprefix(AIRFLOW).partition("/")
-    return look.link(f"dags/{dag}/runs/{run}" if by.startswith(AIRFLOW) and run else "plugin/sluice/alerts")
+    return look.link(f"dags/{dag}/runs/{run}") if by.startswith(AIRFLOW) and run else ""
 
 
 # -- tiers
@@ -301,23 +315,20 @@ def _tier(look: Look, tier: TierView) -> Iterator[Condition]:
     name = tier.spec.name
     loss = look.losses.get(name)
     if loss is not None:
-        yield BY_NAME["records-lost"].condition(
-            name, detail=loss.sentence, link=look.link("plugin/sluice/alerts"), tier=name
-        )
+        yield BY_NAME["records-lost"].condition(name, detail=loss.sentence, tier=name)
     status = look.decision.tiers.get(name)
     if status is None or not tier.wanted.running:
         return
-    log = look.link(f"plugin/sluice/logs/{name}")
     causes = _causes(look, tier)
     error = status.error or status.sentence
     if status.state is TierState.FAILED:
-        yield BY_NAME["tier-given-up"].condition(name, detail=error, causes=causes, link=log, tier=name)
+        yield BY_NAME["tier-given-up"].condition(name, detail=error, causes=causes, tier=name)
     elif status.state in {TierState.WAITING, TierState.STARTING}:
         detail = f"{status.sentence}; last error: {status.error}" if status.error else status.sentence
-        yield BY_NAME["tier-down"].condition(name, detail=detail, causes=causes, link=log, tier=name)
-    yield from _drivers(look, tier, log)
+        yield BY_NAME["tier-down"].condition(name, detail=detail, causes=causes, tier=name)
+    yield from _drivers(look, tier)
     own = tuple(f"{kind}:{name}" for kind in ("tier-given-up", "tier-down", "task-hangs", "tier-starved"))
-    yield from _work(look, tier, status, (*causes, *own), log)
+    yield from _work(look, tier, status, (*causes, *own))
 
 
 def _causes(look: Look, tier: TierView) -> tuple[str, ...]:
@@ -331,7 +342,7 @@ def _owner_report(tier: TierView) -> IncarnationReport | None:
     return tier.reports.get(tier.owner.owner) if tier.owner.owner is not None else None
 
 
-def _drivers(look: Look, tier: TierView, log: str) -> Iterator[Condition]:
+def _drivers(look: Look, tier: TierView) -> Iterator[Condition]:
     """Yield the last failure of a driver that was no part of a change, and the last hang."""
     name, owner, report = tier.spec.name, tier.owner.owner or 0, _owner_report(tier)
     in_failed_changes = {
@@ -357,7 +368,6 @@ def _drivers(look: Look, tier: TierView, log: str) -> Iterator[Condition]:
                 name,
                 detail=f"incarnation {max(failed)}: {last.error or 'it left no message'}",
                 causes=(f"tier-given-up:{name}",),
-                link=log,
                 ends_at=last.since + EVENT_SECONDS,
                 tier=name,
             )
@@ -368,30 +378,27 @@ def _drivers(look: Look, tier: TierView, log: str) -> Iterator[Condition]:
         yield BY_NAME["driver-hung"].condition(
             f"{name}/{max(hung)}",
             detail=spec.hung or "",
-            link=log,
             ends_at=min(after) + EVENT_SECONDS,
             recovers=False,
             tier=name,
         )
 
 
-def _work(
-    look: Look, tier: TierView, status: TierStatus, causes: tuple[str, ...], log: str
-) -> Iterator[Condition]:
+def _work(look: Look, tier: TierView, status: TierStatus, causes: tuple[str, ...]) -> Iterator[Condition]:
     """Yield what is wrong with the work of a tier that should run."""
-    name, report, page = tier.spec.name, _owner_report(tier), look.link("plugin/sluice/alerts")
+    name, report = tier.spec.name, _owner_report(tier)
     if report is not None and report.hung is not None:
-        yield BY_NAME["task-hangs"].condition(name, detail=report.hung, causes=causes, link=log, tier=name)
+        yield BY_NAME["task-hangs"].condition(name, detail=report.hung, causes=causes, tier=name)
     if status.starved is not None:
-        yield BY_NAME["tier-starved"].condition(name, detail=status.starved.sentence, link=page, tier=name)
+        yield BY_NAME["tier-starved"].condition(name, detail=status.starved.sentence, tier=name)
     if status.pressure is not None and not _catches_up(look, status, report):
         yield BY_NAME["tier-lags"].condition(
-            name, detail=f"{name} {status.pressure.sentence}", causes=causes, link=page, tier=name
+            name, detail=f"{name} {status.pressure.sentence}", causes=causes, tier=name
         )
     load = look.loads.get(name)
     if load is not None and load.rate_quarantined > QUARANTINE_PART * max(load.rate_done, load.rate_in):
         detail = f"{load.rate_quarantined:g} of {load.rate_done:g} records/s are bad"
-        yield BY_NAME["quarantine-grows"].condition(name, detail=detail, link=page, tier=name)
+        yield BY_NAME["quarantine-grows"].condition(name, detail=detail, tier=name)
     if report is not None and (report.gap_seconds or 0.0) > look.settings.gap_seconds:
         spec = tier.incarnations.get(tier.owner.owner or Incarnation(0))
         since = report.since if spec is None else spec.created_at
@@ -399,7 +406,6 @@ def _work(
             yield BY_NAME["gap"].condition(
                 f"{name}/{tier.owner.owner}",
                 detail=f"{report.gap_seconds:.0f} s; the limit is {look.settings.gap_seconds:.0f} s",
-                link=page,
                 ends_at=since + EVENT_SECONDS,
                 recovers=False,
                 tier=name,
@@ -419,13 +425,13 @@ def _catches_up(look: Look, status: TierStatus, report: IncarnationReport | None
 
 def _reserve(look: Look, tier: TierView, status: TierStatus) -> Iterator[Condition]:
     """Yield what a running tier lacks: its standby, or workers."""
-    name, record, page = tier.spec.name, tier.owner, look.link("plugin/sluice/alerts")
+    name, record = tier.spec.name, tier.owner
     if status.state is not TierState.RUNNING or record.owner is None:
         return
     beside = None if record.standby is None else tier.reports.get(record.standby)
     if tier.spec.standby is not Standby.NONE and (beside is None or beside.state not in READY):
         yield BY_NAME["standby-missing"].condition(
-            name, detail=status.sentence, causes=look.host_causes, link=page, tier=name
+            name, detail=status.sentence, causes=look.host_causes, tier=name
         )
     changing = any(
         change.state is ChangeState.ACTIVE and name in change.incarnations
@@ -441,6 +447,5 @@ def _reserve(look: Look, tier: TierView, status: TierStatus) -> Iterator[Conditi
             name,
             detail=f"it has {workers(has)}; {wanted.owner} gives it {wanted.k}",
             causes=look.host_causes,
-            link=page,
             tier=name,
         )

@@ -33,11 +33,8 @@ class AlertKind:
     """The name and the expression of Prometheus's rule; None: no metric tells it."""
     watched: bool = True
     """Whether the controller tells it; False: only Prometheus can."""
-    stops_reboots: bool = True
-    """Whether it stops a rolling reboot: the reboots may cause it, or make it worse.
-
-    False: it has another cause, such as a busy processor, bad records, or a person.
-    """
+    page: str = ""
+    """The page of what it is about in Airflow's page Sluice; empty: the list of alerts."""
 
     def condition(  # noqa: PLR0913 - the places of the texts
         self,
@@ -46,6 +43,7 @@ class AlertKind:
         detail: str = "",
         causes: tuple[str, ...] = (),
         link: str = "",
+        page: str = "",
         ends_at: float | None = None,
         recovers: bool = True,
         **places: str,
@@ -62,6 +60,7 @@ class AlertKind:
             do=self.do.format(**places),
             causes=causes,
             link=link,
+            page=page or self.page.format(**places),
             ends_at=ends_at,
             recovers=recovers,
         )
@@ -131,6 +130,7 @@ ALERTS = (
         "check the network and the power between the hosts, and bring their agents back; "
         "if the hosts are gone for good: sluice write-off HOST",
         ("SluiceBrake", "max(sluice_braked_hosts) > 0"),
+        page="hosts",
     ),
     AlertKind(
         "host-lost",
@@ -141,6 +141,7 @@ ALERTS = (
         "check the result in `sluice status`; bring the host or its agent back; "
         "if the host is gone for good: sluice write-off {host}",
         ("SluiceHostLost", 'sluice_host_state{state="lost"} == 1'),
+        page="hosts/{host}",
     ),
     AlertKind(
         "host-quarantined",
@@ -151,6 +152,7 @@ ALERTS = (
         "`sluice status` shows the reason; check disk, memory, kernel log and `top` of the host; "
         "`sluice drain {host}` moves the rest off, `sluice return {host}` uses the host again",
         ("SluiceHostQuarantined", "sluice_host_quarantined == 1"),
+        page="hosts/{host}",
     ),
     AlertKind(
         "records-lost",
@@ -161,6 +163,7 @@ ALERTS = (
         "list the records with `sluice audit`; they are still in their stream: reprocess them with "
         "`sluice replay {tier}`, then settle the loss with `sluice audit --settle NUMBER`",
         ("SluiceRecordsLost", "sluice_audit_lost == 1"),
+        page="truth",
     ),
     AlertKind(
         "audit-stands-still",
@@ -180,6 +183,7 @@ ALERTS = (
         "its records wait in Kafka; Airflow's DAG tier_{tier} starts the tier again if it runs",
         "read the error above and the driver's log, remove the cause, then: sluice start {tier}",
         ("SluiceTierGivenUp", 'sluice_tier_state{state="failed"} == 1'),
+        page="tiers/{tier}",
     ),
     AlertKind(
         "tier-down",
@@ -190,6 +194,7 @@ ALERTS = (
         "`sluice status` shows the reason: no room, no executor, Kafka or PostgreSQL away, "
         "or a driver that fails at its start",
         ("SluiceTierDoesNotRun", 'sluice_tier_state{state=~"waiting|starting"} == 1'),
+        page="tiers/{tier}",
     ),
     AlertKind(
         "driver-failed",
@@ -198,6 +203,7 @@ ALERTS = (
         "a driver of tier {tier} failed",
         "the controller starts the tier again, with growing delays, and gives it up after five failures",
         "read the error above; if the code is the cause: sluice publish, then sluice upgrade {tier}",
+        page="tiers/{tier}",
     ),
     AlertKind(
         "driver-hung",
@@ -206,6 +212,7 @@ ALERTS = (
         "the driver of tier {tier} hung",
         "the driver was ended, and another incarnation runs the tier",
         "look at disk, memory and kernel log of the driver's host; if it hangs again: sluice drain HOST",
+        page="tiers/{tier}",
     ),
     AlertKind(
         "process-hung",
@@ -227,6 +234,7 @@ ALERTS = (
         "`sluice status` shows the task; the driver's log shows where it hangs: correct the transform, "
         "or raise the tier's `hangs_after`",
         ("SluiceTaskHangs", "max by (tier) (sluice_tier_hung_seconds) > 0"),
+        page="tiers/{tier}",
     ),
     AlertKind(
         "tier-starved",
@@ -237,7 +245,7 @@ ALERTS = (
         "stop the other processes on the tier's hosts, which `top` shows there, "
         "or move the tier: sluice drift --repair",
         ("SluiceTierStarved", "sluice_tier_starved == 1"),
-        stops_reboots=False,
+        page="tiers/{tier}",
     ),
     AlertKind(
         "tier-lags",
@@ -248,6 +256,7 @@ ALERTS = (
         "repair the system that {tier} writes to, or give it workers: sluice scale {tier} K; "
         "`sluice pause {tier}` lets the other tiers run on",
         ("SluiceTierLags", "sluice_tier_behind == 1"),
+        page="tiers/{tier}",
     ),
     AlertKind(
         "gap",
@@ -256,6 +265,7 @@ ALERTS = (
         "tier {tier} wrote nothing for too long over its last handover",
         "the tier runs; no record is lost by a gap",
         "look for busy processors at that time; hand over later, or add hosts",
+        page="tiers/{tier}",
     ),
     AlertKind(
         "quarantine-grows",
@@ -272,7 +282,7 @@ ALERTS = (
                 f"{QUARANTINE_PART} * sum by (tier) (rate(sluice_tier_records_in_total[10m]))"
             ),
         ),
-        stops_reboots=False,
+        page="tiers/{tier}",
     ),
     AlertKind(
         "standby-missing",
@@ -281,6 +291,7 @@ ALERTS = (
         "tier {tier} has no standby that could take over",
         "the tier runs; a fault of its driver now leaves a gap, as without a standby",
         "`sluice tiers` says why; return a host, or add one: a standby needs other hosts than the tier",
+        page="tiers/{tier}",
     ),
     AlertKind(
         "share-short",
@@ -289,6 +300,7 @@ ALERTS = (
         "tier {tier} does not get its share",
         "the controller goes on trying; the tier runs with the workers that it has",
         "`sluice status` shows the reason; return a host, lower another share, or: sluice burst {tier} K",
+        page="tiers/{tier}",
     ),
     AlertKind(
         "reclaim-late",
@@ -332,7 +344,7 @@ ALERTS = (
         "the EC2 instance {host} runs nothing and costs money",
         "nothing: the controller ends no instance",
         "hand over what is left and terminate the instances: sluice leave; orphans: sluice reap",
-        stops_reboots=False,
+        page="hosts/{host}",
     ),
     AlertKind(
         "certificate-ends",

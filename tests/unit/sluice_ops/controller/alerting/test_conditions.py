@@ -45,7 +45,8 @@ def test_a_lost_host_is_one_alert_although_its_tiers_move(site):
     alert = site.alert("host-lost")
     assert alert.happened == f"host {name} is lost: its agent does not answer"
     assert f"sluice write-off {name}" in alert.do
-    assert alert.link == "https://airflow.example/plugin/sluice/alerts"
+    assert alert.page == f"hosts/{name}"
+    assert alert.link == f"https://airflow.example/plugin/sluice/hosts/{name}"
     site.agents[name].register()
     site.wait(180)
     assert site.record.alerts == {}
