@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
@@ -36,8 +36,6 @@ FIRST_SECONDS = 60.0
 """A tier has measured its lag within this time after its start."""
 DAY_SECONDS = 86_400.0
 READY = frozenset({State.READY, State.RUNNING})
-AIRFLOW, CLI = "airflow:", "cli:"
-"""The prefixes of requesters."""
 PAGE = "plugin/sluice"
 """The path of the page Sluice below Airflow's address."""
 LASTING = frozenset({"certificate-ends", "task-failed"})
@@ -80,21 +78,15 @@ class Look:
         """The wall clock."""
         return self.inputs.now
 
-    def link(self, path: str, **query: str) -> str:
+    def link(self, path: str) -> str:
         """Return the address of a page in Airflow; empty if the site names no Airflow."""
         base = self.settings.airflow
-        words = f"?{urlencode(query)}" if query else ""
-        return "" if base is None else f"{base.rstrip('/')}/{path}{words}"
+        return "" if base is None else f"{base.rstrip('/')}/{path}"
 
-    def link_of_pipeline(self, path: str, **query: str) -> str:
-        """Return the address of a page that shows the pipeline of one of Airflow's connections."""
-        own = self.settings.connection
-        return self.link(path, **query, **({} if own is None else {"connection": own}))
-
-    @property
-    def page(self) -> str:
-        """The address of the pipeline's page."""
-        return self.link_of_pipeline("plugin/sluice")
+    def page(self, route: str) -> str:
+        """Return the address of a route of the pipeline's page in Airflow."""
+        address, own = self.link(f"{PAGE}/{quote(route)}"), self.settings.connection
+        return address if own is None or not address else f"{address}?{urlencode({'connection': own})}"
 
     @cached_property
     def lost_hosts(self) -> tuple[HostName, ...]:
@@ -133,7 +125,7 @@ def _with_link(look: Look, condition: Condition) -> Condition:
     """Add the address of the condition's page in Airflow, unless it has another one."""
     if condition.link:
         return condition
-    return condition.model_copy(update={"link": look.link(f"{PAGE}/{quote(condition.page or 'alerts')}")})
+    return condition.model_copy(update={"link": look.page(condition.page or "alerts")})
 
 
 def is_unknown(look: Look, subject: str, kind: str) -> bool:
