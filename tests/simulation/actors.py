@@ -343,6 +343,12 @@ class SimAgent:
         self.units, self.drivers = {}, {}
         self.channel.delete(paths.live(self.host.name))
 
+    def serves(self):
+        """Tell whether the agent runs; that of a decommissioned host ends."""
+        if self.alive and self.channel.exists(paths.decommissioned(self.host.name)):
+            self.die()
+        return self.alive
+
     def kill_driver(self, unit, how="killed by signal 9"):
         self.drivers.pop(unit, None)
         if unit in self.units:
@@ -370,7 +376,7 @@ class SimAgent:
                 self.drivers.pop(gone, None)
 
     def step(self):
-        if not self.alive:
+        if not self.serves():
             return
         versioned = self.channel.read(paths.assignment(self.host.name), Assignment)
         if (

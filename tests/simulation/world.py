@@ -11,6 +11,7 @@ from simulation.memory import MemoryChannel
 from sluice_ops.controller.decide import decide
 from sluice_ops.controller.leader import Absences
 from sluice_ops.controller.pass_state import PassInputs
+from sluice_ops.controller.removal import removals
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState, driver_id
 from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
@@ -253,11 +254,13 @@ class World:
 
     def controller_pass(self):
         """Make one pass; return False if the pass wrote nothing."""
-        _, decision = self.decide()
+        view, decision = self.decide()
         self.sentences.append(decision.sentence)
         self.statuses, self.braked = decision.tiers, decision.braked
         if decision.writes:
             self.channel.multi(decision.writes)
+        if removed := removals(self.channel, view):
+            self.channel.multi(removed)
         self.check()
         return bool(decision.writes)
 

@@ -27,7 +27,7 @@ from sluice_ops.agent.host.facts import (
     link_of,
 )
 from sluice_ops.agent.host.log_reader import LogReader
-from sluice_ops.agent.host.presence import OtherAgentError, Presence
+from sluice_ops.agent.host.presence import DecommissionedError, OtherAgentError, Presence
 from sluice_ops.agent.host.processes import live_process
 from sluice_ops.agent.host.reboots import Rebooter
 from sluice_ops.agent.host.store import HostFolder, host_names, log_write_errors
@@ -45,7 +45,7 @@ from sluice_ops.agent.watch.spot_notices import SpotNotices
 from sluice_ops.channel.client import Channel, ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
-from sluice_ops.model.assignment import Assignment, HostFacts
+from sluice_ops.model.assignment import DECOMMISSIONED_EXIT, Assignment, HostFacts
 from sluice_ops.model.batch import task_seconds
 from sluice_ops.model.exporter import Exporter
 from sluice_ops.model.resources import Capacity
@@ -214,7 +214,11 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
             AgentMetrics(process_control, containers, presence, neighbours, disks, heartbeats),
         )
         LogServer(channel, paths.host_logs(facts.name), facts.name, LogReader(folder.path, own_log)).start()
-        agent.run()
+        try:
+            agent.run()
+        except DecommissionedError:
+            channel.stop()  # the host's records can be removed at once
+            raise
         log.info("agent stopped; its units continue, and the next agent adopts them", host=facts.name)
 
 
@@ -281,6 +285,11 @@ def main(words: list[str] | None = None) -> int:
     except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE
+    except DecommissionedError as error:
+        sys.stderr.write(f"{error}\n")
+        stop_all(arguments.host)
+        HostFolder(project.home(), arguments.host).forget()
+        return DECOMMISSIONED_EXIT
     except (OtherAgentError, ChannelAwayError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

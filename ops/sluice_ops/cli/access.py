@@ -22,6 +22,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.wording import page
 from sluice_ops.operations import joining
+from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.expiry import ExpiryError, ending
 from sluice_ops.operations.retiring import take_off
 from sluice_ops.site import credentials, database_roles, endpoints
@@ -143,6 +144,9 @@ def forget(host: str, *, as_json: bool) -> None:
     """Remove a host from the channel; the next agent of this name registers with its own
     credential.
     """
+    if endpoints.load().access is None:
+        _admit(host, as_json=as_json)
+        return
     with _open(Role.OPERATOR) as channel:
         if not channel.exists(paths.host(host)):
             registered_hosts = ", ".join(channel.children("/hosts")) or "none"
@@ -166,6 +170,23 @@ def forget(host: str, *, as_json: bool) -> None:
             f"{host} is removed from the channel; the next agent of this name registers it again. "
             f"If the host was cordoned, cordon it again: `sluice cordon {host}`."
         )
+
+
+def _admit(host: str, *, as_json: bool) -> None:
+    """Let the name of a decommissioned host be used again, at a site without roles and tokens."""
+    with open_channel() as channel:
+        if not channel.exists(paths.decommissioned(host)):
+            names = ", ".join(channel.children(paths.DECOMMISSIONED)) or "none"
+            message = (
+                f"{endpoints.file()} names no roles, so there is no credential to forget; and no host "
+                f'"{host}" was decommissioned; decommissioned hosts: {names}'
+            )
+            raise WrongUsageError(message)
+        channel.delete(paths.decommissioned(host))
+    if as_json:
+        print_json({"forgotten": host})
+    else:
+        typer.echo(f"{host} may be used again: the next agent of this name registers it.")
 
 
 def make_token(file: Path, host: str, lasts: str, *, as_json: bool) -> None:

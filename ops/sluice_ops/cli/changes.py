@@ -254,23 +254,6 @@ def drift(
         drifting.show(as_json=as_json)
 
 
-@app.command(epilog="Example: sluice retire h4")
-def retire(
-    host: Annotated[str, typer.Argument(metavar="HOST", help="The host's name, as `sluice hosts` lists it.")],
-    *,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Remove a host for good.
-
-    Before, drain the host or write it off, and stop its agent.
-    """
-    from sluice_ops.cli.retire import retire as carry_out  # noqa: PLC0415
-    from sluice_ops.model.ids import HostName  # noqa: PLC0415
-
-    carry_out(HostName(host), dry_run=dry_run, as_json=as_json)
-
-
 @app.command(epilog="Example: sluice rolling-reboot rack:r1 --at-once 2 --dry-run")
 def rolling_reboot(  # noqa: PLR0913 - one parameter for each option
     place: Annotated[

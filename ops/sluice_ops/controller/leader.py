@@ -34,6 +34,7 @@ from sluice_ops.controller.decide import Decision, decide
 from sluice_ops.controller.joining import Joining
 from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.controller.prune import prune
+from sluice_ops.controller.removal import removals
 from sluice_ops.controller.scaling import Scaling
 from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
@@ -378,6 +379,8 @@ class Controller:
         if blocked is None:
             self._scaling.turn(view, inputs, Guard(paths.EPOCH, term.version))
         self._alert(view, decision, inputs, term, blocked=blocked is not None)
+        if removed := removals(self._channel, view):
+            self._channel.multi([Guard(paths.EPOCH, term.version), *removed])
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
 

@@ -10,6 +10,7 @@ from sluice_ops.controller.outcome import Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import settling
 from sluice_ops.controller.steps.abort import abort, undo
+from sluice_ops.controller.steps.decommission import decommission
 from sluice_ops.controller.steps.handover import cut, prepare
 from sluice_ops.controller.steps.hosts import cordon, health, reboot, return_host, write_off
 from sluice_ops.controller.steps.pausing import pause_or_resume
@@ -45,6 +46,7 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.PAUSE: pause_or_resume,
     Step.RESUME: pause_or_resume,
     Step.WRITE_OFF: write_off,
+    Step.DECOMMISSION: decommission,
     Step.ABORT: abort,
 }
 ABANDONED_SECONDS = 3600.0

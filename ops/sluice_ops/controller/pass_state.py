@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from sluice_ops.channel import Write
 from sluice_ops.model import paths
-from sluice_ops.model.assignment import Assignment, HostRecord, HostState, slot_ids
+from sluice_ops.model.assignment import Assignment, Decommissioned, HostRecord, HostState, slot_ids
 from sluice_ops.model.backpressure import Holds
 from sluice_ops.model.batch import BatchGrants, Reclaims
 from sluice_ops.model.change import (
@@ -86,6 +86,7 @@ class Draft:
         self.assignments: dict[HostName, Assignment] = {
             name: host.assignment for name, host in view.hosts.items()
         }
+        self.decommissioned: dict[HostName, Decommissioned] = dict(view.decommissioned)
         self.changes: dict[ChangeId, ChangeRecord] = dict(view.changes)
         self.lock: MaintenanceLock | None = view.lock
         self.holds: Holds = view.holds
@@ -374,6 +375,8 @@ class Draft:
                 yield paths.host_record(host), seen.record, record
             if (assignment := self.assignments[host]) is not seen.assignment:
                 yield paths.assignment(host), seen.assignment, assignment
+        for host_name, gone in self.decommissioned.items():
+            yield paths.decommissioned(host_name), view.decommissioned.get(host_name), gone
         for identity, change in self.changes.items():
             yield paths.change(identity), view.changes.get(identity), change
         yield paths.LAYERS, view.layers, self.rules.layers

@@ -13,6 +13,9 @@ from sluice_ops.model.resources import CoreCount, Frozen, Mebibytes, Quantum
 HUNG_SINCE = "hung since"
 """The beginning of the exit text of a unit that hung."""
 
+DECOMMISSIONED_EXIT = 3
+"""The exit code of the agent of a decommissioned host. No supervisor starts the agent again."""
+
 
 class UnitKind(StrEnum):
     """The content of a container."""
@@ -221,6 +224,31 @@ class HostRecord(Frozen):
     def seen(self, *, live: bool) -> HostState:
         """Return the state for people: a host without a live agent is lost, unless it reboots."""
         return self.state if live or self.state is HostState.REBOOTING else HostState.LOST
+
+
+class Decommissioned(Frozen):
+    """`decommissioned/<h>`: a host that was taken out of service for good.
+
+    Its name is refused until a host joins under it with a new token.
+    """
+
+    change: str
+    by: str
+    at: float
+    unchecked: str = ""
+    """What could not be checked, because the agent was silent; empty: everything was checked."""
+
+    def refusal(self, host: HostName, *, has_tokens: bool) -> str:
+        """Return why an agent of this name may not serve, and how the name is used again."""
+        again = (
+            f"`sluice token {host}.token --host {host}`, then start the agent with that token"
+            if has_tokens
+            else f"`sluice access --forget {host}`"
+        )
+        return (
+            f"host {host} was decommissioned at {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC by "
+            f"{self.by}, so its agent ends. To use the name again: {again}"
+        )
 
 
 def slot_id(tenant: str, incarnation: int, number: int) -> UnitId:

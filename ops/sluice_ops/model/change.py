@@ -74,6 +74,8 @@ class Step(StrEnum):
     RESUME = "resume"
     WRITE_OFF = "write-off"
     """Start units of lost hosts elsewhere, regardless of the brake. Ends the change."""
+    DECOMMISSION = "decommission"
+    """Remember the host as decommissioned, and wait until it is removed. Ends the change."""
     ABORT = "abort"
     """Undo what is not finished, so that the running owners stay. Ends the change."""
 

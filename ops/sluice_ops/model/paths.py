@@ -22,6 +22,7 @@ ROOTS = (
     "/instances",
     "/batch/jobs",
     "/reboots",
+    "/decommissioned",
     *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),
 )
 
@@ -67,6 +68,8 @@ INSTANCES = "/instances"
 """The parent of the receipts of EC2 instances."""
 REBOOTS = "/reboots"
 """The parent of the rolling reboots."""
+DECOMMISSIONED = "/decommissioned"
+"""The parent of the hosts that were taken out of service for good."""
 CONTROLLER_LOGS = "/controller/logs"
 """The parent of the requests for lines of a controller's log."""
 CLAIM, ANSWER = "claim", "answer"
@@ -214,6 +217,11 @@ def batch_job(identity: str) -> str:
 def rolling_reboot(place: str) -> str:
     """The last rolling reboot of the hosts at a place (`RollingReboot`)."""
     return f"{REBOOTS}/{place}"
+
+
+def decommissioned(host: str) -> str:
+    """A host that was taken out of service for good (`Decommissioned`)."""
+    return f"{DECOMMISSIONED}/{host}"
 
 
 def joining(host: str) -> str:

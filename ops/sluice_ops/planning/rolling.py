@@ -177,7 +177,7 @@ def next_turn(  # noqa: PLR0913, PLR0917 - what a turn depends on
     if away:
         return Stop(
             f"the agent of {listed(away)} does not answer: bring it back. If the host is gone for good, run "
-            f"`sluice write-off {away[0]}`, then `sluice retire {away[0]}`"
+            f"`sluice decommission {away[0]}`"
         )
     if not left:
         return Complete(_summary(reboot, hosts))

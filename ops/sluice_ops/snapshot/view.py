@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from sluice_ops.channel import ANY_VERSION, Read
 from sluice_ops.model import paths
-from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, Observed, Unit
+from sluice_ops.model.assignment import Assignment, Decommissioned, HostFacts, HostRecord, Observed, Unit
 from sluice_ops.model.backpressure import Holds
 from sluice_ops.model.batch import BatchGrants, BatchRequest, Reclaims
 from sluice_ops.model.change import ChangeRecord, JournalEntry, MaintenanceLock, Operation, change_of_step
@@ -116,6 +116,8 @@ class View:
 
     tiers: Mapping[TierName, TierView] = field(default_factory=dict)
     hosts: Mapping[HostName, HostView] = field(default_factory=dict)
+    decommissioned: Mapping[HostName, Decommissioned] = field(default_factory=dict)
+    """The hosts that were taken out of service for good."""
     operations: Mapping[OperationId, OperationView] = field(default_factory=dict)
     changes: Mapping[ChangeId, ChangeRecord] = field(default_factory=dict)
     unread_changes: frozenset[ChangeId] = frozenset()
@@ -238,6 +240,10 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
     change_ids = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
     changes = {name: _change(at, name) for name in change_ids}
     hosts = {host.name: host for host in _hosts(at, cache)}
+    gone = {
+        HostName(name): at.value(paths.decommissioned(name), Decommissioned)
+        for name in at.names(paths.DECOMMISSIONED)
+    }
     releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
     site = at.value(paths.SITE, SiteSaid)
     reclaims = at.value(paths.BATCH_RECLAIMS, Reclaims)
@@ -251,6 +257,7 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
         unread={name: node for name, node in tiers.items() if isinstance(node, str)},
         hosts=hosts,
+        decommissioned={name: host for name, host in gone.items() if host is not None},
         unread_hosts={
             name: node
             for name, host in hosts.items()

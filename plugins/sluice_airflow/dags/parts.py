@@ -123,6 +123,7 @@ _TASKS = {
     Step.PAUSE: "stops each tier after a commit; the tier keeps its slots",
     Step.RESUME: "starts each tier again from its last commit",
     Step.WRITE_OFF: "starts the host's units on other hosts",
+    Step.DECOMMISSION: "waits until the host's agent has ended, and the host is removed from the channel",
     Step.ABORT: "only after a failed step: undoes the change; every tier keeps its running incarnation",
 }
 """What each step's task does, for the page of a runbook."""

@@ -11,7 +11,7 @@ from sluice_ops.agent.host.processes import boot_id
 from sluice_ops.channel import Channel, ChannelAwayError, Write
 from sluice_ops.channel.client import SESSION_SECONDS
 from sluice_ops.model import paths
-from sluice_ops.model.assignment import Assignment, HostFacts, Observed
+from sluice_ops.model.assignment import Assignment, Decommissioned, HostFacts, Observed
 from sluice_ops.model.resources import Frozen
 from sluice_ops.operations.joining import spending
 
@@ -25,6 +25,10 @@ agent.
 
 class OtherAgentError(Exception):
     """Another living agent serves a host of this name."""
+
+
+class DecommissionedError(Exception):
+    """The host was decommissioned; the message says by whom, and how its name is used again."""
 
 
 class Live(Frozen):
@@ -60,7 +64,8 @@ class Presence:
         """Create the ephemeral node and register the host, once per session; return whether both
         exist.
 
-        Return False while another agent's node exists; raise OtherAgentError if that agent lives.
+        Return False while another agent's node exists; raise OtherAgentError if that agent lives,
+        and DecommissionedError if the host was decommissioned and has no new token.
         The host's facts are written last, so that an agent never overwrites the facts of another
         one.
         """
@@ -70,6 +75,7 @@ class Presence:
                 "the start of the platform creates the chroot"
             )
             raise ChannelAwayError(message)
+        self._refuse_decommissioned()
         if not self._hold_live():
             return False
         if self._session != self._channel.session:
@@ -81,15 +87,36 @@ class Presence:
             )
         return True
 
+    def _refuse_decommissioned(self) -> None:
+        host = self._facts.name
+        gone = paths.decommissioned(host)
+        if not self._channel.exists(gone, watch=True) or self._joins_anew():
+            return
+        read = self._channel.read(gone, Decommissioned)
+        if read is not None:
+            raise DecommissionedError(read.value.refusal(host, has_tokens=self._facts.known_as is not None))
+
+    def _joins_anew(self) -> bool:
+        """Tell whether this agent has claimed a token that is not spent yet."""
+        return (
+            self._token_file is not None
+            and self._token_file.exists()
+            and self._channel.exists(paths.joining(self._facts.name))
+        )
+
     def _register(self) -> None:
-        """Write the host's facts and spend its join token in one request.
+        """Write the host's facts, spend its join token, and end its decommission, in one request.
 
         So a join that is interrupted before can be repeated.
         """
         path, host = paths.host(self._facts.name), self._facts.name
         known, token_writes = self._channel.read(path, HostFacts), spending(self._channel, host)
         if known is None or known.value != self._facts or token_writes:
-            self._channel.multi([Write(path, self._facts, self._channel.version(path)), *token_writes])
+            gone = paths.decommissioned(host)
+            ended = [Write(gone, None, None)] if token_writes and self._channel.exists(gone) else []
+            self._channel.multi(
+                [Write(path, self._facts, self._channel.version(path)), *token_writes, *ended]
+            )
         if self._token_file is not None:
             try:
                 self._token_file.unlink(missing_ok=True)

@@ -250,6 +250,11 @@ class HostFolder:
         write_private(file, secret)
         return HostCredential(self.host, secret)
 
+    def forget(self) -> None:
+        """Delete the credential and the last assignment of a decommissioned host."""
+        for name in ("credential", "assignment.json"):
+            (self.path / name).unlink(missing_ok=True)
+
     def agent(self) -> Process | None:
         """Return the last agent process of this host, which may have ended."""
         process = _read(self.path / "agent.json", ProcessFile, self._damaged)

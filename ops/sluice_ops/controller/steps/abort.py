@@ -87,7 +87,9 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
 def _give_back(draft: Draft, change: ChangeRecord, host: HostName) -> None:
     """Let a host of the change be used as before, and withdraw its reboot."""
     record = draft.records.get(host)
-    if _is_unsound(draft, change, host):
+    if host in draft.decommissioned:
+        draft.log(f"{host} stays decommissioned: its records are removed when its agent has ended")
+    elif _is_unsound(draft, change, host):
         draft.set_host_state(host, HostState.CORDONED, operation_id(change.id, Step.HEALTH))
         draft.log(f"{host} stays cordoned, because it is not sound after its reboot: sluice return {host}")
     elif record is not None and record.by == change.id and record.state is not HostState.UP:

@@ -79,7 +79,7 @@ def _are(hosts: Sequence[HostName]) -> str:
 
 def _drained(draft: Draft, host: HostName) -> str | None:
     """Mark a host as drained if it is empty; otherwise say what is left on it."""
-    left = _left_on(draft, host)
+    left = left_on(draft, host)
     if left:
         return f"waiting until {host} is empty: {left}"
     if host in draft.records:  # otherwise it was taken off the channel in between
@@ -87,7 +87,7 @@ def _drained(draft: Draft, host: HostName) -> str | None:
     return None
 
 
-def _left_on(draft: Draft, host: HostName) -> str:
+def left_on(draft: Draft, host: HostName) -> str:
     """Name what a host still holds: what is assigned to it, or else what its agent reports."""
     held = [
         f"{tier}/{spec.incarnation}"

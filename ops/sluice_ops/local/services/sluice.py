@@ -6,6 +6,7 @@ the job that makes class data.
 
 import os
 import threading
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ from sluice_ops.local.start.command import run_to_end
 from sluice_ops.local.start.service import NotReadyError, Program, Service
 from sluice_ops.local.start.steps import Step
 from sluice_ops.model import paths
+from sluice_ops.model.assignment import DECOMMISSIONED_EXIT
 from sluice_ops.site import endpoints, spark
 from sluice_ops.site.site_file import Site
 
@@ -90,12 +92,13 @@ def feed_modules(site: Site) -> list[str]:
     return [f"{site.pipeline}.feed" for folder in folders if (Path(folder) / "feed.py").exists()]
 
 
-def require_node(layout: Layout, path: str, error: str) -> None:
-    """Raise NotReadyError with this text unless the channel has the node, or a leader."""
+def require_node(layout: Layout, error: str, *any_of: str) -> None:
+    """Raise NotReadyError with this text unless the channel has one of the nodes, or a leader."""
     with Channel(endpoints.Endpoints.model_validate_json(layout.endpoints.read_text()).zookeeper) as channel:
-        exists = channel.children(path) if path == paths.LEADER else channel.exists(path)
-    if not exists:
-        raise NotReadyError(error)
+        exists = (channel.children(path) if path == paths.LEADER else channel.exists(path) for path in any_of)
+        if any(exists):
+            return
+    raise NotReadyError(error)
 
 
 def services(layout: Layout, site: Site) -> list[Service]:
@@ -108,13 +111,15 @@ def services(layout: Layout, site: Site) -> list[Service]:
 
     def agent(name: str) -> Service:
         def ready() -> None:
-            require_node(layout, paths.live(name), f"host {name} has not registered")
+            error = f"host {name} has not registered"
+            require_node(layout, error, paths.live(name), paths.decommissioned(name))
 
         words = ("sluice_ops.agent", "--host", name, "--cpu-share", f"{share:g}")
-        return Service(f"agent-{name}", program(*words), ready, needs=("zookeeper",))
+        agent = replace(program(*words), last_exit=DECOMMISSIONED_EXIT)
+        return Service(f"agent-{name}", agent, ready, needs=("zookeeper",))
 
     def leads() -> None:
-        require_node(layout, paths.LEADER, "no controller leads")
+        require_node(layout, "no controller leads", paths.LEADER)
 
     def runs() -> None:
         """Check nothing: supervisord knows whether the process runs."""

@@ -26,6 +26,8 @@ class Program:
     """The niceness, from -20 (first) to 19 (last)."""
     once: bool = False
     """The program ends by itself, and supervisord does not restart it."""
+    last_exit: int | None = None
+    """The exit code after which supervisord does not restart the program; None: there is none."""
     stop_signal: str = "TERM"
     stop_seconds: int = 15
 

@@ -75,7 +75,7 @@ command={" ".join(_quoted(part) for part in command)}
 environment={pairs}
 directory={_escaped(str(program.directory or layout.home))}
 {user}autostart=false
-autorestart={"false" if program.once else "true"}
+{_restart(program)}
 startsecs=0
 startretries=1000
 stopsignal={program.stop_signal}
@@ -87,6 +87,12 @@ stdout_logfile={_escaped(str(log_of(layout, name)))}
 stdout_logfile_maxbytes=20MB
 stdout_logfile_backups=2
 """
+
+
+def _restart(program: Program) -> str:
+    if program.last_exit is not None:
+        return f"autorestart=unexpected\nexitcodes={program.last_exit}"
+    return f"autorestart={'false' if program.once else 'true'}"
 
 
 def _escaped(value: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from sluice_ops.agent.limits.control_groups import find_containers
 from sluice_ops.channel.client import SESSION_SECONDS
 from sluice_ops.model import paths
+from sluice_ops.model.assignment import DECOMMISSIONED_EXIT, Decommissioned
 from sluice_ops.process.metrics_server import exporters
 from tests.integration.sluice_ops.agent.conftest import Lab, application, executors, slot, until
 from tests.scrape import scrape
@@ -56,3 +57,18 @@ def test_units_survive_their_agent_and_the_next_agent_adopts_them(
     assert lab.channel.exists(paths.live("h1"))
     if time.monotonic() - killed < SESSION_SECONDS:
         assert gone == [], "the ephemeral node was replaced in one step: the host was never lost"
+
+
+def test_the_agent_of_a_decommissioned_host_ends_with_its_units(lab: Lab) -> None:
+    agent = lab.start_agent()
+    lab.assign(slot())
+    running = lab.wait_running(slot())
+    gone = Decommissioned(change="d1", by="cli:anna", at=0.0)
+    lab.channel.create(paths.decommissioned("h1"), gone)
+    assert agent.wait(60) == DECOMMISSIONED_EXIT
+    assert not lab.channel.exists(paths.live("h1")), "its session ends at once"
+    assert not Path(f"/proc/{running.pid}").exists()
+    assert not {"credential", "assignment.json"} & {file.name for file in (lab.home / "hosts/h1").iterdir()}
+    again = lab.start_agent()
+    assert again.wait(60) == DECOMMISSIONED_EXIT
+    assert "decommissioned at 1970-01-01 00:00 UTC by cli:anna" in (lab.home / "agent-h1.log").read_text()

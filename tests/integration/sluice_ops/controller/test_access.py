@@ -18,14 +18,16 @@ from kazoo.exceptions import NoAuthError
 
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, access_lists, trail_queue
+from sluice_ops.controller.removal import removals
 from sluice_ops.model import paths
 from sluice_ops.model.access import HOST, KEPT, PROCESSES, TABLE, Role, host_of, parent
-from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
+from sluice_ops.model.assignment import Assignment, Decommissioned, HostFacts, HostRecord, HostState, Observed
 from sluice_ops.model.incarnation import OwnerRecord, TierWanted
 from sluice_ops.model.joining import Sealed
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.operations import joining
 from sluice_ops.site import endpoints
+from sluice_ops.snapshot.view import read_view
 
 pytestmark = pytest.mark.timeout(120)
 SITE = Path(__file__).parents[4] / "site.yaml"
@@ -181,39 +183,26 @@ def test_a_host_without_its_credential_may_rejoin_once_forgotten(site_endpoints,
     assert [line.entry.what for line in trail_queue.queued(admin)] == ["forget h1"]
 
 
-def test_a_drained_host_is_retired_with_its_credential(site_endpoints, admin, tmp_path):
-    file = tmp_path / "endpoints.json"
-    file.write_text(site_endpoints.model_dump_json())
-
-    def retire():
-        command = [str(Path(sys.executable).with_name("sluice")), "retire", "h1"]
-        environment = {
-            **os.environ,
-            "SLUICE_ENDPOINTS": str(file),
-            "SLUICE_HOME": str(tmp_path),
-            "SLUICE_SITE": str(SITE),
-        }
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
-
+def test_a_decommissioned_host_is_removed_with_its_credential(site_endpoints, admin, tmp_path):
     nodes = (paths.host_record("h1"), paths.host("h1"), paths.observed("h1"), paths.assignment("h1"))
     with connected(site_endpoints, Role.CONTROLLER) as controller:
         with agent_on(site_endpoints, tmp_path, "h1") as agent:
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
             agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+            agent.create(paths.host_logs("h1"), facts(tmp_path, "h1"))
             agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
             controller.put(paths.assignment("h1"), Assignment())
-            assert "an agent serves h1: `sluice drain h1`, then stop it there" in retire().stderr
             controller.put(paths.host_record("h1"), HostRecord(state=HostState.DRAINED))
-        done = retire()
-        assert (done.returncode, done.stderr) == (0, "")
+            gone = Decommissioned(change="d1", by="cli:anna", at=0.0)
+            controller.create(paths.decommissioned("h1"), gone)
+            assert removals(controller, read_view(controller)) == [], "its agent lives"
+        controller.multi(removals(controller, read_view(controller)))
         assert [path for path in nodes if admin.exists(path)] == []
-        assert 'there is no host "h1"; known hosts: none' in retire().stderr
-    assert [line.entry.what for line in trail_queue.queued(admin)] == ["retire h1"]
+        assert removals(controller, read_view(controller)) == []
     new_home = tmp_path / "new home"
     with agent_on(site_endpoints, new_home, "h1") as another:
-        another.put(paths.host("h1"), facts(new_home, "h1"))
+        known = Write(paths.host("h1"), facts(new_home, "h1"), None)
+        another.multi([known, Write(paths.decommissioned("h1"), None, None)])
         assert access_lists.find_wrong(admin.kazoo) == []
 
 
@@ -239,7 +228,7 @@ def test_a_wrong_role_names_the_right_role_and_where_credentials_lie(site_endpoi
             NotAllowedError, match="/tiers/entry/owner: this needs the role audit or controller"
         ):
             agent.multi([Write(paths.owner("entry"), OwnerRecord(), None)])
-        with pytest.raises(NotAllowedError, match="/assignments/h1: this needs the role operator"):
+        with pytest.raises(NotAllowedError, match="/assignments/h1: needs the role controller or operator"):
             agent.delete(paths.assignment("h1"))
         assert agent.read(paths.assignment("h1"), Assignment).value == Assignment(), "every role may read"
     with Channel(site_endpoints.zookeeper) as nobody:

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from simulation.memory import MemoryChannel
 
-from sluice_ops.agent.host.presence import Presence
+from sluice_ops.agent.host.presence import DecommissionedError, Presence
 from sluice_ops.channel import ChannelAwayError, Guard, Write
 from sluice_ops.model import paths
-from sluice_ops.model.assignment import Assignment, HostFacts
+from sluice_ops.model.assignment import Assignment, Decommissioned, HostFacts
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.joining import Answer, Claim, Sealed
 
@@ -125,3 +125,30 @@ def test_a_token_that_came_after_registration_is_spent_in_the_next_session() -> 
     with_token(channel)
     assert Presence(channel, FACTS, Path("/here"), 8).ensure()
     assert channel.children(paths.JOINING) == ["h2"]
+
+
+GONE = Decommissioned(change="d1", by="cli:anna", at=0.0)
+
+
+def test_the_agent_of_a_decommissioned_host_is_refused() -> None:
+    channel = RegisteredChannel()
+    assert Presence(channel, FACTS, Path("/here"), 8).ensure()
+    channel.put(paths.decommissioned("h1"), GONE)
+    with pytest.raises(DecommissionedError, match="`sluice access --forget h1`"):
+        Presence(channel, FACTS, Path("/here"), 8).ensure()
+    known = FACTS.model_copy(update={"known_as": "agent-h1:x"})
+    with pytest.raises(DecommissionedError, match=r"by cli:anna.*`sluice token h1.token --host h1`"):
+        Presence(channel, known, Path("/here"), 8).ensure()
+
+
+def test_a_decommissioned_host_with_a_new_token_registers(tmp_path: Path) -> None:
+    channel, file = RegisteredChannel(), tmp_path / "h1.token"
+    channel.put(paths.decommissioned("h1"), GONE)
+    file.write_text("token")
+    with pytest.raises(DecommissionedError):
+        Presence(channel, FACTS, Path("/here"), 8, file).ensure()
+    with_token(channel)
+    presence = Presence(channel, FACTS, Path("/here"), 8, file)
+    assert presence.ensure()
+    assert presence.ensure()
+    assert not channel.exists(paths.decommissioned("h1"))

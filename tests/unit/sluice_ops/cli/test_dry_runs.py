@@ -28,6 +28,7 @@ OWN_PROCESSES = {"publish", "replay", "skip"}
 CHANGES = {
     "cordon": ("h1",),
     "drain": ("h1",),
+    "decommission": ("h1",),
     "return": ("h1",),
     "write-off": (),
     "reboot": ("h1",),
@@ -57,7 +58,6 @@ def world(monkeypatch):
     running.settle()
     for module in (
         "cli.carry_out",
-        "cli.retire",
         "cli.abort",
         "cli.burst",
         "cli.rolling",
@@ -97,7 +97,7 @@ def test_every_command_with_a_dry_run_is_tested():
     with_dry_run = {
         name for name, command in commands if any(parameter.name == "dry_run" for parameter in command.params)
     }
-    assert with_dry_run == CHANGES.keys() | OWN_PROCESSES | {"abort", "reap", "retire"}
+    assert with_dry_run == CHANGES.keys() | OWN_PROCESSES | {"abort", "reap"}
 
 
 @pytest.mark.parametrize("command", CHANGES)
@@ -275,15 +275,6 @@ def test_a_dry_run_of_an_abort_of_a_pause_names_the_resumed_units(world):
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused_workers)
     assert f"an abort of p2 would undo: enrich: {worker} resumes\n" in dry_run(world, "abort").stdout
-
-
-def test_a_dry_run_of_a_retire_shows_a_refusal_or_the_removal(world):
-    assert "an agent serves h2" in dry_run(world, "retire", "h2").stderr
-    runbook = world.begin("d1", kind="drain", host="h2")
-    world.until(lambda: runbook.ended)
-    world.agents["h2"].die()
-    world.settle()
-    assert dry_run(world, "retire", "h2").stdout == "would remove h2 from the channel: nothing uses it\n"
 
 
 @pytest.mark.usefixtures("world")

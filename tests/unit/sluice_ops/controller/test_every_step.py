@@ -16,6 +16,7 @@ from sluice_ops.controller.leader import Absences
 from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies import batch
 from sluice_ops.controller.policies.capacity import cluster_of_draft
+from sluice_ops.controller.removal import removals
 from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
@@ -120,6 +121,8 @@ class Mortal(World):
             if self.cursed and decision.writes:
                 self.take_office()
                 break
+        if removed := removals(self.channel, view):
+            self.guarded(removed)
         self.check()
         return bool(decision.writes)
 
@@ -201,6 +204,8 @@ def end_state(world):
         "units": {name: sorted(unit.id for unit in world.assigned(name)) for name in world.agents},
         "run": {name: sorted(agent.units) for name, agent in world.agents.items()},
         "hosts": {name: world.host_state(name) for name in world.agents},
+        "registered": world.channel.children("/hosts"),
+        "decommissioned": world.channel.children(paths.DECOMMISSIONED),
         "layers": ()
         if layers is None
         else [entry.model_copy(update={"at": 0.0}) for entry in layers.value.entries],
@@ -397,6 +402,17 @@ def braked():
 
 
 @cache
+def dead():
+    """Return a world with a dead host whose tiers run elsewhere."""
+    world = running().twin()
+    world.agents["h3"].die()
+    for _ in range(20):
+        world.tick()
+    world.settle()
+    return world
+
+
+@cache
 def drifted(wait=None):
     """Return a world with a new third host beside two that hold everything."""
     rules = replace(
@@ -452,6 +468,10 @@ CASES = {
     "drain": on_host("drain"),
     "reboot": on_host("reboot"),
     "reboot hosts": change("reboot-hosts", spread, hosts=("h1", "h2")),
+    "decommission": on_host("decommission"),
+    "decommission of a dead host": Case(
+        dead, lambda world: world.begin("c1", kind="decommission", host="h3"), "decommission"
+    ),
     "return": change("return", lambda: after(kind="drain", host="h2"), host="h2"),
     "migrate": change("migrate", tier="enrich", to="h3"),
     "migrate a worker": Case(
@@ -511,6 +531,8 @@ CASES = {
     "resume": change("resume", lambda: after(kind="pause")),
     "write-off": change("write-off", braked),
     "abort of a drain": aborted("drain", Step.CUT),
+    "abort of a decommission": aborted("decommission", Step.CUT),
+    "abort of a decommission at its end": aborted("decommission", Step.DECOMMISSION),
     "abort of a reboot": aborted("reboot", Step.PREPARE),
     "abort of a reboot of hosts": aborted("reboot-hosts", Step.CUT, spread, hosts=("h1", "h2")),
     "abort of an upgrade": aborted("upgrade", Step.TRIAL, tier="enrich"),
