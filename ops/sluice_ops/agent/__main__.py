@@ -174,7 +174,10 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
         )
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.check_reboot()
-        is_checked = rebooter.has_rebooted() and any(host.name == facts.name for host in site.hosts)
+        joins = token_file is not None and token_file.exists()
+        is_checked = (joins or rebooter.has_rebooted()) and any(
+            host.name == facts.name for host in site.hosts
+        )
         credential = None if zookeeper else services.required_credential(Role.AGENT)
         if credential is not None:
             own = folder.credential()

@@ -1,4 +1,4 @@
-"""Check the host after a requested reboot, as `sluice doctor --host` does."""
+"""Check a new host, and a host after a requested reboot, as `sluice doctor --host` does."""
 
 import json
 import subprocess
@@ -49,12 +49,12 @@ class Checkup:
             self.findings = bad_findings(command)
             if self.findings:
                 log.warning(
-                    "the host is not sound after its reboot; it stays out of use, and the check repeats",
+                    "the host is not sound; a reboot or a canary waits for it, and the check repeats",
                     bad=self.findings,
                     next_check_seconds=AGAIN_SECONDS,
                 )
             else:
-                log.info("the host is sound after its reboot")
+                log.info("the host is sound")
             wake()
             if not self.findings:
                 return

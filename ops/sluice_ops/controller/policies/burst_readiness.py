@@ -1,4 +1,5 @@
-"""When a burst is ready: a worker on each of its hosts has processed records (decision 78).
+"""When a burst, or a new host, is ready: a worker on each host has processed records (decisions 78
+and 86).
 
 A tier that is handed over has to show this in the warm-up of its next incarnation, before the
 handover. In place, the workers that joined have to show it. Where no records flow, the driver gives
@@ -42,18 +43,27 @@ def why_not_ready(draft: Draft, change: ChangeRecord, tier: TierName, number: In
         awaited = ", ".join(f"{' or '.join(workers)} on {host}" for host, workers in missing.items())
         return Waiting(f"waiting until {awaited} has processed records")
     host, (worker, *_) = next(iter(missing.items()))
-    k = f" {change.spec.k}" if change.spec.k is not None else ""
+    kind = change.spec.kind
     return Failed(
         f"the workers of {tier} on {listed(missing)} can take tasks, but processed no record in "
-        f"{READY_SECONDS:.0f} s: they do not reach Kafka, or Spark gave them no partition; the burst is "
-        f"undone, and {tier} goes on without it; read the log: `sluice logs {host}/{worker}`; then try "
-        f"again: `sluice burst {tier}{k}`"
+        f"{READY_SECONDS:.0f} s: they do not reach Kafka, or Spark gave them no partition; the {kind} "
+        f"is undone, and {tier} goes on without it; read the log: `sluice logs {host}/{worker}`; then try "
+        f"again: `{_again(change, tier)}`"
     )
+
+
+def _again(change: ChangeRecord, tier: TierName) -> str:
+    """Return the commands that try the change again."""
+    spec = change.spec
+    if spec.host is not None:
+        return f"sluice return {spec.host} && sluice {spec.kind} {spec.host}"
+    return f"sluice {spec.kind} {tier}{'' if spec.k is None else f' {spec.k}'}"
 
 
 def proof(draft: Draft, change: ChangeRecord) -> str | None:
     """Return which worker has processed records on each host of a burst; None if no burst."""
-    tier = change.spec.tier
+    moved = [move.tier for move in change.plan.moves]
+    tier = moved[0] if moved and KINDS[change.spec.kind].proves_host else change.spec.tier
     owner = None if tier is None or tier not in draft.owners else draft.owners[tier].owner
     report = None if tier is None or owner is None else health.report(draft, tier, owner)
     if tier is None or owner is None or report is None or report.first_tasks is None:
@@ -68,10 +78,21 @@ def proof(draft: Draft, change: ChangeRecord) -> str | None:
 def _workers_by_host(
     draft: Draft, change: ChangeRecord, tier: TierName, number: Incarnation
 ) -> dict[HostName, list[UnitId]]:
-    """Return the workers of a burst, by its living hosts; in place, those that joined."""
-    spec = draft.incarnations[tier].get(number)
-    if spec is None or not KINDS[change.spec.kind].launches:
+    """Return the workers of a burst, by its living hosts; in place, those that joined.
+
+    Of a canary: the workers on its host.
+    """
+    spec, kind = draft.incarnations[tier].get(number), KINDS[change.spec.kind]
+    if spec is None or not (kind.launches or kind.proves_host):
         return {}
+    if kind.proves_host:
+        return {
+            host: [worker]
+            for worker, host in zip(
+                slot_ids(tier, number, len(spec.placement.slots)), spec.placement.slots, strict=True
+            )
+            if host == change.spec.host
+        }
     now = aftermath(change.spec, cluster_of_draft(draft))
     place = target(tier, now.rules).extra_to
     joined = change.receipts.get(tier, {}).get(JOINING_KEY)

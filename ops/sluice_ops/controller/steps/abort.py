@@ -92,6 +92,9 @@ def _give_back(draft: Draft, change: ChangeRecord, host: HostName) -> None:
     elif _is_unsound(draft, change, host):
         draft.set_host_state(host, HostState.CORDONED, operation_id(change.id, Step.HEALTH))
         draft.log(f"{host} stays cordoned, because it is not sound after its reboot: sluice return {host}")
+    elif KINDS[change.spec.kind].proves_host and record is not None and record.state is HostState.UP:
+        draft.set_host_state(host, HostState.CORDONED, change.id)
+        draft.log(f"{host} is cordoned, because no worker has proved it: sluice return {host}")
     elif record is not None and record.by == change.id and record.state is not HostState.UP:
         draft.set_host_state(host, HostState.UP, change.id)
         draft.log(f"{host} may be used again (aborted)")

@@ -78,12 +78,13 @@ def _reboot(draft: Draft, operation: Operation, host: HostView) -> Outcome:
 
 def health(draft: Draft, operation: Operation) -> Outcome:
     """Wait until the agents answer for their newest assignments; return the hosts' capacity."""
-    has_rebooted = Step.REBOOT in KINDS[operation.spec.kind].steps
-    return _for_each(draft, operation, lambda host: _health(host, has_rebooted=has_rebooted))
+    kind = KINDS[operation.spec.kind]
+    is_checked = kind.proves_host or Step.REBOOT in kind.steps
+    return _for_each(draft, operation, lambda host: _health(host, is_checked=is_checked))
 
 
-def _health(host: HostView, *, has_rebooted: bool) -> Outcome:
-    missing = _missing(host) or (_unsound(host) if has_rebooted else None)
+def _health(host: HostView, *, is_checked: bool) -> Outcome:
+    missing = _missing(host) or (_unsound(host) if is_checked else None)
     if missing is not None:
         return Waiting(missing)
     facts = host.facts
@@ -106,7 +107,7 @@ def _missing(host: HostView) -> str | None:
 
 
 def _unsound(host: HostView) -> str | None:
-    """Return what the check after a reboot waits for. An older agent makes no check."""
+    """Return what the check of a new or rebooted host waits for. An older agent makes none."""
     observed = host.observed
     if observed is None or observed.boot is None:
         return None
@@ -114,7 +115,7 @@ def _unsound(host: HostView) -> str | None:
         return f"waiting for the agent of {host.name} to check the host"
     if observed.findings:
         return (
-            f"{host.name} is not sound after its reboot: {listed(observed.findings)}; there, run "
+            f"{host.name} is not sound: {listed(observed.findings)}; there, run "
             f"`sluice doctor --host {host.name}`"
         )
     return None

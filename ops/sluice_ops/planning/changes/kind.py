@@ -133,6 +133,8 @@ class Kind:
     """Whether the planner moves tiers off burst hosts, unless the tier's place is there."""
     launches: ClassVar[bool] = False
     """Whether instances are launched before the first step."""
+    proves_host: ClassVar[bool] = False
+    """Whether a worker on the spec's host has to process records before its tier is handed over."""
     repairs: ClassVar[bool] = False
     """Whether the change moves drifted tiers to where a plan would place them."""
     sets_tier: ClassVar[bool] = False

@@ -35,6 +35,7 @@ CHANGES = {
     "scale": ("enrich", "3"),
     "drift": ("--repair",),
     "migrate": ("counts", "h2"),
+    "canary": ("h3",),
     "rebalance": (),
     "upgrade": ("enrich",),
     "repartition": ("counts", "6"),

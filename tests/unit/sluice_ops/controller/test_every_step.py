@@ -485,6 +485,8 @@ CASES = {
         ),
         "migrate",
     ),
+    "canary": change("canary", drifted, host="h3"),
+    "abort of a canary": aborted("canary", Step.CUT, drifted, host="h3"),
     "rebalance": change("rebalance", loaded),
     "upgrade": change("upgrade", tier="enrich"),
     "repartition": change("repartition", tier="counts", partitions=6),
