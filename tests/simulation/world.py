@@ -87,8 +87,8 @@ class Runbook:
     does.
     """
 
-    def __init__(self, world, change, spec, deadline=300.0):
-        self.world, self.change, self.spec, self.deadline = world, change, spec, deadline
+    def __init__(self, world, change, spec, deadline=300.0, by="test"):
+        self.world, self.change, self.spec, self.deadline, self.by = world, change, spec, deadline, by
         self.left = list(KINDS[spec.kind].steps)
         self.current = None
         self.dry_run = False
@@ -147,7 +147,7 @@ class Runbook:
                 change=self.change,
                 step=step,
                 spec=self.spec,
-                by="test",
+                by=self.by,
                 posted_at=self.world.wall(),
                 deadline_seconds=self.deadline,
                 dry_run=self.dry_run,
@@ -221,8 +221,8 @@ class World:
         for spec in list(self.specs.values()):
             self.declare(spec.model_copy(update={"release": release}))
 
-    def begin(self, change, deadline=300.0, **spec):
-        runbook = Runbook(self, change, ChangeSpec(**spec), deadline)
+    def begin(self, change, deadline=300.0, by="test", **spec):
+        runbook = Runbook(self, change, ChangeSpec(**spec), deadline, by)
         self.runbooks.append(runbook)
         return runbook
 

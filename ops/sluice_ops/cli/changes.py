@@ -297,6 +297,28 @@ def reap(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     carry_out(dry_run=dry_run, as_json=as_json)
 
 
+@app.command(epilog="Example: sluice approve cli-pause-20260101-101500-123")
+def approve(
+    change: Annotated[
+        str | None,
+        typer.Argument(metavar="CHANGE", help="The change. Default: list the changes that wait."),
+    ] = None,
+    *,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse the change instead.")] = False,
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="The reason, for the person who asked.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Approve or refuse a change that waits for another person.
+
+    The site file says which changes wait. The person who asked cannot approve.
+    """
+    from sluice_ops.cli.approve import approve as carry_out  # noqa: PLC0415
+
+    carry_out(change, refuse=refuse, why=why, as_json=as_json)
+
+
 @app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500-123")
 def abort(
     change: Annotated[

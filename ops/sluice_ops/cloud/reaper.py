@@ -149,7 +149,7 @@ def is_launching(channel: Channel, instance: Instance, now: float) -> bool:
         return False
     change = channel.read(paths.change(instance.token), ChangeRecord)
     if change is not None:
-        return change.value.state is ChangeState.ACTIVE
+        return change.value.state in {ChangeState.ACTIVE, ChangeState.WAITING}
     return now - instance.launched_at <= BOOT_SECONDS and not channel.exists(paths.change(instance.token))
 
 

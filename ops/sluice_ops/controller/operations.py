@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sluice_ops.controller.outcome import Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import settling
+from sluice_ops.controller.policies import approvals, settling
 from sluice_ops.controller.steps.abort import abort, undo
 from sluice_ops.controller.steps.decommission import decommission
 from sluice_ops.controller.steps.handover import cut, prepare
@@ -77,6 +77,8 @@ def advance(draft: Draft) -> list[str]:
         if isinstance(outcome, Waiting):
             waits.append(f"{operation.change} {operation.step}: {outcome.sentence}")
             continue
+        if isinstance(outcome, Failed) and approvals.waiting(draft, operation.change) is not None:
+            draft.end_change(operation.change, ChangeState.ABORTED)
         draft.results[operation.id] = Result(
             ok=not isinstance(outcome, Failed),
             sentence=outcome.sentence,
@@ -107,13 +109,16 @@ def _without_step(draft: Draft) -> list[str]:
     }
     waits: list[str] = []
     for change in list(draft.changes.values()):
-        if change.state is not ChangeState.ACTIVE or change.id in posted:
+        if change.state not in {ChangeState.ACTIVE, ChangeState.WAITING} or change.id in posted:
             continue
         abandoned = _abandoned(draft, change)
         if abandoned is None:
             waits.append(f"{change.id} waits for its next step")
         else:
-            undo(draft, change.id, CONTROLLER)
+            if change.state is ChangeState.WAITING:
+                draft.end_change(change.id, ChangeState.ABORTED)
+            else:
+                undo(draft, change.id, CONTROLLER)
             draft.log(f"change {change.id} is aborted and its maintenance lock released: {abandoned}")
     return waits
 
@@ -135,7 +140,10 @@ def _outcome(draft: Draft, operation: Operation) -> Outcome:
     if refused is not None:
         return Failed(refused)
     outcome = _STEPS[operation.step](draft, operation)
-    if isinstance(outcome, Waiting) and draft.age(operation.posted_at) > operation.deadline_seconds:
+    seconds = operation.deadline_seconds
+    if operation.step is Step.PREFLIGHT:
+        seconds += approvals.extra_seconds(draft, operation.change)
+    if isinstance(outcome, Waiting) and draft.age(operation.posted_at) > seconds:
         return Failed(
             f"{operation.step} did not end within {operation.deadline_seconds:.0f} s: {outcome.sentence}"
         )

@@ -76,7 +76,8 @@ def _operations(channel: Channel, view: View) -> list[str]:
     names = [OperationId(name) for name in channel.children("/operations")]
     if len(names) <= KEEP_OPERATIONS:
         return []
-    active = {change.id for change in view.changes.values() if change.state is ChangeState.ACTIVE}
+    open_ = {ChangeState.ACTIVE, ChangeState.WAITING}
+    active = {change.id for change in view.changes.values() if change.state in open_}
     # The author of an active change may read its results much later.
     names = [name for name in names if name.rpartition(".")[0] not in active]
     ended = _newest_first(channel, [paths.result(name) for name in names], Result)

@@ -31,12 +31,9 @@ def writes(draft: Draft) -> Iterator[Write]:
         operation = draft.view.operations[identity].operation
         outcome = None if operation.dry_run else _outcome(operation, result)
         if outcome is not None:
-            sentence = operation.reason if outcome is Outcome.BEGUN else result.sentence
+            sentence = _begun(draft, operation) if outcome is Outcome.BEGUN else result.sentence
             yield _write(draft, operation.change, operation.spec, operation.by, outcome, sentence)
-    for change in draft.changes.values():
-        before = draft.view.changes.get(change.id)
-        if change.state in _ENDED and (before is None or before.state is not change.state):
-            yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
+    yield from _of_changes(draft)
     for name, host in draft.view.hosts.items():
         record = draft.records[name]
         if record is not host.record and record.by == QUARANTINE and record.until != host.record.until:
@@ -58,6 +55,21 @@ def writes(draft: Draft) -> Iterator[Write]:
         yield Write(paths.trail(Role.CONTROLLER, f"site.{draft.now * 1000:.0f}"), entry, None)
 
 
+def _of_changes(draft: Draft) -> Iterator[Write]:
+    """Yield the entries of changes that ask for approval, or have ended."""
+    for change in draft.changes.values():
+        before = draft.view.changes.get(change.id)
+        if change.state is ChangeState.WAITING and before is None and change.asked is not None:
+            asked = change.asked.why
+            yield _write(draft, change.id, change.spec, change.by, Outcome.ASKED, asked)
+        if (
+            change.state in _ENDED
+            and not change.never_began
+            and (before is None or before.state is not change.state)
+        ):
+            yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
+
+
 def _of_quarantine(draft: Draft, host: HostName, record: HostRecord) -> Write:
     """Return the entry of a quarantine that began or ended.
 
@@ -75,6 +87,12 @@ def _of_host(draft: Draft, what: str, sentence: str) -> Write:
     entry = Entry(at=draft.now, by=CONTROLLER, what=what, outcome=Outcome.DONE, sentence=sentence)
     name = f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"
     return Write(paths.trail(Role.CONTROLLER, name), entry, None)
+
+
+def _begun(draft: Draft, operation: Operation) -> str:
+    """Return why a change began: who approved it, or why the controller posted it."""
+    asked = draft.changes[operation.change].asked
+    return operation.reason if asked is None else f"approved by {asked.approved_by}"
 
 
 def _outcome(operation: Operation, result: Result) -> Outcome | None:

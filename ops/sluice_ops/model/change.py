@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from sluice_ops.model.approval import Asked
 from sluice_ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName, UnitId
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Frozen
@@ -211,13 +212,15 @@ class Plan(Frozen):
 class ChangeState(StrEnum):
     """The state of a change."""
 
+    WAITING = "waiting"
+    """It waits for the approval of another person, has no lock, and has moved nothing."""
     ACTIVE = "active"
     DONE = "done"
     ABORTED = "aborted"
 
 
 class ChangeRecord(Frozen):
-    """`changes/<id>`: a change that is active or has ended."""
+    """`changes/<id>`: a change that waits for approval, is active, or has ended."""
 
     id: ChangeId
     spec: ChangeSpec
@@ -246,6 +249,13 @@ class ChangeRecord(Frozen):
 
     None: no abort was requested, or no abort had been timed by then.
     """
+    asked: Asked | None = None
+    """The approval that the change needed; None: it needed none."""
+
+    @property
+    def never_began(self) -> bool:
+        """Whether the change waits for approval, or ended without one."""
+        return self.asked is not None and not self.asked.began
 
 
 class Operation(Frozen):
@@ -257,6 +267,8 @@ class Operation(Frozen):
     spec: ChangeSpec
     by: str
     """The requester: `airflow:drain_host/manual__1`, `cli:anna`."""
+    person: str = ""
+    """The person who triggered the run in Airflow; empty: nobody, or `by` names the person."""
     posted_at: float
     deadline_seconds: float = 600.0
     dry_run: bool = False

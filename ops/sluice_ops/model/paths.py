@@ -72,6 +72,8 @@ DECOMMISSIONED = "/decommissioned"
 """The parent of the hosts that were taken out of service for good."""
 CONTROLLER_LOGS = "/controller/logs"
 """The parent of the requests for lines of a controller's log."""
+APPROVAL = "approval"
+"""The child of a change's node with another person's answer."""
 CLAIM, ANSWER = "claim", "answer"
 """The descendants of the node of a host that joins."""
 CONTROLLER_KEY = "/controller/key"
@@ -189,6 +191,11 @@ def result(identity: str) -> str:
 def change(identity: str) -> str:
     """A change (`ChangeRecord`)."""
     return f"/changes/{identity}"
+
+
+def approval(identity: str) -> str:
+    """The answer of another person to a change that waits for approval (`Answer`)."""
+    return f"/changes/{identity}/{APPROVAL}"
 
 
 def exporter(role: str) -> str:

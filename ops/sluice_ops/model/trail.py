@@ -15,9 +15,13 @@ from sluice_ops.model.share import Layer
 class Outcome(StrEnum):
     """The event of an entry."""
 
+    ASKED = "asked"
+    """The change waits for the approval of another person; nothing was changed."""
+    APPROVED = "approved"
+    """Another person approved the change."""
     BEGUN = "begun"
     REFUSED = "refused"
-    """The change was requested and refused; nothing was changed."""
+    """The change was refused, by a rule or by another person; nothing was changed."""
     ABORT = "abort"
     """An abort was requested."""
     ABORTED = "aborted"

@@ -12,7 +12,18 @@ from typing import NamedTuple
 
 from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError
 from sluice_ops.model import paths
-from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, JournalEntry, Operation, Result, Step
+from sluice_ops.model.approval import WAITED
+from sluice_ops.model.change import (
+    DEADLINE_SECONDS,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    JournalEntry,
+    Operation,
+    Result,
+    Step,
+    change_of_step,
+)
 from sluice_ops.model.ids import ChangeId, OperationId, TierName
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.operations.recorded_changes import change_node
@@ -71,18 +82,35 @@ def read_journal(channel: Channel, identity: str, after: int = 0) -> list[Journa
     return [entry.value for entry in entries if entry is not None]
 
 
+def waits_for_approval(channel: Channel, identity: str) -> bool:
+    """Tell whether the change of a posted step waits for the approval of another person.
+
+    Read this before the result: both end in the same request.
+    """
+    change = channel.read(paths.change(change_of_step(OperationId(identity))), ChangeRecord)
+    return change is not None and change.value.state is ChangeState.WAITING
+
+
+def waited_seconds(channel: Channel, change: str) -> float:
+    """Return how long a change waited until it was approved, which its deadline does not count."""
+    result = read_result(channel, operation_id(change, Step.PREFLIGHT))
+    return 0.0 if result is None else float(result.details.get(WAITED, 0.0))
+
+
 def wait(
     channel: Channel, identity: str, seconds: float, on_journal: Callable[[JournalEntry], None] | None = None
 ) -> Result:
     """Block until the step has a result; pass on its journal line by line, also after an outage.
 
-    NoAnswerError if no result comes within `seconds`.
+    NoAnswerError if no result comes within `seconds`. The time in which the change waits for
+    approval does not count: the controller ends that.
     """
     until = time.monotonic() + seconds
-    heard = 0
+    heard, waits = 0, False
     last = "its journal is empty"
     while True:
         try:
+            waits = time.monotonic() >= until and waits_for_approval(channel, identity)
             result = read_result(channel, identity)
             for entry in read_journal(channel, identity, heard):
                 heard += 1
@@ -94,7 +122,7 @@ def wait(
             away = ""
         except ChannelAwayError as error:
             away = f" ({error})"
-        if time.monotonic() >= until:
+        if time.monotonic() >= until and not waits:
             message = (
                 f"{identity} has no result after {seconds:.0f} s{away}; {last}; "
                 "is a controller running? Next: sluice status"
@@ -124,6 +152,7 @@ def run(  # noqa: PLR0913 - the fields of a form
         left = max(1.0, until - time.monotonic())
         result = _carry_out(channel, _operation(change, step, spec, by, left, dry_run=dry_run), on_sentence)
         done.append(StepResult(step, result))
+        until += float(result.details.get(WAITED, 0.0))
         if not result.ok:
             if step is not Step.PREFLIGHT:
                 done.append(StepResult(Step.ABORT, abort(channel, change, spec, by, on_sentence)))

@@ -183,7 +183,11 @@ def _end_of_batch(channel: Channel, reboot: RollingReboot) -> _End:
     identity = change_of(reboot)
     change = channel.read(paths.change(identity), ChangeRecord)
     if change is not None:
-        ends = {ChangeState.ACTIVE: _End.UNDER_WAY, ChangeState.DONE: _End.WELL}
+        ends = {
+            ChangeState.WAITING: _End.UNDER_WAY,
+            ChangeState.ACTIVE: _End.UNDER_WAY,
+            ChangeState.DONE: _End.WELL,
+        }
         return ends.get(change.value.state, _End.BADLY)
     preflight = requests.operation_id(identity, Step.PREFLIGHT)
     if not channel.exists(paths.operation(preflight)):

@@ -67,7 +67,7 @@ class Progress(Frozen):
 def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
     """Return the progress of a change; None if the change has not begun."""
     change = view.changes.get(identity)
-    if change is None:
+    if change is None or change.state is ChangeState.WAITING:
         return None
     moves = [move.tier for move in change.plan.handovers]
     in_place = [move for move in change.plan.moves if move.tier not in change.incarnations]

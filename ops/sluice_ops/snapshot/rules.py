@@ -40,6 +40,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         instance=site.ec2.capacity,
         max_instances=site.ec2.max_instances,
         alerts=site.alerts,
+        approval=site.approval,
     )
 
 

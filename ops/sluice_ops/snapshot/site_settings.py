@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.repair import Repair
 from sluice_ops.model.scaler import ScalerSettings, TierScaling
 from sluice_ops.model.trail import SiteSaid
@@ -39,6 +40,7 @@ def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
     yield from ((f"batch_tenants.{name}", _text(tenant)) for name, tenant in rules.batch_tenants.items())
     yield "reclaim_seconds", f"{rules.reclaim_seconds:g}"
     yield from _scaler(rules.scaler)
+    yield from _approval(rules.approval)
     if rules.repair is not None:
         yield "repair", _repair(rules.repair)
 
@@ -54,6 +56,16 @@ def _shares(rules: Rules) -> Iterator[tuple[str, str]]:
 def _repair(repair: Repair) -> str:
     window = "" if repair.window is None else f" window={repair.window}"
     return f"after={repair.after:g} changes_per_hour={repair.changes_per_hour}{window}"
+
+
+def _approval(rule: ApprovalRule | None) -> Iterator[tuple[str, str]]:
+    """Yield the values that differ from the defaults."""
+    if rule is None:
+        yield "approval", "off"
+        return
+    for key, value in rule:
+        if value != ApprovalRule.model_fields[key].default:
+            yield f"approval.{key}", listed(value) or "nothing" if key == "always" else str(value)
 
 
 def _scaler(scaler: ScalerSettings) -> Iterator[tuple[str, str]]:

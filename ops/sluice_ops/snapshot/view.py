@@ -9,10 +9,18 @@ from pydantic import BaseModel
 
 from sluice_ops.channel import ANY_VERSION, Read
 from sluice_ops.model import paths
+from sluice_ops.model.approval import Answer
 from sluice_ops.model.assignment import Assignment, Decommissioned, HostFacts, HostRecord, Observed, Unit
 from sluice_ops.model.backpressure import Holds
 from sluice_ops.model.batch import BatchGrants, BatchRequest, Reclaims
-from sluice_ops.model.change import ChangeRecord, JournalEntry, MaintenanceLock, Operation, change_of_step
+from sluice_ops.model.change import (
+    ChangeRecord,
+    ChangeState,
+    JournalEntry,
+    MaintenanceLock,
+    Operation,
+    change_of_step,
+)
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
 from sluice_ops.model.release import Release
@@ -122,6 +130,8 @@ class View:
     changes: Mapping[ChangeId, ChangeRecord] = field(default_factory=dict)
     unread_changes: frozenset[ChangeId] = frozenset()
     """Changes that cannot be read. They count as aborted, and their ids cannot be used again."""
+    answers: Mapping[ChangeId, Answer] = field(default_factory=dict)
+    """The answers of other persons to changes that wait for approval."""
     used_change_ids: frozenset[ChangeId] = frozenset()
     """The ids of all changes, also of those of which only steps are left."""
     lock: MaintenanceLock | None = None
@@ -271,6 +281,7 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
         unread_changes=frozenset(
             name for name, change in changes.items() if at.is_unread(paths.change(name), change)
         ),
+        answers=_answers(at, changes.values()),
         used_change_ids=frozenset({*change_ids, *(change_of_step(OperationId(name)) for name in posted)}),
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
@@ -396,6 +407,12 @@ def _change(at: _Look, name: str) -> ChangeRecord | None:
     """Return a change; None if this version cannot read it or does not know its kind."""
     change = at.value(paths.change(name), ChangeRecord)
     return change if change is not None and change.spec.kind in KINDS else None
+
+
+def _answers(at: _Look, changes: Iterable[ChangeRecord | None]) -> dict[ChangeId, Answer]:
+    waiting = [change.id for change in changes if change is not None and change.state is ChangeState.WAITING]
+    answers = {name: at.value(paths.approval(name), Answer) for name in waiting}
+    return {name: answer for name, answer in answers.items() if answer is not None}
 
 
 def _operation(at: _Look, name: str) -> OperationView | None:

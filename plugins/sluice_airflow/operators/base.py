@@ -14,6 +14,7 @@ from sluice_airflow.links import LINKS
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.channel import Channel
+from sluice_ops.model.approval import MOST_SECONDS
 from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
 from sluice_ops.operations import requests
 from sluice_ops.operations.expiry import ending
@@ -34,6 +35,11 @@ own end.
 def asked_by(context: Context) -> str:
     """Return the run's name as the author of a change."""
     return f"airflow:{context['dag'].dag_id}/{context['run_id']}"
+
+
+def person_behind(context: Context) -> str:
+    """Return the Airflow user who triggered the run; empty if nobody did."""
+    return context["dag_run"].triggering_user_name or ""
 
 
 def began(context: Context) -> datetime:
@@ -122,10 +128,11 @@ class SluiceOperator(BaseOperator):
         """
         self.log.info("The step takes longer; the lines of its journal follow in this log")
         until = end_of(operation)
+        approval = MOST_SECONDS if operation.step is Step.PREFLIGHT and not operation.dry_run else 0.0
         self.defer(
             trigger=OperationTrigger(
                 operation.id, until, finish=finish, alone=alone, sluice_conn_id=self.sluice_conn_id
             ),
             method_name="resume",
-            timeout=until - time.time() + TRIGGERER_SECONDS,
+            timeout=until - time.time() + TRIGGERER_SECONDS + approval,
         )

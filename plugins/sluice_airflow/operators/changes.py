@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 from airflow.sdk import Context
 
 from sluice_airflow.errors import AwayError, StepFailedError, translated_errors
-from sluice_airflow.operators.base import SluiceOperator, asked_by, change_spec, end_of, no_result
+from sluice_airflow.operators.base import (
+    SluiceOperator,
+    asked_by,
+    change_spec,
+    end_of,
+    no_result,
+    person_behind,
+)
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model import paths
 from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, Operation, Result, Step
@@ -79,6 +86,7 @@ class SluiceChangeOperator(SluiceOperator):
         first = requests.operation_id(change, self.kind.steps[0])
         posted = channel.read(paths.operation(first), Operation)
         until = (time.time() if posted is None else posted.value.posted_at) + self.deadline
+        until += requests.waited_seconds(channel, change)
         for step in self.kind.steps:
             operation = self._operation(context, change, step, spec, max(1.0, until - time.time()))
             answer = requests.read_result(channel, operation.id)
@@ -99,7 +107,7 @@ class SluiceChangeOperator(SluiceOperator):
         if result is None:
             read = channel.read(paths.operation(operation.id), Operation)
             posted = operation if read is None else read.value  # an earlier try may have posted it
-            if time.time() < end_of(posted):
+            if time.time() < end_of(posted) or requests.waits_for_approval(channel, posted.id):
                 self.wait_in_triggerer(posted, finish=False, alone=True)
             result = Result(ok=False, sentence=no_result(operation.step), finished_at=time.time())
         return result
@@ -146,6 +154,7 @@ class SluiceChangeOperator(SluiceOperator):
             step=step,
             spec=spec,
             by=asked_by(context),
+            person=person_behind(context),
             posted_at=time.time(),
             deadline_seconds=seconds,
         )

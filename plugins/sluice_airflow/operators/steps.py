@@ -22,7 +22,15 @@ from sluice_airflow.errors import (
     UnusableFormError,
     translated_errors,
 )
-from sluice_airflow.operators.base import SluiceOperator, asked_by, began, change_spec, no_result
+from sluice_airflow.operators.base import (
+    SluiceOperator,
+    asked_by,
+    began,
+    change_spec,
+    no_result,
+    person_behind,
+)
+from sluice_ops.channel import Channel
 from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
@@ -80,6 +88,7 @@ class StepOperator(SluiceOperator):
         with translated_errors():
             operation = self.operation(context)
             with self.hook.open() as channel:
+                operation = _extended(operation, channel)
                 result = self.post(channel, operation)
         if result is None:
             self.wait_in_triggerer(operation, finish=not self.resumes(context))
@@ -97,6 +106,7 @@ class StepOperator(SluiceOperator):
             step=self.step,
             spec=spec,
             by=asked_by(context),
+            person=person_behind(context),
             posted_at=time.time(),
             deadline_seconds=self.seconds(context),
             dry_run=bool(context["params"]["dry_run"]),
@@ -132,6 +142,12 @@ class StepOperator(SluiceOperator):
             context["ti"].xcom_push("plan", summary)
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids - {"abort"}))
         return summary
+
+
+def _extended(operation: Operation, channel: Channel) -> Operation:
+    """Return the step with the time that its change waited for approval added to its deadline."""
+    waited = 0.0 if operation.step is Step.ABORT else requests.waited_seconds(channel, operation.change)
+    return operation.model_copy(update={"deadline_seconds": operation.deadline_seconds + waited})
 
 
 class BeginShiftOperator(StepOperator):

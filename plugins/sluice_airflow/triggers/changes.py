@@ -60,4 +60,5 @@ class ChangeTrigger(BaseTrigger):
                 self.log.info("%s: %s", step, result.sentence)
         if read is None:
             return "without a record; `sluice trail` has its end"
-        return None if read.value.state is ChangeState.ACTIVE else read.value.state
+        open_ = {ChangeState.WAITING, ChangeState.ACTIVE}
+        return None if read.value.state in open_ else read.value.state

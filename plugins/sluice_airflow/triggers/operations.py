@@ -8,6 +8,7 @@ and in the control channel alone. `tier_watch` decides which event of a tier mat
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from math import inf
 from typing import Any
 
 from airflow.sdk import DagRunState
@@ -73,12 +74,15 @@ class OperationTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait for the result, also while ZooKeeper is away."""
-        away, end = "", monotonic(self.until)
+        """Wait for the result, also while ZooKeeper is away.
+
+        The controller ends the time in which a change waits for approval.
+        """
+        away, end, waits = "", monotonic(self.until), False
         with shared_channel(self.sluice_conn_id).bell() as bell:
             while True:
                 try:
-                    result = await asyncio.to_thread(self._look)
+                    waits, result = await asyncio.to_thread(self._look)
                     if away:
                         self.log.info("ZooKeeper is back; still waiting for %s", self.operation)
                         away = ""
@@ -94,7 +98,7 @@ class OperationTrigger(BaseTrigger):
                 if result is not None:
                     yield self._ended(result)
                     return
-                left = end - time.monotonic()
+                left = inf if waits else end - time.monotonic()
                 if left <= 0:
                     yield self._event(None, f"{self._last}{away}")
                     return
@@ -131,8 +135,10 @@ class OperationTrigger(BaseTrigger):
             posted.value.change,
         )
 
-    def _look(self) -> Result | None:
+    def _look(self) -> tuple[bool, Result | None]:
+        """Return whether the change waits for approval, and the result of the step."""
         channel = shared_channel(self.sluice_conn_id).get()
+        waits = requests.waits_for_approval(channel, self.operation)
         channel.exists(paths.result(self.operation), watch=True)
         result = requests.read_result(channel, self.operation)
         channel.children(paths.journal(self.operation), watch=True)
@@ -140,7 +146,7 @@ class OperationTrigger(BaseTrigger):
             self._heard += 1
             self._last = f"the journal's last line: {entry.sentence}"
             self.log.info("%s", entry.sentence)
-        return result
+        return waits, result
 
     def _ended(self, result: Result) -> TriggerEvent:
         if result.ok and self.finish:

@@ -115,7 +115,7 @@ def conditions(look: Look) -> list[Condition]:
     """
     present = [*_site(look), *_certificates(look), *_reports(look)]
     if look.blocked is None:
-        present += [*_hosts(look), *_changes(look), *_reclaims(look)]
+        present += [*_hosts(look), *_changes(look), *_waiting(look), *_reclaims(look)]
         for tier in look.view.tiers.values():
             present += _tier(look, tier)
     return [_with_link(look, condition) for condition in present]
@@ -222,6 +222,9 @@ def _ended_changes(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
         if change.state is ChangeState.ACTIVE or change.ended_at is None:
             continue
         what = what_of(change.spec)
+        if change.never_began:
+            yield change.ended_at, what, _refused(look, change, what, steps.get(change.id, []))
+            continue
         failed = change.state is ChangeState.ABORTED
         condition = _failed(look, change, what, steps.get(change.id, [])) if failed else None
         yield change.ended_at, what, condition
@@ -244,6 +247,29 @@ def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep])
     return _of_request(
         "change-failed", look, what, change.by, reasons, change.ended_at or 0.0, tuple(lost), page
     )
+
+
+def _waiting(look: Look) -> Iterator[Condition]:
+    """Yield the changes that wait for approval."""
+    for change in look.view.changes.values():
+        if change.state is ChangeState.WAITING and change.asked is not None:
+            yield BY_NAME["change-waits"].condition(
+                change.id,
+                detail=change.asked.why,
+                link=_page_of(look, change.by),
+                what=what_of(change.spec),
+                by=change.by,
+                change=change.id,
+                value=f"{change.asked.within_seconds / 60:g}",
+            )
+
+
+def _refused(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep]) -> Condition | None:
+    """Return the condition of a change that nobody approved; None if a person withdrew it."""
+    if any(step.operation.step is Step.ABORT for step in steps):
+        return None
+    reasons = [step.result.sentence for step in steps if not step.result.ok]
+    return _of_request("change-refused", look, what, change.by, reasons, change.ended_at or 0.0)
 
 
 def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:

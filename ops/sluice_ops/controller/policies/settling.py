@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import drifting, ending_hosts, health, starvation
+from sluice_ops.controller.policies import approvals, drifting, ending_hosts, health, starvation
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import (
     CONTROLLER,
@@ -195,6 +195,8 @@ def _scaled(draft: Draft) -> Iterable[_Reason]:
     for name, decision in draft.view.scaler.decisions.items():
         if name not in draft.view.tiers or not health.undisturbed(draft, name):
             continue
+        if _waits_for_approval(draft, name):
+            continue
         acts, now = decision.mode is Mode.ACT, target(name, draft.rules)
         wanted = decision.wanted if acts else base(name, draft.rules)
         if acts:
@@ -218,6 +220,14 @@ def _scaled(draft: Draft) -> Iterable[_Reason]:
                 ChangeSpec(kind=SCALE, tier=name, k=wanted, layer=Layer.AUTOSCALER.name.lower()),
                 reason,
             )
+
+
+def _waits_for_approval(draft: Draft, tier: TierName) -> bool:
+    """Tell whether an earlier change of the scaler to this tier waits for approval."""
+    return any(
+        change.state is ChangeState.WAITING and change.by == SCALER and change.spec.tier == tier
+        for change in draft.changes.values()
+    )
 
 
 def _below_share(draft: Draft) -> Iterable[_Reason]:
@@ -306,7 +316,10 @@ def _attempt(draft: Draft, prefix: str, *, after_failures_only: bool = False) ->
         if _number(change.id, prefix) is not None
         and not (after_failures_only and change.state is ChangeState.DONE)
     ]
-    if any(draft.age(change.started_at) < ATTEMPT_INTERVAL_SECONDS for change in attempts):
+    if any(
+        change.state is ChangeState.WAITING or draft.age(change.started_at) < ATTEMPT_INTERVAL_SECONDS
+        for change in attempts
+    ):
         return None
     return _next_id(draft, prefix)
 
@@ -338,7 +351,7 @@ def _spec(tenant: Tenant, until: float | None) -> ChangeSpec:
 
 def _own_under_way(draft: Draft) -> bool:
     return any(
-        seen.operation.by in OWN
+        seen.operation.by in OWN and approvals.waiting(draft, seen.operation.change) is None
         for identity, seen in draft.view.operations.items()
         if identity not in draft.results
     )

@@ -48,6 +48,12 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
         return Done(f"nothing to undo: change {operation.change} never began, and cannot begin now")
     if change.state is ChangeState.DONE:
         return Done(f"nothing to undo: change {change.id} had ended")
+    if change.state is ChangeState.WAITING:
+        draft.end_change(change.id, ChangeState.ABORTED)
+        _end_others(draft, operation)
+        return Done(
+            f"nothing to undo: change {change.id} had not begun; it does not wait for approval any more"
+        )
     if change.state is ChangeState.ACTIVE:
         undo(draft, change.id, operation.by)
         draft.update_change(change.id, abort_predicted_seconds=predicted_seconds(draft, change))

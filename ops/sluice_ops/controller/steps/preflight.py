@@ -4,10 +4,13 @@ A dry run only returns the plan.
 """
 
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies import approvals
 from sluice_ops.controller.policies.capacity import cluster_of_draft
+from sluice_ops.model.approval import WAITED, Asked
 from sluice_ops.model.change import (
     CONTROLLER,
     ChangeRecord,
@@ -20,6 +23,7 @@ from sluice_ops.model.change import (
 )
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
+from sluice_ops.planning.approval import facts_of
 from sluice_ops.planning.changes.burst import launched
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -27,19 +31,47 @@ from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 
 
+class _Planned(NamedTuple):
+    """A plan that may be carried out once it is approved."""
+
+    spec: ChangeSpec
+    plan: Plan
+    asked: Asked | None
+    """The approval that it needs; None: none."""
+
+
 def preflight(draft: Draft, operation: Operation) -> Outcome:
-    """Plan a change and begin it; with `dry_run`, only return the plan."""
+    """Plan a change and begin it, once it is approved; with `dry_run`, only return the plan."""
     holder = _holder(draft, operation)
-    if (
-        not operation.dry_run
-        and (
-            obstacle := _refuse_without_steps(operation.spec) or _wait_or_refuse(operation.spec.kind, holder)
+    waits = None if operation.dry_run else approvals.waiting(draft, operation.change)
+    obstacle: Outcome | None = None if waits is None else approvals.answered(draft, waits)
+    if not operation.dry_run and obstacle is None:
+        obstacle = _refuse_without_steps(operation.spec) or _wait_or_refuse(
+            operation.spec.kind, holder, approved=waits is not None
         )
-        is not None
-    ):
+    if obstacle is not None:
         return obstacle
+    waits = None if waits is None else draft.changes[operation.change]  # with the answer
+    planned = _planned(draft, operation, None if waits is None else waits.spec)
+    if isinstance(planned, Failed):
+        return planned
+    if operation.dry_run:
+        return _told(planned, holder)
+    if waits is not None:
+        return approvals.outgrown(waits, planned.asked) or _begun(draft, operation, planned, waits.asked)
+    if operation.change in {*draft.changes, *draft.view.unread_changes}:
+        earlier = draft.changes.get(operation.change)
+        how = "its record cannot be read" if earlier is None else f"is {earlier.state}"
+        return Failed(f"change {operation.change} has begun before and {how}; use another id")
+    return (
+        _begun(draft, operation, planned, None) if planned.asked is None else _asks(draft, operation, planned)
+    )
+
+
+def _planned(draft: Draft, operation: Operation, approved: ChangeSpec | None) -> _Planned | Failed:
+    """Plan a change, exactly as `approved` if it was approved; return why it is impossible."""
     now = cluster_of_draft(draft)
-    spec = _completed(draft, operation.spec, now)
+    spec = _completed(draft, operation.spec, now) if approved is None else approved
     launches = operation.dry_run and KINDS[spec.kind].launches
     if launches:
         now = launched(spec, now)
@@ -54,38 +86,68 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         planned = planned.model_copy(
             update={"unpredicted": "the time until the agents of the new instances have registered"}
         )
-    details = {"plan": planned.model_dump(mode="json")}
-    if operation.dry_run:
-        return Done(
-            f"would do: {describe(planned)}{'' if holder is None else f' (not now: {holder})'}", details
-        )
-    earlier = draft.changes.get(operation.change)
-    if earlier is not None or operation.change in draft.view.unread_changes:
-        how = "its record cannot be read" if earlier is None else f"is {earlier.state}"
-        return Failed(f"change {operation.change} has begun before and {how}; use another id")
-    draft.changes[operation.change] = ChangeRecord(
+    asked = approvals.asks(draft, operation, facts_of(spec, planned, now), describe(planned))
+    return _Planned(spec, planned, asked)
+
+
+def _asks(draft: Draft, operation: Operation, planned: _Planned) -> Outcome:
+    """Have a planned change wait for approval: it has a record, and no maintenance lock."""
+    record = _record(draft, operation, planned, ChangeState.WAITING, planned.asked)
+    draft.changes[operation.change] = record
+    return Waiting(approvals.sentence(record))
+
+
+def _told(planned: _Planned, holder: str | None) -> Done:
+    """Return the result of a dry run."""
+    asked = planned.asked
+    notes = [] if holder is None else [f"not now: {holder}"]
+    notes += [] if asked is None else [f"it would wait for the approval of another person: {asked.why}"]
+    details: dict[str, Any] = {"plan": planned.plan.model_dump(mode="json")}
+    if asked is not None:
+        details["approval"] = asked.reasons
+    more = f" ({'; '.join(notes)})" if notes else ""
+    return Done(f"would do: {describe(planned.plan)}{more}", details)
+
+
+def _begun(draft: Draft, operation: Operation, planned: _Planned, approved: Asked | None) -> Done:
+    """Begin a change: its record is active, and it has the maintenance lock."""
+    asked = None if approved is None else approved.model_copy(update={"began": True})
+    record = _record(draft, operation, planned, ChangeState.ACTIVE, asked)
+    seconds = _seconds_left(draft, operation)
+    draft.changes[operation.change] = record.model_copy(update={"deadline_seconds": seconds})
+    draft.lock = MaintenanceLock(change=operation.change, by=operation.by, since=draft.now)
+    sentence, details = f"planned: {describe(planned.plan)}", {"plan": planned.plan.model_dump(mode="json")}
+    if asked is None:
+        return Done(sentence, details)
+    return Done(f"approved by {asked.approved_by}; {sentence}", {**details, WAITED: asked.waited_seconds})
+
+
+def _record(
+    draft: Draft, operation: Operation, planned: _Planned, state: ChangeState, asked: Asked | None
+) -> ChangeRecord:
+    return ChangeRecord(
         id=operation.change,
-        spec=spec,
-        plan=planned,
-        state=ChangeState.ACTIVE,
+        spec=planned.spec,
+        plan=planned.plan,
+        state=state,
         by=operation.by,
         started_at=draft.now,
         stepped_at=draft.now,
-        deadline_seconds=_seconds_left(draft, operation),
+        asked=asked,
     )
-    draft.lock = MaintenanceLock(change=operation.change, by=operation.by, since=draft.now)
-    return Done(f"planned: {describe(planned)}", details)
 
 
 def _seconds_left(draft: Draft, operation: Operation) -> float | None:
     """Return the seconds left of the change's deadline; None for the controller's own.
 
-    The first step is posted with the whole deadline, and may have waited for some of it.
+    The first step is posted with the whole deadline, and may have waited for some of it. The time
+    that it waited for approval does not count.
     """
+    extra = approvals.extra_seconds(draft, operation.change)
     return (
         None
         if operation.by == CONTROLLER
-        else max(0.0, operation.deadline_seconds - draft.age(operation.posted_at))
+        else max(0.0, operation.deadline_seconds + extra - draft.age(operation.posted_at))
     )
 
 
@@ -162,10 +224,13 @@ def _refuse_without_steps(spec: ChangeSpec) -> Outcome | None:
     )
 
 
-def _wait_or_refuse(kind: str, holder: str | None) -> Outcome | None:
-    """Let a shift wait for the lock, as nobody would ask again at its hour; refuse others."""
+def _wait_or_refuse(kind: str, holder: str | None, *, approved: bool) -> Outcome | None:
+    """Let a shift and an approved change wait for the lock; refuse others.
+
+    Nobody would ask again at the shift's hour, and nobody should have to approve a change twice.
+    """
     if holder is None:
         return None
-    if KINDS[kind].waits_for_lock:
+    if approved or KINDS[kind].waits_for_lock:
         return Waiting(f"{holder}; the {kind} waits until this change has ended")
     return Failed(f"{holder}; wait until this change has ended, or undo it: sluice abort")

@@ -114,6 +114,15 @@ ALERTS = (
         "follow the sentence in `sluice status`, which names each node",
     ),
     AlertKind(
+        "change-waits",
+        WARNING,
+        0,
+        "{what}, asked by {by}, waits for the approval of another person",
+        "nothing is changed until the answer; without one in {value} min, the change ends as refused",
+        "look at the plan with `sluice approve`; then run `sluice approve {change}`, "
+        'or `sluice approve {change} --refuse --why "…"`',
+    ),
+    AlertKind(
         "site-refused",
         WARNING,
         60,

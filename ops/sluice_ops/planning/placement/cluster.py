@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from sluice_ops.model.alert import AlertSettings
+from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant
 from sluice_ops.model.ids import BATCH, HostName, TierName, UnitId
@@ -265,6 +266,8 @@ class Rules:
     max_instances: int = 0
     """The most such hosts at once."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    approval: ApprovalRule | None = None
+    """When a change waits for a second person; None: never."""
     refused: str = ""
     """Why the site file as it is now cannot be used; empty if it can."""
     drivers: Fraction = Fraction(0)

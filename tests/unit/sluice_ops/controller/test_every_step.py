@@ -19,6 +19,7 @@ from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.removal import removals
 from sluice_ops.controller.split_writes import split_writes
 from sluice_ops.model import paths
+from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import (
     ChangeRecord,
@@ -36,6 +37,7 @@ from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.share import Layers, Numbers, Share
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.operations.approvals import answer, waiting
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import holding
@@ -190,7 +192,7 @@ def end_state(world):
             for record in changes(world)
         ),
         "trail": sorted(
-            (queued.entry.change, queued.entry.outcome) for queued in trail_queue.queued(world.channel)
+            (str(queued.entry.change), queued.entry.outcome) for queued in trail_queue.queued(world.channel)
         ),
         "tiers": {
             name: (world.state(name), owners[name].model_dump(exclude={"epoch"})) for name in world.specs
@@ -463,6 +465,37 @@ def aborted(kind, at, world=running, **spec):
     return Case(world, act)
 
 
+class Colleague:
+    """Answers the change `c1` some time after it has begun to wait, once."""
+
+    ended = True
+
+    def __init__(self, world, *, approves):
+        self.world, self.approves, self.left = world, approves, 3
+
+    def step(self):
+        if self.left and [change.id for change in waiting(self.world.channel)] == ["c1"]:
+            self.left -= 1
+            if not self.left:
+                answer(self.world.channel, "c1", "cli:ben", approved=self.approves, why="no")
+
+
+def asking(kind, *, approves=None, **spec):
+    """Return a case of a change that waits for another person; None: nobody answers it."""
+
+    def world():
+        asked = running().twin()
+        asked.rules = replace(asked.rules, approval=ApprovalRule(always=(kind,), within_seconds=20))
+        return asked
+
+    def act(world):
+        if approves is not None:
+            world.runbooks.append(Colleague(world, approves=approves))
+        world.begin("c1", kind=kind, by="cli:anna", **spec)
+
+    return Case(world, act, kind)
+
+
 CASES = {
     "cordon": on_host("cordon"),
     "drain": on_host("drain"),
@@ -544,6 +577,10 @@ CASES = {
     "abort of a burst": aborted("burst", Step.CUT, full_home, tier="near", k=2),
     "abort of a leave": aborted("leave", Step.CUT, lambda: full_home(("burst", 2)), tier="near"),
     "abort of a pause": aborted("pause", Step.PAUSE, tier=None),
+    "approved pause": asking("pause", approves=True),
+    "approved drain": asking("drain", approves=True, host="h1"),
+    "refused drain": asking("drain", approves=False, host="h1"),
+    "drain that nobody approves": asking("drain", host="h1"),
     "start": Case(empty, lambda world: world.want()),
     "stop": Case(running, lambda world: world.want(running=False)),
     "a driver dies": Case(running, lambda world: world.kill_driver("enrich")),

@@ -1,0 +1,71 @@
+"""The site's rule for approval: which conditions a planned change meets. Pure."""
+
+from dataclasses import dataclass
+
+from sluice_ops.model.approval import PAUSE_ALL, ApprovalRule
+from sluice_ops.model.change import ChangeSpec, Plan, Step
+from sluice_ops.model.ids import HostName, TierName
+from sluice_ops.model.wording import listed
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.planning.placement.cluster import Cluster
+
+PAUSES = frozenset({Step.PAUSE, Step.RESUME})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rule reads of a planned change."""
+
+    names: tuple[str, ...]
+    """The names under which the rule's `always` may list the change."""
+    tiers: tuple[TierName, ...]
+    """The tiers that the change hands over, changes in place, pauses or resumes."""
+    hosts: tuple[HostName, ...]
+    """The hosts that the change names, or that a write-off of all hosts means."""
+    gap_seconds: float
+
+
+def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster) -> Facts:
+    """Return the facts of a planned change."""
+    kind = KINDS[spec.kind]
+    tiers = {move.tier for move in planned.moves}
+    if PAUSES & {*kind.steps}:
+        named = {name for name, tier in cluster.tiers.items() if {*tier.workers} & {*spec.workers}}
+        tiers |= {*cluster.tiers} if kind.is_of_all(spec) else named
+    if spec.tier is not None:
+        tiers |= {spec.tier}
+    hosts = {*spec.named_hosts}
+    if Step.WRITE_OFF in kind.steps and spec.host is None:
+        hosts |= cluster.braked
+    all_of_them = (PAUSE_ALL,) if Step.PAUSE in kind.steps and kind.is_of_all(spec) else ()
+    return Facts(
+        (spec.kind, *all_of_them), tuple(sorted(tiers)), tuple(sorted(hosts)), planned.predicted_gap_seconds
+    )
+
+
+def reasons(facts: Facts, rule: ApprovalRule | None) -> dict[str, str]:
+    """Return the conditions that hit, each with a sentence; empty: the change needs no approval."""
+    if rule is None:
+        return {}
+    met: dict[str, str] = {}
+    named = [name for name in facts.names if name in rule.always]
+    if named:
+        what = "a pause of every tier" if named[-1] == PAUSE_ALL else f"a {named[-1]}"
+        met["always"] = f"{what} always needs a second person here"
+    if rule.tiers is not None and len(facts.tiers) >= rule.tiers:
+        met["tiers"] = (
+            f"it touches {len(facts.tiers)} tiers ({listed(facts.tiers)}); the limit is {rule.tiers}"
+        )
+    if rule.hosts is not None and len(facts.hosts) >= rule.hosts:
+        met["hosts"] = (
+            f"it is about {len(facts.hosts)} hosts ({listed(facts.hosts)}); the limit is {rule.hosts}"
+        )
+    if rule.gap_seconds is not None and facts.gap_seconds >= rule.gap_seconds:
+        met["gap"] = f"its predicted gap is {facts.gap_seconds:g} s; the limit is {rule.gap_seconds:g} s"
+    return met
+
+
+def beyond(approved: Facts, now: Facts) -> str:
+    """Return what a change would touch now that nobody approved; empty: nothing."""
+    more = [*({*now.tiers} - {*approved.tiers}), *({*now.hosts} - {*approved.hosts})]
+    return listed(sorted(more)) if more else ""
