@@ -7,7 +7,14 @@ from urllib.parse import quote, urlencode
 
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
-from sluice_ops.model.alert import AIRFLOW, AlertSettings, Condition, Report, author_reads
+from sluice_ops.model.alert import (
+    AIRFLOW,
+    CHANGE_WAITS,
+    AlertSettings,
+    Condition,
+    Report,
+    author_reads,
+)
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import OWN, ChangeRecord, ChangeState, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
@@ -253,7 +260,7 @@ def _waiting(look: Look) -> Iterator[Condition]:
     """Yield the changes that wait for approval."""
     for change in look.view.changes.values():
         if change.state is ChangeState.WAITING and change.asked is not None:
-            yield BY_NAME["change-waits"].condition(
+            yield BY_NAME[CHANGE_WAITS].condition(
                 change.id,
                 detail=change.asked.why,
                 link=_page_of(look, change.by),

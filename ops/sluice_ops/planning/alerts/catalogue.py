@@ -7,7 +7,7 @@ makes their file from this list.
 from dataclasses import dataclass
 from functools import cache
 
-from sluice_ops.model.alert import Condition, Severity
+from sluice_ops.model.alert import CHANGE_WAITS, Condition, Severity
 
 CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
 EVENT_SECONDS = 86_400.0
@@ -114,13 +114,15 @@ ALERTS = (
         "follow the sentence in `sluice status`, which names each node",
     ),
     AlertKind(
-        "change-waits",
+        CHANGE_WAITS,
         WARNING,
         0,
         "{what}, asked by {by}, waits for the approval of another person",
         "nothing is changed until the answer; without one in {value} min, the change ends as refused",
         "look at the plan with `sluice approve`; then run `sluice approve {change}`, "
         'or `sluice approve {change} --refuse --why "…"`',
+        stops_reboots=False,
+        page="changes/{change}",
     ),
     AlertKind(
         "site-refused",
