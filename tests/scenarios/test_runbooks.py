@@ -147,7 +147,13 @@ def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
 
 def test_the_pipeline_is_paused_and_resumed(live: Live) -> None:
     with Load(live, RATE) as load:
-        live.run("pause_pipeline")
+        run = live.trigger("pause_pipeline")
+        (waiting,) = until(
+            "the pause waits for another person", WAIT_SECONDS, lambda: live.sluice_json("approve")
+        )
+        assert live.all_running(), "nothing is paused before the approval"
+        live.sluice("approve", waiting["change"])
+        assert live.wait_for_end("pause_pipeline", run) == "success"
         assert {tier["state"] for tier in live.tiers().values()} == {"paused"}
         delivered, fed = load.delivered(), len(load.raw.first_seen)
         until("more hits are fed", WAIT_SECONDS, lambda: len(load.raw.first_seen) > fed + 5 * RATE)

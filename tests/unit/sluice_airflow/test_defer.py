@@ -14,6 +14,7 @@ from sluice_airflow.operators import base
 from sluice_airflow.operators.changes import OPERATORS
 from sluice_airflow.operators.steps import AbortOperator, StepOperator
 from sluice_ops.model import paths
+from sluice_ops.model.approval import MOST_SECONDS
 from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.operations.requests import GRACE_SECONDS
 from tests.unit.sluice_airflow.memory import MemoryChannel
@@ -37,7 +38,7 @@ def context():
         "ti": task,
         "dag": SimpleNamespace(dag_id=task.dag_id),
         "run_id": task.run_id,
-        "dag_run": SimpleNamespace(start_date=datetime.now(UTC)),
+        "dag_run": SimpleNamespace(start_date=datetime.now(UTC), triggering_user_name="anna"),
         "params": {"deadline": DEADLINE_SECONDS, "dry_run": False},
     }
 
@@ -65,7 +66,8 @@ def test_a_posted_step_is_waited_for_until_after_its_deadline(channel, context, 
     end = time.time() + DEADLINE_SECONDS + GRACE_SECONDS
     assert waits.trigger.until == pytest.approx(end, abs=5)
     left = waits.trigger.until - time.time()
-    assert waits.timeout == pytest.approx(left + base.TRIGGERER_SECONDS, abs=5)
+    assert waits.timeout == pytest.approx(left + base.TRIGGERER_SECONDS + MOST_SECONDS, abs=5)
+    assert (posted.by, posted.person) == ("airflow:drain_host/r1", "anna")
 
 
 def test_a_step_ends_in_the_triggerer_and_a_whole_change_goes_on(channel, context):

@@ -13,7 +13,7 @@ STARTED = datetime(2026, 11, 22, 5, 30, tzinfo=UTC)
 CONTEXT = {
     "dag": SimpleNamespace(dag_id="scale_tier"),
     "run_id": "r1",
-    "dag_run": SimpleNamespace(start_date=STARTED),
+    "dag_run": SimpleNamespace(start_date=STARTED, triggering_user_name=None),
     "params": {"deadline": 900, "dry_run": False},
 }
 

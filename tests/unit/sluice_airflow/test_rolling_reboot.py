@@ -114,7 +114,9 @@ class Site:
             "ti": task,
             "dag": SimpleNamespace(dag_id=task.dag_id),
             "run_id": run,
-            "dag_run": SimpleNamespace(start_date=datetime.fromtimestamp(self.world.wall(), UTC)),
+            "dag_run": SimpleNamespace(
+                start_date=datetime.fromtimestamp(self.world.wall(), UTC), triggering_user_name=None
+            ),
             "params": {"deadline": 300.0, "dry_run": dry_run},
         }
 
