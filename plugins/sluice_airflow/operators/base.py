@@ -121,17 +121,24 @@ class SluiceOperator(BaseOperator):
                 self.log.info("%s", entry.sentence)
         return result
 
-    def wait_in_triggerer(self, operation: Operation, *, finish: bool, alone: bool = False) -> NoReturn:
+    def wait_in_triggerer(
+        self, operation: Operation, *, finish: bool, alone: bool = False, asks: bool = False
+    ) -> NoReturn:
         """Free the worker until the posted operation has ended; then `resume` is called.
 
-        `finish` and `alone` are those of `OperationTrigger`.
+        `finish`, `alone` and `asks` are those of `OperationTrigger`.
         """
         self.log.info("The step takes longer; the lines of its journal follow in this log")
         until = end_of(operation)
         approval = MOST_SECONDS if operation.step is Step.PREFLIGHT and not operation.dry_run else 0.0
         self.defer(
             trigger=OperationTrigger(
-                operation.id, until, finish=finish, alone=alone, sluice_conn_id=self.sluice_conn_id
+                operation.id,
+                until,
+                finish=finish,
+                alone=alone,
+                asks=asks,
+                sluice_conn_id=self.sluice_conn_id,
             ),
             method_name="resume",
             timeout=until - time.time() + TRIGGERER_SECONDS + approval,

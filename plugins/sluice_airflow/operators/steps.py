@@ -9,7 +9,7 @@ that it posted before.
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.sdk import Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
@@ -22,6 +22,7 @@ from sluice_airflow.errors import (
     UnusableFormError,
     translated_errors,
 )
+from sluice_airflow.operators.approval import is_answer, show_form, write_answer
 from sluice_airflow.operators.base import (
     SluiceOperator,
     asked_by,
@@ -31,6 +32,7 @@ from sluice_airflow.operators.base import (
     person_behind,
 )
 from sluice_ops.channel import Channel
+from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
@@ -90,8 +92,8 @@ class StepOperator(SluiceOperator):
             with self.hook.open() as channel:
                 operation = _extended(operation, channel)
                 result = self.post(channel, operation)
-        if result is None:
-            self.wait_in_triggerer(operation, finish=not self.resumes(context))
+                if result is None:
+                    self._wait(context, channel, operation)
         return self.end(context, result)
 
     def operation(self, context: Context) -> Operation:
@@ -122,11 +124,32 @@ class StepOperator(SluiceOperator):
         """
         return bool(self.outlets) or bool(context["params"]["dry_run"])
 
+    def _wait(self, context: Context, channel: Channel, operation: Operation) -> NoReturn:
+        """Wait in the triggerer; if the change waits for approval, the task shows the form."""
+        waits = show_form(context, channel, operation.change)
+        self.wait_in_triggerer(operation, finish=not self.resumes(context), asks=not waits)
+
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Continue after the trigger has fired."""
+        """Continue after the trigger has fired, or after a person has answered the form."""
+        if is_answer(event) or event.get("waits"):
+            return self._go_on(context, event)
         if event["result"] is None:
             raise self.unanswered(no_result(self.step, event["heard"]))
         return self.end(context, Result.model_validate(event["result"], extra="ignore"))
+
+    def _go_on(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Write the answer of a person into the channel, and wait for the step again."""
+        change = change_of(context)
+        with translated_errors(), self.hook.open() as channel:
+            if is_answer(event):
+                self.log.info("%s", write_answer(channel, change, event))
+            posted = channel.read(paths.operation(requests.operation_id(change, self.step)), Operation)
+            if posted is None:
+                raise self.unanswered(no_result(self.step, "the posted step is gone"))
+            result = self.post(channel, posted.value)
+            if result is None:
+                self._wait(context, channel, posted.value)
+        return self.end(context, result)
 
     def end(self, context: Context, result: Result) -> dict[str, Any]:
         """End the task by the result: success, failure, or in a dry run the plan, with all later

@@ -37,25 +37,28 @@ class OperationTrigger(BaseTrigger):
     line.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         operation: str,
         until: float,
         *,
         finish: bool = True,
         alone: bool = False,
+        asks: bool = False,
         sluice_conn_id: str | None = None,
     ) -> None:
         """Wait for `operation` until the wall-clock time `until`.
 
         With `finish`, a success ends the task in the triggerer; otherwise the task resumes in a
-        worker. `alone` says that no other task of the run would abort the change.
+        worker. `alone` says that no other task of the run would abort the change. With `asks`, the
+        trigger fires as soon as the change waits for approval, so that the task shows its form.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.operation = operation
         self.until = until
         self.finish = finish
         self.alone = alone
+        self.asks = asks
         self.sluice_conn_id = sluice_conn_id
         self._heard = 0
         self._last = "the journal is empty"
@@ -69,6 +72,7 @@ class OperationTrigger(BaseTrigger):
                 "until": self.until,
                 "finish": self.finish,
                 "alone": self.alone,
+                "asks": self.asks,
                 "sluice_conn_id": self.sluice_conn_id,
             },
         )
@@ -97,6 +101,9 @@ class OperationTrigger(BaseTrigger):
                     away = f" ({error})"
                 if result is not None:
                     yield self._ended(result)
+                    return
+                if waits and self.asks:
+                    yield TriggerEvent({"operation": self.operation, "waits": True})
                     return
                 left = inf if waits else end - time.monotonic()
                 if left <= 0:

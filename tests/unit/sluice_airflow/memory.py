@@ -38,7 +38,7 @@ class MemoryChannel:
     def delete(self, path: str) -> None:
         del self._nodes[path]
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: str, *, watch: bool = False) -> bool:  # noqa: ARG002
         return path in self._nodes
 
     def of(self, model: type[Any]) -> list[Any]:
