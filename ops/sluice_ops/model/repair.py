@@ -10,7 +10,7 @@ REPAIRS_PER_HOUR = 6
 
 
 class Window(Protocol):
-    """The times in which repairs may begin."""
+    """Some hours, again and again, in which something holds."""
 
     def opens(self, now: float) -> float | None:
         """Return when the window opens next, in epoch seconds; None if it is open."""

@@ -9,8 +9,6 @@ from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import Cluster
 
-PAUSES = frozenset({Step.PAUSE, Step.RESUME})
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -19,27 +17,32 @@ class Facts:
     names: tuple[str, ...]
     """The names under which the rule's `always` may list the change."""
     tiers: tuple[TierName, ...]
-    """The tiers that the change hands over, changes in place, pauses or resumes."""
+    """The tiers that the change hands over, changes in place, or pauses."""
     hosts: tuple[HostName, ...]
     """The hosts that the change names, or that a write-off of all hosts means."""
     gap_seconds: float
+    within_hours: bool = False
+    """Whether it is asked in the hours in which a change of tiers waits."""
 
 
-def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster) -> Facts:
-    """Return the facts of a planned change."""
-    kind = KINDS[spec.kind]
+def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, now: float) -> Facts:
+    """Return the facts of a change that is planned at the epoch seconds `now`."""
+    kind, hours = KINDS[spec.kind], cluster.rules.approval_hours
     tiers = {move.tier for move in planned.moves}
-    if PAUSES & {*kind.steps}:
+    if Step.PAUSE in kind.steps:
         named = {name for name, tier in cluster.tiers.items() if {*tier.workers} & {*spec.workers}}
         tiers |= {*cluster.tiers} if kind.is_of_all(spec) else named
-    if spec.tier is not None:
-        tiers |= {spec.tier}
+        tiers |= {spec.tier} if spec.tier is not None else set()
     hosts = {*spec.named_hosts}
     if Step.WRITE_OFF in kind.steps and spec.host is None:
         hosts |= cluster.braked
     all_of_them = (PAUSE_ALL,) if Step.PAUSE in kind.steps and kind.is_of_all(spec) else ()
     return Facts(
-        (spec.kind, *all_of_them), tuple(sorted(tiers)), tuple(sorted(hosts)), planned.predicted_gap_seconds
+        names=(spec.kind, *all_of_them),
+        tiers=tuple(sorted(tiers)),
+        hosts=tuple(sorted(hosts)),
+        gap_seconds=planned.predicted_gap_seconds,
+        within_hours=hours is not None and hours.opens(now) is None,
     )
 
 
@@ -62,6 +65,8 @@ def reasons(facts: Facts, rule: ApprovalRule | None) -> dict[str, str]:
         )
     if rule.gap_seconds is not None and facts.gap_seconds >= rule.gap_seconds:
         met["gap"] = f"its predicted gap is {facts.gap_seconds:g} s; the limit is {rule.gap_seconds:g} s"
+    if facts.within_hours and facts.tiers:
+        met["hours"] = f"it touches {listed(facts.tiers)} in the hours of approval.hours"
     return met
 
 

@@ -1,6 +1,17 @@
 """The key `approval` of the site file: when a change waits for a second person."""
 
 from sluice_ops.model.approval import ApprovalRule
+from sluice_ops.site.repair_config import WindowConfig
+
+
+class ApprovalConfig(ApprovalRule):
+    """When a change waits until another person than its requester approves it."""
+
+    hours: WindowConfig | None = None
+    """When every change that hands over, resizes or pauses a tier waits.
+
+    Such as `{schedule: "0 22 * * *", hours: 8, timezone: Europe/Bucharest}`. Default: at no hour.
+    """
 
 
 def approval_of(value: object) -> object:

@@ -20,7 +20,6 @@ from pydantic import (
 )
 
 from sluice_ops.model.alert import AlertSettings
-from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant, BatchTenantName
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.kafka_access import Durability
@@ -28,7 +27,7 @@ from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import PipelineShare, Share, is_zero
 from sluice_ops.model.spread import Spread
-from sluice_ops.site.approval_config import approval_of
+from sluice_ops.site.approval_config import ApprovalConfig, approval_of
 from sluice_ops.site.ec2_config import Ec2Config
 from sluice_ops.site.pipeline_share import check_minimums
 from sluice_ops.site.repair_config import RepairConfig, WindowConfig, repair_of
@@ -238,7 +237,7 @@ class Site(Frozen):
     Such as `{schedule: "0 1 * * *", hours: 4, timezone: Europe/Bucharest, not_on: [2026-12-25]}`.
     Default: at any time.
     """
-    approval: Annotated[ApprovalRule | None, BeforeValidator(approval_of)] = ApprovalRule()
+    approval: Annotated[ApprovalConfig | None, BeforeValidator(approval_of)] = ApprovalConfig()
     """When a change waits until a second person approves it: `off`, or keys such as `{tiers: 3}`.
 
     Default: a write-off, and a pause of every tier. Every other change begins at once.

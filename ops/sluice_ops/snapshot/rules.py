@@ -41,6 +41,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         max_instances=site.ec2.max_instances,
         alerts=site.alerts,
         approval=site.approval,
+        approval_hours=None if site.approval is None else site.approval.hours,
     )
 
 

@@ -64,7 +64,7 @@ def _approval(rule: ApprovalRule | None) -> Iterator[tuple[str, str]]:
         yield "approval", "off"
         return
     for key, value in rule:
-        if value != ApprovalRule.model_fields[key].default:
+        if value != type(rule).model_fields[key].default:
             yield f"approval.{key}", listed(value) or "nothing" if key == "always" else str(value)
 
 

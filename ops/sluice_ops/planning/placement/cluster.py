@@ -15,7 +15,7 @@ from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant
 from sluice_ops.model.ids import BATCH, HostName, TierName, UnitId
 from sluice_ops.model.incarnation import STATE_PARTITIONS, Placement
 from sluice_ops.model.release import Release, TierShape
-from sluice_ops.model.repair import Repair
+from sluice_ops.model.repair import Repair, Window
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Layers, Numbers, PipelineShare, Share
@@ -268,6 +268,8 @@ class Rules:
     alerts: AlertSettings = field(default_factory=AlertSettings)
     approval: ApprovalRule | None = None
     """When a change waits for a second person; None: never."""
+    approval_hours: Window | None = None
+    """The hours in which every change of tiers waits; None: no hour does."""
     refused: str = ""
     """Why the site file as it is now cannot be used; empty if it can."""
     drivers: Fraction = Fraction(0)

@@ -15,6 +15,8 @@ from sluice_ops.model.change import ChangeSpec
 from sluice_ops.planning.approval import Facts, beyond, facts_of, reasons
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import plan
+from sluice_ops.site.approval_config import ApprovalConfig
+from sluice_ops.site.repair_config import WindowConfig
 from sluice_ops.site.site_file import Site
 from sluice_ops.snapshot.view import read_view
 
@@ -35,12 +37,13 @@ RULE = st.builds(
 )
 
 
-def facts(**spec):
+def facts(hours=None, **spec):
     world = settled()
+    world.rules = replace(world.rules, approval_hours=hours)
     draft = Draft(read_view(world.channel), PassInputs(now=0.0, lost=frozenset(), rules=world.rules))
     cluster = cluster_of_draft(draft)
     wish = ChangeSpec(**spec)
-    return facts_of(wish, plan(wish, cluster), cluster)
+    return facts_of(wish, plan(wish, cluster), cluster, now=10 * 3600.0)
 
 
 def test_a_pause_of_everything_asks_by_default_and_of_one_tier_not():
@@ -54,6 +57,16 @@ def test_a_pause_of_everything_asks_by_default_and_of_one_tier_not():
 def test_a_change_of_one_host_does_not_ask_by_default(kind):
     assert not reasons(facts(kind=kind, host="h1"), ApprovalRule())
     assert facts(kind=kind, host="h1").hosts == ("h1",)
+
+
+@pytest.mark.parametrize(("begin", "asks"), [(9, True), (7, False), (11, False)])
+def test_in_the_hours_of_the_rule_a_change_of_tiers_asks(begin, asks):
+    hours = WindowConfig(schedule=f"0 {begin} * * *", hours=2, timezone="UTC")
+    met = reasons(facts(hours, kind="pause", tier="counts"), ApprovalRule())
+    assert ("hours" in met) is asks
+    for harmless in ("cordon", "return"):
+        assert not reasons(facts(hours, kind=harmless, host="h1"), ApprovalRule())
+    assert not reasons(facts(hours, kind="resume"), ApprovalRule())
 
 
 def test_every_condition_says_its_value_and_its_limit():
@@ -107,9 +120,9 @@ def site(**approval):
 
 
 def test_the_site_file_has_a_rule_unless_it_says_off():
-    assert site().approval == ApprovalRule()
+    assert site().approval == ApprovalConfig()
     assert site(approval=False).approval is None
-    assert site(approval={"tiers": 3}).approval == ApprovalRule(tiers=3)
+    assert site(approval={"tiers": 3}).approval == ApprovalConfig(tiers=3)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +134,7 @@ def test_the_site_file_has_a_rule_unless_it_says_off():
         ({"always": ["settle"]}, "'settle' is no change that can wait"),
         ({"tiers": 0}, "greater than or equal to 1"),
         ({"within_seconds": 100_000}, "less than or equal to 86400"),
+        ({"hours": {"schedule": "0 22 * * *"}}, "Field required"),
         ({"money": 3}, "Extra inputs are not permitted"),
     ],
 )
