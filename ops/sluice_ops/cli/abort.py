@@ -50,11 +50,10 @@ def _print_preview(identity: ChangeId, change: ChangeRecord, view: View, *, as_j
     if as_json:
         print_json({"dry_run": True, "change": identity, "undoes": undone, "predicted_seconds": seconds})
         return
-    nothing = (
-        "nothing: every tier still has the owner that it had before"
-        if active
-        else f"nothing: the change has ended ({change.state})"
-    )
+    nothing = {
+        ChangeState.ACTIVE: "nothing: every tier still has the owner that it had before",
+        ChangeState.WAITING: "nothing: the change waits for approval, and would be withdrawn",
+    }.get(change.state, f"nothing: the change has ended ({change.state})")
     typer.echo(f"an abort of {identity} would undo: {'; '.join(undone) or nothing}")
     if active:
         typer.echo("  it would release the maintenance lock")

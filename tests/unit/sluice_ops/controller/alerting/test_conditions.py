@@ -7,6 +7,7 @@ from simulation.world import RULES, host, tier
 
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
+from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.backpressure import Lag, Pressure
 from sluice_ops.model.batch import Reclaim, Reclaims
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
@@ -14,6 +15,7 @@ from sluice_ops.model.load import TierLoad
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import Loss
 from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.operations.approvals import answer
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.alerts.catalogue import EVENT_SECONDS
 from sluice_ops.queries.alerts import lines
@@ -373,3 +375,25 @@ def test_an_abort_without_an_answer_and_its_change_are_one_alert(site):
     site.channel.delete(paths.change(record.id))
     site.wait(10)
     assert any(key.startswith("task-failed") for key in site.fired)
+
+
+def test_a_change_that_waits_is_one_alert_until_its_answer(site):
+    site.rules = replace(site.rules, approval=ApprovalRule(within_seconds=600))
+    site.begin("c1", kind="pause", by="cli:anna")
+    site.wait(100)
+    assert site.fired == {"change-waits:c1"}
+    alert = site.alert("change-waits")
+    assert alert.happened.startswith("pause, asked by cli:anna, waits for the approval of another person: a")
+    assert "without one in 10 min, the change ends as refused" in alert.did
+    assert "`sluice approve c1`" in alert.do
+    answer(site.channel, "c1", "cli:ben", approved=True)
+    site.wait(200)
+    assert site.record.alerts == {}
+
+
+def test_a_change_that_nobody_approves_is_told_as_refused_whoever_asked(site):
+    site.rules = replace(site.rules, approval=ApprovalRule(within_seconds=30))
+    site.begin("c1", kind="pause", by="cli:anna")
+    site.wait(120)
+    assert "change-refused:pause" in site.fired
+    assert "nobody approved it within 0.5 min" in site.alert("change-refused").happened
