@@ -44,6 +44,8 @@ class ApprovalRule(Frozen):
     """A change that names at least so many hosts waits. Default: the number does not matter."""
     gap_seconds: float | None = Field(default=None, gt=0)
     """A change with a predicted gap of at least so many seconds waits. Default: no gap matters."""
+    alerts: bool = False
+    """With `true`, a change that moves, resizes or pauses a tier waits while an alert lasts."""
     within_seconds: float = Field(default=WITHIN_SECONDS, ge=10, le=MOST_SECONDS)
     """Seconds without an answer after which the change ends as refused. Default: an hour."""
 

@@ -21,12 +21,17 @@ class Facts:
     hosts: tuple[HostName, ...]
     """The hosts that the change names, or that a write-off of all hosts means."""
     gap_seconds: float
+    alerts: tuple[str, ...] = ()
+    """The keys of the alerts that last."""
     within_hours: bool = False
     """Whether it is asked in the hours in which a change of tiers waits."""
 
 
-def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, now: float) -> Facts:
-    """Return the facts of a change that is planned at the epoch seconds `now`."""
+def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, alerts: tuple[str, ...], now: float) -> Facts:
+    """Return the facts of a change that is planned at the epoch seconds `now`.
+
+    `alerts` are those that last.
+    """
     kind, hours = KINDS[spec.kind], cluster.rules.approval_hours
     tiers = {move.tier for move in planned.moves}
     if Step.PAUSE in kind.steps:
@@ -42,6 +47,7 @@ def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, now: float) -> F
         tiers=tuple(sorted(tiers)),
         hosts=tuple(sorted(hosts)),
         gap_seconds=planned.predicted_gap_seconds,
+        alerts=alerts,
         within_hours=hours is not None and hours.opens(now) is None,
     )
 
@@ -65,6 +71,8 @@ def reasons(facts: Facts, rule: ApprovalRule | None) -> dict[str, str]:
         )
     if rule.gap_seconds is not None and facts.gap_seconds >= rule.gap_seconds:
         met["gap"] = f"its predicted gap is {facts.gap_seconds:g} s; the limit is {rule.gap_seconds:g} s"
+    if rule.alerts and facts.alerts and facts.tiers:
+        met["alerts"] = f"it touches {listed(facts.tiers)} while alerts last: {listed(facts.alerts)}"
     if facts.within_hours and facts.tiers:
         met["hours"] = f"it touches {listed(facts.tiers)} in the hours of approval.hours"
     return met

@@ -86,7 +86,9 @@ def _planned(draft: Draft, operation: Operation, approved: ChangeSpec | None) ->
         planned = planned.model_copy(
             update={"unpredicted": "the time until the agents of the new instances have registered"}
         )
-    asked = approvals.asks(draft, operation, facts_of(spec, planned, now, draft.now), describe(planned))
+    asked = approvals.asks(
+        draft, operation, facts_of(spec, planned, now, draft.view.open_alerts, draft.now), describe(planned)
+    )
     return _Planned(spec, planned, asked)
 
 

@@ -43,7 +43,7 @@ def facts(hours=None, **spec):
     draft = Draft(read_view(world.channel), PassInputs(now=0.0, lost=frozenset(), rules=world.rules))
     cluster = cluster_of_draft(draft)
     wish = ChangeSpec(**spec)
-    return facts_of(wish, plan(wish, cluster), cluster, now=10 * 3600.0)
+    return facts_of(wish, plan(wish, cluster), cluster, ("tier-lags:counts",), now=10 * 3600.0)
 
 
 def test_a_pause_of_everything_asks_by_default_and_of_one_tier_not():
@@ -67,6 +67,14 @@ def test_in_the_hours_of_the_rule_a_change_of_tiers_asks(begin, asks):
     for harmless in ("cordon", "return"):
         assert not reasons(facts(hours, kind=harmless, host="h1"), ApprovalRule())
     assert not reasons(facts(hours, kind="resume"), ApprovalRule())
+
+
+def test_while_an_alert_lasts_a_change_of_tiers_asks_if_the_rule_says_so():
+    pause, rule = facts(kind="pause", tier="counts"), ApprovalRule(alerts=True)
+    assert reasons(pause, rule) == {"alerts": "it touches counts while alerts last: tier-lags:counts"}
+    assert not reasons(pause, ApprovalRule())
+    assert not reasons(facts(kind="cordon", host="h1"), rule)
+    assert not reasons(replace(pause, alerts=()), rule)
 
 
 def test_every_condition_says_its_value_and_its_limit():

@@ -397,3 +397,14 @@ def test_a_change_that_nobody_approves_is_told_as_refused_whoever_asked(site):
     site.wait(120)
     assert "change-refused:pause" in site.fired
     assert "nobody approved it within 0.5 min" in site.alert("change-refused").happened
+
+
+def test_a_change_waits_while_an_alert_lasts_if_the_site_file_says_so(site):
+    site.rules = replace(site.rules, approval=ApprovalRule(always=(), alerts=True))
+    site.agents["h3"].die()
+    site.wait(100)
+    assert "host-lost:h3" in site.fired
+    runbook = site.begin("c1", kind="pause", by="cli:anna", tier="counts")
+    site.wait(10)
+    assert not runbook.ended
+    assert "while alerts last: host-lost:h3" in site.alert("change-waits").happened
