@@ -73,6 +73,12 @@ class Asked(Frozen):
     """How long it waited until it was approved, which its deadline does not count."""
 
     @property
+    def limit(self) -> str:
+        """How long it waits for an answer, such as `60 min`."""
+        minutes, seconds = divmod(self.within_seconds, 60)
+        return f"{self.within_seconds:g} s" if seconds else f"{minutes:g} min"
+
+    @property
     def why(self) -> str:
         """The reasons in one line."""
         return "; ".join(self.reasons.values())

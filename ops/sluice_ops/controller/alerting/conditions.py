@@ -267,7 +267,7 @@ def _waiting(look: Look) -> Iterator[Condition]:
                 what=what_of(change.spec),
                 by=change.by,
                 change=change.id,
-                value=f"{change.asked.within_seconds / 60:g}",
+                value=change.asked.limit,
             )
 
 

@@ -32,7 +32,7 @@ def answered(draft: Draft, change: ChangeRecord) -> Waiting | Failed | None:
     answer = draft.view.answers.get(change.id)
     if answer is None and draft.age(change.started_at) > asked.within_seconds:
         return Failed(
-            f"nobody approved it within {_minutes(asked.within_seconds)}, so it ended as refused, and "
+            f"nobody approved it within {asked.limit}, so it ended as refused, and "
             f"nothing was changed ({asked.why}); ask again, and tell the other person"
         )
     if answer is None:
@@ -56,7 +56,7 @@ def sentence(change: ChangeRecord) -> str:
     return (
         f"waits for the approval of another person: {asked.why}. To approve: sluice approve {change.id}; "
         f'to refuse: sluice approve {change.id} --refuse --why "…". Without an answer within '
-        f"{_minutes(asked.within_seconds)}, it ends as refused"
+        f"{asked.limit}, it ends as refused"
     )
 
 
@@ -116,7 +116,3 @@ def _asked(change: ChangeRecord) -> Asked:
 
 def _facts(asked: Asked) -> Facts:
     return Facts((), asked.tiers, asked.hosts, 0.0)
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:g} min"

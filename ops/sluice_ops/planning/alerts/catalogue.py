@@ -118,7 +118,7 @@ ALERTS = (
         WARNING,
         0,
         "{what}, asked by {by}, waits for the approval of another person",
-        "nothing is changed until the answer; without one in {value} min, the change ends as refused",
+        "nothing is changed until the answer; without one in {value}, the change ends as refused",
         "look at the plan with `sluice approve`; then run `sluice approve {change}`, "
         'or `sluice approve {change} --refuse --why "…"`',
         stops_reboots=False,
