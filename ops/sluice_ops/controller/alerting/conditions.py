@@ -263,7 +263,6 @@ def _waiting(look: Look) -> Iterator[Condition]:
             yield BY_NAME[CHANGE_WAITS].condition(
                 change.id,
                 detail=change.asked.why,
-                link=_page_of(look, change.by),
                 what=what_of(change.spec),
                 by=change.by,
                 change=change.id,
@@ -276,7 +275,8 @@ def _refused(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep]
     if any(step.operation.step is Step.ABORT for step in steps):
         return None
     reasons = [step.result.sentence for step in steps if not step.result.ok]
-    return _of_request("change-refused", look, what, change.by, reasons, change.ended_at or 0.0)
+    page = f"changes/{change.id}"
+    return _of_request("change-refused", look, what, change.by, reasons, change.ended_at or 0.0, page=page)
 
 
 def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
