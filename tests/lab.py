@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,6 +145,23 @@ class Lab:
             **more,
         )
         self.channel.put(paths.incarnation(tier, number), spec)
+        self._start_units(tier, number, host, range(slots), driver=True, zookeeper=zookeeper, code=code)
+
+    def add_slot(self, tier: str, number: int, host: str, index: int) -> None:
+        """Start one more slot of an incarnation that runs."""
+        self._start_units(tier, number, host, range(index, index + 1))
+
+    def _start_units(
+        self,
+        tier: str,
+        number: int,
+        host: str,
+        slots: Iterable[int],
+        *,
+        driver: bool = False,
+        zookeeper: str | None = None,
+        code: Path = ROOT,
+    ) -> None:
         read = self.channel.read(paths.tier(tier), TierSpec)
         assert read is not None
         facts = HostFacts(name=HostName(host), address=HOSTS[host], zone="onprem", cpu=8, memory=8192)
@@ -157,11 +174,10 @@ class Lab:
             self.endpoints.spark_secret,
             facts,
         )
-        units = [(UnitKind.SLOT, slot_id(tier, number, index), read.value.quantum) for index in range(slots)]
-        for kind, identity, quantum in (
-            *units,
-            (UnitKind.DRIVER, driver_id(tier, number), read.value.driver),
-        ):
+        units = [(UnitKind.SLOT, slot_id(tier, number, index), read.value.quantum) for index in slots]
+        if driver:
+            units.append((UnitKind.DRIVER, driver_id(tier, number), read.value.driver))
+        for kind, identity, quantum in units:
             unit = Unit(
                 id=identity,
                 kind=kind,

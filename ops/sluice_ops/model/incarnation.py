@@ -209,6 +209,8 @@ class WorkerReceipt(Frozen):
     """For a pause: the tasks that the worker had done by then."""
     failed: int = 0
     """For a pause: the tasks of the worker that failed."""
+    gap_seconds: float | None = None
+    """For a worker that joins a realtime tier: the largest gap in the output, once it is known."""
     at: float
 
 
@@ -308,6 +310,8 @@ class IncarnationReport(Frozen):
     """
     takes_workers: bool = False
     """Whether workers that are added later get tasks; drivers of older versions give them none."""
+    plans_anew: bool = False
+    """Whether a realtime query is planned anew for them; drivers of older versions do not do so."""
     history: tuple[tuple[State, float], ...] = ()
 
     @property

@@ -17,15 +17,17 @@ from sluice.driver.spark.workers import CapacityError
 from sluice.kafka.positions import RecordsGoneError
 from sluice.kafka.reader import Bounds, NoStreamError, StreamError
 from sluice.kafka.stream_identity import SameStreams, Watch
+from sluice_ops.model.ids import UnitId
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.tier import Kind, Mode
 from tests.unit.sluice.fake_control import FakeControl
 from tests.unit.sluice.fake_identities import Answers
-from tests.unit.sluice.fake_workers import ONE, FakeWorkers
+from tests.unit.sluice.fake_workers import ONE, OTHER, FakeWorkers
 
 BATCH = 100
 RAW = "raw/0"
 AWAY = "Kafka does not answer"
+JOINED = UnitId("slot-counts-1-2")
 
 
 class FakeInput(FakeControl):
@@ -490,3 +492,141 @@ def test_without_kafka_the_query_restarts_on_other_workers_later(gate, source, p
     assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
     assert gate._query.isActive
     assert gate._executors == working
+
+
+class WarmUp:
+    """A warm-up that is over when the test says so."""
+
+    def __init__(self, _config, start, partitions):
+        self.over, self.stopped, self.failure = False, False, None
+        self.query = start(dict.fromkeys(partitions, 0), "folder")
+
+    def is_over(self):
+        return self.over
+
+    def stop(self):
+        self.stopped = True
+        return self.failure
+
+
+@pytest.fixture
+def joining(gate, source, monkeypatch):
+    """Return a gate whose query runs while a new executor comes; the warm-up has begun."""
+    level = SimpleNamespace(stop=lambda: None, is_level=lambda: True)
+    monkeypatch.setattr(streams, "HandoverWatch", lambda *_: level)
+    monkeypatch.setattr(streams, "WarmUp", WarmUp)
+    monkeypatch.setattr(streams, "why_gone", lambda *_: "executor 0 is gone")
+    workers = gate._config.workers
+    workers.rests_between_batches = False
+    gate.run()
+    workers.on[JOINED] = "2"
+    look(gate, source)
+    return gate
+
+
+def look(gate, source):
+    workers = gate._config.workers
+    source.now += 0.25
+    workers.pause_only(workers.to_pause, workers.active)
+    gate.check()
+    gate.tick()
+
+
+def test_a_new_worker_is_warmed_alone_and_then_works_in_the_next_query(joining, source):
+    workers = joining._config.workers
+    assert workers.without_tasks == {"0", "1"}, "only the new worker warms up"
+    assert workers.working() == joining._executors == {"0", "1"}
+    assert JOINED not in workers.receipts(), "it has not joined yet"
+    joining._warm_up.over = True
+    look(joining, source)
+    assert joining.runs == [("entry/7", 0), ("warm-up", 0), ("entry/7.1", 0)]
+    assert joining.starts_without_workers == ["entry/7.1"], "tasks wait for the end of the stopped ones"
+    assert joining._executors == {"0", "1", "2"}
+    assert workers.without_tasks == set()
+    assert workers.receipts()[JOINED].gap_seconds is None
+    workers.note_gap(0.1)
+    assert workers.receipts()[JOINED].gap_seconds == 0.1
+    assert joining._config.flow.restarts == 0
+
+
+def test_a_query_that_fails_during_a_warm_up_begins_again_on_all_workers(joining, source):
+    warm_up, workers = joining._warm_up, joining._config.workers
+    workers.on[ONE] = "3"
+    look(joining, source)
+    assert warm_up.stopped
+    pass_time(joining, source, 1)
+    assert joining._executors == {"1", "2", "3"}
+    assert workers.without_tasks == set()
+
+
+def test_a_hold_ends_the_warm_up(joining):
+    warm_up = joining._warm_up
+    joining.hold()
+    assert warm_up.stopped
+    assert joining._config.workers.without_tasks == set()
+
+
+def test_throttling_ends_the_warm_up_and_the_new_worker_takes_part_in_jobs(joining, source):
+    warm_up, source.admitted = joining._warm_up, 10.0
+    look(joining, source)
+    assert warm_up.stopped
+    assert joining._config.workers.working() == {"0", "1", "2"}
+
+
+def test_a_new_worker_that_dies_while_it_warms_up_disturbs_nothing(joining, source):
+    warm_up, workers = joining._warm_up, joining._config.workers
+    del workers.on[JOINED]
+    warm_up.over, warm_up.failure = True, RuntimeError("executor 2 is gone")
+    look(joining, source)
+    assert [by for by, _ in joining.runs] == ["entry/7", "warm-up"]
+    assert not workers.without_tasks & workers.working()
+    workers.on[JOINED] = "4"
+    look(joining, source)
+    assert joining.runs[-1] == ("warm-up", 0), "its successor is warmed, too"
+
+
+def test_a_new_worker_works_cold_if_it_cannot_be_warmed(gate, source, monkeypatch):
+    level = SimpleNamespace(stop=lambda: None, is_level=lambda: True)
+    monkeypatch.setattr(streams, "HandoverWatch", lambda *_: level)
+
+    def fail(*_):
+        message = "no warm-up stream"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(streams, "WarmUp", fail)
+    gate._config.workers.rests_between_batches = False
+    gate.run()
+    gate._config.workers.on[JOINED] = "2"
+    look(gate, source)
+    assert gate._executors == {"0", "1", "2"}
+    assert gate._config.flow.restarts == 0
+
+
+def test_a_batch_that_ends_during_a_warm_up_gets_its_threads_first(joining, source, monkeypatch):
+    warm_up = joining._warm_up
+    monkeypatch.setattr(joining, "_committed", lambda: 0)
+    look(joining, source)
+    assert warm_up.stopped
+    assert joining._config.workers.without_tasks == {"2"}, "the new worker is still cold"
+    look(joining, source)
+    assert joining._warm_up not in {None, warm_up}, "its warm-up begins again"
+
+
+def test_a_spare_that_comes_back_is_warmed_and_waits(gate, source, monkeypatch):
+    level = SimpleNamespace(stop=lambda: None, is_level=lambda: True)
+    monkeypatch.setattr(streams, "HandoverWatch", lambda *_: level)
+    monkeypatch.setattr(streams, "WarmUp", WarmUp)
+    workers = gate._config.workers
+    workers.rests_between_batches = False
+    workers.pause_only(frozenset(), 1)
+    gate.run()
+    workers.on[OTHER] = "2"
+    look(gate, source)
+    gate._warm_up.over = True
+    look(gate, source)
+    assert (workers.spares, workers.working()) == ({OTHER}, {"0"})
+    assert workers.without_tasks == {"1", "2"}, "the former executor has ended"
+    assert [by for by, _ in gate.runs] == ["entry/7", "warm-up"], "the query goes on"
+    workers.pause_only(frozenset(), 2)
+    look(gate, source)
+    assert gate._executors == {"0", "2"}

@@ -10,6 +10,7 @@ from sluice.driver.engine.warm_up import (
     LOOK_BACK_SECONDS,
     MOST_SECONDS,
     Outflow,
+    first_partitions,
     level,
 )
 
@@ -90,3 +91,14 @@ def test_a_warm_up_ends_after_the_records_that_a_run_reads_again():
         seconds_until_settled(Outflow(0, 0.0), lambda at: 10_000 * max(0, at - 1))
         <= 1 + ENOUGH_RECORDS / 10_000 + STEP
     )
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 30), min_size=1),
+    st.integers(1, 40),
+)
+def test_new_workers_warm_up_on_partitions_of_each_stream(partitions, count):
+    names = {f"{stream}/{number}" for stream, width in partitions.items() for number in range(width)}
+    chosen = first_partitions(names, count)
+    assert {name.partition("/")[0] for name in chosen} == partitions.keys()
+    assert len(chosen) == min(len(names), max(count, len(partitions)))

@@ -78,6 +78,7 @@ class ChannelFollower:
             spare_workers=(),
             first_tasks={},
             takes_workers=True,
+            plans_anew=True,
             history=((State.STARTING, now),),
         )
 

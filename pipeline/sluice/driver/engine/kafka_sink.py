@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sluice.driver.engine.offsets import offsets_option, read_inputs
+from sluice.driver.engine.offsets import offsets_option, partitions_option, read_inputs
 from sluice.driver.engine.settings import INTERVAL, EngineConfig
 from sluice.kafka.positions import GIVE_UP_MS
 from sluice.records import lineage
@@ -78,10 +78,13 @@ def start_query(  # noqa: PLR0913, PLR0917 - the parts of one run
     """Start the query of the run `by` at the offsets `begins`, with its checkpoint in `folder`.
 
     `partitions` gives the number of partitions over which the records of each output are spread.
+    A query with a `suffix`, which warms up, reads only the partitions in `begins`.
     """
     realtime = config.tier.mode is Mode.REALTIME
     batch_limit = {} if realtime else {"maxOffsetsPerTrigger": str(config.tier.max_offsets)}
-    records = read_inputs(config, {"startingOffsets": json.dumps(offsets_option(begins))} | batch_limit)
+    only = {"assign": json.dumps(partitions_option(begins))} if suffix else {}
+    where = {"startingOffsets": json.dumps(offsets_option(begins))}
+    records = read_inputs(config, where | batch_limit | only)
     out = output_rows(config, records, by, partitions, suffix)
     writer = (
         out.writeStream.format("kafka")

@@ -20,13 +20,19 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
     return by_topic
 
 
+def partitions_option(positions: dict[str, int]) -> dict[str, list[int]]:
+    """Return the partitions of positions in the form of Spark's option `assign`."""
+    return {topic: [*map(int, numbers)] for topic, numbers in offsets_option(positions).items()}
+
+
 def read_inputs(
     config: EngineConfig, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True
 ) -> "DataFrame":
-    """Read the given topics, or all of the tier's inputs.
+    """Read the given topics, or all of the tier's inputs, or the partitions in the option `assign`.
 
     Without `stream`, read the offsets in `options` once.
     """
+    source = {} if "assign" in options else {"subscribe": ",".join(topics or config.inputs)}
     session = config.session
     reader = (
         (session.readStream if stream else session.read)
@@ -34,7 +40,7 @@ def read_inputs(
         .options(
             **{
                 **brokers(config.kafka).spark,
-                "subscribe": ",".join(topics or config.inputs),
+                **source,
                 "includeHeaders": "true",
                 # as the driver itself reads: records of aborted transactions do not count
                 "kafka.isolation.level": "read_committed",

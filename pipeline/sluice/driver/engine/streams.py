@@ -20,7 +20,7 @@ from sluice.driver.engine.offsets import read_between, read_inputs
 from sluice.driver.engine.partition_growth import PartitionGrowth
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.start_place import StartPlace
-from sluice.driver.engine.warm_up import warm_up_streams
+from sluice.driver.engine.warm_up import WarmUp, first_partitions, warm_up_streams
 from sluice.driver.positions.realtime_progress import EVERY_SECONDS, RealtimeProgress
 from sluice.driver.spark.queries import is_idle, plan
 from sluice.driver.spark.session import EXECUTORS_SECONDS, NoExecutorError, missing
@@ -99,9 +99,13 @@ class StreamsEngine(Engine):
         self._executors: frozenset[str] = frozenset()
         """The executors that had tasks of the query when it began."""
         self._paused: frozenset[UnitId] = frozenset()
-        self._waiting: frozenset[str] = frozenset()
-        """The executors that got no tasks when the query began."""
         """The workers that were paused then."""
+        self._warm_up: WarmUp | None = None
+        """The warm-up of executors that have come since the query began."""
+        self._committed_then = -1
+        """The last batch that was committed when this warm-up began."""
+        self._level = False
+        """Whether the query has caught up since it began, as far as this was asked."""
         self._own_starts: list[dict[str, int]] = []
         """Where earlier runs of this process began."""
         self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
@@ -148,11 +152,11 @@ class StreamsEngine(Engine):
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run the query over recent records, into warm-up streams, which no tier reads."""
-        warm_up_streams(
-            self._config,
-            lambda begins, folder: self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP),
-            go_on,
-        )
+        warm_up_streams(self._config, self._start_warm_up, go_on)
+        self._config.workers.note_warm()
+
+    def _start_warm_up(self, begins: dict[str, int], folder: str) -> "StreamingQuery":
+        return self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP)
 
     def run(self) -> Receipt:
         """Start at the positions before which, as the output tells, all output is complete."""
@@ -196,12 +200,14 @@ class StreamsEngine(Engine):
         if self._handover is not None:
             self._handover.stop()
             self._handover = None
-        self._executors, self._waiting = config.workers.working(), config.workers.waiting()
-        self._paused = config.workers.to_pause
+        self._end_warm_up()
+        self._level, self._paused = False, config.workers.to_pause
         self._reached, self._settled = RealtimeProgress(time.monotonic), time.monotonic()
         config.flow.metered = metered
         self._metered = dict(begins) if metered else None
         if metered:
+            config.workers.end_query()
+            self._executors = config.workers.working()
             log.info(
                 "no query runs; jobs let records in",
                 by=self._by,
@@ -211,6 +217,9 @@ class StreamsEngine(Engine):
             return
         if config.tier.mode is Mode.REALTIME:
             refuse_too_few(config.tier.name, len(inputs), config.workers.awake, config.workers.threads)
+            self._executors = config.workers.begin_query()
+        else:
+            self._executors = config.workers.working()
         config.flow.unread = None
         self._handover = HandoverWatch(config.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
@@ -221,7 +230,7 @@ class StreamsEngine(Engine):
 
         - The tier is throttled: stop the query, and let records in at the admitted rate.
         - It is not throttled any more: catch up with more and more records, then start the query.
-        - A worker was paused or woken, or partitions were added: start again.
+        - A worker was paused or woken, or has joined, or partitions were added: start again.
         """
         if self._restarts.waiting:
             return
@@ -246,6 +255,7 @@ class StreamsEngine(Engine):
             if self._query is not None:
                 self._query.stop()
             self._query = None
+            self._query_ended()
             self._config.flow.restarts += 1
             log.warning(
                 "the query or a measured job failed; the query restarts from the end of the output",
@@ -253,16 +263,64 @@ class StreamsEngine(Engine):
             )
 
     def _spread(self, query: "StreamingQuery") -> None:
-        """Start again where a worker or a spare was paused or woken, or partitions were added.
+        """Start again where a worker or a spare was paused or woken, or has joined, or partitions
+        were added.
 
         Realtime tasks last as long as a batch.
         """
         workers = self._config.workers
-        woken = workers.to_pause != self._paused or self._waiting & workers.working()
         if workers.to_pause - self._paused:
             self._stop_query(query)
-        elif woken or self._growth.may_be_read(len(self._begins)):
+            return
+        self._warm_new_workers()
+        woken = workers.to_pause != self._paused or workers.working() - self._executors
+        if woken or self._growth.may_be_read(len(self._begins)):
             self._widen(query)
+
+    def _warm_new_workers(self) -> None:
+        """Warm executors that have come since the query began, before the next query uses them.
+
+        The query's tasks stay where they are. If a batch ends meanwhile, its successor's tasks go
+        first.
+        """
+        workers, warm_up = self._config.workers, self._warm_up
+        try:
+            if warm_up is None:
+                cold = workers.cold()
+                self._level = bool(cold) and (self._level or self.caught_up())
+                if self._level:
+                    self._begin_warm_up(cold)
+            elif self._committed() != self._committed_then:
+                self._end_warm_up()
+            elif warm_up.is_over():
+                self._end_warm_up(warm=True)
+        except Exception as error:  # noqa: BLE001 — of Kafka, or of a new executor; the query flows on
+            self._end_warm_up(warm=not is_away(error))
+            log.warning("the warm-up of new workers failed; the query flows on", error=error_text(error))
+
+    def _begin_warm_up(self, cold: frozenset[str]) -> None:
+        workers = self._config.workers
+        log.info("new workers warm up", executors=sorted(cold))
+        workers.begin_warm_up(cold)
+        self._committed_then = self._committed()
+        partitions = first_partitions(self._begins, len(cold) * workers.threads)
+        self._warm_up = WarmUp(self._config, self._start_warm_up, partitions)
+
+    def _end_warm_up(self, *, warm: bool = False) -> None:
+        """End the warm-up of new workers, if there is one; `warm`: they may work from now on.
+
+        If it has failed, they work all the same: an executor that is gone has no part in it.
+        """
+        warm_up, self._warm_up = self._warm_up, None
+        failure = None if warm_up is None else warm_up.stop()
+        self._config.workers.end_warm_up(warm=warm)
+        if warm:
+            log.info("new workers are warm", failure=None if failure is None else error_text(failure))
+
+    def _query_ended(self) -> None:
+        """Let new workers work in the next query, warm or not."""
+        self._end_warm_up()
+        self._config.workers.end_query()
 
     def _switch_routing(self, query: "StreamingQuery") -> None:
         """Process all waiting records by the old routing, then agree on a new routing epoch
@@ -275,6 +333,7 @@ class StreamsEngine(Engine):
         config = self._config
         query.stop()
         self._query = None
+        self._query_ended()
         wait_for(config.workers.is_idle, LAST_SECONDS)
         if not config.workers.is_idle():
             message = f"tasks of the stopped query still run after {LAST_SECONDS:.0f} s"
@@ -310,6 +369,7 @@ class StreamsEngine(Engine):
         if query is not None:
             query.stop()
         self._query = None
+        self._query_ended()
         self._restarts.put_off(time.monotonic(), 0.0)
         wait_for(self._config.workers.is_idle, ENDED_SECONDS)
 
@@ -321,6 +381,7 @@ class StreamsEngine(Engine):
         and the time without output is short.
         """
         workers = self._config.workers
+        self._end_warm_up()
         with workers.all_spared():
             try:
                 self._begin(*self._find_start(), metered=False)
@@ -377,6 +438,7 @@ class StreamsEngine(Engine):
         if self._query is not None:
             self._query.stop()
             self._query = None
+        self._query_ended()
         if self._handover is not None:
             self._handover.stop()
         logs = self._inputs.logs
@@ -418,6 +480,7 @@ class StreamsEngine(Engine):
         is_lost = self._query is not None and bool(workers.gone(self._executors))
         error, run = self._failure(), self.run
         if error is not None:
+            self._query_ended()
             short = len(workers.working()) < workers.awake
             restart_or_raise(
                 error, self._restarts, self._config.flow, give_up=short and self._control.standby_is_ready()
@@ -580,7 +643,7 @@ class StreamsEngine(Engine):
             begins = begins | ends(Path(self._folder()), last)
         if self._config.tier.mode is Mode.BATCH:
             return sum(begins.values())
-        return sum(begins.values()) + records_read(self._config.session)[0]
+        return sum(begins.values()) + records_read(self._config.session, query)[0]
 
     def complete_floor(self) -> dict[str, int]:
         """Return the start of the run, or the end of the last measured job."""

@@ -1,19 +1,20 @@
 """The warm-up of a query over recent records: it ends when the query gets no quicker (decision
 record 0008).
 
-`level` judges the batches of a tier with a sink; `warm_up_streams` runs the warm-up of a tier that
-writes streams.
+`level` judges the batches of a tier with a sink. `warm_up_streams` warms a tier that writes
+streams, before it runs; `WarmUp` warms single workers that join it (decision 88).
 """
 
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.spark.queries import is_idle
 from sluice.driver.spark.slots import records_read
+from sluice.kafka.reader import topic_and_number
 from sluice.records import lineage
 
 if TYPE_CHECKING:
@@ -70,36 +71,72 @@ class Outflow:
         return bool(earlier_counts) and 2 * (out - earlier_counts[-1]) <= out
 
 
-def warm_up_range(config: EngineConfig) -> tuple[dict[str, int], int]:
+def warm_up_range(
+    config: EngineConfig, partitions: Collection[str] | None = None
+) -> tuple[dict[str, int], int]:
     """Return positions shortly before the ends of the inputs, and how many offsets lie
     behind them.
+
+    Only of some partitions, if they are given.
     """
     bounds = config.streams.bounds(config.inputs)
-    begins = {name: max(bounds.oldest[name], end - ENOUGH_RECORDS) for name, end in bounds.ends.items()}
+    begins = {
+        name: max(bounds.oldest[name], end - ENOUGH_RECORDS)
+        for name, end in bounds.ends.items()
+        if partitions is None or name in partitions
+    }
     return begins, sum(bounds.ends[name] - begin for name, begin in begins.items())
+
+
+def first_partitions(partitions: Collection[str], count: int) -> list[str]:
+    """Return so many partitions, the first ones of each stream, and at least one of each. Pure."""
+    by_number = sorted(partitions, key=lambda name: topic_and_number(name)[::-1])
+    streams = {topic_and_number(name)[0] for name in partitions}
+    return by_number[: max(count, len(streams))]
+
+
+class WarmUp:
+    """A query over recent records, into warm-up streams, which no tier reads."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        start: "Callable[[dict[str, int], str], StreamingQuery]",
+        partitions: Collection[str] | None = None,
+    ) -> None:
+        """Begin; `start` begins the query at given offsets, with its checkpoint in a folder."""
+        self._config = config
+        self._streams = [name + lineage.WARM_UP for name in config.outputs]
+        begins, wanted = warm_up_range(config, partitions)
+        self._out_at_start = self._out()
+        self._folder = tempfile.mkdtemp(prefix=f"sluice-warm-{config.tier.name}-")
+        self._query, self._flow = start(begins, self._folder), Outflow(wanted, time.monotonic())
+
+    def _out(self) -> int:
+        return sum(self._config.streams.bounds(self._streams).ends.values())
+
+    def is_over(self) -> bool:
+        """Tell whether the output has settled, or the query has failed."""
+        query = self._query
+        if query.exception() is not None:
+            return True
+        at_work = is_idle(query) or records_read(self._config.session, query)[1] > 0
+        return self._flow.settled(time.monotonic(), self._out() - self._out_at_start, at_work=at_work)
+
+    def stop(self) -> Exception | None:
+        """Stop the query; return why it has failed, if so."""
+        failure: Exception | None = self._query.exception()
+        self._query.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return failure
 
 
 def warm_up_streams(
     config: EngineConfig, start: "Callable[[dict[str, int], str], StreamingQuery]", go_on: Callable[[], bool]
 ) -> None:
-    """Run a query into warm-up streams, which no tier reads, until its output settles or `go_on`
-    returns False.
-
-    `start` begins the query at given offsets, with its checkpoint in a given folder.
-    """
-    streams = [name + lineage.WARM_UP for name in config.outputs]
-    begins, wanted = warm_up_range(config)
-    out_at_start = out = sum(config.streams.bounds(streams).ends.values())
-    folder = tempfile.mkdtemp(prefix=f"sluice-warm-{config.tier.name}-")
-    query, flow = start(begins, folder), Outflow(wanted, time.monotonic())
-    while go_on() and query.exception() is None:
-        at_work = is_idle(query) or records_read(config.session)[1] > 0
-        if flow.settled(time.monotonic(), out - out_at_start, at_work=at_work):
-            break
+    """Warm up all executors until the output settles, or `go_on` returns False."""
+    warm_up = WarmUp(config, start)
+    while go_on() and not warm_up.is_over():
         time.sleep(0.2)
-        out = sum(config.streams.bounds(streams).ends.values())
-    failure = query.exception()
-    query.stop()
-    shutil.rmtree(folder, ignore_errors=True)
-    if failure is not None:
+    if (failure := warm_up.stop()) is not None:
         raise failure

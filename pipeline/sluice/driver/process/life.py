@@ -258,8 +258,10 @@ class Life:
                 settled=Receipt(positions=settled, streams=logs.streams, epochs=logs.epochs, at=time.time())
             )
         gap = self._engine.gap()
-        if gap is not None and self._follower.report.gap_seconds is None:
-            self._follower.note(gap_seconds=round(gap, 3))
+        if gap is not None:
+            self._workers.note_gap(round(gap, 3))
+            if self._follower.report.gap_seconds is None:
+                self._follower.note(gap_seconds=round(gap, 3))
         if self._flow.looked is not None:
             self._follower.note(measured=True, pressure=self._flow.pressure)
         self._follower.note(

@@ -43,11 +43,12 @@ def _read(task: Any) -> int:
     return int(metrics.get().inputMetrics().recordsRead()) if metrics.isDefined() else 0
 
 
-def records_read(session: "SparkSession") -> tuple[int, int]:
+def records_read(session: "SparkSession", query: "StreamingQuery | None" = None) -> tuple[int, int]:
     """Return how many records the running tasks have read, at most two seconds ago, and how many
-    tasks run.
+    tasks run; with `query`, only its tasks.
     """
-    running = [task for task in _active_tasks(session) if task.status() == RUNNING]
+    stages = None if query is None else _stages(session, query)
+    running = [task for task in _active_tasks(session, stages) if task.status() == RUNNING]
     return sum(_read(task) for task in running), len(running)
 
 
@@ -117,8 +118,12 @@ def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
 
 def _running(session: "SparkSession", query: "StreamingQuery") -> dict[int, Any]:
     """Return the running tasks of a query, by their number in its plan."""
-    stages = {stage for job in _jobs(session, query) for stage in job.stageIds}
-    return {int(task.index()): task for task in _active_tasks(session, stages) if task.status() == RUNNING}
+    tasks = _active_tasks(session, _stages(session, query))
+    return {int(task.index()): task for task in tasks if task.status() == RUNNING}
+
+
+def _stages(session: "SparkSession", query: "StreamingQuery") -> set[int]:
+    return {stage for job in _jobs(session, query) for stage in job.stageIds}
 
 
 def _places(query: "StreamingQuery") -> list[tuple[str, int]]:

@@ -6,7 +6,8 @@ A worker is paused when Spark gives it no more tasks and its last task has ended
 stays, so its shuffle files can be read, and it works again at once when it is woken. A worker that
 leaves the tier is paused first, and ends soon after (decision 41). Spark gives a worker
 that joins an executor by itself (decision 65), and is ready when it has processed records
-(decision 78). `process.life` calls this at each check; no method waits.
+(decision 78). An executor that comes while a realtime query runs is warmed first, and works in the
+next query (decision 88). `process.life` calls this at each check; no method waits.
 """
 
 import math
@@ -92,7 +93,19 @@ class Workers:
     _begun: dict[UnitId, float] = field(default_factory=dict)
     """Since when each worker is being paused or woken. Monotonic clock."""
     _spared: frozenset[str] = frozenset()
-    """Executors that get no task, including those that have ended since."""
+    """Executors that get no task of the query, including those that have ended since."""
+    _without: frozenset[str] = frozenset()
+    """Executors to which the scheduler gives no task now."""
+    _all_wait: bool = False
+    """Whether no executor gets tasks, because a query is being planned."""
+    _in_query: bool = False
+    """Whether a realtime query runs, whose tasks stay on their executors."""
+    _warm: frozenset[str] = frozenset()
+    """Executors that have run the tier's code."""
+    _warming_up: frozenset[str] = frozenset()
+    """Executors that warm up beside a realtime query; they alone get tasks meanwhile."""
+    _without_gap: frozenset[UnitId] = frozenset()
+    """Workers that have joined, and whose query has not shown its gap yet."""
     _known: frozenset[str] = frozenset()
     """The executors at the last look."""
     _at_work: frozenset[str] = frozenset()
@@ -127,12 +140,57 @@ class Workers:
         return able if self.active is None else min(able, self.active)
 
     def working(self) -> frozenset[str]:
-        """Return the ids of the executors that get tasks."""
-        return self._executors() - self._spared
+        """Return the ids of the executors that get tasks, or will with the next query."""
+        executors_now = self._executors()
+        return executors_now - self._spared - self._cold_of(executors_now)
 
-    def waiting(self) -> frozenset[str]:
-        """Return the ids of the living executors that get no tasks."""
-        return self._executors() & self._spared
+    def _cold_of(self, executors_now: frozenset[str]) -> frozenset[str]:
+        return executors_now - self._warm if self._in_query else frozenset()
+
+    def cold(self) -> frozenset[str]:
+        """Return the executors that have come since the realtime query began, and are not warm.
+
+        Those of paused workers are left out.
+        """
+        if not (cold := self._cold_of(self._executors())):
+            return cold
+        able = {worker: each for worker, each in self._summaries().items() if worker not in self.to_pause}
+        return cold.intersection(str(executor.id()) for executor in able.values())
+
+    def begin_query(self) -> frozenset[str]:
+        """Note that a realtime query begins; return the executors that work in it."""
+        working = self.working()
+        self._warm |= working
+        self._in_query = True
+        return working
+
+    def end_query(self) -> None:
+        """Note that no realtime query runs: the next one also uses executors that are not warm."""
+        cold = self._cold_of(self._known)
+        self._in_query = False
+        if cold:
+            self._distribute(may_rest=False)
+
+    def begin_warm_up(self, cold: frozenset[str]) -> None:
+        """Give tasks to these executors only; those of the running query stay where they are."""
+        self._warming_up = cold
+        self._give_out()
+
+    def end_warm_up(self, *, warm: bool) -> None:
+        """Give tasks to all workers again; `warm`: those that warmed up may work from now on."""
+        if not self._warming_up:
+            return
+        if warm:
+            self._warm |= self._warming_up
+        self._warming_up = frozenset()
+        self._distribute(may_rest=False)
+        self._offer()
+        self._looked_at = -math.inf
+        self._note_joined()
+
+    def note_warm(self) -> None:
+        """Note that all executors that work have run the tier's code."""
+        self._warm |= self.working()
 
     def gone(self, before: frozenset[str]) -> frozenset[str]:
         """Return the executors of `before` that have ended while their workers were not paused."""
@@ -146,7 +204,8 @@ class Workers:
         renumbered, self.active = active != self.active, active
         # a waiting worker whose executor has died gets a new executor, which is not spared yet
         some_wait = to_pause or active is not None
-        if changed or renumbered or self._warming or (some_wait and self._executors() != self._known):
+        may_change = some_wait or self._in_query
+        if changed or renumbered or self._warming or (may_change and self._executors() != self._known):
             self._distribute(may_rest=self.rests_between_batches)
 
     def rest(self) -> None:
@@ -159,13 +218,15 @@ class Workers:
         summaries_now, before = self._summaries(), self.spares
         executors_now = {worker: str(executor.id()) for worker, executor in summaries_now.items()}
         self._known = frozenset(executors_now.values())
+        cold = self._cold_of(self._known)
         able = {worker: name for worker, name in executors_now.items() if worker not in self.to_pause}
         chosen = choose_spares(able, self.active, self._at_work, may_rest=may_rest)
         self.spares = chosen - {worker for worker in chosen if self._is_new(summaries_now[worker])}
         self._warming = self.spares != chosen
         self._at_work = frozenset(name for worker, name in able.items() if worker not in chosen)
-        for worker, name in executors_now.items():
-            self._spare(name, spared=worker in self.to_pause or worker in self.spares)
+        resting = {name for worker, name in executors_now.items() if worker in self.to_pause | self.spares}
+        self._spared = (self._spared - self._known) | resting | cold
+        self._give_out()
         if self.spares != before:
             self._offer()
             log.info("the spare workers changed", spares=sorted(self.spares), before=sorted(before))
@@ -195,14 +256,27 @@ class Workers:
         if not self.names or time.monotonic() < self._looked_at + JOINING_SECONDS:
             return
         self._looked_at = time.monotonic()
-        if self._executors() == self._with_summary:
+        executors_now = self._executors()
+        if executors_now == self._with_summary:
             return
-        summaries_now = self._summaries()
-        self._with_summary = frozenset(str(executor.id()) for executor in summaries_now.values())
-        for worker in summaries_now.keys() - self.names:
+        cold = self._cold_of(executors_now)
+        able = {
+            worker: str(each.id()) for worker, each in self._summaries().items() if str(each.id()) not in cold
+        }
+        self._with_summary = frozenset(able.values())
+        for worker in able.keys() - self.names:
             self.names |= {worker}
             self._receipts[worker] = WorkerReceipt(paused=False, seconds=0.0, at=time.time())
+            if not self.rests_between_batches:
+                self._without_gap |= {worker}
             log.info("a worker has joined", worker=worker)
+
+    def note_gap(self, seconds: float) -> None:
+        """Note the gap of the query with which workers have joined; a spare makes none."""
+        for worker in self._without_gap:
+            gap = 0.0 if worker in self.spares else seconds
+            self._receipts[worker] = self._receipts[worker].model_copy(update={"gap_seconds": gap})
+        self._without_gap = frozenset()
 
     def look_at_first_tasks(self, *, records_wait: bool) -> None:
         """Note which workers have processed records; `records_wait`: whether input waits long."""
@@ -244,14 +318,13 @@ class Workers:
 
         Tasks of a query that starts wait, and are then spread evenly.
         """
-        working = self.working()
-        for executor in working:
-            self._take_out(executor)
+        self._all_wait = True
+        self._give_out()
         try:
             yield
         finally:
-            for executor in working:
-                self._put_back(executor)
+            self._all_wait = False
+            self._give_out()
             self._offer()
 
     def _is_done(self, executor: Any) -> bool:
@@ -262,15 +335,18 @@ class Workers:
             and int(executor.activeTasks()) == 0
         )
 
-    def _spare(self, executor: str, *, spared: bool) -> None:
-        if spared is (executor in self._spared):
-            return
-        if spared:
+    def _give_out(self) -> None:
+        """Let the scheduler give tasks to exactly the executors that are to get some now."""
+        without = self._spared
+        if self._all_wait:
+            without |= self._executors()
+        elif self._warming_up:
+            without = (without | self._executors()) - self._warming_up
+        for executor in without - self._without:
             self._take_out(executor)
-            self._spared |= {executor}
-        else:
+        for executor in self._without - without:
             self._put_back(executor)
-            self._spared -= {executor}
+        self._without = without
 
     def _note(self, worker: UnitId, executor: Any, *, paused: bool) -> None:
         seconds = round(time.monotonic() - self._begun.pop(worker), 2)
