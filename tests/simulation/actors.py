@@ -26,6 +26,7 @@ from sluice_ops.model.incarnation import (
     advance,
     directive,
 )
+from sluice_ops.model.tier import Mode
 
 
 class Log:
@@ -83,6 +84,7 @@ class SimDriver:
         )
         """The workers with which it began, and those that have joined since."""
         self.takes_workers = True
+        self.plans_anew = True
         self.knows_spares = True
         self.first_tasks = {}
         self.spares = frozenset()
@@ -114,6 +116,7 @@ class SimDriver:
                 measured=self.measured,
                 workers=self.workers,
                 takes_workers=self.takes_workers,
+                plans_anew=self.plans_anew,
                 first_tasks=self.first_tasks,
                 spare_workers=tuple(sorted(self.spares)) if self.knows_spares else None,
                 narrow=self.narrow,
@@ -207,7 +210,8 @@ class SimDriver:
         joined = self._workers_with_executor() - self._workers_known
         if joined:
             self._workers_known |= joined
-            receipt = WorkerReceipt(paused=False, seconds=0.0, at=self.wall())
+            gap = 0.1 if self.spec.mode is Mode.REALTIME and self.log.gap_after is not None else None
+            receipt = WorkerReceipt(paused=False, seconds=0.0, gap_seconds=gap, at=self.wall())
             self.workers = self.workers | dict.fromkeys(joined, receipt)
             self._report()
 

@@ -10,6 +10,7 @@ from sluice_ops.model.assignment import HostState, slot_id
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.status import TierState
+from sluice_ops.model.tier import Mode
 from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, TierNow
 
 
@@ -37,7 +38,7 @@ def cluster_of_draft(draft: Draft) -> Cluster:
             paused_workers=tuple(worker for worker in wanted.paused_workers if worker in workers),
             takes_workers=owning is not None
             and (report := tier.reports.get(owning.incarnation)) is not None
-            and report.takes_workers,
+            and (report.plans_anew if tier.spec.mode is Mode.REALTIME else report.takes_workers),
         )
     batch, view = tuple(sorted(draft.batch.values())), draft.view
     return Cluster(

@@ -6,8 +6,9 @@ continues from there. If the change ends early, workers that are still there get
 (`stop_order`).
 
 A tier that gets workers: one write adds the slots and names them in the change's record. Spark
-gives the running application an executor on each new slot, and the driver reports it. If the change
-ends early, the slots are taken away again.
+gives the running application an executor on each new slot, and the driver reports it. That of a
+realtime tier first warms the executor and plans its query anew (decision 88). If the change ends
+early, the slots are taken away again.
 
 A tier that does both releases workers first. A slot that comes back under the same name starts only
 when no agent reports the old one any more.
@@ -25,7 +26,7 @@ from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import slot_ids, slot_number
 from sluice_ops.model.change import ChangeRecord, Move
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName, UnitId
-from sluice_ops.model.incarnation import IncarnationSpec, Phase, State
+from sluice_ops.model.incarnation import IncarnationSpec, Phase, State, WorkerReceipt
 from sluice_ops.model.status import TierState
 from sluice_ops.model.tier import Mode
 from sluice_ops.model.wording import listed, workers
@@ -280,8 +281,8 @@ def _obstacle(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | No
 def receipt(draft: Draft, tier: TierName, numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the receipt of workers that left or joined; None after a handover.
 
-    The other workers of a tier in micro-batches went on without a gap. The gap of a realtime tier,
-    whose query starts again, is not measured.
+    The other workers of a tier in micro-batches went on without a gap. That of a realtime tier is
+    reported with the workers that join it, and is not measured where workers leave it.
     """
     if JOINING_KEY not in numbers and LEAVING_KEY not in numbers:
         return None
@@ -289,14 +290,12 @@ def receipt(draft: Draft, tier: TierName, numbers: Mapping[str, Any]) -> dict[st
         return {"sentence": "the tier was stopped meanwhile"}
     if JOINING_KEY in numbers:
         left = f"gave up {listed(numbers[LEFT_KEY])}, then " if LEFT_KEY in numbers else ""
-        return {"gap_seconds": 0.0, "sentence": f"{left}got {listed(numbers[JOINING_KEY])}"}
+        return {
+            "gap_seconds": _gap_of_join(draft, tier, numbers[JOINING_KEY]),
+            "sentence": f"{left}got {listed(numbers[JOINING_KEY])}",
+        }
     workers: list[UnitId] = numbers[LEAVING_KEY]
-    report = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
-    receipts = (
-        {}
-        if report is None
-        else {worker: report.workers[worker] for worker in workers if worker in report.workers}
-    )
+    receipts = _receipts(draft, tier, workers)
     described = {
         worker: f"{worker} (drained in {receipt.seconds:.1f} s, {receipt.tasks} tasks done)"
         for worker, receipt in receipts.items()
@@ -306,3 +305,19 @@ def receipt(draft: Draft, tier: TierName, numbers: Mapping[str, Any]) -> dict[st
         "gap_seconds": None if draft.view.tiers[tier].spec.mode is Mode.REALTIME else 0.0,
         "sentence": f"gave up {', '.join(described.get(worker, worker) for worker in workers)}",
     }
+
+
+def _gap_of_join(draft: Draft, tier: TierName, joining: Collection[UnitId]) -> float | None:
+    """Return the gap in the output of a tier that got workers; None while it is not known."""
+    if draft.view.tiers[tier].spec.mode is not Mode.REALTIME:
+        return 0.0
+    receipts = _receipts(draft, tier, joining)
+    gaps = [receipts[worker].gap_seconds for worker in joining if worker in receipts]
+    return max((gap for gap in gaps if gap is not None), default=None)
+
+
+def _receipts(draft: Draft, tier: TierName, named: Collection[UnitId]) -> dict[UnitId, WorkerReceipt]:
+    """Return the owner's receipts of some of its workers."""
+    report = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
+    known = {} if report is None else report.workers
+    return {worker: known[worker] for worker in named if worker in known}

@@ -55,7 +55,8 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
     without_gap = [
         f"{tier}/{comparison['new']}"
         for tier, comparison in receipts.items()
-        if comparison["old"] != comparison["new"] and _gap_may_come(draft, tier, comparison)
+        if (comparison["old"] != comparison["new"] or resize_in_place.JOINING_KEY in comparison)
+        and _gap_may_come(draft, tier, comparison)
     ]
     bound = min(GAP_SECONDS, operation.deadline_seconds / 2)
     if without_gap and draft.age(operation.posted_at) < bound:

@@ -113,7 +113,9 @@ def _predicted_seconds(moves: Iterable[Move], cluster: Cluster) -> float:
 def _predicted_gap(move: Move, cluster: Cluster) -> float:
     if not move.in_place:
         return cluster.pace.gap
-    return cluster.pace.realtime_restart_gap if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
+    if cluster.tiers[move.tier].spec.mode is not Mode.REALTIME:
+        return 0.0
+    return cluster.pace.realtime_restart_gap if move.released else cluster.pace.realtime_join_gap
 
 
 def _notes_on_spares(spec: ChangeSpec, before: Cluster, after: Cluster) -> Iterable[str]:
@@ -449,7 +451,7 @@ def _place_in_order(
             earlier = ", ".join(move.tier for move in moves)
             notes.append(f"{tier.spec.name} is prepared only after {earlier} is released: room is short")
         hosts = placed.hosts
-        notes.extend(placed.notes)
+        notes.extend((*_why_not_in_place(spec, tier, share, cluster), *placed.notes))
         moves.append(
             Move(
                 tier=tier.spec.name,
@@ -482,8 +484,8 @@ def _resize(  # noqa: PLR0913, PLR0917 - what a change in place depends on
 ) -> Resize | None:
     """Return what a tier does in place; None if it is handed over.
 
-    A realtime tier with room for a handover is handed over, because that makes a shorter gap. A
-    tier that makes room for another tier takes no room for a handover.
+    A realtime tier that releases workers, with room for a handover, is handed over, because that
+    makes a shorter gap. A tier that makes room for another tier takes no room for a handover.
     """
     kind, share = KINDS[spec.kind], target(tier.spec.name, cluster.rules)
     if not kind.resizes:
@@ -498,11 +500,25 @@ def _resize(  # noqa: PLR0913, PLR0917 - what a change in place depends on
             raise RefusedError(message)
         return Resize(kept, home=0, burst=0, short=share.own - len(kept.slots))
     resize = resize_of(tier, aim, share, cluster)
-    if resize is not None and tier.spec.mode is Mode.REALTIME:
+    if resize is not None and tier.spec.mode is Mode.REALTIME and _releases(tier, resize):
         with suppress(RefusedError):
             _place_beside(tier, share, hosts, released)
             return None
     return resize
+
+
+def _why_not_in_place(spec: ChangeSpec, tier: TierNow, share: Target, cluster: Cluster) -> Iterable[str]:
+    """Return a note why a tier does not get its further workers in place."""
+    now, name = tier.placement, tier.spec.name
+    if not KINDS[spec.kind].resizes or now is None or len(now.slots) >= share.k:
+        return
+    older = None if tier.takes_workers else "its driver is of an older version"
+    if (why := older or why_handed_over(tier, share, now, cluster)) is not None:
+        yield f"{name} is handed over to get workers: {why}"
+
+
+def _releases(tier: TierNow, resize: Resize) -> bool:
+    return tier.placement is not None and len(resize.kept.slots) < len(tier.placement.slots)
 
 
 def _move_in_place(

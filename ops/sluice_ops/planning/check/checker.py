@@ -369,8 +369,9 @@ def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, c
         or (running is not None and running.state is not None),
         "it has a standby": tier.spec.standby is not Standby.NONE,
         "it, or one of its workers, is paused": tier.paused or bool(tier.paused_workers),
-        "the other workers have too few threads": k < _workers_for_threads(tier.spec, cluster.rules),
-        "its query does not use further workers": k > stays and tier.spec.mode is Mode.REALTIME,
+        "the other workers have too few threads": before is not None
+        and stays < len(before.slots)
+        and k < _workers_for_threads(tier.spec, cluster.rules),
         "its driver is of an older version": k > stays and not tier.takes_workers,
         "too few of its workers go on meanwhile": before is not None
         and stays < min(k, len(before.slots), _fewest_meanwhile(move, aim, cluster)),

@@ -20,7 +20,7 @@ from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Layers, Numbers, PipelineShare, Share
 from sluice_ops.model.spread import Spread
-from sluice_ops.model.tier import Mode, TierSpec
+from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.pace import Pace
 
 BURST_ZONE = "ec2"
@@ -225,13 +225,6 @@ class TierNow:
     """The slots of its owner that are paused alone."""
     takes_workers: bool = True
     """Whether its driver gives tasks to workers that are added later."""
-
-    @property
-    def joins(self) -> bool:
-        """Whether its query uses workers that are added later. That of a realtime tier never does:
-        its tasks stay with the workers that it began with.
-        """
-        return self.takes_workers and self.spec.mode is not Mode.REALTIME
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def resize_of(tier: TierNow, aim: Target, share: Target, cluster: Cluster) -> Re
     is_lost = bool(resize.joining) and any(
         name in hosts and _may_be(hosts[name], share) and hosts[name].state not in STAYS for name in released
     )
-    if is_lost or not (released or resize.joining) or (resize.joining and not tier.joins):
+    if is_lost or not (released or resize.joining) or (resize.joining and not tier.takes_workers):
         return None
     if why_handed_over(tier, share, resize.kept, cluster) is not None:
         return None
@@ -127,7 +127,7 @@ def joins_in_place(tier: TierNow, aim: Target, cluster: Cluster) -> bool:
     """Return whether a running tier gets workers in place, and keeps all those that it has."""
     return (
         tier.placement is not None
-        and tier.joins
+        and tier.takes_workers
         and why_handed_over(tier, aim, tier.placement, cluster) is None
     )
 
@@ -136,7 +136,9 @@ def why_handed_over(tier: TierNow, aim: Target, after: Placement, cluster: Clust
     """Return why a tier cannot continue in place with these of its workers; None if it can."""
     name, hosts = tier.spec.name, cluster.hosts
     running = cluster.shape(name, tier.release)
-    too_few = tier.spec.mode is Mode.REALTIME and len(after.slots) < fewest_slots(tier.spec, cluster.rules)
+    releases = tier.placement is not None and len(after.slots) < len(tier.placement.slots)
+    is_realtime = tier.spec.mode is Mode.REALTIME
+    too_few = releases and is_realtime and len(after.slots) < fewest_slots(tier.spec, cluster.rules)
     may_stay = (
         after.driver in hosts
         and hosts[after.driver].state in STAYS

@@ -100,7 +100,7 @@ def top_up(
     hosts, quantum = hosts_during_moves(kept, topped_up, cluster), cluster.rules.batch_quantum
     for number, move in [(number, move) for number, move in enumerate(topped_up) if move.tier in names]:
         spec, aim = cluster.tiers[move.tier].spec, target(move.tier, cluster.rules)
-        slots, joins = move.after.slots, not move.in_place or cluster.tiers[move.tier].joins
+        slots, joins = move.after.slots, not move.in_place or cluster.tiers[move.tier].takes_workers
         for _ in range(move.short if joins else 0):
             place_and_slots = _one_more(
                 more_slots(spec, aim, 1, slots), hosts, kept, len(kept) - least, quantum

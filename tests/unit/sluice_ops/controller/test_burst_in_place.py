@@ -195,9 +195,16 @@ def test_the_loss_of_the_instance_leaves_the_tier_at_home():
     assert (slots(world), burst_size(world)) == (("h1", "h1"), 0)
 
 
-@pytest.mark.parametrize("fields", [{"mode": Mode.REALTIME}, {"state": True}], ids=["realtime", "with state"])
-def test_other_tiers_burst_and_leave_by_a_handover(fields):
-    world = full_home(home=8, **fields)
+def test_a_realtime_tier_bursts_in_place_and_leaves_by_a_handover():
+    world = full_home(home=8, mode=Mode.REALTIME)
+    carried_out(world, "b1", kind="burst", tier="counts", k=1)
+    assert (slots(world), world.owner("counts").owner) == (("h1", "h1", "e1"), 1)
+    carried_out(world, "l1", kind="leave")
+    assert (slots(world), world.owner("counts").owner) == (("h1", "h1"), 2)
+
+
+def test_a_tier_with_state_bursts_and_leaves_by_a_handover():
+    world = full_home(home=8, state=True)
     carried_out(world, "b1", kind="burst", tier="counts", k=1)
     assert (sorted(slots(world)), world.owner("counts").owner) == (["e1", "h1", "h1"], 2)
     carried_out(world, "l1", kind="leave")

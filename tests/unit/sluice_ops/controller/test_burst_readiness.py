@@ -13,7 +13,7 @@ from sluice_ops.model.change import ChangeRecord, ChangeState, Step
 from sluice_ops.model.share import Layers, Share
 from sluice_ops.model.tier import Mode
 
-IN_PLACE, BY_HANDOVER = {"mode": Mode.BATCH}, {"mode": Mode.REALTIME}
+IN_PLACE, BY_HANDOVER = {}, {"state": True}
 WAYS = pytest.mark.parametrize("way", [IN_PLACE, BY_HANDOVER], ids=["in place", "by handover"])
 
 

@@ -335,12 +335,12 @@ def generous(mode=Mode.BATCH):
 
 
 @cache
-def with_spare(cpu=8):
+def with_spare(cpu=8, mode=Mode.BATCH):
     """Return a world with a tier of two workers and a spare, on one host."""
     shares = {"near": Share(minimum=1, target=2, maximum=4, spare=1)}
     world = Mortal(
         hosts=(host("h1", cpu=cpu),),
-        tiers=(tier("near", Mode.BATCH, 0),),
+        tiers=(tier("near", mode, 0),),
         rules=replace(RULES, shares=shares, partitions=8, shifts={}),
     )
     world.want()
@@ -526,6 +526,7 @@ CASES = {
     "scale up": change("scale", tier="enrich", k=3),
     "scale down": change("scale", tier="enrich", k=1),
     "get workers": change("scale", spread, tier="outbound", k=6),
+    "get workers, in realtime": change("scale", spread, tier="enrich", k=6),
     "give up workers": change("scale", spread, tier="outbound", k=2),
     "give up workers for another tier": change("shift", full, shift="night"),
     "give up workers, in realtime": change("scale", lambda: generous(Mode.REALTIME), tier="near", k=2),
@@ -534,6 +535,9 @@ CASES = {
         lambda: generous(Mode.REALTIME), lambda world: world.agents["h2"].die(), "settle"
     ),
     "wake a spare, and get another": change("scale", with_spare, tier="near", k=3),
+    "wake a spare, and get another, in realtime": change(
+        "scale", lambda: with_spare(mode=Mode.REALTIME), tier="near", k=3
+    ),
     "wake a spare without room for another": change("scale", lambda: with_spare(3.5), tier="near", k=3),
     "rest a worker as a spare": change("scale", with_spare, tier="near", k=1),
     "abort of waking a spare": aborted("scale", Step.CUT, with_spare, tier="near", k=3),
@@ -573,6 +577,7 @@ CASES = {
     "abort of an upgrade": aborted("upgrade", Step.TRIAL, tier="enrich"),
     "abort of a repartition": aborted("repartition", Step.CUT, tier="counts", partitions=6),
     "abort of getting workers": aborted("scale", Step.CUT, spread, tier="outbound", k=6),
+    "abort of getting workers, in realtime": aborted("scale", Step.CUT, spread, tier="enrich", k=6),
     "abort of giving up workers": aborted("scale", Step.CUT, spread, tier="outbound", k=2),
     "abort of a burst": aborted("burst", Step.CUT, full_home, tier="near", k=2),
     "abort of a leave": aborted("leave", Step.CUT, lambda: full_home(("burst", 2)), tier="near"),
@@ -656,9 +661,12 @@ def test_there_is_a_case_for_every_kind_of_change():
     assert CASES.keys() >= wanted
 
 
-def test_a_tier_without_state_gets_workers_in_place():
-    world, _ = undisturbed("get workers")
-    assert (world.owner("outbound").owner, len(world.placement("outbound").slots)) == (1, 6)
+@pytest.mark.parametrize(
+    ("name", "tier_name"), [("get workers", "outbound"), ("get workers, in realtime", "enrich")]
+)
+def test_a_tier_without_state_gets_workers_in_place(name, tier_name):
+    world, _ = undisturbed(name)
+    assert (world.owner(tier_name).owner, len(world.placement(tier_name).slots)) == (1, 6)
 
 
 @pytest.mark.parametrize(

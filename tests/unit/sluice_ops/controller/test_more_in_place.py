@@ -22,7 +22,7 @@ def pipeline(*hosts, workers=1, batch=0, **fields):
     world = World(
         hosts=hosts,
         tiers=[tier("counts", Mode.BATCH, 0).model_copy(update=fields)],
-        rules=replace(RULES, shares=shares, shifts={"day": {"counts": Numbers(target=3)}}, partitions=8),
+        rules=replace(RULES, shares=shares, shifts={"day": {"counts": Numbers(target=3)}}, partitions=4),
     )
     world.want()
     world.settle()
@@ -45,23 +45,40 @@ def batch_slots(world):
     return sum(unit.tenant == BATCH for name in world.agents for unit in world.assigned(name))
 
 
-def test_only_the_new_workers_start_and_the_incarnation_stays():
-    world = pipeline(host("h1", cpu=4))
+BOTH_MODES = pytest.mark.parametrize("mode", [Mode.BATCH, Mode.REALTIME])
+
+
+@pytest.mark.parametrize(
+    ("mode", "gap", "planned"),
+    [(Mode.BATCH, 0.0, "without a gap"), (Mode.REALTIME, 0.1, "with a gap of about 0.3 s")],
+)
+def test_only_the_new_workers_start_and_the_incarnation_stays(mode, gap, planned):
+    world = pipeline(host("h1", cpu=4), mode=mode)
     scale = scale_up(world)
     world.settle()
     assert scale.ok, sentences(scale)
     assert (slots(world), world.owner("counts").owner) == (3, 1)
     assert sentences(scale)[Step.PREFLIGHT].startswith(
-        "planned: counts gets 2 workers in place, on h1, h1; about 8 s, without a gap"
+        f"planned: counts gets 2 workers in place, on h1, h1; about 8 s, {planned}"
     )
     assert sentences(scale)[Step.CUT] == "counts goes on with 3 workers"
     assert "counts: got slot-counts-1-1, slot-counts-1-2" in sentences(scale)[Step.VERIFY]
-    assert widest_gap(world.channel.read(paths.change("s1"), ChangeRecord).value) == 0.0
+    assert widest_gap(world.channel.read(paths.change("s1"), ChangeRecord).value) == gap
     world.check_settled()
 
 
-def test_a_shift_gives_workers_in_place():
-    world = pipeline(host("h1", cpu=4))
+def test_the_step_verify_waits_a_while_for_the_gap_of_a_realtime_tier():
+    world = pipeline(host("h1", cpu=4), mode=Mode.REALTIME)
+    world.logs["counts"].gap_after = None
+    scale = scale_up(world)
+    world.settle()
+    assert scale.ok, sentences(scale)
+    assert "counts/1 reported no gap within 10 s" in sentences(scale)[Step.VERIFY]
+
+
+@BOTH_MODES
+def test_a_shift_gives_workers_in_place(mode):
+    world = pipeline(host("h1", cpu=4), mode=mode)
     day = world.begin("d1", kind="shift", shift="day")
     world.settle()
     assert day.ok, sentences(day)
@@ -88,7 +105,7 @@ def test_workers_leave_and_join_again_under_the_same_names():
     world.check_settled()
 
 
-@pytest.mark.parametrize("fields", [{"mode": Mode.REALTIME}, {"state": True}, {"standby": Standby.WARM}])
+@pytest.mark.parametrize("fields", [{"state": True}, {"standby": Standby.WARM}])
 def test_other_tiers_get_workers_by_a_handover(fields):
     world = pipeline(host("h1", cpu=16), **fields)
     before = world.owner("counts").owner
@@ -99,9 +116,10 @@ def test_other_tiers_get_workers_by_a_handover(fields):
     assert world.owner("counts").owner > before
 
 
-def test_a_driver_of_an_older_version_is_handed_over():
-    world = pipeline(host("h1", cpu=16))
-    world.driver("counts").takes_workers = False
+@pytest.mark.parametrize(("mode", "field"), [(Mode.BATCH, "takes_workers"), (Mode.REALTIME, "plans_anew")])
+def test_a_driver_of_an_older_version_is_handed_over(mode, field):
+    world = pipeline(host("h1", cpu=16), mode=mode)
+    setattr(world.driver("counts"), field, False)
     world.driver("counts")._report()
     scale = scale_up(world)
     world.settle()
@@ -109,8 +127,9 @@ def test_a_driver_of_an_older_version_is_handed_over():
     assert (slots(world), world.owner("counts").owner) == (3, 2)
 
 
-def test_an_abort_takes_the_joining_workers_away():
-    world = pipeline(host("h1", cpu=4))
+@BOTH_MODES
+def test_an_abort_takes_the_joining_workers_away(mode):
+    world = pipeline(host("h1", cpu=4), mode=mode)
     world.driver("counts").stuck = True
     scale = scale_up(world)
     world.until(lambda: slots(world) == 3)
@@ -123,8 +142,9 @@ def test_an_abort_takes_the_joining_workers_away():
     world.check_settled()
 
 
-def test_a_driver_that_dies_while_workers_join_ends_the_change():
-    world = pipeline(host("h1", cpu=4))
+@BOTH_MODES
+def test_a_driver_that_dies_while_workers_join_ends_the_change(mode):
+    world = pipeline(host("h1", cpu=4), mode=mode)
     world.driver("counts").stuck = True
     scale = scale_up(world)
     world.until(lambda: slots(world) == 3)
@@ -136,8 +156,9 @@ def test_a_driver_that_dies_while_workers_join_ends_the_change():
     world.check_settled()
 
 
-def test_a_joining_worker_whose_host_is_lost_joins_elsewhere():
-    world = pipeline(host("h1", cpu=1.5), host("h2", cpu=1), host("h3", cpu=1))
+@BOTH_MODES
+def test_a_joining_worker_whose_host_is_lost_joins_elsewhere(mode):
+    world = pipeline(host("h1", cpu=1.5), host("h2", cpu=1), host("h3", cpu=1), mode=mode)
     world.driver("counts").stuck = True
     scale = scale_up(world, k=2)
     world.until(lambda: slots(world) == 2)

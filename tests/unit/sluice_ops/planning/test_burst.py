@@ -4,6 +4,7 @@ An impossible burst is refused before anything is launched.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -88,8 +89,12 @@ def test_a_further_burst_by_a_handover_needs_room_for_all_its_workers() -> None:
     assert sorted(further.hosts) == ["ec2-1", "ec2-new-1", "ec2-new-2"]
 
 
-@pytest.mark.parametrize(("mode", "count"), [(Mode.BATCH, 1), (Mode.REALTIME, 3)])
-def test_a_further_burst_in_place_needs_room_for_its_own_workers_only(mode: Mode, count: int) -> None:
+@pytest.mark.parametrize(
+    ("fields", "count"), [({"mode": Mode.BATCH}, 1), ({"mode": Mode.REALTIME}, 1), ({"state": True}, 3)]
+)
+def test_a_further_burst_in_place_needs_room_for_its_own_workers_only(
+    fields: dict[str, Any], count: int
+) -> None:
     cluster = bursting(burst_entry("entry", 2))
     now = Placement(driver=HostName("h1"), slots=(HostName("ec2-1"), HostName("ec2-2")))
     hosts = {
@@ -97,7 +102,7 @@ def test_a_further_burst_in_place_needs_room_for_its_own_workers_only(mode: Mode
         "ec2-1": Host("ec2-1", "ec2", (), ONE),
         "ec2-2": Host("ec2-2", "ec2", (), ONE),
     }
-    tier = TierNow(ENTRY.model_copy(update={"mode": mode}), now)
+    tier = TierNow(ENTRY.model_copy(update=fields), now)
     cluster = replace(cluster, hosts=holding(hosts, ENTRY, now), tiers={ENTRY.name: tier})
     further = launched(ChangeSpec(kind="burst", tier=ENTRY.name, k=1), cluster)
     assert len(further.hosts) == len(hosts) + count

@@ -27,6 +27,7 @@ from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, dedicated, 
 
 STATE = {"state": True}
 """State lies with the workers, so a handover is needed."""
+REALTIME = {"mode": Mode.REALTIME}
 
 
 def beside(cpu, numbers, *, kind=STATE, **hosts):
@@ -221,18 +222,37 @@ def test_a_plan_that_moves_a_tier_without_a_handover_is_rejected(mutation, messa
     assert any(message in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
 
 
-@pytest.mark.parametrize("kind", [STATE, {"mode": Mode.REALTIME}, {"standby": Standby.WARM}])
-def test_only_a_stateless_batch_tier_without_standby_gets_workers_in_place(kind):
+@pytest.mark.parametrize("kind", [STATE, {"standby": Standby.WARM}])
+def test_only_a_stateless_tier_without_standby_gets_workers_in_place(kind):
     spec = ChangeSpec(kind="scale", tier="t", k=4)
     cluster = beside(16, {"t": (3, 3)}, kind=kind)
     planned = plan(spec, cluster)
     assert [move.in_place for move in planned.moves] == [False]
+    assert planned.notes[0].startswith("t is handed over to get workers: it")
     grown = Placement(driver="h1", slots=("h1",) * 4)
     bad = planned.model_copy(
         update={"moves": (planned.moves[0].model_copy(update={"after": grown, "in_place": True}),)}
     )
     (problem,) = violations(bad, spec, aftermath(spec, cluster))
     assert problem.startswith("t would get workers in place, but it")
+
+
+def test_a_realtime_tier_gets_workers_in_place_with_a_short_gap():
+    spec, cluster = ChangeSpec(kind="scale", tier="t", k=4), beside(16, {"t": (3, 3)}, kind=REALTIME)
+    planned = plan(spec, cluster)
+    assert [(move.in_place, move.joining) for move in planned.moves] == [(True, 1)]
+    assert planned.predicted_gap_seconds == cluster.pace.realtime_join_gap
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+    handed_over = plan(spec, with_tier(cluster, takes_workers=False))
+    assert [move.in_place for move in handed_over.moves] == [False]
+    assert handed_over.notes == ("t is handed over to get workers: its driver is of an older version",)
+
+
+def test_a_realtime_tier_with_too_few_threads_gets_workers_in_place():
+    spec, cluster = ChangeSpec(kind="scale", tier="t", k=2), beside(16, {"t": (1, 1)}, kind=REALTIME)
+    planned = plan(spec, cluster)
+    assert [(move.in_place, move.joining) for move in planned.moves] == [(True, 1)]
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
 def test_a_plan_that_adds_workers_against_a_rule_is_rejected():

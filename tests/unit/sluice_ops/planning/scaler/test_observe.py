@@ -113,10 +113,12 @@ def test_the_room_is_what_is_free_and_what_batch_gives_back(batch, batch_minimum
 
 
 def test_a_tier_that_is_handed_over_needs_room_beside_its_workers():
-    assert observed(cluster(mode=Mode.REALTIME)).bounds["first"].room == 3
-    older = cluster()
-    older = replace(older, tiers={**older.tiers, "first": replace(older.tiers["first"], takes_workers=False)})
-    assert observed(older).bounds["first"].room == 3
+    for mode in Mode:
+        made = cluster(mode=mode)
+        assert observed(made).bounds["first"].room == 5
+        first = replace(made.tiers["first"], takes_workers=False)
+        older = replace(made, tiers={**made.tiers, "first": first})
+        assert observed(older).bounds["first"].room == 3
 
 
 def on_three_hosts(**then):
