@@ -40,14 +40,12 @@ def seconds_to_new_query(seen: list[Seen], requested: float) -> float:
 
     So the new worker has written one, too.
     """
-    runs = {record.out.by for record in seen if record.out.at <= requested * 1000}
+    outs = sorted((record.out for record in seen), key=lambda out: out.at)
+    earlier = {out.by for out in outs if out.at <= requested * 1000}
+    run = next(out.by for out in outs if out.by not in earlier)
     first: dict[str, int] = {}
-    for out in sorted((record.out for record in seen), key=lambda out: out.at):
-        if out.by not in runs and out.at > requested * 1000:
-            runs_here = {out.by}
-            break
-    for out in sorted((record.out for record in seen), key=lambda out: out.at):
-        if out.by in runs_here:
+    for out in outs:
+        if out.by == run:
             first.setdefault(out.partition, out.at)
     assert len(first) == 4
     return max(first.values()) / 1000 - requested

@@ -43,7 +43,10 @@ class Pace:
     realtime_restart_gap: float = 2.0
     """The gap of a realtime tier that restarts its query on fewer workers. Unit: seconds."""
     realtime_join_gap: float = 0.3
-    """The gap of a realtime tier whose query is planned anew on more workers. Unit: seconds."""
+    """The gap of a realtime tier whose query is planned anew on more workers.
+
+    Of woken spares on an idle machine. Unit: seconds.
+    """
     rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {UPGRADE: TRIAL_SECONDS})
     """By kind: the time of a change besides its moves, such as a trial or a reboot. Unit: seconds.
 

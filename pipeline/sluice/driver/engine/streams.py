@@ -47,8 +47,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-PLANNED_SECONDS = 1.0
-"""The longest time that an ending query waits until Spark has planned the next one."""
+PLANNED_SECONDS = 5.0
+"""The longest time that an ending query waits until Spark has planned the next one.
+
+It writes meanwhile. Half a second is enough, except on a busy machine.
+"""
 ENDED_SECONDS = 1.0
 """The longest wait for the end of stopped tasks before tasks of the next query start."""
 LAST_SECONDS = 10.0
