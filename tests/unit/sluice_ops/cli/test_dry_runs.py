@@ -182,18 +182,18 @@ def test_a_dry_run_of_a_start_without_room_shows_the_wait(world):
     assert output.endswith("  not predicted: how long the tier waits for room\n")
 
 
-def test_a_dry_run_of_a_burst_shows_places_and_handover_time(world, monkeypatch):
+def test_a_dry_run_of_a_burst_shows_places_and_predicted_time(world, monkeypatch):
     monkeypatch.setattr(ec2, "the_cloud", lambda: SimpleNamespace(instances=list))
     output = dry_run(world, "burst", "enrich", "2").stdout
     assert output.startswith("would launch 1 x m5.large (0 of at most 3 run now)\n")
     assert (
-        "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, with a gap of about 0.5 s in a "
-        "tier's output\n" in output
+        "enrich: gets 2 workers in place, on ec2-new-1, ec2-new-1\n  predicted: about 8 s in all, with a gap "
+        "of about 0.3 s in a tier's output\n" in output
     )
     assert "  not predicted: the time until the agents of the new instances have registered\n" in output
     details = json.loads(dry_run(world, "burst", "enrich", "2", "--json").stdout)
     assert (details["ok"], details["instances"]) == (True, 1)
-    assert details["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
+    assert details["steps"][0]["details"]["plan"]["predicted_seconds"] == 8
 
 
 def test_a_dry_run_of_a_write_off_names_the_tiers_units_on_the_host(world):

@@ -161,10 +161,10 @@ def test_a_dead_driver_is_followed_by_one_with_a_spare():
     assert (slots(world), at_work(world), world.owner("counts").owner) == (3, 2, 2)
 
 
-def test_a_realtime_tier_wakes_its_spare_without_a_handover():
+def test_a_realtime_tier_wakes_its_spare_and_gets_another_in_place():
     world = pipeline(host("h1", cpu=16), mode=Mode.REALTIME, target=4)
     change = scale(world, 5)
-    assert (slots(world), at_work(world), world.owner("counts").owner) == (5, 5, 1)
+    assert (slots(world), at_work(world), world.owner("counts").owner) == (6, 5, 1)
     assert "counts wakes 1 spare: 5 workers work within 2 s" in sentences(change)[Step.PREFLIGHT]
     world.check_settled()
 
