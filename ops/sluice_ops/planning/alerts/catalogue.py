@@ -35,6 +35,11 @@ class AlertKind:
     """Whether the controller tells it; False: only Prometheus can."""
     page: str = ""
     """The page of what it is about in Airflow's page Sluice; empty: the list of alerts."""
+    stops_reboots: bool = True
+    """Whether it stops a rolling reboot: the reboots may cause it, or make it worse.
+
+    False: it has another cause, such as a busy processor, bad records, or a person.
+    """
 
     def condition(  # noqa: PLR0913 - the places of the texts
         self,
@@ -257,6 +262,7 @@ ALERTS = (
         "or move the tier: sluice drift --repair",
         ("SluiceTierStarved", "sluice_tier_starved == 1"),
         page="tiers/{tier}",
+        stops_reboots=False,
     ),
     AlertKind(
         "tier-lags",
@@ -294,6 +300,7 @@ ALERTS = (
             ),
         ),
         page="tiers/{tier}",
+        stops_reboots=False,
     ),
     AlertKind(
         "standby-missing",
@@ -356,6 +363,7 @@ ALERTS = (
         "nothing: the controller ends no instance",
         "hand over what is left and terminate the instances: sluice leave; orphans: sluice reap",
         page="hosts/{host}",
+        stops_reboots=False,
     ),
     AlertKind(
         "certificate-ends",
