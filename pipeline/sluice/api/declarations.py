@@ -268,7 +268,8 @@ def _failure(module: str, error: Exception) -> str:
         or (spec is not None and frame.filename == spec.origin)
     ]
     advice = (
-        "; make functions for Spark, such as those with `@F.udf`, inside the transform"
+        "; Spark does not run yet when the module is imported: give `@F.udf` its type as an object, such as "
+        "LongType() of pyspark.sql.types, or make the function inside the transform"
         if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error)
         else ""
     )

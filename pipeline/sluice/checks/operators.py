@@ -11,9 +11,16 @@ from pyspark.sql.types import IntegralType
 
 from sluice.api.declarations import DeclarationError, Tier
 from sluice.api.grouping import All, Direct
+from sluice.checks import refusals
 from sluice.failures import error_text
-from sluice.records.lineage import INDEX, business, transformed
-from sluice.records.state_inputs import UNMATCHED, joins, output_mode, transformed_with_state
+from sluice.records.lineage import INDEX, business, check_columns, incoming, returned
+from sluice.records.state_inputs import (
+    UNMATCHED,
+    joins,
+    output_mode,
+    returned_with_state,
+    transformed_with_state,
+)
 from sluice_ops.model.tier import Mode
 
 if TYPE_CHECKING:
@@ -30,15 +37,18 @@ RECORD_BY_RECORD = frozenset(
 
 A tier without state, realtime or batch, may use only these.
 """
-ONE_FOR_ONE = frozenset({"Project", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
+ONE_FOR_ONE = frozenset({"Project", "SubqueryAlias", "LocalRelation", "LogicalRDD", "StreamingRelationV2"})
 """Operators that make exactly one record of each record."""
 STATEFUL = frozenset(
     {
         "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark",
-        "TransformWithState", "TransformWithStateInPySpark",
+        "Expand", "TransformWithState", "TransformWithStateInPySpark",
     }
 )  # fmt: skip
-"""Operators that only a tier with state may use; Spark keeps their data in the state store."""
+"""Operators that only a tier with state may use. Spark keeps their data in the state store.
+
+`Expand` puts a record into each of its overlapping windows, and keeps nothing.
+"""
 PYTHON = ("PythonUDF", "PythonUDAF", "PythonUDTF", "PythonFuncExpression")
 
 KAFKA = (
@@ -54,11 +64,25 @@ def check_tier(session: "SparkSession", tier: Tier) -> bool:
     Return whether the transform makes exactly one record of each record. Raise DeclarationError if
     the tier cannot run.
     """
+    running = {query.id for query in session.streams.active}
+    try:
+        return _check_transform(session, tier)
+    finally:
+        for query in session.streams.active:
+            if query.id not in running:  # the transform began it
+                query.stop()
+
+
+def _check_transform(session: "SparkSession", tier: Tier) -> bool:
     if tier.state is not None:
-        check_state(state_plan(session, tier), tier)
+        _check_operators_with_state(returned_with_state(_streams(session, tier), tier), tier)
+        _check_state(state_plan(session, tier), tier)
         return False
-    result = transformed(session.createDataFrame([], KAFKA), tier)
+    # a tier with a sink reads its records batch by batch; for other tiers they are a stream
+    records = session.createDataFrame([], KAFKA) if tier.sink is not None else _streams(session, tier)[0]
+    result = returned(tier, incoming(records, tier))
     one_for_one = check(result, tier)
+    check_columns(result, tier)
     _check_names(result, tier)
     _check_columns(result, tier)
     _check_directions(result, tier)
@@ -85,23 +109,29 @@ def _check_directions(result: "DataFrame", tier: Tier) -> None:
 
 def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":
     """Run the transform of a tier with state on empty streams, and return the result."""
+    return transformed_with_state(_streams(session, tier), tier)
+
+
+def _streams(session: "SparkSession", tier: Tier) -> "list[DataFrame]":
+    """Return an empty stream of Kafka's records for each input of a tier."""
     fields = session.createDataFrame([], KAFKA).schema
     ticks = session.readStream.format("rate").load()
     empty = ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
-    return transformed_with_state([empty for _ in tier.inputs], tier)
+    return [empty for _ in tier.inputs]
 
 
-def check_state(result: "DataFrame", tier: Tier) -> None:
-    """Refuse a transform whose state Spark cannot keep; the message names the operator."""
-    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — the analysed plan has no public API
-    for node in _nodes(plan):
+def _check_operators_with_state(result: "DataFrame", tier: Tier) -> None:
+    """Refuse an operator that a tier with state cannot use."""
+    for node in _nodes(result._jdf.queryExecution().analyzed()):  # noqa: SLF001 — the analysed plan has no public API
         name = node.getClass().getSimpleName()
         if name not in RECORD_BY_RECORD | STATEFUL:
-            message = (
-                f'tier "{tier.name}": {name} cannot run on a stream; a tier with state may aggregate '
-                "by window or key, join its inputs, drop duplicates and use transformWithState"
-            )
+            message = f'tier "{tier.name}": {refusals.with_state(name)}'
             raise DeclarationError(message)
+
+
+def _check_state(result: "DataFrame", tier: Tier) -> None:
+    """Refuse a transform whose state Spark cannot keep."""
+    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
     _check_joins(result, tier)
     mode = output_mode(result)
     jvm = result.sparkSession._jvm  # noqa: SLF001 — Spark's check has no public API
@@ -112,8 +142,7 @@ def check_state(result: "DataFrame", tier: Tier) -> None:
             plan, modes.Append() if mode == "append" else modes.Update()
         )
     except (Py4JJavaError, AnalysisException) as error:
-        reason = error_text(error).splitlines()[0]
-        message = f'tier "{tier.name}": Spark refuses the transform in output mode {mode}: {reason}'
+        message = f'tier "{tier.name}": {refusals.of_spark(error_text(error))}'
         raise DeclarationError(message) from error
 
 
@@ -168,7 +197,8 @@ def check(result: "DataFrame", tier: Tier) -> bool:
         name = node.getClass().getSimpleName()
         one_for_one = one_for_one and name in ONE_FOR_ONE
         if name not in RECORD_BY_RECORD:
-            _refuse(tier, name)
+            message = f'tier "{tier.name}": {refusals.without_state(name, tier.mode)}'
+            raise DeclarationError(message)
         if not tier.filters and _leaves_out(node, name):
             message = (
                 f'tier "{tier.name}": the transform leaves records out ({name}); '
@@ -187,7 +217,8 @@ def check(result: "DataFrame", tier: Tier) -> bool:
             continue
         for expression in _sequence(node.expressions()):
             if _is_python(expression):
-                _refuse(tier, "Python UDF")
+                message = f'tier "{tier.name}": {refusals.python_in_realtime()}'
+                raise DeclarationError(message)
     return one_for_one
 
 
@@ -232,28 +263,13 @@ def _leaves_out(node: Any, name: str) -> bool:
 
 def _is_input(node: Any) -> bool:
     """Tell whether an operator is the source of Kafka's records."""
-    return node.children().isEmpty() and any(
-        attribute.name() == "timestampType" for attribute in _sequence(node.output())
+    return node.children().isEmpty() and (
+        node.isStreaming() or any(column.name() == "timestampType" for column in _sequence(node.output()))
     )
 
 
 def _is_broadcast(node: Any) -> bool:
     return node.getClass().getSimpleName() == "ResolvedHint" and "broadcast" in node.hints().toString()
-
-
-def _refuse(tier: Tier, operator: str) -> None:
-    if tier.mode is Mode.REALTIME:
-        message = (
-            f'tier "{tier.name}": {operator} cannot run in mode realtime, which allows project, filter, '
-            f"explode and a join with a small table; set mode=Mode.BATCH, or remove {operator}"
-        )
-    else:
-        message = (
-            f'tier "{tier.name}": {operator} does not keep records one by one and in order, so Sluice could '
-            "not tell replays from new records; let the sink add up (a table `Totals`), "
-            "or give the tier state and a table `Latest`"
-        )
-    raise DeclarationError(message)
 
 
 def _is_python(expression: Any) -> bool:

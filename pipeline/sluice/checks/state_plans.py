@@ -20,9 +20,9 @@ STATEFUL = frozenset(
 )
 """Operators that keep state from batch to batch, besides joins of streams."""
 WINDOW = re.compile(
-    r"named_struct\(start, .*?precisetimestampconversion\((?P<time>[^,(]+), "
+    r"named_struct\(start, .*?precisetimestampconversion\((?P<time>[^,()]+(\(\w+\)#\d+)?)(-T\d+ms)?, "
     r".*? - (?P<offset>\d+)\) % (?P<slide>\d+)\)"
-    r".* \+ (?P<width>\d+)\), LongType, TimestampType\)\)\)",
+    r".* \+ (?P<width>\d+)\), LongType, TimestampType\){3,4}",
     re.DOTALL,
 )
 """A window as Spark's plan prints it, on many lines. Unit of the numbers: microseconds."""

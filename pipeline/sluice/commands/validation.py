@@ -161,6 +161,7 @@ def validate_tier(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     Raise DeclarationError if a driver would refuse the transform, or if the transform fails.
     """
     # imports of Spark are slow, and known code needs none
+    from sluice.checks import refusals  # noqa: PLC0415
     from sluice.checks.operators import check_tier  # noqa: PLC0415
     from sluice.checks.state_plans import state_operators  # noqa: PLC0415
     from sluice.failures import error_text  # noqa: PLC0415
@@ -172,7 +173,7 @@ def validate_tier(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     except DeclarationError:
         raise
     except Exception as error:
-        reason = error_text(error).partition("\n")[0].rstrip(";")
+        reason = refusals.of_spark(error_text(error))
         message = f"the transform fails at {_location(error)}: {reason}"
         raise DeclarationError(message) from error
 

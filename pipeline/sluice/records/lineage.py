@@ -109,10 +109,22 @@ def transformed(
 
     Raise DeclarationError if the result lacks a column.
     """
-    result = tier.transform(read(records, tier))
+    result = returned(tier, read(records, tier))
+    check_columns(result, tier)
+    return result
+
+
+def returned(tier: Tier, *inputs: "DataFrame") -> "DataFrame":
+    """Run the tier's transform; DeclarationError if the transform returns no DataFrame."""
+    result = tier.transform(*inputs)
     if not hasattr(result, "columns"):
         message = f'tier "{tier.name}": the transform returned {type(result).__name__}; return a DataFrame'
         raise DeclarationError(message)
+    return result
+
+
+def check_columns(result: "DataFrame", tier: Tier) -> None:
+    """Refuse a result that lacks the lineage, or a column that an output needs."""
     if COLUMN not in result.columns:
         message = (
             f'tier "{tier.name}": the transform dropped the column "{COLUMN}"; '
@@ -133,7 +145,6 @@ def transformed(
             f'return a column "{TO}" that names one of {names}'
         )
         raise DeclarationError(message)
-    return result
 
 
 def business(result: "DataFrame", tier: Tier) -> list[str]:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from sluice.api.declarations import DeclarationError, State, Stream, Tier
 from sluice.api.sink import Absorbed
-from sluice.records.lineage import COLUMN, incoming
+from sluice.records.lineage import COLUMN, incoming, returned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,17 +43,8 @@ def transformed_with_state(records: "list[DataFrame]", tier: Tier) -> "DataFrame
 
     Raise DeclarationError if the result lacks a column of the table.
     """
-    assert tier.state is not None  # noqa: S101 — callers checked this
-    assert tier.sink is not None  # noqa: S101
-    result = tier.transform(
-        *(
-            _timely(records_of_input, stream, tier, tier.state)
-            for records_of_input, stream in zip(records, tier.inputs, strict=True)
-        )
-    )
-    if not hasattr(result, "columns"):
-        message = f'tier "{tier.name}": the transform returned {type(result).__name__}; return a DataFrame'
-        raise DeclarationError(message)
+    assert tier.sink is not None  # noqa: S101 — callers checked this
+    result = returned_with_state(records, tier)
     if missing := [name for name in tier.sink.columns if name not in result.columns]:
         message = (
             f'tier "{tier.name}": the table "{tier.sink.name}" needs {", ".join(missing)}, '
@@ -61,6 +52,16 @@ def transformed_with_state(records: "list[DataFrame]", tier: Tier) -> "DataFrame
         )
         raise DeclarationError(message)
     return result.select(*tier.sink.columns, *(name for name in result.columns if name == UNMATCHED))
+
+
+def returned_with_state(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
+    """Run the transform on Kafka's records, by input, and return all columns of the result."""
+    assert tier.state is not None  # noqa: S101 — callers checked this
+    inputs = [
+        _timely(records_of_input, stream, tier, tier.state)
+        for records_of_input, stream in zip(records, tier.inputs, strict=True)
+    ]
+    return returned(tier, *inputs)
 
 
 def _timely(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "DataFrame":
@@ -82,13 +83,20 @@ def _timely(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "
 
 
 def output_mode(result: "DataFrame") -> str:
-    """Return Spark's output mode: `append` if the transform joins streams, else `update`.
+    """Return Spark's output mode: `append` if the transform joins streams or aggregates twice in a
+    row, else `update`.
 
     In mode `append`, Spark returns each result row once, when the row is final. In mode `update`,
     Spark returns a row whenever the row changes.
     """
     plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
-    return "append" if joins(plan) else "update"
+    return "append" if joins(plan) or _aggregates_in_a_row(plan) > 1 else "update"
+
+
+def _aggregates_in_a_row(plan: Any) -> int:
+    below = max((_aggregates_in_a_row(child) for child in _children(plan)), default=0)
+    own = plan.getClass().getSimpleName() == "Aggregate" and bool(plan.isStreaming())
+    return below + own
 
 
 def joins(plan: Any) -> list[Any]:

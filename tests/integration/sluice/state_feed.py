@@ -103,12 +103,29 @@ class Feed:
         )
 
 
-def windows(hits: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int, int]]:
+def windows(hits: list[dict[str, Any]], every: int = 10) -> dict[tuple[str, datetime], tuple[int, int]]:
+    """Return the hits, and the sum of their ids, by user and ten seconds.
+
+    `every` is the time from one window's start to the next one's. Unit: seconds.
+    """
     expected: dict[tuple[str, datetime], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for hit in hits:
-        key = (hit["who"], datetime.fromtimestamp(hit["at"] // 10_000 * 10, UTC))
-        expected[key] = (expected[key][0] + 1, expected[key][1] + hit["id"])
+        second = hit["at"] // 1000
+        newest = second // every * every
+        for start in range(newest, second - 10, -every):
+            key = (hit["who"], datetime.fromtimestamp(start, UTC))
+            expected[key] = (expected[key][0] + 1, expected[key][1] + hit["id"])
     return dict(expected)
+
+
+def busiest(hits: list[dict[str, Any]]) -> dict[tuple[datetime], tuple[int, int]]:
+    """Return, by twenty seconds, the most hits of a user in ten of them, and the sum of all ids."""
+    expected: dict[tuple[datetime], tuple[int, int]] = {}
+    for (_, start), (count, ids) in windows(hits).items():
+        key = (datetime.fromtimestamp(start.timestamp() // 20 * 20, UTC),)
+        most, total = expected.get(key, (0, 0))
+        expected[key] = (max(most, count), total + ids)
+    return expected
 
 
 def sums(hits: list[dict[str, Any]]) -> dict[tuple[str], tuple[int, int]]:

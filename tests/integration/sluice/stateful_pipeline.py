@@ -43,6 +43,25 @@ def by_window(hits: DataFrame) -> DataFrame:
     return counted.select("who", F.col("window.start").alias("since"), "hits", "ids")
 
 
+def overlapping(hits: DataFrame) -> DataFrame:
+    """Count hits by user and ten seconds, from every fifth second on."""
+    counted = hits.groupBy("who", F.window("time", "10 seconds", "5 seconds")).agg(
+        F.count("*").alias("hits"), F.sum("id").alias("ids")
+    )
+    return counted.select("who", F.col("window.start").alias("since"), "hits", "ids")
+
+
+def busiest(hits: DataFrame) -> DataFrame:
+    """Find, for each twenty seconds, the most hits that a user had in ten of these seconds."""
+    by_user = hits.groupBy("who", F.window("time", "10 seconds")).agg(
+        F.count("*").alias("hits"), F.sum("id").alias("ids")
+    )
+    of_all = by_user.groupBy(F.window(F.window_time("window"), "20 seconds")).agg(
+        F.max("hits").alias("hits"), F.sum("ids").alias("ids")
+    )
+    return of_all.select(F.col("window.start").alias("since"), "hits", "ids")
+
+
 def bought(how: How) -> Transform:
     """Return a transform that finds the buy within ten seconds after each hit."""
 
@@ -99,6 +118,8 @@ WINDOWS = Latest(
     {"who": "text", "since": "timestamptz", "hits": "bigint", "ids": "bigint"},
     key=("who", "since"),
 )
+SLIDING = Latest("sliding", WINDOWS.columns, key=WINDOWS.key)
+BUSIEST = Latest("busiest", {"since": "timestamptz", "hits": "bigint", "ids": "bigint"}, key=("since",))
 PAIR = {"id": "bigint", "buy": "bigint"}
 JOINS: dict[How, Latest] = {
     "inner": Latest("pairs", PAIR, key=("id",)),
@@ -125,6 +146,19 @@ PIPELINE = Pipeline(
             driver=DRIVER,
         ),
         Tier("summed", Kind.PROCESSING, (HITS,), summed, sink=SUMS, state=STATE, quantum=SLOT, driver=DRIVER),
+        *(
+            Tier(
+                table.name,
+                Kind.PROCESSING,
+                (HITS,),
+                transform,
+                sink=table,
+                state=STATE,
+                quantum=SLOT,
+                driver=DRIVER,
+            )
+            for table, transform in ((SLIDING, overlapping), (BUSIEST, busiest))
+        ),
         *(
             Tier(
                 table.name,

@@ -104,8 +104,8 @@ def test_the_check_names_the_refused_operator_of_every_tier(tmp_path: Path) -> N
     assert done.returncode == 1
     assert done.stdout == 'tier "entry": valid\n'
     counted, by_id, misspelt, stored = done.stderr.splitlines()
-    assert counted.startswith('tier "counted": Aggregate cannot run in mode realtime')
-    assert by_id.startswith('tier "sorted": Sort does not keep records one by one and in order')
+    assert counted.startswith('tier "counted": groupBy(…) cannot run in mode realtime')
+    assert by_id.startswith('tier "sorted": orderBy or sort does not keep records one by one and in order')
     line = MIXED.splitlines().index('    return hits.select("ids", "lineage")') + 1
     assert misspelt.startswith(
         f'tier "misspelt": the transform fails at {tmp_path}/mixed.py:{line}: AnalysisException'
