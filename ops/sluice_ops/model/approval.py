@@ -11,8 +11,19 @@ PAUSE_ALL = "pause-all"
 """The name in `always` of a pause of every tier."""
 OFFERED = frozenset(
     {
-        *("burst", "cordon", "drain", "leave", "migrate", "pause", PAUSE_ALL, "rebalance", "reboot"),
-        *("reboot-hosts", "repair", "repartition", "resume", "return", "scale", "shift", "upgrade"),
+        *("burst", "canary", "cordon", "decommission", "drain", "leave", "migrate", "pause", PAUSE_ALL),
+        *(
+            "rebalance",
+            "reboot",
+            "reboot-hosts",
+            "repair",
+            "repartition",
+            "resume",
+            "return",
+            "scale",
+            "shift",
+            "upgrade",
+        ),
         "write-off",
     }
 )

@@ -1,7 +1,7 @@
 """Workers join a realtime tier in place on real Spark: warmed, then used by a query that is planned
 anew; cold, and as spares that are woken.
 
-No record is lost, also if the driver is killed while workers join.
+No record is lost.
 """
 
 import time

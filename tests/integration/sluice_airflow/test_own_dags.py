@@ -100,6 +100,7 @@ def test_a_retry_continues_a_change_and_begins_a_failed_one_again(shop):
     drain = OPERATORS["SluiceDrainHostOperator"](task_id="drain", host="h1", sluice_conn_id="shop")
     task = SimpleNamespace(dag_id="patch_host", run_id="r1", task_id="drain", map_index=-1)
     context = {"ti": task, "dag": SimpleNamespace(dag_id="patch_host"), "run_id": "r1"}
+    context["dag_run"] = SimpleNamespace(triggering_user_name="anna")
     spec = ChangeSpec(kind="drain", host="h1")
     with Channel(shop) as channel:
         first = drain._attempt(channel, context)

@@ -114,7 +114,7 @@ def test_a_counter_takes_only_whole_numbers_that_are_not_negative(count):
         counter("bots", "Bots.").add(count)
 
 
-def test_a_pipeline_declares_a_counter_again_but_not_a_name_for_each_record():
+def test_a_counter_may_be_declared_again_but_not_one_for_each_record():
     for number in range(MOST):
         counter(f"n{number}", "Of data.")
     assert counter("n0", "Again, as when a module is loaded again.") == counter("n0", "Of data.")

@@ -42,10 +42,10 @@ class Pace:
     """Until a spare that is woken has its first task. Unit: seconds."""
     realtime_restart_gap: float = 2.0
     """The gap of a realtime tier that restarts its query on fewer workers. Unit: seconds."""
-    realtime_join_gap: float = 0.3
+    realtime_join_gap: float = 0.6
     """The gap of a realtime tier whose query is planned anew on more workers.
 
-    Of woken spares on an idle machine. Unit: seconds.
+    Measured with `test_workers_join`. Unit: seconds.
     """
     rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {UPGRADE: TRIAL_SECONDS})
     """By kind: the time of a change besides its moves, such as a trial or a reboot. Unit: seconds.

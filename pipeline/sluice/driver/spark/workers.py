@@ -189,8 +189,12 @@ class Workers:
         self._note_joined()
 
     def note_warm(self) -> None:
-        """Note that all executors that work have run the tier's code."""
-        self._warm |= self.working()
+        """Note that all executors that work have run the tier's code.
+
+        Without a session there are none: a process that makes a cache of class data only warms up.
+        """
+        if self.session is not None:
+            self._warm |= self.working()
 
     def gone(self, before: frozenset[str]) -> frozenset[str]:
         """Return the executors of `before` that have ended while their workers were not paused."""

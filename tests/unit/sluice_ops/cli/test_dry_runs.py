@@ -188,7 +188,7 @@ def test_a_dry_run_of_a_burst_shows_places_and_predicted_time(world, monkeypatch
     assert output.startswith("would launch 1 x m5.large (0 of at most 3 run now)\n")
     assert (
         "enrich: gets 2 workers in place, on ec2-new-1, ec2-new-1\n  predicted: about 8 s in all, with a gap "
-        "of about 0.3 s in a tier's output\n" in output
+        "of about 0.6 s in a tier's output\n" in output
     )
     assert "  not predicted: the time until the agents of the new instances have registered\n" in output
     details = json.loads(dry_run(world, "burst", "enrich", "2", "--json").stdout)

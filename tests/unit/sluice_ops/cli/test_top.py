@@ -71,6 +71,7 @@ def full(hosts: int = 2) -> Screen:
                 did="",
                 do="",
                 link="",
+                page="",
             )
         ],
         notes=["Disk: 7 MiB are free."],

@@ -50,7 +50,7 @@ BOTH_MODES = pytest.mark.parametrize("mode", [Mode.BATCH, Mode.REALTIME])
 
 @pytest.mark.parametrize(
     ("mode", "gap", "planned"),
-    [(Mode.BATCH, 0.0, "without a gap"), (Mode.REALTIME, 0.1, "with a gap of about 0.3 s")],
+    [(Mode.BATCH, 0.0, "without a gap"), (Mode.REALTIME, 0.1, "with a gap of about 0.6 s")],
 )
 def test_only_the_new_workers_start_and_the_incarnation_stays(mode, gap, planned):
     world = pipeline(host("h1", cpu=4), mode=mode)

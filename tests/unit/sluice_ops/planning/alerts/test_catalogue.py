@@ -13,6 +13,7 @@ from sluice_ops.planning.alerts.rules import rules_file
 
 DOCS = Path(__file__).resolve().parents[5] / "docs"
 PLACES = {
+    "change",
     *("by", "again", "what", "did", "do", "value", "host", "tier", "incarnation", "instance"),
     *("kind", "role", "step", "tenant", "unit"),
 }
