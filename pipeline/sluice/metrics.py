@@ -7,9 +7,9 @@
 
     @F.udf("boolean")
     def is_bot(agent):
-        found = "bot" in agent
-        BOTS.add(found)
-        return found
+        matches = "bot" in agent
+        BOTS.add(matches)
+        return matches
 
 The example is `sluice_own_bots_total`. A counter counts in Python functions on the workers, and in
 the driver: in hooks and sinks. Spark carries the counts of a task to the driver when the task

@@ -6,12 +6,10 @@ from urllib.parse import urlencode
 from airflow.sdk import BaseOperator, BaseOperatorLink, conf
 
 from sluice_airflow.hooks.sluice import SluiceHook
+from sluice_ops.model.alert import PAGE
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
-
-PAGE = "plugin/sluice"
-"""The path of the page below Airflow's address."""
 
 
 def address(path: str, operator: BaseOperator) -> str:

@@ -28,6 +28,8 @@ def author_reads(by: str, *, dry_run: bool) -> bool:
     return by.startswith(CLI) or (dry_run and not run.startswith(RUNS_WITHOUT_PERSON))
 
 
+PAGE = "plugin/sluice"
+"""The path of the page Sluice below Airflow's address."""
 CHANGE_WAITS = "change-waits"
 """The kind of the alert of a change that waits for another person."""
 

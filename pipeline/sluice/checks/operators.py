@@ -19,6 +19,7 @@ from sluice.records.state_inputs import (
     joins,
     output_mode,
     returned_with_state,
+    table_rows,
     transformed_with_state,
 )
 from sluice_ops.model.tier import Mode
@@ -75,8 +76,9 @@ def check_tier(session: "SparkSession", tier: Tier) -> bool:
 
 def _check_transform(session: "SparkSession", tier: Tier) -> bool:
     if tier.state is not None:
-        _check_operators_with_state(returned_with_state(_streams(session, tier), tier), tier)
-        _check_state(state_plan(session, tier), tier)
+        result = returned_with_state(_streams(session, tier), tier)
+        _check_operators_with_state(result, tier)
+        _check_state(table_rows(result, tier), tier)
         return False
     # a tier with a sink reads its records batch by batch; for other tiers they are a stream
     records = session.createDataFrame([], KAFKA) if tier.sink is not None else _streams(session, tier)[0]

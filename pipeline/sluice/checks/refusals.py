@@ -50,6 +50,7 @@ _MINUS = _Words(
     "compare with a small table: a join with F.broadcast(table), how='left'",
     "compare streams by `joined` (from sluice import joined)",
 )
+_OWN_STATE = _Words("transformWithState", "give the tier state: state=State(lateness=…)", "")
 _OPERATORS = {
     "Aggregate": _AGGREGATE,
     "Deduplicate": _DUPLICATES,
@@ -77,10 +78,8 @@ _OPERATORS = {
         "choose by a column: where(F.pmod(F.hash(…), F.lit(10)) == 0)",
     ),
     "Sort": _Words("orderBy or sort", _ORDER, _ORDER),
-    "TransformWithState": _Words("transformWithState", "give the tier state: state=State(lateness=…)", ""),
-    "TransformWithStateInPySpark": _Words(
-        "transformWithState", "give the tier state: state=State(lateness=…)", ""
-    ),
+    "TransformWithState": _OWN_STATE,
+    "TransformWithStateInPySpark": _OWN_STATE,
     "Window": _Words(
         "a function .over(Window…)",
         "a record is compared with other records, so give the tier state, and aggregate or use "
@@ -145,5 +144,5 @@ def with_state(operator: str) -> str:
 
 def of_spark(text: str) -> str:
     """Return what Sluice says instead of an error of Spark, or the error's first line."""
-    known = (words for part, words in _SPARKS_WORDS.items() if part in text)
-    return next(known, text.partition("\n")[0].rstrip(";"))
+    sentences = (sentence for part, sentence in _SPARKS_WORDS.items() if part in text)
+    return next(sentences, text.partition("\n")[0].rstrip(";"))

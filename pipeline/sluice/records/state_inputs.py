@@ -43,8 +43,12 @@ def transformed_with_state(records: "list[DataFrame]", tier: Tier) -> "DataFrame
 
     Raise DeclarationError if the result lacks a column of the table.
     """
+    return table_rows(returned_with_state(records, tier), tier)
+
+
+def table_rows(result: "DataFrame", tier: Tier) -> "DataFrame":
+    """Return the columns of the tier's table; DeclarationError if the result lacks one."""
     assert tier.sink is not None  # noqa: S101 — callers checked this
-    result = returned_with_state(records, tier)
     if missing := [name for name in tier.sink.columns if name not in result.columns]:
         message = (
             f'tier "{tier.name}": the table "{tier.sink.name}" needs {", ".join(missing)}, '

@@ -7,14 +7,7 @@ from urllib.parse import quote, urlencode
 
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
-from sluice_ops.model.alert import (
-    AIRFLOW,
-    CHANGE_WAITS,
-    AlertSettings,
-    Condition,
-    Report,
-    author_reads,
-)
+from sluice_ops.model.alert import AIRFLOW, CHANGE_WAITS, PAGE, AlertSettings, Condition, Report, author_reads
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import OWN, ChangeRecord, ChangeState, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
@@ -43,8 +36,6 @@ FIRST_SECONDS = 60.0
 """A tier has measured its lag within this time after its start."""
 DAY_SECONDS = 86_400.0
 READY = frozenset({State.READY, State.RUNNING})
-PAGE = "plugin/sluice"
-"""The path of the page Sluice below Airflow's address."""
 LASTING = frozenset({"certificate-ends", "task-failed"})
 """Kinds that do not come from the channel."""
 

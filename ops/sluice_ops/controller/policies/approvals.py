@@ -1,6 +1,6 @@
 """Changes that wait for another person: the only place where a change is held back for approval.
 
-`preflight` calls `held` before every change begins, so nobody who posts a change can leave it out.
+`preflight` asks here before every change begins, so no requester can leave the approval out.
 """
 
 from math import inf
@@ -8,12 +8,7 @@ from math import inf
 from sluice_ops.controller.outcome import Failed, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.model.approval import Asked, person_of
-from sluice_ops.model.change import (
-    CONTROLLER,
-    ChangeRecord,
-    ChangeState,
-    Operation,
-)
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.planning.approval import Facts, beyond, reasons
 

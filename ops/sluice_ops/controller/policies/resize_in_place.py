@@ -319,5 +319,5 @@ def _gap_of_join(draft: Draft, tier: TierName, joining: Collection[UnitId]) -> f
 def _receipts(draft: Draft, tier: TierName, named: Collection[UnitId]) -> dict[UnitId, WorkerReceipt]:
     """Return the owner's receipts of some of its workers."""
     report = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
-    known = {} if report is None else report.workers
-    return {worker: known[worker] for worker in named if worker in known}
+    receipts = {} if report is None else report.workers
+    return {worker: receipts[worker] for worker in named if worker in receipts}

@@ -242,6 +242,21 @@ class Kind:
         return check.miscounted()
 
 
+class MovesWorkers(Kind):
+    """A kind that moves the single workers which its spec names in `moving`."""
+
+    def destinations(self, spec: ChangeSpec, tier: TierName) -> Mapping[int, HostName]:
+        return {move.worker: move.to for move in spec.moving if move.tier == tier}
+
+    def must_move(
+        self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
+    ) -> bool:
+        return self.fixed_placement(spec, tier.spec.name, now) not in {None, now}
+
+    def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
+        return self.unmoved(spec, tier.spec.name, now)
+
+
 def has_wrong_number(tier: TierNow, now: Placement, aim: Target, cluster: Cluster) -> bool:
     """Return whether a tier's number of slots is none of the right numbers."""
     return len(now.slots) not in right_numbers(now, aim, cluster.hosts) and not _waits_for_spares(

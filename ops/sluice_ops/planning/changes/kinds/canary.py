@@ -1,20 +1,19 @@
 """Prove that a host can work: one worker moves there, and has to process records."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 
 from sluice_ops.model.change import ChangeSpec, Move, Step, WorkerMove
-from sluice_ops.model.ids import HostName, TierName
-from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.ids import HostName
 from sluice_ops.model.tier import Mode
-from sluice_ops.planning.changes.kind import HOST, MOVE_STEPS, Kind, TierCheck
+from sluice_ops.planning.changes.kind import HOST, MOVE_STEPS, MovesWorkers
 from sluice_ops.planning.changes.lookups import host_of
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.exactly import place_exactly
-from sluice_ops.planning.placement.shares import Target, target
+from sluice_ops.planning.placement.shares import target
 
 
-class Canary(Kind):
+class Canary(MovesWorkers):
     name = "canary"
     summary = "Prove a new host: a worker there has to process records."
     details = (
@@ -49,21 +48,10 @@ class Canary(Kind):
             raise RefusedError(message)
         return []
 
-    def destinations(self, spec: ChangeSpec, tier: TierName) -> Mapping[int, HostName]:
-        return {move.worker: move.to for move in spec.moving if move.tier == tier}
-
-    def must_move(
-        self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
-    ) -> bool:
-        return self.fixed_placement(spec, tier.spec.name, now) not in {None, now}
-
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         return [
             f"worker {move.worker} of {move.tier} is to process records on {move.to}" for move in spec.moving
         ]
-
-    def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        return self.unmoved(spec, tier.spec.name, now)
 
 
 KIND = Canary()

@@ -1,21 +1,18 @@
 """Move single workers off hosts with much more load than others."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from sluice_ops.model.change import ChangeSpec, Move
-from sluice_ops.model.ids import HostName, TierName
-from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.wording import listed
-from sluice_ops.planning.changes.kind import Kind, TierCheck
-from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
+from sluice_ops.planning.changes.kind import MovesWorkers
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 from sluice_ops.planning.placement.rebalance import Loads, loads_before_and_after, rebalancing
-from sluice_ops.planning.placement.shares import Target
 
 MOST_NAMED = 10
 """How many hosts a note names at most."""
 
 
-class Rebalance(Kind):
+class Rebalance(MovesWorkers):
     name = "rebalance"
     summary = "Move single workers off hosts that are busier than others."
     details = (
@@ -45,14 +42,6 @@ class Rebalance(Kind):
         )
         return [f"the load of {listed(unknown)} is not known yet, and counts as none"] if unknown else []
 
-    def destinations(self, spec: ChangeSpec, tier: TierName) -> Mapping[int, HostName]:
-        return {move.worker: move.to for move in spec.moving if move.tier == tier}
-
-    def must_move(
-        self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
-    ) -> bool:
-        return self.fixed_placement(spec, tier.spec.name, now) not in {None, now}
-
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         """Note each moved worker, and the loads before and after."""
         placements = {move.tier: move.after for move in moves}
@@ -76,9 +65,6 @@ class Rebalance(Kind):
             else f"no move of a worker brings the hosts above {limit:.0%} nearer to that limit"
         )
         yield f"{verdict}; load: {named or 'no host is known'}"
-
-    def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
-        return self.unmoved(spec, tier.spec.name, now)
 
 
 KIND = Rebalance()
