@@ -5,6 +5,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,6 +53,10 @@ UNREADABLE = ("CANNOT_LOAD_STATE_STORE", "Checksum error", "Incomplete log file"
 """Spark's words for a checkpoint whose state, or log, it cannot read."""
 LATE_SECONDS = 60.0
 """Time between two warnings that records came too late."""
+STRAGGLER_SECONDS = 70.0
+"""Spark's background thread uploads the state of an ended query for up to a minute more. An upload
+brings a removed folder back; so long after the first removal it is removed again.
+"""
 AHEAD = 500
 """After each batch, so many of the waiting records of all partitions together are looked at."""
 TRIES = 3
@@ -178,6 +183,8 @@ class StateJob:
         self._warned = -LATE_SECONDS
         """When the last warning about late records was logged. Monotonic clock."""
         self._pruned = False
+        self._again = inf
+        """When checkpoints of the same code are removed again. Monotonic clock."""
         self._others: int | None = None
         """From this batch of the ledger on, checkpoints of other code are not needed: no run would
         begin from them.
@@ -207,7 +214,7 @@ class StateJob:
             config.session.conf.set(key, value)
         checkpoint, candidate, repartitioned = self._take_up(endings)
         self._changes, self._absorbed, self._watermark = Changes(self._sink), Absorbed(), Watermark()
-        self._kept, self._pruned, self._others = None, False, None
+        self._kept, self._pruned, self._again, self._others = None, False, inf, None
         self._loaded = None if candidate is None else candidate.number
         self._since = -1 if candidate is None else candidate.number
         if candidate is not None:
@@ -333,7 +340,7 @@ class StateJob:
 
     def prune(self) -> None:
         """Remove checkpoints of other runs once no run needs them: soon those of the same code,
-        later all.
+        later all; those of the same code twice, for late uploads.
         """
         run, kept, ledger = self.run, self._kept, self._writer.ledger
         if (
@@ -343,6 +350,10 @@ class StateJob:
             and self.checkpoints.committed(run, kept)
         ):
             self._kept, self._pruned, self._others = None, True, ledger.number + LEDGER_BATCHES
+            self._again = time.monotonic() + STRAGGLER_SECONDS
+            self.checkpoints.prune(run, others=False)
+        if run is not None and time.monotonic() >= self._again:
+            self._again = inf
             self.checkpoints.prune(run, others=False)
         if run is not None and self._others is not None and ledger.number >= self._others:
             self._others = None
