@@ -26,6 +26,10 @@ class AbortFailedError(StepFailedError):
     """The controller could not complete the abort of a change."""
 
 
+class NothingPostedError(StepFailedError):
+    """The task was refused before it posted an operation: no controller knows of it. Permanent."""
+
+
 class NoResultError(AirflowFailException):
     """The controller gave no result of an abort in time. Permanent: a run executes it once."""
 

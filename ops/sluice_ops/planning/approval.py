@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sluice_ops.model.approval import PAUSE_ALL, ApprovalRule
 from sluice_ops.model.change import ChangeSpec, Plan, Step
 from sluice_ops.model.ids import HostName, TierName
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import Cluster
 
@@ -62,13 +62,11 @@ def reasons(facts: Facts, rule: ApprovalRule | None) -> dict[str, str]:
         what = "a pause of every tier" if named[-1] == PAUSE_ALL else f"a {named[-1]}"
         met["always"] = f"{what} always needs a second person here"
     if rule.tiers is not None and len(facts.tiers) >= rule.tiers:
-        met["tiers"] = (
-            f"it touches {len(facts.tiers)} tiers ({listed(facts.tiers)}); the limit is {rule.tiers}"
-        )
+        touched = counted(len(facts.tiers), "tier")
+        met["tiers"] = f"it touches {touched} ({listed(facts.tiers)}); the limit is {rule.tiers}"
     if rule.hosts is not None and len(facts.hosts) >= rule.hosts:
-        met["hosts"] = (
-            f"it is about {len(facts.hosts)} hosts ({listed(facts.hosts)}); the limit is {rule.hosts}"
-        )
+        about = counted(len(facts.hosts), "host")
+        met["hosts"] = f"it is about {about} ({listed(facts.hosts)}); the limit is {rule.hosts}"
     if rule.gap_seconds is not None and facts.gap_seconds >= rule.gap_seconds:
         met["gap"] = f"its predicted gap is {facts.gap_seconds:g} s; the limit is {rule.gap_seconds:g} s"
     if rule.alerts and facts.alerts and facts.tiers:

@@ -81,8 +81,8 @@ FOLLOWED_FAILED = SluiceNotifier(
 )
 ROLL_FAILED = SluiceNotifier(
     did="No further host is rebooted. A batch that failed was undone, and the tiers run on.",
-    do="Read the reason in the task's log, and remove the cause. Then trigger rolling_reboot again with the "
-    "same hosts: it continues with the hosts that are left.",
+    do="Remove the cause that the reason names. Then trigger rolling_reboot again: with the same place, it "
+    "continues with the hosts that are left.",
 )
 WAIT_FAILED = SluiceNotifier(
     did="The scaler still changes the workers at home, without runs in Airflow. No burst begins, and none "

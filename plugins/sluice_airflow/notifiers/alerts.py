@@ -33,6 +33,7 @@ from sluice_airflow.errors import (
     AbortFailedError,
     EndedByPersonError,
     NoResultError,
+    NothingPostedError,
     StepFailedError,
     TierFailedError,
 )
@@ -193,8 +194,8 @@ def _is_known(context: Context) -> bool:
 
     A failed abort is news beside the failed step, so the controller has to hear of it.
     """
-    error = context.get("exception")
-    return isinstance(error, StepFailedError | TierFailedError) and not isinstance(error, AbortFailedError)
+    error, unknown = context.get("exception"), AbortFailedError | NothingPostedError
+    return isinstance(error, StepFailedError | TierFailedError) and not isinstance(error, unknown)
 
 
 def _author_reads(context: Context) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import Context
 
-from sluice_airflow.errors import StepFailedError, translated_errors
+from sluice_airflow.errors import NothingPostedError, StepFailedError, translated_errors
 from sluice_airflow.operators.base import asked_by
 from sluice_airflow.operators.changes import SluiceChangeOperator
 from sluice_ops.channel import Channel
@@ -57,7 +57,7 @@ class RollingRebootOperator(SluiceChangeOperator):
                     dry_run=dry_run,
                 )
             except RefusedError as error:
-                raise StepFailedError(str(error)) from error
+                raise NothingPostedError(str(error)) from error
             for sentence in rolling.first_sentences(begun):
                 self.log.info("%s", sentence)
             if not dry_run and begun.reboot.batch:

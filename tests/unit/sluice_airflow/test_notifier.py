@@ -12,6 +12,7 @@ from sluice_airflow.errors import (
     EndedByPersonError,
     NoResultError,
     NoSlotsError,
+    NothingPostedError,
     StepFailedError,
     TierFailedError,
 )
@@ -58,7 +59,13 @@ def test_a_failure_that_the_controller_tells_is_not_told_again(channel, error, t
 
 @pytest.mark.parametrize(
     "error",
-    [NoSlotsError("no slot"), AbortFailedError("abort failed"), NoResultError("no result"), None],
+    [
+        NoSlotsError("no slot"),
+        AbortFailedError("abort failed"),
+        NothingPostedError("no host is at 'rack:r9'"),
+        NoResultError("no result"),
+        None,
+    ],
 )
 def test_a_failure_that_only_airflow_knows_is_reported_to_the_controller(channel, error):
     NOTIFIER.notify(context(error))
@@ -71,6 +78,14 @@ def test_a_failure_that_only_airflow_knows_is_reported_to_the_controller(channel
 def test_a_run_that_a_person_ended_is_not_reported(channel):
     NOTIFIER.notify(context(EndedByPersonError("ended")))
     assert reports(channel) == {}
+
+
+@pytest.mark.parametrize(("run", "told"), [("manual__1", False), ("scheduled__1", True)])
+def test_a_dry_run_refused_before_its_first_step_is_told_if_nobody_reads_it(channel, run, told):
+    refused = context(NothingPostedError("no host is at 'rack:r9'")) | {"params": {"dry_run": True}}
+    refused["ti"].run_id = run
+    NOTIFIER.notify(refused)
+    assert bool(reports(channel)) is told
 
 
 @pytest.mark.parametrize(("run", "sent"), [("manual__1", False), ("scheduled__1", True)])

@@ -11,7 +11,7 @@ from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.exceptions import TaskDeferred
 from simulation.world import RULES, World, host
 
-from sluice_airflow.errors import StepFailedError
+from sluice_airflow.errors import NothingPostedError, StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base, changes, fleet
 from sluice_airflow.operators.fleet import RollingRebootOperator
@@ -83,13 +83,13 @@ class Site:
         out = [name for name in HOSTS if self.world.host_state(name) is not HostState.UP]
         self.most_out = max(self.most_out, len(out))
 
-    def go(self, *, run="r1", at_once=2, dry_run=False, kill_at=None, before=False):
+    def go(self, *, run="r1", place="rack:r1", at_once=2, dry_run=False, kill_at=None, before=False):
         """Run the task to its end, as Airflow does. A killed worker is replaced by another try."""
         mortal = MortalChannel(self.world.channel, kill_at, before=before) if kill_at else self.world.channel
         self.channel = mortal
         event = None
         for _ in range(MOST_TURNS):
-            operator = RollingRebootOperator(task_id="roll", place="rack:r1", at_once=str(at_once))
+            operator = RollingRebootOperator(task_id="roll", place=place, at_once=str(at_once))
             try:
                 if event is None:
                     return operator.execute(self.context(run, dry_run=dry_run))
@@ -240,6 +240,12 @@ def test_a_batch_without_room_begins_nothing(site):
         site.go(at_once=3)
     assert sum(site.reboots.values()) == 0
     assert site.batches() == []
+
+
+def test_a_place_without_a_host_is_a_refusal_that_no_controller_knows(site):
+    with pytest.raises(NothingPostedError, match=r"no host is at 'rack:r9'.*known hosts: h1, h2, h3, h4"):
+        site.go(place="rack:r9")
+    assert not site.world.channel.exists(paths.rolling_reboot("rack:r9"))
 
 
 def test_a_dry_run_plans_each_batch_and_changes_nothing(site):

@@ -83,7 +83,7 @@ def test_every_condition_says_its_value_and_its_limit():
     )
     assert met == {
         "tiers": "it touches 2 tiers (a, b); the limit is 2",
-        "hosts": "it is about 1 hosts (h1); the limit is 1",
+        "hosts": "it is about 1 host (h1); the limit is 1",
         "gap": "its predicted gap is 4.5 s; the limit is 4.5 s",
     }
 
