@@ -40,9 +40,10 @@ test: install ## unit tests, then the runbooks and faults on a whole platform: a
 	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		tests/unit tests/scenarios
 
-test-rest: install ## integration tests of each part; LONG_PART=N adds part N of the long tests
-	@timeout --kill-after=2m 60m $(BIN)/python -m pytest tests/integration \
-		$(if $(LONG_PART),tests/scenarios -m "not endurance and (long or not platform)" --long-part $(LONG_PART))
+test-rest: install ## integration tests of each part; LONG_PART=N adds part N of the long tests, alone
+	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 tests/integration
+	$(if $(LONG_PART),@timeout --kill-after=2m 25m $(BIN)/python -m pytest tests/integration tests/scenarios \
+		-m "not endurance and long" --long-part $(LONG_PART))
 
 scenarios: install ## integration tests and all scenarios: each runbook and fault; over an hour on 2 cores
 	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or endurance or not long"

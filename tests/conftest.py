@@ -22,13 +22,18 @@ CHOSEN = pytest.StashKey[list[str]]()
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives all scenarios to one process, because they share one platform; other tests to any.
+    """Gives all scenarios to one process, because they share one platform; the integration tests of
+    a file, because they share a lab, and those of the provider, because they share Airflow's
+    database; other tests to any.
 
     With `--no-loadscope-reorder`, the scenarios come last and have the machine to themselves.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "scenarios" if nodeid.startswith("tests/scenarios/") else nodeid
+        for folder in ("tests/scenarios/", "tests/integration/sluice_airflow/"):
+            if nodeid.startswith(folder):
+                return folder
+        return nodeid.partition("::")[0] if nodeid.startswith("tests/integration/") else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
