@@ -81,7 +81,7 @@ def test_a_run_that_a_person_ended_is_not_reported(channel):
 
 
 @pytest.mark.parametrize(("run", "told"), [("manual__1", False), ("scheduled__1", True)])
-def test_a_dry_run_refused_before_its_first_step_is_told_if_nobody_reads_it(channel, run, told):
+def test_a_refused_dry_run_that_nobody_reads_is_told(channel, run, told):
     refused = context(NothingPostedError("no host is at 'rack:r9'")) | {"params": {"dry_run": True}}
     refused["ti"].run_id = run
     NOTIFIER.notify(refused)
