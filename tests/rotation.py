@@ -1,6 +1,7 @@
 """The rotation of the long tests.
 
-Each commit runs one of 36 parts, so 36 commits in a row run all long tests.
+Each commit runs one of 36 parts, so 36 commits in a row run all long tests. With fewer than 25
+parts, one would take longer than 12 minutes; 36 leave room on a busy machine.
 
 `tests/long_seconds.json` holds the seconds that each long test takes on two cores; until a part has
 run alone, an estimate. A run prints both numbers, so that the file can be corrected. A key is a

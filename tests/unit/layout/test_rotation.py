@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rotation import PART_SECONDS, divide, key_of, recorded_seconds
+from tests.rotation import PART_SECONDS, PARTS, divide, key_of, recorded_seconds
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = st.text("abc", min_size=1, max_size=4)
@@ -25,6 +25,14 @@ def test_no_part_takes_longer_than_continuous_integration_has() -> None:
     seconds = recorded_seconds()
     for keys in divide(seconds):
         assert sum(seconds[key] for key in keys) <= PART_SECONDS, keys
+
+
+def test_the_pages_say_how_many_parts_there_are() -> None:
+    files = ("CONTRIBUTING.md", ".ci/run")
+    contributing, ci = (" ".join((ROOT / file).read_text().split()) for file in files)
+    assert f"one of {PARTS} parts of the long tests" in contributing
+    assert f"at most {PART_SECONDS // 60} minutes" in contributing
+    assert f"one of {PARTS} parts of the long tests" in ci.replace("# ", "")
 
 
 def test_a_test_belongs_to_its_most_specific_key() -> None:
