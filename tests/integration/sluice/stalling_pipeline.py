@@ -34,6 +34,7 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 RAW = Stream("raw", watermarks=NO_BACKPRESSURE)
 NUMBERS = Stream("numbers", NUMBER, Fields("who"), watermarks=NO_BACKPRESSURE)
+KEPT = Stream("kept", NUMBER, Fields("who"), watermarks=NO_BACKPRESSURE)
 STORED = Once("stored", {"n": "bigint", "who": "text"})
 SLOWED = Once("slowed", {"n": "bigint", "who": "text"})
 SLEEPS = (
@@ -80,6 +81,20 @@ def slowed(numbers: DataFrame) -> DataFrame:
     return numbers.select(F.udf(number_slowly, "bigint")("n").alias("n"), "who", "lineage")
 
 
+def _entry(name: str, stream: Stream, hangs_after: float | None) -> Tier:
+    return Tier(
+        name,
+        Kind.ENTRY,
+        (RAW,),
+        entered,
+        (stream,),
+        mode=Mode.REALTIME,
+        hangs_after=hangs_after,
+        quantum=SLOT,
+        driver=DRIVER,
+    )
+
+
 def _into(table: Once, name: str, transform: object, most: int, hangs_after: float) -> Tier:
     return Tier(
         name,
@@ -97,17 +112,8 @@ def _into(table: Once, name: str, transform: object, most: int, hangs_after: flo
 
 PIPELINE = Pipeline(
     (
-        Tier(
-            "enter",
-            Kind.ENTRY,
-            (RAW,),
-            entered,
-            (NUMBERS,),
-            mode=Mode.REALTIME,
-            hangs_after=HANGS_AFTER,
-            quantum=SLOT,
-            driver=DRIVER,
-        ),
+        _entry("enter", NUMBERS, HANGS_AFTER),
+        _entry("keep", KEPT, None),
         _into(STORED, "store", stored, 2000, HANGS_AFTER),
         _into(SLOWED, "slow", slowed, SLOW, SLOW_AFTER),
     )
