@@ -13,7 +13,7 @@ from sluice_ops.model.change import OWN, ChangeRecord, ChangeState, Operation, R
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, Phase, State
 from sluice_ops.model.load import TierLoad
-from sluice_ops.model.status import Loss, TierState, TierStatus
+from sluice_ops.model.status import STARVED, Loss, TierState, TierStatus
 from sluice_ops.model.tier import Standby
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
@@ -406,7 +406,8 @@ def _work(look: Look, tier: TierView, status: TierStatus, causes: tuple[str, ...
     if report is not None and report.hung is not None:
         yield BY_NAME["task-hangs"].condition(name, detail=report.hung, causes=causes, tier=name)
     if status.starved is not None:
-        yield BY_NAME["tier-starved"].condition(name, detail=status.starved.sentence, tier=name)
+        where = status.starved.sentence.removeprefix(STARVED)
+        yield BY_NAME["tier-starved"].condition(name, detail=f"on {where}", tier=name)
     if status.pressure is not None and not _catches_up(look, status, report):
         yield BY_NAME["tier-lags"].condition(
             name, detail=f"{name} {status.pressure.sentence}", causes=causes, tier=name
