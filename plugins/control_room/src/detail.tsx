@@ -46,7 +46,17 @@ type Move = {
   receipt: Record<string, unknown> | null;
 };
 type Posted = { id: string; step: string; by: string; posted_at: number; state: string; sentence: string; journal: string[] };
-type OneChange = { change: Change; moves: Move[]; notes: string[]; deadline_seconds: number | null; steps: Posted[] };
+/** What a change asks that waits for another person. */
+type Asked = { by: string; why: string; plan: string; until: number };
+type OneChange = {
+  change: Change;
+  moves: Move[];
+  notes: string[];
+  deadline_seconds: number | null;
+  steps: Posted[];
+  asked: Asked | null;
+  may_answer: boolean;
+};
 
 /** Read a part that is not in the state, again whenever `version` changes. */
 function useDetail<Value>(of: Detail, name: string, version: unknown): { value: Value | null; wrong: string | null } {
@@ -239,20 +249,68 @@ function OfTier({ name, state }: { name: string; state: State }) {
   );
 }
 
+/** The plan and the reason of a change that waits, and the form of the other person's answer. */
+function Answer({ change, asked, mayAnswer, answered }: { change: Change; asked: Asked; mayAnswer: boolean; answered: () => void }) {
+  const connection = useContext(ConnectionContext);
+  const [why, setWhy] = useState("");
+  const [wrong, setWrong] = useState<string | null>(null);
+  const [sending, setSending] = useState(false);
+  const send = async (approved: boolean) => {
+    setSending(true);
+    const answer = await fetch(address(`sluice/changes/${encodeURIComponent(change.id)}/answer`, { connection }), {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ approved, why }),
+    }).catch(() => null);
+    setWrong(answer === null ? "Airflow's API server does not answer. Try again." : answer.ok ? null : await refusal(answer));
+    setSending(false);
+    if (answer?.ok) answered();
+  };
+  return (
+    <section className="card running" aria-label={`approval of ${change.what}`}>
+      <header><h2>Waits for the approval of another person</h2></header>
+      <dl className="pairs">
+        <dt>asked by</dt><dd><Author by={asked.by} /></dd>
+        <dt>because</dt><dd>{asked.why}</dd>
+        <dt>the plan</dt><dd>{asked.plan}</dd>
+        <dt>without an answer</dt><dd>the change ends as refused at {clock(asked.until)}; nothing is changed before</dd>
+      </dl>
+      {mayAnswer ? (
+        <>
+          <div className="field">
+            <label htmlFor="sluice-why">Why (a refusal needs it)</label>
+            <input id="sluice-why" value={why} maxLength={1000} onChange={(event) => setWhy(event.target.value)} />
+          </div>
+          <div className="buttons">
+            <button type="button" className="first" disabled={sending} onClick={() => void send(true)}>Approve {change.what}</button>
+            <button type="button" disabled={sending || !why.trim()} onClick={() => void send(false)}>Refuse {change.what}</button>
+          </div>
+        </>
+      ) : <p className="soft">Airflow's roles do not let you answer.</p>}
+      {wrong && <p role="alert" className="warn"><Sentence text={wrong} /></p>}
+    </section>
+  );
+}
+
 function OfChange({ name, state }: { name: string; state: State }) {
-  const { value, wrong } = useDetail<OneChange>("changes", name, `${JSON.stringify(state.doing)} ${state.changes.length}`);
+  const [answers, setAnswers] = useState(0);
+  const listed = state.changes.find((each) => each.id === name);
+  const { value, wrong } = useDetail<OneChange>("changes", name, JSON.stringify([state.doing, listed, answers]));
   const doing = state.doing.find((each) => each.change === name);
   if (!value) return wrong ? <p role="alert" className="warn">{wrong}</p> : <p className="none" role="status">Reading the change…</p>;
   const { change } = value;
   return (
     <>
-      {doing ? <Running doing={doing} change={change} /> : (
+      {value.asked && (
+        <Answer change={change} asked={value.asked} mayAnswer={value.may_answer} answered={() => setAnswers((now) => now + 1)} />
+      )}
+      {doing && !value.asked ? <Running doing={doing} change={change} /> : (
         <section className="card">
           <header>
             <Pill state={change.state} />
             <span className="soft">by <Author by={change.by} /> · {clock(change.started_at)}</span>
           </header>
-          <Steps change={change} step={null} />
+          <Steps change={change} step={doing?.step ?? null} />
         </section>
       )}
       <h2>Predicted and measured</h2>

@@ -47,6 +47,8 @@ export function HostCard({ host, state, colours, alone = false }: Card) {
         {host.state === "cordoned" && <Act kind="drain" host={host.name} />}
         {host.zone === "ec2" && <Act kind="leave" />}
         {host.state === "lost" && <Act kind="write-off" host={host.name} />}
+        {alone && host.state === "up" && <Act kind="canary" host={host.name} />}
+        {alone && host.zone !== "ec2" && <Act kind="decommission" host={host.name} />}
       </div>
     </article>
   );

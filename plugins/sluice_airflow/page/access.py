@@ -47,6 +47,13 @@ def may_trigger(user: User, dag_ids: Iterable[str]) -> list[str]:
     ]
 
 
+def may_answer(user: User, dag_id: str | None) -> bool:
+    """Tell whether the user may answer the forms of a DAG's tasks; None: of all DAGs."""
+    return get_auth_manager().is_authorized_dag(
+        method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=DagDetails(id=dag_id), user=user
+    )
+
+
 def may_read_log(user: User, dag_id: str | None) -> bool:
     """Tell whether the user may read the logs of the tasks of a DAG; None: of all DAGs."""
     return get_auth_manager().is_authorized_dag(

@@ -14,22 +14,28 @@ from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import Field
 
-from sluice_airflow.forms import Pipeline
+from sluice_airflow.forms import RUNBOOKS, Pipeline, dag_id
 from sluice_airflow.hooks.sluice import shared_channel
-from sluice_airflow.page.access import READER, User, connections, may_read_log, may_trigger
+from sluice_airflow.page.access import READER, User, connections, may_answer, may_read_log, may_trigger
 from sluice_airflow.page.actions import actions
 from sluice_airflow.page.content import PipelineReader
 from sluice_airflow.page.details import UnknownNameError, change_detail, host_detail, tier_detail
 from sluice_airflow.page.feed import AWAY, Feed, as_json, events
 from sluice_airflow.page.logs import guarded_by, log_part
 from sluice_ops.channel import Channel
+from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.logs import MOST_LINES
+from sluice_ops.model.resources import Frozen
+from sluice_ops.operations.approvals import AnswerError, answer
 from sluice_ops.queries.logs import LogAwayError, UnknownLogError, find_log
 from sluice_ops.snapshot.view import View
 
 LINES = 500
 """How many lines of a log are shown, unless the query says otherwise."""
+MOST_CHARACTERS = 1000
+"""The longest reason of an answer."""
 BUNDLE = "control_room.js"
 
 app = FastAPI(title="Sluice", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[READER])
@@ -148,11 +154,56 @@ def tier(name: str, view: Annotated[View, Depends(view_of)]) -> dict[str, Any]:
 
 @app.get("/changes/{name}")
 def change(
-    name: str, view: Annotated[View, Depends(view_of)], channel: Annotated[Channel, Depends(channel_of)]
+    name: str,
+    user: User,
+    connection: Annotated[str | None, Depends(_known)],
+    view: Annotated[View, Depends(view_of)],
+    channel: Annotated[Channel, Depends(channel_of)],
 ) -> dict[str, Any]:
     """Return the plan, the steps and the receipts of a change; 404 if there is none."""
     with _known_names():
-        return change_detail(channel, view, name)
+        detail = change_detail(channel, view, name)
+    return detail | {"may_answer": may_answer(user, _runbook_of(view, name, connection))}
+
+
+class AnswerForm(Frozen):
+    """The answer of a person to a change that waits for approval."""
+
+    approved: bool
+    why: str = Field(default="", max_length=MOST_CHARACTERS)
+
+
+@app.post("/changes/{name}/answer", status_code=204)
+def answer_change(  # noqa: PLR0913, PLR0917 - the body, and what the route depends on
+    name: str,
+    form: AnswerForm,
+    user: User,
+    connection: Annotated[str | None, Depends(_known)],
+    view: Annotated[View, Depends(view_of)],
+    channel: Annotated[Channel, Depends(channel_of)],
+) -> None:
+    """Approve or refuse a waiting change, as `sluice approve` does, in the name of the user.
+
+    403 unless the user may answer forms of the change's runbook in Airflow. 409 if the answer is
+    not possible, such as that of the person who asked.
+    """
+    if not may_answer(user, _runbook_of(view, name, connection)):
+        raise HTTPException(403, f"Airflow's roles do not let you answer change {name}")
+    if not form.approved and not form.why.strip():
+        raise HTTPException(422, "a refusal needs its reason, for the person who asked")
+    try:
+        answer(channel, name, f"airflow:{user.get_name()}", approved=form.approved, why=form.why.strip())
+    except AnswerError as error:
+        raise HTTPException(409, str(error)) from error
+    except AWAY as error:
+        raise HTTPException(503, str(error)) from error
+
+
+def _runbook_of(view: View, change: str, connection: str | None) -> str | None:
+    """Return the DAG of the kind of a change; None, all DAGs, if it has none or is not known."""
+    record = view.changes.get(ChangeId(change))
+    runbook = None if record is None else RUNBOOKS.get(record.spec.kind)
+    return None if runbook is None else dag_id(runbook, connection)
 
 
 @contextmanager

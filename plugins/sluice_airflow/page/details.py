@@ -4,6 +4,8 @@ from typing import Any
 
 from sluice_airflow.page.content import change_of
 from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeRecord, ChangeState
 from sluice_ops.model.ids import ChangeId, HostName, TierName
 from sluice_ops.model.incarnation import IncarnationSpec
 from sluice_ops.model.wording import listed
@@ -96,5 +98,19 @@ def change_detail(channel: Channel, view: View, name: str) -> dict[str, Any]:
         ],
         "notes": [*plan.notes, *([f"besides: {plan.unpredicted}"] if plan.unpredicted else [])],
         "deadline_seconds": record.deadline_seconds,
+        "asked": _asked(channel, record),
         "steps": [line.model_dump(mode="json") for line in steps_of(channel, record)],
+    }
+
+
+def _asked(channel: Channel, record: ChangeRecord) -> dict[str, Any] | None:
+    """Return what a change asks another person; None if it does not wait for an answer."""
+    asked = record.asked
+    if record.state is not ChangeState.WAITING or asked is None or channel.exists(paths.approval(record.id)):
+        return None
+    return {
+        "by": asked.person or record.by,
+        "why": asked.why,
+        "plan": asked.plan,
+        "until": record.started_at + asked.within_seconds,
     }

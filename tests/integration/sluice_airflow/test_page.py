@@ -38,32 +38,34 @@ def client():
     return TestClient(app)
 
 
-ROUTES = sorted(route.path for route in app.routes)
+ROUTES = sorted((route.path, *route.methods) for route in app.routes)
 
 
 def test_there_are_no_routes_but_the_page_and_its_data():
     assert ROUTES == [
-        "/actions",
-        "/changes/{name}",
-        "/connections",
-        "/control_room.js",
-        "/events",
-        "/hosts/{name}",
-        "/log",
-        "/state",
-        "/tiers/{name}",
+        ("/actions", "GET"),
+        ("/changes/{name}", "GET"),
+        ("/changes/{name}/answer", "POST"),
+        ("/connections", "GET"),
+        ("/control_room.js", "GET"),
+        ("/events", "GET"),
+        ("/hosts/{name}", "GET"),
+        ("/log", "GET"),
+        ("/state", "GET"),
+        ("/tiers/{name}", "GET"),
     ]
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_without_a_token_every_route_answers_401(client, token, route):
+@pytest.mark.parametrize(("route", "method"), ROUTES)
+def test_without_a_token_every_route_answers_401(client, token, route, method):
     del token  # Airflow's authentication is set up by the fixture
-    assert client.get(route).status_code == 401
+    assert client.request(method, route).status_code == 401
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_with_a_wrong_token_no_route_answers(client, token, route):
-    assert client.get(route, headers={"Authorization": f"Bearer {token}x"}).status_code in {401, 403}
+@pytest.mark.parametrize(("route", "method"), ROUTES)
+def test_with_a_wrong_token_no_route_answers(client, token, route, method):
+    headers = {"Authorization": f"Bearer {token}x"}
+    assert client.request(method, route, headers=headers).status_code in {401, 403}
 
 
 def test_a_viewers_token_or_cookie_shows_the_page(client, token):
