@@ -7,12 +7,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 
 from sluice_ops.local.layout import Layout, Ports
 from sluice_ops.local.services import kafka_users
@@ -31,6 +33,8 @@ CLASS_DATA_SECONDS = 600
 """The deadline of the job that writes class data, at low priority beside other tests."""
 RUN_SECONDS = 1050
 """A run's deadline and its abort, in seconds: by then each run has ended."""
+SITE_SECONDS = 3.0
+"""By then, the controllers use a changed site file."""
 
 
 def until(condition: str, seconds: float, check: Callable[[], Any], every: float = 0.5) -> Any:
@@ -211,6 +215,37 @@ class Live:
                     for path in sorted(folder.glob("*.log"))
                 ]
         return "\n".join(lines)
+
+    def wait_for_form(self, dag: str, run: str) -> dict[str, Any]:
+        """Wait until a task of the run asks a person in Airflow; return what it asks."""
+
+        def open_form() -> dict[str, Any] | None:
+            forms = self.airflow_api("GET", f"/dags/{dag}/dagRuns/{run}/hitlDetails")["hitl_details"]
+            return next(
+                (
+                    form
+                    for form in forms
+                    if not form["response_received"] and form["task_instance"]["state"] == "deferred"
+                ),
+                None,
+            )
+
+        form: dict[str, Any] = until(f"a task of {dag} asks", WAIT_SECONDS, open_form)
+        return form
+
+    # -- the site file
+
+    @contextmanager
+    def site(self, **keys: Any) -> Iterator[None]:
+        """Set keys of the site file; then restore the file."""
+        path = Path(self.env["SLUICE_SITE"])
+        before = path.read_text()
+        path.write_text(yaml.safe_dump(yaml.safe_load(before) | keys))
+        time.sleep(SITE_SECONDS)
+        try:
+            yield
+        finally:
+            path.write_text(before)
 
     # -- PostgreSQL
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
 
@@ -20,21 +20,35 @@ STARVED_SECONDS = 600
 """The time until tiers that were starved while the platform started are not any more."""
 
 
+USERS = {"operator": "airflow_operator", "admin": "airflow"}
+"""Each user of Airflow, and the secret that is the password."""
+
+
 @pytest.fixture(scope="module")
-def browser_page(live: Live) -> Iterator[Page]:
-    """Return a page of a browser in which the operator is logged in to Airflow."""
-    browser = shutil.which("chromium")
-    assert browser, "install Chromium: apt-get install chromium"
+def chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium")
+    assert executable, "install Chromium: apt-get install chromium"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-        page.goto(live.endpoints["airflow"]["url"])
-        page.locator("input[name=username]").fill("operator")
-        page.locator("input[name=password]").fill(live.layout.secrets().airflow_operator)
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_text("Welcome")).to_be_visible(timeout=PAGE_MILLISECONDS)
-        yield page
-        chromium.close()
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def page_of(chromium: Browser, live: Live, user: str) -> Page:
+    """Return a page of a browser in which the user is logged in to Airflow."""
+    page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+    page.set_default_timeout(PAGE_MILLISECONDS)
+    page.goto(live.endpoints["airflow"]["url"])
+    page.locator("input[name=username]").fill(user)
+    page.locator("input[name=password]").fill(getattr(live.layout.secrets(), USERS[user]))
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_text("Welcome")).to_be_visible(timeout=PAGE_MILLISECONDS)
+    return page
+
+
+@pytest.fixture(scope="module")
+def browser_page(chromium: Browser, live: Live) -> Page:
+    return page_of(chromium, live, "operator")
 
 
 def shoot(page: Page, name: str) -> None:
@@ -66,3 +80,24 @@ def test_screenshots_show_a_drained_host(live: Live, browser_page: Page) -> None
     shoot(page, "page-hosts")
     live.sluice("return", "h1")
     until("h1 is up", WAIT_SECONDS, lambda: live.hosts()["h1"]["state"] == "up")
+
+
+def test_another_person_approves_a_change_in_airflow(live: Live, chromium: Browser) -> None:
+    airflow = live.endpoints["airflow"]["url"]
+    with live.site(approval={"always": ["cordon"]}):
+        run = live.trigger("cordon_host", host="h3")
+        live.wait_for_form("cordon_host", run)
+        until("the alert is told", WAIT_SECONDS, lambda: "change-waits" in live.sluice("alert").stdout)
+        page = page_of(chromium, live, "admin")
+        page.goto(f"{airflow}/plugin/sluice/alerts")
+        expect(page.get_by_label("firing alerts")).to_be_visible(timeout=PAGE_MILLISECONDS)
+        page.get_by_role("link", name="change-waits").click()
+        expect(page.get_by_role("button", name="Approve cordon h3")).to_be_visible(timeout=PAGE_MILLISECONDS)
+        page.goto(f"{airflow}/dags/cordon_host/runs/{run}/tasks/preflight/required_actions")
+        approve = page.get_by_role("button", name="Approve")
+        expect(approve).to_be_enabled(timeout=PAGE_MILLISECONDS)
+        shoot(page, "approval")
+        approve.click()
+        assert live.wait_for_end("cordon_host", run) == "success"
+    assert live.hosts()["h3"]["state"] == "cordoned"
+    live.sluice("return", "h3")

@@ -30,7 +30,10 @@ def show_form(context: Context, channel: Channel, identity: ChangeId) -> bool:
     if read is None or read.value.state is not ChangeState.WAITING or read.value.asked is None:
         return False
     if not channel.exists(paths.approval(identity)):
-        why = Param("", type="string", title="Why", description="The reason, for the person who asked.")
+        # Airflow's page takes no answer without a value for a field that may not be null
+        why = Param(
+            None, type=["null", "string"], title="Why", description="The reason, for the person who asked."
+        )
         upsert_hitl_detail(
             ti_id=context["ti"].id,
             options=[APPROVE, REJECT],

@@ -72,7 +72,7 @@ class Site:
             step(self.context, *([] if event is None else [event]))
         return deferred.value.trigger
 
-    def answers(self, by, option, why=""):
+    def answers(self, by, option, why=None):
         user = None if by is None else {"id": by, "name": by}
         return {"chosen_options": [option], "params_input": {"why": why}, "responded_by_user": user}
 
@@ -101,6 +101,7 @@ def test_a_task_whose_change_waits_shows_the_plan_and_the_reason(site):
     assert form["subject"] == "pause waits for the approval of another person"
     assert "Asked by anna, because a pause of every tier always" in form["body"]
     assert "The plan: every tier writes nothing." in form["body"]
+    assert form["params"]["why"]["schema"]["type"] == ["null", "string"], "an approval needs no reason"
 
 
 @pytest.mark.parametrize("option", ["Approve", "Reject"])
