@@ -19,7 +19,7 @@ from sluice_ops.controller.controller_metrics import ControllerMetrics
 from sluice_ops.controller.decide import Decision
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
-from sluice_ops.model.backpressure import Pressure
+from sluice_ops.model.backpressure import Expiry, Pressure
 from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant, Reclaim, Reclaims
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
@@ -108,7 +108,12 @@ def view() -> View:
     )
     assignment = Assignment(units=(slot(), driver()))
     spec = TierSpec(
-        name=ENTRY, kind=Kind.ENTRY, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("raw",)
+        name=ENTRY,
+        kind=Kind.ENTRY,
+        mode=Mode.REALTIME,
+        delivery=Delivery.AT_LEAST_ONCE,
+        inputs=("raw",),
+        holds=False,
     )
     change = ChangeRecord(
         id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0
@@ -153,7 +158,7 @@ def view() -> View:
 
 def controller_metrics() -> ControllerMetrics:
     metrics, cut = ControllerMetrics(), Result(ok=True, sentence="cut", finished_at=2.0)
-    pressure = Pressure(stream="raw", lag=None, since=1.0)
+    pressure = Pressure(stream="raw", lag=None, since=1.0, expiry=Expiry(stream="raw", kept=100.0, left=40.0))
     starved = Starved(hosts=(H1,), sentence="is starved")
     tiers = {
         ENTRY: TierStatus(

@@ -163,6 +163,10 @@ def _tiers(last: Pass) -> Iterable[Metric]:
     behind = GaugeMetricFamily(
         "sluice_tier_behind", "1 while the tier exceeds a lag limit of the stream.", labels=["tier", "stream"]
     )
+    text = "1 for a tier that may lag: its lag throttles no entry."
+    may_lag = GaugeMetricFamily("sluice_tier_may_lag", text, labels=["tier"])
+    text = "Part of the retention that the oldest record has waited for a tier that exceeds a lag limit."
+    retention_used = GaugeMetricFamily("sluice_tier_retention_used_ratio", text, labels=["tier", "stream"])
     held = GaugeMetricFamily(
         "sluice_tier_held",
         "1 while the tier is throttled because the culprit lags.",
@@ -185,12 +189,17 @@ def _tiers(last: Pass) -> Iterable[Metric]:
                 workers.add_metric([name, worker_state], count)
         if status.pressure is not None:
             behind.add_metric([name, status.pressure.stream], 1)
+        if not tier.spec.holds:
+            may_lag.add_metric([name], 1)
+        expiry = status.expiry(last.at)
+        if expiry is not None:
+            retention_used.add_metric([name, expiry.stream], expiry.used)
         for host in status.starved.hosts if status.starved is not None else ():
             starved.add_metric([name, host], 1)
         culprit = tier.owner.held_for
         if culprit is not None:
             held.add_metric([name, culprit], 1)
-    return state, failures, owner, workers, behind, held, starved
+    return state, failures, owner, workers, behind, may_lag, retention_used, held, starved
 
 
 def _workers(tier: TierView) -> dict[str, int]:

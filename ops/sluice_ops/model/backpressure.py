@@ -5,6 +5,8 @@ from pydantic import Field, model_validator
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.resources import Frozen
 
+HOUR_SECONDS = 3600
+
 
 class Lag(Frozen):
     """The records that wait in a stream for a tier."""
@@ -17,7 +19,8 @@ class Lag(Frozen):
 class Watermarks(Frozen):
     """The lag limits of a stream.
 
-    A tier with a lag above `high` throttles the pipeline's entry until its lag is below `low`.
+    A tier with a lag above `high` throttles the pipeline's entry until its lag is below `low`,
+    unless the tier is declared to lag.
     """
 
     high: Lag = Lag(records=100_000, seconds=120)
@@ -34,6 +37,42 @@ class Watermarks(Frozen):
             )
             raise ValueError(message)
         return self
+
+
+EXPIRY_PART = 0.5
+"""A backlog nears its deletion when its oldest record has waited for this part of the retention."""
+
+
+class Expiry(Frozen):
+    """When Kafka deletes the oldest record that waits for a tier."""
+
+    stream: str
+    kept: float = Field(gt=0)
+    """How long Kafka keeps a record of the stream. Unit: seconds."""
+    left: float
+    """How long until Kafka may delete the oldest waiting record. Unit: seconds."""
+
+    @property
+    def used(self) -> float:
+        """The part of the retention that the oldest waiting record has waited."""
+        return 1 - self.left / self.kept
+
+    @property
+    def near(self) -> bool:
+        """Whether the deletion is so near that a person has to know."""
+        return self.used >= EXPIRY_PART
+
+    @property
+    def sentence(self) -> str:
+        """The text for people."""
+        if self.left <= 0:
+            return f"Kafka may already delete records of {self.stream} that nobody has processed"
+        left = f"{self.left / 3600:.1f} h" if self.left >= HOUR_SECONDS else f"{self.left:.0f} s"
+        return f"Kafka deletes the oldest of these records of {self.stream} in {left}"
+
+    def after(self, seconds: float) -> "Expiry":
+        """Return the expiry so many seconds later, if the tier processes nothing."""
+        return self.model_copy(update={"left": self.left - seconds})
 
 
 class Pressure(Frozen):
@@ -57,6 +96,10 @@ class Pressure(Frozen):
     hot: str = ""
     """A text that names the partition or key with more than its part of the records;
     empty: none.
+    """
+    expiry: Expiry | None = None
+    """Of the lagging input with the least part of its retention left; None: Kafka keeps all
+    records, or it is not known yet.
     """
 
     @property

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from sluice_ops.model.backpressure import Pressure
+from sluice_ops.model.backpressure import Expiry, Pressure
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.resources import Frozen
 
@@ -63,7 +63,17 @@ class TierStatus(Frozen):
     """
     starved: Starved | None = None
     pressure: Pressure | None = None
-    """The tier's lag is too large, and the entry tiers upstream are throttled."""
+    """The tier's lag is too large; the entry upstream is throttled, unless the tier may lag."""
+
+    def expiry(self, now: float) -> Expiry | None:
+        """Return when Kafka deletes records that wait for the tier; None: not known.
+
+        A tier that does not run measures nothing, so its last report is continued.
+        """
+        last = None if self.pressure is None else self.pressure.expiry
+        return (
+            last if last is None or self.down_since is None else last.after(max(0.0, now - self.down_since))
+        )
 
 
 class Check(StrEnum):

@@ -73,6 +73,8 @@ class TierSpec(Frozen):
 
     This is the lowest high watermark of its inputs.
     """
+    holds: bool = True
+    """Whether the tier's lag throttles the entry. False: its stream keeps the backlog."""
     release: str | None = None
     """The newest published release, to which this declaration belongs; None: no release yet."""
     distance: int = 0

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
+from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName, UnitId
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Layer
+from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.planning.placement.shares import (
@@ -285,7 +287,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         rate_in=progress.rate_in if progress else None,
         rate_out=progress.rate_out if progress else None,
         lag=progress.lag if progress else None,
-        pressure=status.pressure.sentence if status and status.pressure else None,
+        pressure=_pressure(tier.spec, status.pressure) if status and status.pressure else None,
         drift=status.drift if status else None,
         starved=status.starved.sentence if status and status.starved else None,
         held_for=owner.held_for,
@@ -302,6 +304,16 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         latency_p99_ms=progress.details.get("latency_p99_ms") if progress else None,
         own_counters=progress.details.get("own_counters", {}) if progress else {},
     )
+
+
+def _pressure(spec: TierSpec, pressure: Pressure) -> str:
+    """Return how far a tier lags, and the effect; continues the tier's name."""
+    parts = [pressure.sentence]
+    if not spec.holds:
+        parts.append("it may lag (holds=False), so it throttles no entry")
+    if pressure.expiry is not None and (pressure.expiry.near or not spec.holds):
+        parts.append(pressure.expiry.sentence)
+    return "; ".join(parts)
 
 
 def _slot_state(view: View, host: HostView, unit: Unit, observed: UnitObserved | None) -> str:

@@ -76,7 +76,10 @@ class Stream:
     later tiers only.
     """
     watermarks: Watermarks = field(default_factory=Watermarks)
-    """The lag at which Sluice throttles the entry, and the lag at which the entry flows again."""
+    """The lag at which Sluice throttles the entry, and the lag at which the entry flows again.
+
+    A tier with `holds=False` throttles no entry.
+    """
 
     @property
     def quarantine(self) -> str:
@@ -146,6 +149,12 @@ class Tier:
     record. In a batch with slow Python functions, choose more than the time of one task: the
     progress of Python functions shows only at the end of the task. None: `sluice status` and the
     alert report the task, and its executor is kept.
+    """
+    holds: bool = True
+    """Whether Sluice throttles the entry while this tier lags above a high watermark.
+
+    False: the tier may lag, for example because its service is away. Its input stream keeps the
+    backlog for as long as Kafka keeps records; the other tiers flow.
     """
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
@@ -300,6 +309,7 @@ def _spec(tier: Tier, distance: int) -> TierSpec:
         state=tier.state is not None,
         quantum=tier.quantum,
         driver=tier.driver,
+        holds=tier.holds,
         patience=min(stream.watermarks.high.seconds for stream in tier.inputs),
         distance=distance,
     )
@@ -422,6 +432,11 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
                     f'tier "{tier.name}": no tier writes the input "{stream.name}"; '
                     f"streams that tiers write: {known}"
                 )
+    problems += [
+        f'tier "{tier.name}": no tier writes its inputs, so its lag throttles no entry; remove holds=False'
+        for tier in tiers
+        if not tier.holds and not any(stream.name in writers for stream in tier.inputs)
+    ]
     return problems + _cycles(tiers)
 
 

@@ -64,6 +64,7 @@ def tier(name="first", inputs=(A,), **more):
         ),
         ([tier(sink=UNMATCHED, state=State(60))], 'the table has a column "unmatched"'),
         ([tier(inputs=(A, B), outputs=(C,)), tier("second", outputs=(B,))], "different columns"),
+        ([tier(outputs=(B,), holds=False)], "no tier writes its inputs, so its lag throttles no entry"),
         ([tier(inputs=(C,), outputs=(B,))], 'no tier writes the input "c"; streams that tiers write: b'),
         ([tier(outputs=(B,)), tier(outputs=(C,))], 'tier "first": declared more than once'),
         (

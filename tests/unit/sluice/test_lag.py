@@ -1,5 +1,7 @@
 """The lag of a tier: when it causes backpressure, and which partition and key it names."""
 
+from dataclasses import replace
+
 import pytest
 
 from sluice.api.declarations import Stream
@@ -49,6 +51,21 @@ def test_backpressure_lasts_from_the_high_to_the_low_watermark(history):
     for second in range(302, 350, 2):
         history.update(look(second, {"hits/0": 5000}, {"hits/0": 4900}), unknown, no_samples)
         assert (history.pressure is None) is (second > 300 + QUIET_SECONDS)
+
+
+def test_the_lagging_input_that_kafka_deletes_first_has_the_expiry():
+    slow, level = Stream("slow", watermarks=MARKS), Stream("level", watermarks=MARKS)
+    history = LagHistory((HITS, slow, level))
+    ends, positions = {"hits/0": 5000, "slow/0": 5000, "level/0": 5}, {"hits/0": 0, "slow/0": 0, "level/0": 5}
+    seen = Look(10.0, 10.0, ends, positions, {"hits/0": 50.0, "slow/0": 50.0})
+    history.update(seen, unknown, no_samples)
+    assert history.pressure.expiry is None, "Kafka keeps all records, or it is not known yet"
+    history.kept = {"hits": 1000.0, "slow": 80.0, "level": 1.0}
+    history.update(replace(seen, now=20.0, at=20.0), unknown, no_samples)
+    expiry = history.pressure.expiry
+    assert (expiry.stream, expiry.left, expiry.near) == ("slow", 30.0, True)
+    assert expiry.sentence == "Kafka deletes the oldest of these records of slow in 30 s"
+    assert "may already delete records of slow" in expiry.after(31.0).sentence
 
 
 def test_backpressure_for_a_moment_ends_at_once(history):

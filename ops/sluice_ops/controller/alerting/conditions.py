@@ -409,9 +409,12 @@ def _work(look: Look, tier: TierView, status: TierStatus, causes: tuple[str, ...
         where = status.starved.sentence.removeprefix(STARVED)
         yield BY_NAME["tier-starved"].condition(name, detail=f"on {where}", tier=name)
     if status.pressure is not None and not _catches_up(look, status, report):
-        yield BY_NAME["tier-lags"].condition(
+        yield BY_NAME["tier-lags" if tier.spec.holds else "branch-lags"].condition(
             name, detail=f"{name} {status.pressure.sentence}", causes=causes, tier=name
         )
+    expiry = status.expiry(look.now)
+    if expiry is not None and expiry.near:
+        yield BY_NAME["backlog-expires"].condition(name, detail=expiry.sentence, tier=name)
     load = look.loads.get(name)
     if load is not None and load.rate_quarantined > QUARANTINE_PART * max(load.rate_done, load.rate_in):
         detail = f"{load.rate_quarantined:g} of {load.rate_done:g} records/s are bad"

@@ -1,7 +1,7 @@
 """Backpressure: a gate takes records at the rate of a later tier that lags (decisions 19 and 64).
 
 A gate is an entry tier that lets records in from outside. Records that are in the pipeline already
-go on to its end.
+go on to its end. A tier that is declared to lag throttles no gate (decision 91).
 """
 
 from collections import defaultdict
@@ -89,17 +89,19 @@ def lagging_after(
 ) -> dict[TierName, tuple[TierName, ...]]:
     """Return each gate to throttle, with the lagging tiers after it.
 
-    The first of them is nearest the pipeline's end: the culprit.
+    The first of them is nearest the pipeline's end: the culprit. A tier that is declared to lag
+    throttles no gate.
     """
     written = {stream for spec in specs.values() for stream in spec.outputs}
-    nearest = sorted(pressing.keys() & specs.keys(), key=lambda name: (specs[name].distance, name))
+    holding = {name: lag for name, lag in pressing.items() if name in specs and specs[name].holds}
+    nearest = sorted(holding, key=lambda name: (specs[name].distance, name))
     lagging: dict[TierName, tuple[TierName, ...]] = {}
     for culprit in nearest:
         for name in upstream(specs, culprit):
             is_gate = not written.issuperset(specs[name].inputs)
             # A gate that lags in a stream of the pipeline is not throttled: two gates that feed
             # each other would otherwise wait for ever.
-            if is_gate and not (name in pressing and pressing[name].stream in written):
+            if is_gate and not (name in holding and holding[name].stream in written):
                 lagging[name] = (*lagging.get(name, ()), culprit)
     return lagging
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from sluice_ops.model.alert import CHANGE_WAITS, Condition, Severity
+from sluice_ops.model.backpressure import EXPIRY_PART
 
 CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
 EVENT_SECONDS = 86_400.0
@@ -272,8 +273,31 @@ ALERTS = (
         "the pipeline's entry takes only as many records as {tier} can process; the others wait in Kafka",
         "repair the system that {tier} writes to, or give it workers: sluice scale {tier} K; "
         "`sluice pause {tier}` lets the other tiers run on",
-        ("SluiceTierLags", "sluice_tier_behind == 1"),
+        ("SluiceTierLags", "sluice_tier_behind == 1 unless on (tier) sluice_tier_may_lag == 1"),
         page="tiers/{tier}",
+    ),
+    AlertKind(
+        "branch-lags",
+        WARNING,
+        600,
+        "tier {tier}, which may lag, is above the high watermark of its input",
+        "the other tiers flow; Kafka keeps the backlog of {tier} as long as it keeps records",
+        "repair the system that {tier} writes to, or give it workers: sluice scale {tier} K",
+        ("SluiceBranchLags", "sluice_tier_behind == 1 and on (tier) sluice_tier_may_lag == 1"),
+        page="tiers/{tier}",
+        stops_reboots=False,
+    ),
+    AlertKind(
+        "backlog-expires",
+        CRITICAL,
+        60,
+        "the oldest record that waits for tier {tier} has used more than half of its retention in Kafka",
+        "{tier} goes on; after the retention, Kafka deletes records that {tier} has not processed",
+        "repair the system that {tier} writes to, or give it workers; to gain time, raise `retention.ms` of "
+        "its input stream with kafka-configs.sh",
+        ("SluiceBacklogExpires", f"sluice_tier_retention_used_ratio >= {EXPIRY_PART}"),
+        page="tiers/{tier}",
+        stops_reboots=False,
     ),
     AlertKind(
         "gap",

@@ -84,8 +84,11 @@ def with_backlog(
 ) -> Flow:
     """Return a load with what is needed to process the tier's backlog within `catch_up` seconds.
 
-    It is the backlog at the end of a change that begins now.
+    It is the backlog at the end of a change that begins now. A tier that may lag gets workers for
+    what arrives, and processes its backlog with what they have left.
     """
+    if not signals.holds:
+        return load
     capacity = math.inf if per_worker is None else signals.workers * per_worker
     growing = max(0.0, load.rate - capacity) * change_seconds
     waiting = _backlog(load, signals) if signals.busy >= BUSY else 0.0

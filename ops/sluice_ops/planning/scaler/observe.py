@@ -46,6 +46,7 @@ def observe(  # noqa: PLR0913 - the parts of an observation
                 memory.tiers.get(name, TierMemory()),
                 starved=name in starved or _lacks_processor_time(cluster.tiers[name], cluster, busy),
                 modest=name in modest,
+                holds=cluster.tiers[name].spec.holds,
             )
             for name, load in loads.items()
             if name in cluster.tiers and cluster.tiers[name].placement is not None
@@ -72,7 +73,7 @@ def busy_parts(observation: Observation, memory: Memory) -> dict[TierName, float
     return parts
 
 
-def _signals(load: TierLoad, memory: TierMemory, *, starved: bool, modest: bool) -> Signals:
+def _signals(load: TierLoad, memory: TierMemory, *, starved: bool, modest: bool, holds: bool) -> Signals:
     return Signals(
         rate_in=load.rate_in,
         rate_done=load.rate_done,
@@ -84,6 +85,7 @@ def _signals(load: TierLoad, memory: TierMemory, *, starved: bool, modest: bool)
         starved=starved and not modest,
         modest=modest,
         throttled=load.throttled,
+        holds=holds,
         fixed=load.fixed,
     )
 

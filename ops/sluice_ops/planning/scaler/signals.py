@@ -30,6 +30,8 @@ class Signals:
     """Whether its workers need little processor time: they wait for something else."""
     throttled: bool = False
     """Whether its records wait for a slower tier downstream."""
+    holds: bool = True
+    """Whether its backlog has to be processed soon. False: the tier may lag."""
     fixed: float = 0.0
     """The part of `busy` that does not depend on the number of records."""
 

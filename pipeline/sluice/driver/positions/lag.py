@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sluice.api.declarations import Stream
 from sluice.kafka.reader import topic_and_number
 from sluice_ops.model.admission import wanted_rate
-from sluice_ops.model.backpressure import Lag, Pressure, is_over
+from sluice_ops.model.backpressure import Expiry, Lag, Pressure, is_over
 
 RENEW_SECONDS = 4.0
 """Time between two updates of reported figures, which go through ZooKeeper."""
@@ -94,6 +94,10 @@ class LagHistory:
         self._reported_at = self._taken_at = 0.0
         self.lags: dict[str, Lag] = {}
         self.pressure: Pressure | None = None
+        self.kept: Mapping[str, float] = {}
+        """How long Kafka keeps a record of each input; an unlimited or unknown time is left out.
+        Unit: seconds.
+        """
         self.rate_taken: float | None = None
         """Records that a metered tier took in each second; None: not metered, or not known yet."""
 
@@ -212,7 +216,17 @@ class LagHistory:
             rate_done=rate_done,
             rate_wanted=round(wanted_rate(lag, stream.watermarks, capacity), 1),
             hot=overrun.hot,
+            expiry=self._expiry(),
         )
+
+    def _expiry(self) -> Expiry | None:
+        """Return the expiry of the lagging input that has the least part of its retention left."""
+        expiries = (
+            Expiry(stream=name, kept=kept, left=round(kept - self.lags[name].seconds, 1))
+            for name, kept in self.kept.items()
+            if name in self._over
+        )
+        return max(expiries, key=lambda expiry: expiry.used, default=None)
 
 
 def _wanted_part(pressure: Pressure) -> float:

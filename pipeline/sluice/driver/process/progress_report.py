@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from sluice import metrics
 from sluice.driver.control.wait_for_services import is_away
@@ -24,14 +26,16 @@ from sluice.driver.process.query_watchdog import QueryWatchdog
 from sluice.driver.process.task_watchdog import TaskWatchdog
 from sluice.driver.spark.slots import SlotCounts
 from sluice.failures import error_text
+from sluice.kafka.expiry import kept_seconds
 from sluice.kafka.reader import Seen, Streams, topic_and_number
 from sluice.postgres import connect
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import TierProgress
 from sluice_ops.model.tier import Mode
+from sluice_ops.site.brokers import brokers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -88,6 +92,7 @@ class Progress:
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._before: tuple[float, int, int] | None = None
         self._behind = LagHistory(config.tier.inputs)
+        self._admin: AdminClient | None = None
         self._ends: dict[str, int] = {}
         self._batch: str | None = None
         self._renew_at = 0.0
@@ -140,6 +145,8 @@ class Progress:
         config, flow = self._config, self._flow
         if time.monotonic() >= self._renew_at:
             self._streams.renew()
+            if flow.pressure is not None:
+                self._behind.kept = self._kept()
             self._renew_at = time.monotonic() + RENEW_SECONDS
         bounds = self._streams.bounds(config.inputs)
         ends = bounds.ends
@@ -191,6 +198,20 @@ class Progress:
                 "own_counters": metrics.totals(),
             },
         )
+
+    def _kept(self) -> "Mapping[str, float]":
+        """Return how long Kafka keeps the records of the inputs; unknown times are left out."""
+        if self._admin is None:
+            self._admin = AdminClient({**brokers(self._config.kafka).client, "log_level": 2})
+        try:
+            return kept_seconds(self._admin, self._config.inputs)
+        except KafkaException as error:
+            log.warning(
+                "Kafka does not tell how long it keeps the input, so no alert tells when it deletes "
+                "records that wait; to grant the right, run `sluice publish`",
+                error=error_text(error),
+            )
+            return self._behind.kept
 
     def _look_at_load(self, sums: Sums) -> None:
         flow = self._flow

@@ -20,6 +20,7 @@ from sluice_ops.model.assignment import (
     label_of,
     slot_id,
 )
+from sluice_ops.model.backpressure import Expiry, Lag, Pressure
 from sluice_ops.model.ids import HostName, Incarnation, Tenant, TierName
 from sluice_ops.model.incarnation import (
     IncarnationReport,
@@ -366,6 +367,22 @@ def test_a_lagging_tier_is_shown_with_the_tier_throttled_for_it() -> None:
     assert "running, throttled to 8,900/s for enrich" in status._tier_cells(entry)
     assert "running, catching up" in status._tier_cells(
         entry.model_copy(update={"held_for": None, "metered": True})
+    )
+
+
+def test_a_tier_that_may_lag_shows_that_it_throttles_nobody_and_its_expiry() -> None:
+    seen = view(host("h1", DRIVER, FIRST))
+    expiry = Expiry(stream="hits", kept=259_200, left=180_000)
+    lag = Pressure(stream="hits", lag=Lag(records=900, seconds=79_200), since=1.0, expiry=expiry)
+    runs = TierStatus(state=TierState.RUNNING, sentence="runs", pressure=lag)
+    assert seen.status is not None
+    told = replace(seen, status=seen.status.model_copy(update={"tiers": {ENRICH: runs}}))
+    assert describe.tiers(told, Figures())[0].pressure == "is 900 records, 79200 s behind in hits"
+    tier = told.tiers[ENRICH]
+    branch = replace(tier, spec=tier.spec.model_copy(update={"holds": False}))
+    assert describe.tiers(replace(told, tiers={ENRICH: branch}), Figures())[0].pressure == (
+        "is 900 records, 79200 s behind in hits; it may lag (holds=False), so it throttles no entry; "
+        "Kafka deletes the oldest of these records of hits in 50.0 h"
     )
 
 

@@ -70,7 +70,8 @@ def pipelines(draw):
         inputs = draw(
             st.lists(st.sampled_from([*others, "raw", "raw-too"]), min_size=1, max_size=3, unique=True)
         )
-        specs[name] = declared(name, tuple(inputs), (f"s-{name}",), len(names) - number)
+        spec = declared(name, tuple(inputs), (f"s-{name}",), len(names) - number)
+        specs[name] = spec.model_copy(update={"holds": draw(st.booleans())})
     pressing = {
         name: pressure(draw(st.sampled_from(specs[name].inputs)))
         for name in draw(st.sets(st.sampled_from(names)))
@@ -82,9 +83,10 @@ def pipelines(draw):
 def test_only_gates_upstream_of_a_culprit_hold_unless_they_lag_themselves(
     drawn,
 ):
-    specs, pressing = drawn
+    specs, all_pressing = drawn
     written = {stream for spec in specs.values() for stream in spec.outputs}
-    held = lagging_after(specs, pressing)
+    held = lagging_after(specs, all_pressing)
+    pressing = {name: pressure for name, pressure in all_pressing.items() if specs[name].holds}
     for name, culprits in held.items():
         assert set(culprits) == {other for other in pressing if name in upstream(specs, other)} - {name}
         distances = [specs[culprit].distance for culprit in culprits]
@@ -99,6 +101,13 @@ def test_only_gates_upstream_of_a_culprit_hold_unless_they_lag_themselves(
     assert set(held) == {
         name for name in free if any(name in upstream(specs, culprit) for culprit in pressing)
     }
+
+
+def test_a_tier_that_may_lag_throttles_no_gate():
+    specs = HITS | {"outbound": HITS["outbound"].model_copy(update={"holds": False})}
+    pressing = {"outbound": pressure("enriched")}
+    assert lagging_after(specs, pressing) == {}
+    assert lagging_after(specs, pressing | {"counts": pressure("enriched")}) == {"entry": ("counts",)}
 
 
 def test_the_culprit_is_the_lagging_tier_nearest_the_end():

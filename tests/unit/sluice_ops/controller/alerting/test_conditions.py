@@ -8,13 +8,13 @@ from simulation.world import RULES, host, tier
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
 from sluice_ops.model.approval import ApprovalRule
-from sluice_ops.model.backpressure import Lag, Pressure
+from sluice_ops.model.backpressure import Expiry, Lag, Pressure
 from sluice_ops.model.batch import Reclaim, Reclaims
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import Loss
-from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.model.tier import Mode, Standby, TierSpec
 from sluice_ops.operations.approvals import answer
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.alerts.catalogue import EVENT_SECONDS
@@ -225,6 +225,24 @@ def test_a_lag_is_told_after_two_minutes_but_not_the_backlog_of_a_start(site):
     site.wait(60)
     assert "tier-lags:counts" in site.fired
     assert "counts is 200000 records, 300 s behind in in" in site.alert("tier-lags").happened
+
+
+def test_a_tier_that_may_lag_warns_and_its_expiring_backlog_is_critical(site):
+    spec = site.channel.get(paths.tier("counts"), TierSpec)
+    site.channel.put(paths.tier("counts"), spec.model_copy(update={"holds": False}))
+    site.wait(1900)
+    kept = Expiry(stream="in", kept=10_000, left=5100)
+    lag = Pressure(stream="in", lag=Lag(records=200_000, seconds=4900), since=site.wall(), expiry=kept)
+    site.report("counts", measured=True, pressure=lag)
+    site.wait(700)
+    assert site.fired == {"branch-lags:counts"}
+    gone = lag.model_copy(update={"expiry": kept.model_copy(update={"left": 4900.0})})
+    site.report("counts", measured=True, pressure=gone)
+    site.wait(70)
+    assert site.fired == {"branch-lags:counts", "backlog-expires:counts"}
+    assert (
+        "Kafka deletes the oldest of these records of in in 1.4 h" in site.alert("backlog-expires").happened
+    )
 
 
 def test_a_growing_quarantine_is_told_after_ten_minutes(site):

@@ -1,5 +1,7 @@
 """The load of a tier: through the graph by measured ratios, not what a throttled tier shows."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,8 @@ def test_a_throttled_tier_writes_its_load_as_soon_as_it_has_the_workers():
 def test_a_backlog_is_what_is_left_when_new_workers_have_started():
     assert with_backlog(Flow(100.0), signals(lag=3500), 100.0, 20.0, 300.0) == Flow(100.0, 10.0)
     assert with_backlog(Flow(100.0), signals(lag=500), 100.0, 20.0, 300.0) == Flow(100.0), "the next batch"
+    may_lag = replace(signals(lag=3500), holds=False)
+    assert with_backlog(Flow(100.0), may_lag, 100.0, 20.0, 300.0) == Flow(100.0), "no worker for its backlog"
     assert with_backlog(Flow(400.0), signals(), 100.0, 20.0, 300.0) == Flow(400.0, 20.0)
     assert with_backlog(Flow(100.0, 5.0), signals(lag=9500, busy=0.2), 100.0, 20.0, 300.0) == Flow(100.0, 5.0)
 
