@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, Transform
     from sluice.api.grouping import All, Direct, Fields, Global, Grouping, Local, Shuffle
     from sluice.api.hooks import Hooks
-    from sluice.api.marks import Marks
+    from sluice.api.marks import Marks, first_seen
     from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError, Unfit, Written
     from sluice.records.joins import joined
     from sluice.sinks.http import Post
@@ -56,6 +56,7 @@ __all__ = [
     "Unfit",
     "Watermarks",
     "Written",
+    "first_seen",
     "joined",
 ]
 
@@ -71,7 +72,7 @@ _NAMES_BY_MODULE = {
     ),
     "sluice.api.grouping": ("All", "Direct", "Fields", "Global", "Grouping", "Local", "Shuffle"),
     "sluice.api.hooks": ("Hooks",),
-    "sluice.api.marks": ("Marks",),
+    "sluice.api.marks": ("Marks", "first_seen"),
     "sluice.api.sink": ("Absorbed", "Rows", "Sink", "SinkAwayError", "Unfit", "Written"),
     "sluice.records.joins": ("joined",),
     "sluice.sinks.http": ("Post",),

@@ -1,0 +1,244 @@
+"""Every shipped sink conforms, and the check finds sinks that break a rule."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event
+from typing import Any, ClassVar
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from sluice.api.marks import Marks, first_seen
+from sluice.api.sink import Rows, Sink, Written
+from sluice.sink_testing import NonconformingSinkError, SinkCase, check_sink
+from sluice.sinks.http import Post
+from sluice.sinks.table import Latest, Once, Totals
+from tests.database import database
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with database(tmp_path_factory.mktemp("conformance")) as address:
+        yield address
+
+
+def read(postgres: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(postgres) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def numbered(number: int) -> dict[str, Any]:
+    return {"n": number}
+
+
+def counted(number: int) -> dict[str, Any]:
+    return {"who": f"user-{number % 4}", "hits": number}
+
+
+def once(sink: Once, postgres: str) -> SinkCase:
+    return SinkCase(
+        sink,
+        numbered,
+        lambda count: list(range(count)),
+        lambda: [n for (n,) in read(postgres, f"select n from {sink.name} order by n")],  # noqa: S608
+    )
+
+
+def totals(sink: Totals, postgres: str) -> SinkCase:
+    def sums(count: int) -> dict[str, int]:
+        return {f"user-{who}": sum(range(who, count, 4)) for who in range(min(4, count))}
+
+    query = f"select who, hits from {sink.name}"  # noqa: S608
+    return SinkCase(sink, counted, sums, lambda: dict(read(postgres, query)))
+
+
+class Service(ThreadingHTTPServer):
+    """Takes each key once, if it honours keys."""
+
+    daemon_threads = True
+
+    def __init__(self, *, honours_keys: bool) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.taken: list[tuple[str, int]] = []
+        self.lock = threading.Lock()
+        self.honours_keys = honours_keys
+
+    def take(self, key: str, number: int) -> None:
+        with self.lock:
+            if not self.honours_keys or key not in dict(self.taken):
+                self.taken.append((key, number))
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Service
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.take(self.headers["Idempotency-Key"], body["n"])
+        with suppress(OSError):
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
+        pass
+
+
+@contextmanager
+def calls(name: str, *, honours_keys: bool) -> Iterator[SinkCase]:
+    with Service(honours_keys=honours_keys) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield SinkCase(
+            Post(name, {"n": "bigint"}, f"http://127.0.0.1:{server.server_port}/"),
+            numbered,
+            lambda count: list(range(count)),
+            lambda: sorted(number for _, number in server.taken),
+        )
+        server.shutdown()
+
+
+def test_a_table_with_each_record_once_conforms(postgres: str) -> None:
+    check_sink(once(Once("delivered", {"n": "bigint"}), postgres), postgres)
+
+
+def test_a_table_that_adds_up_conforms(postgres: str) -> None:
+    columns = {"who": "text", "hits": "bigint"}
+    check_sink(totals(Totals("clicks", columns, key=("who",)), postgres), postgres)
+
+
+def test_a_table_with_the_newest_rows_conforms(postgres: str) -> None:
+    def row(number: int) -> dict[str, Any]:
+        return {"who": f"user-{number}", "hits": number}
+
+    sink = Latest("newest", {"who": "text", "hits": "bigint"}, key=("who",))
+    case = SinkCase(
+        sink,
+        row,
+        lambda count: {f"user-{number}": number for number in range(count)},
+        lambda: dict(read(postgres, "select who, hits from newest")),
+    )
+    check_sink(case, postgres)
+
+
+def test_a_service_that_honours_keys_conforms(postgres: str) -> None:
+    with calls("crm", honours_keys=True) as case:
+        check_sink(case, postgres)
+
+
+def test_a_service_that_ignores_keys_is_found(postgres: str) -> None:
+    with (
+        calls("bell", honours_keys=False) as case,
+        pytest.raises(NonconformingSinkError, match="died at step"),
+    ):
+        check_sink(case, postgres)
+
+
+@dataclass(frozen=True)
+class Appends(Once):
+    """Writes a record again that comes again."""
+
+    def statements(self) -> list[sql.Composed]:
+        return [sql.SQL("CREATE TABLE IF NOT EXISTS {} (n bigint)").format(sql.Identifier(self.name))]
+
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
+        del batch, marks, halt
+        insert = sql.SQL("INSERT INTO {} VALUES (%s)").format(sql.Identifier(self.name))
+        cursor.executemany(insert, [(number,) for number in rows.columns["n"]])
+        return Written(len(rows))
+
+
+@dataclass(frozen=True)
+class Largest(Sink):
+    """The example of docs/sinks.md: it counts records that come again as new, or corrects that."""
+
+    transactional: ClassVar[bool] = True
+    asks_marks: bool = False
+
+    def statements(self) -> list[sql.Composed]:
+        create = sql.SQL("CREATE TABLE IF NOT EXISTS {} (name text PRIMARY KEY, cents bigint)")
+        return [create.format(sql.Identifier(self.name))]
+
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
+        del batch, halt
+        new = rows.only(first_seen(marks, rows.paths, rows.origins)) if self.asks_marks else rows
+        upsert = sql.SQL(
+            "INSERT INTO {0} VALUES (%s, %s) ON CONFLICT (name)"
+            " DO UPDATE SET cents = greatest({0}.cents, excluded.cents)"
+        )
+        statement = upsert.format(sql.Identifier(self.name))
+        cursor.executemany(statement, list(zip(new.columns["name"], new.columns["cents"], strict=True)))
+        return Written(len(new))
+
+
+def largest(sink: Largest, postgres: str) -> SinkCase:
+    query = f"select name, cents from {sink.name}"  # noqa: S608
+    return SinkCase(
+        sink,
+        lambda number: {"name": f"user-{number}", "cents": number},
+        lambda count: {f"user-{number}": number for number in range(count)},
+        lambda: dict(read(postgres, query)),
+    )
+
+
+def test_a_sink_that_counts_replays_as_new_is_found(postgres: str) -> None:
+    case = largest(Largest("first_try", {"name": "text", "cents": "bigint"}), postgres)
+    with pytest.raises(NonconformingSinkError, match="the sink returned 6 of them as new"):
+        check_sink(case, postgres)
+
+
+def test_the_corrected_example_of_the_page_conforms(postgres: str) -> None:
+    sink = Largest("largest", {"name": "text", "cents": "bigint"}, asks_marks=True)
+    check_sink(largest(sink, postgres), postgres)
+
+
+@dataclass(frozen=True)
+class CommitsItself(Once):
+    """Writes in a session of its own, which a dead or replaced writer cannot undo."""
+
+    address: str = ""
+
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
+        del cursor
+        with psycopg.connect(self.address) as connection, connection.cursor() as own:
+            return super().write(own, rows, batch, marks, halt)
+
+
+@dataclass(frozen=True)
+class OtherTable(Once):
+    """Names a table to which drivers get no rights."""
+
+    @property
+    def tables(self) -> list[str]:
+        return [self.name, "elsewhere"]
+
+
+def test_a_sink_that_writes_replays_is_found(postgres: str) -> None:
+    case = once(Appends("appends", {"n": "bigint"}), postgres)
+    with pytest.raises(NonconformingSinkError, match="records that came again changed something"):
+        check_sink(case, postgres)
+
+
+def test_a_sink_that_commits_by_itself_is_found(postgres: str) -> None:
+    case = once(CommitsItself("commits", {"n": "bigint"}, address=postgres), postgres)
+    with pytest.raises(NonconformingSinkError, match="its rows were not rolled back"):
+        check_sink(case, postgres)
+
+
+def test_a_sink_with_other_tables_is_found(postgres: str) -> None:
+    case = once(OtherTable("others", {"n": "bigint"}), postgres)
+    with pytest.raises(NonconformingSinkError, match="no rights to its tables elsewhere"):
+        check_sink(case, postgres)
