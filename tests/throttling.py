@@ -22,6 +22,8 @@ class Throttle:
     entry: str
     pressures: list[Pressure] = field(default_factory=list)
     """All reports, in order."""
+    culprits: set[TierName] = field(default_factory=set)
+    """The tiers for which the entry was throttled."""
     begun: int = 0
     """How often the entry was throttled."""
     written: int = 0
@@ -45,6 +47,7 @@ class Throttle:
         }
         self.pressures += pressing.values()
         culprits = lagging_after(self.tiers, pressing).get(TierName(self.entry), ())
+        self.culprits.update(culprits)
         owner = self.lab.channel.read(paths.owner(self.entry), OwnerRecord)
         assert owner is not None
         self.now = owner.value

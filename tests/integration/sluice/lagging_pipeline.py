@@ -14,7 +14,7 @@ from sluice_ops.model.tier import Delivery, Kind
 
 SERVICE = os.environ.get("SLUICE_TEST_SERVICE", "http://127.0.0.1:1")
 """The address of the test's service; the test sets it before it publishes."""
-MARKS = Watermarks(high=Lag(records=300, seconds=20), low=Lag(records=100, seconds=5))
+MARKS = Watermarks(high=Lag(records=3_000, seconds=20), low=Lag(records=500, seconds=5))
 SLOT = Quantum(cpu=1, memory=750, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
