@@ -30,6 +30,10 @@ class NothingPostedError(StepFailedError):
     """The task was refused before it posted an operation: no controller knows of it. Permanent."""
 
 
+class PipelineUpgradeFailedError(StepFailedError):
+    """An upgrade of the pipeline failed. The controller knows only its changes."""
+
+
 class NoResultError(AirflowFailException):
     """The controller gave no result of an abort in time. Permanent: a run executes it once."""
 

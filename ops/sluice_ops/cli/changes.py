@@ -284,6 +284,32 @@ def rolling_reboot(  # noqa: PLR0913 - one parameter for each option
     roll(place, at_once, only_needed=only_needed, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
+@app.command(epilog="Example: sluice upgrade-pipeline --canary counts --dry-run")
+def upgrade_pipeline(
+    *,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            "--release", metavar="RELEASE", help="The release, such as r7-3f9a2c1b. Default: the newest."
+        ),
+    ] = None,
+    canary: Annotated[
+        str | None, typer.Option("--canary", metavar="TIER", help="The tier that is upgraded first.")
+    ] = None,
+    deadline: Annotated[float, _deadline_of("the upgrade of a tier")] = DEADLINE_SECONDS,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Upgrade every tier to a release, one after the other, while records flow.
+
+    Each tier has its trial. If one fails, the tiers that were upgraded go back in reverse order.
+    Run the command again to continue one that was interrupted.
+    """
+    from sluice_ops.cli.upgrade_pipeline import upgrade as carry_out  # noqa: PLC0415
+
+    carry_out(release, canary, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
 @app.command(epilog="Example: sluice reap --dry-run")
 def reap(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Terminate orphaned EC2 instances.

@@ -16,6 +16,7 @@ from sluice_ops.model.change import Step
 from sluice_ops.model.rolling import RollingReboot
 from sluice_ops.operations import requests, rolling
 from sluice_ops.operations.connect import open_channel
+from sluice_ops.operations.ends import StoppedError
 from sluice_ops.operations.snapshot import the_site
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.rolling import Batch, Begun, Complete, Stop, Wait
@@ -48,7 +49,7 @@ def roll(  # noqa: PLR0913 - one parameter for each option
             mine.fail(refusal)
         try:
             sentence = mine.go_on()
-        except (rolling.StoppedError, ConflictError) as error:
+        except (StoppedError, ConflictError) as error:
             mine.fail(str(error))
     if as_json:
         print_json({"place": place, "ok": True, "sentence": sentence, "left_out": begun.left_out})

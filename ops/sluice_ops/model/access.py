@@ -126,6 +126,8 @@ TABLE: dict[str, Rights] = {
     paths.CONTROLLER_KEY: _rights(write="controller"),
     paths.REBOOTS: _rights(create="operator", delete="operator"),
     f"{paths.REBOOTS}/*": _rights(write="operator"),
+    paths.UPGRADES: _rights(create="operator"),
+    f"{paths.UPGRADES}/*": _rights(write="operator"),
     paths.DECOMMISSIONED: _rights(create="controller", delete="agent"),
     f"{paths.DECOMMISSIONED}/*": _rights(),
     paths.INSTANCES: _rights(create="operator", delete="operator"),

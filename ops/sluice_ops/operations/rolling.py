@@ -7,26 +7,18 @@ So a caller that was killed goes on where it was: no batch begins twice.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from sluice_ops.channel import ANY_VERSION, Channel, ConflictError, Write
 from sluice_ops.model import paths
-from sluice_ops.model.change import (
-    REBOOT_HOSTS,
-    ChangeRecord,
-    ChangeSpec,
-    ChangeState,
-    Result,
-    Step,
-)
+from sluice_ops.model.change import REBOOT_HOSTS, ChangeSpec, Result
 from sluice_ops.model.ids import ChangeId, HostName
 from sluice_ops.model.rolling import RollingReboot
 from sluice_ops.model.wording import listed
 from sluice_ops.operations import requests
 from sluice_ops.operations.alerts import read_alerts, read_requests
+from sluice_ops.operations.ends import End, StoppedError, end_of, why_failed
 from sluice_ops.planning import rolling
-from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.rolling import Batch, Begun, HostNow, Turn
 from sluice_ops.site.repair_config import WindowConfig
 from sluice_ops.snapshot.view import read_view
@@ -69,8 +61,8 @@ def begin(  # noqa: PLR0913 - the fields of the form
     )
     earlier = None if read is None else read.value
     if earlier is not None and earlier.run != run and earlier.batch:
-        end = _end_of_batch(channel, earlier)
-        earlier = earlier if end is _End.UNDER_WAY else _without_batch(earlier, end)
+        end = end_of(channel, change_of(earlier))
+        earlier = earlier if end is End.UNDER_WAY else _without_batch(earlier, end)
     begun = rolling.begin(wanted, hosts_now(channel), earlier, only_needed=only_needed)
     if not dry_run:
         write = Write(path, begun.reboot, None if read is None else read.version)
@@ -137,19 +129,6 @@ def change_of(reboot: RollingReboot) -> ChangeId:
     return requests.change_id(f"reboot-{reboot.place}-{reboot.begun_at:.3f}-{reboot.number}")
 
 
-class StoppedError(Exception):
-    """The run cannot go on; the message has the reason."""
-
-
-class _End(StrEnum):
-    """How the last batch stands."""
-
-    UNDER_WAY = "under way"
-    WELL = "well"
-    BADLY = "badly"
-    NEVER_BEGUN = "never begun"
-
-
 def continue_(channel: Channel, place: str, run: str) -> tuple[RollingReboot, bool]:
     """Return the rolling reboot of this run, and whether its last batch is under way.
 
@@ -164,43 +143,19 @@ def continue_(channel: Channel, place: str, run: str) -> tuple[RollingReboot, bo
     reboot = read.value
     if not reboot.batch:
         return reboot, False
-    end = _end_of_batch(channel, reboot)
-    if end is _End.UNDER_WAY:
+    end = end_of(channel, change_of(reboot))
+    if end is End.UNDER_WAY:
         return reboot, True
-    if end is _End.BADLY:
-        raise StoppedError(failed_batch(reboot, _why_failed(channel, reboot)))
+    if end is End.BADLY:
+        raise StoppedError(failed_batch(reboot, why_failed(channel, change_of(reboot), REBOOT_HOSTS)))
     ended = _without_batch(reboot, end)
     channel.multi([Write(path, ended, read.version)])
     return ended, False
 
 
-def _without_batch(reboot: RollingReboot, end: _End) -> RollingReboot:
-    rebooted = (*reboot.rebooted, *reboot.batch) if end is _End.WELL else reboot.rebooted
+def _without_batch(reboot: RollingReboot, end: End) -> RollingReboot:
+    rebooted = (*reboot.rebooted, *reboot.batch) if end is End.WELL else reboot.rebooted
     return reboot.model_copy(update={"batch": (), "rebooted": rebooted})
-
-
-def _end_of_batch(channel: Channel, reboot: RollingReboot) -> _End:
-    identity = change_of(reboot)
-    change = channel.read(paths.change(identity), ChangeRecord)
-    if change is not None:
-        ends = {
-            ChangeState.WAITING: _End.UNDER_WAY,
-            ChangeState.ACTIVE: _End.UNDER_WAY,
-            ChangeState.DONE: _End.WELL,
-        }
-        return ends.get(change.value.state, _End.BADLY)
-    preflight = requests.operation_id(identity, Step.PREFLIGHT)
-    if not channel.exists(paths.operation(preflight)):
-        return _End.NEVER_BEGUN
-    return _End.UNDER_WAY if requests.read_result(channel, preflight) is None else _End.BADLY
-
-
-def _why_failed(channel: Channel, reboot: RollingReboot) -> str:
-    for step in KINDS[REBOOT_HOSTS].steps:
-        result = requests.read_result(channel, requests.operation_id(change_of(reboot), step))
-        if result is not None and not result.ok:
-            return f"{step} failed: {result.sentence}"
-    return "it was aborted"
 
 
 def next_turn(

@@ -1,10 +1,12 @@
-"""The DAGs for several hosts: reboot them in batches."""
+"""The DAGs of several changes: reboot hosts in batches, and upgrade every tier."""
 
 from airflow.sdk import Param
 
 from sluice_airflow import forms
-from sluice_airflow.dags.parts import ROLL_FAILED, runbook
-from sluice_airflow.operators.fleet import RollingRebootOperator
+from sluice_airflow.dags.parts import PIPELINE_FAILED, ROLL_FAILED, runbook
+from sluice_airflow.operators.fleet import RollingRebootOperator, UpgradePipelineOperator
+from sluice_ops.model.change import UPGRADE
+from sluice_ops.planning.changes.kinds import KINDS
 
 ROLLING_REBOOT = """Reboot the hosts of a rack, zone or label in batches while records flow.
 
@@ -15,6 +17,18 @@ ROLLING_REBOOT = """Reboot the hosts of a rack, zone or label in batches while r
 No batch begins outside `reboot_window` of the site file, while an alert is open, or without room
 for its tiers. A run that stopped is continued by the next run with the same hosts. A dry run shows
 the plan of each batch.
+"""
+
+
+UPGRADE_PIPELINE = """Upgrade every tier to a release, one after the other, while records flow.
+
+| task | what happens |
+|---|---|
+| upgrade | upgrades the canary, then each tier in an order in which all stay compatible |
+
+Each tier has its trial. If one fails, it goes back by itself, and the tiers that were upgraded go
+back in reverse order. A run that was interrupted is continued by the next run with the same release.
+A dry run shows the order and the plan of the first tier.
 """
 
 
@@ -52,4 +66,29 @@ def make(pipeline: forms.Pipeline) -> None:
             at_once="{{ params.at_once }}",
             only_needed="{{ params.only_needed }}",
             on_failure_callback=ROLL_FAILED,
+        )
+    with runbook(
+        "upgrade_pipeline",
+        doc=UPGRADE_PIPELINE,
+        params={
+            "release": forms.fields(KINDS[UPGRADE], pipeline)["release"],
+            "canary": Param(
+                None,
+                type=["null", "string"],
+                enum=[*pipeline.tiers, None],
+                title="Canary",
+                description="The tier that is upgraded first. Empty: the first in the order.",
+            ),
+            "deadline": forms.deadline(
+                "Seconds that the upgrade of each tier may take. After that it is aborted and undone."
+            ),
+        },
+        sluice_conn_id=pipeline.sluice_conn_id,
+        tags=("runbook", "fleet"),
+    ):
+        UpgradePipelineOperator(
+            task_id="upgrade",
+            release="{{ params.release }}",
+            canary="{{ '' if params.canary is none else params.canary }}",
+            on_failure_callback=PIPELINE_FAILED,
         )

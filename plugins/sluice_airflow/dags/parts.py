@@ -84,6 +84,12 @@ ROLL_FAILED = SluiceNotifier(
     do="Remove the cause that the reason names. Then trigger rolling_reboot again: with the same place, it "
     "continues with the hosts that are left.",
 )
+PIPELINE_FAILED = SluiceNotifier(
+    did="The tier that failed runs its former release again. The tiers upgraded before it went back, "
+    "or run the new release, as the reason says. Records flow.",
+    do="Read the reason: it names the tier, why it failed, and the release of each tier. Correct the code, "
+    "publish, and trigger upgrade_pipeline again. If going back stopped, trigger it with the same release.",
+)
 WAIT_FAILED = SluiceNotifier(
     did="The scaler still changes the workers at home, without runs in Airflow. No burst begins, and none "
     "ends: instances on EC2 run on and cost money. The next run of this DAG tries again.",

@@ -34,6 +34,7 @@ from sluice_airflow.errors import (
     EndedByPersonError,
     NoResultError,
     NothingPostedError,
+    PipelineUpgradeFailedError,
     StepFailedError,
     TierFailedError,
 )
@@ -194,7 +195,8 @@ def _is_known(context: Context) -> bool:
 
     A failed abort is news beside the failed step, so the controller has to hear of it.
     """
-    error, unknown = context.get("exception"), AbortFailedError | NothingPostedError
+    error = context.get("exception")
+    unknown = AbortFailedError | NothingPostedError | PipelineUpgradeFailedError
     return isinstance(error, StepFailedError | TierFailedError) and not isinstance(error, unknown)
 
 

@@ -1,4 +1,7 @@
-"""The task of the DAG `rolling_reboot`: one change for each batch of hosts."""
+"""The tasks of runbooks of several changes.
+
+`rolling_reboot` has one for each batch of hosts, `upgrade_pipeline` one for each tier.
+"""
 
 import time
 from collections.abc import Sequence
@@ -8,13 +11,21 @@ from typing import Any
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import Context
 
-from sluice_airflow.errors import NothingPostedError, StepFailedError, translated_errors
+from sluice_airflow.errors import (
+    NothingPostedError,
+    PipelineUpgradeFailedError,
+    StepFailedError,
+    translated_errors,
+)
 from sluice_airflow.operators.base import asked_by
 from sluice_airflow.operators.changes import SluiceChangeOperator
 from sluice_ops.channel import Channel
-from sluice_ops.model.change import REBOOT_HOSTS
+from sluice_ops.model.change import REBOOT_HOSTS, UPGRADE
+from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.model.rolling import RollingReboot
-from sluice_ops.operations import requests, rolling
+from sluice_ops.operations import pipeline_upgrade, requests, rolling
+from sluice_ops.operations.ends import StoppedError
+from sluice_ops.planning import pipeline_upgrade as planning
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.rolling import Batch, Begun, Complete, Stop, Wait
@@ -50,7 +61,7 @@ class RollingRebootOperator(SluiceChangeOperator):
                 begun = rolling.begin(
                     channel,
                     self.place,
-                    run=self._run(context),
+                    run=_run(context),
                     by=asked_by(context),
                     only_needed=str(self.only_needed) == "True",
                     now=time.time(),
@@ -82,8 +93,8 @@ class RollingRebootOperator(SluiceChangeOperator):
         self.deadline = float(context["params"]["deadline"])
         while True:
             try:
-                reboot, is_under_way = rolling.continue_(channel, self.place, self._run(context))
-            except rolling.StoppedError as error:
+                reboot, is_under_way = rolling.continue_(channel, self.place, _run(context))
+            except StoppedError as error:
                 raise StepFailedError(rolling.stopped(str(error), self.place)) from error
             if is_under_way:
                 self._carry_out_batch(channel, context, reboot)
@@ -114,9 +125,6 @@ class RollingRebootOperator(SluiceChangeOperator):
             sentence = rolling.failed_batch(reboot, str(error))
             raise StepFailedError(rolling.stopped(sentence, self.place)) from error
 
-    def _run(self, context: Context) -> str:
-        return requests.change_id(f"{context['dag'].dag_id}.{context['run_id']}")
-
     def _end_dry_run(
         self, context: Context, begun: Begun, planned: list[rolling.Planned], refused: str | None
     ) -> dict[str, Any]:
@@ -125,3 +133,99 @@ class RollingRebootOperator(SluiceChangeOperator):
         if refused is not None:
             raise StepFailedError(refused)
         return plan
+
+
+class UpgradePipelineOperator(SluiceChangeOperator):
+    """Upgrades every tier to a release, one after the other; after a failed trial, all go back.
+
+    Its state is in the channel alone. So the task goes on after the death of its worker, of the
+    scheduler or of the triggerer, and no tier is upgraded twice.
+    """
+
+    kind = KINDS[UPGRADE]
+    template_fields: Sequence[str] = ("release", "canary")
+
+    def __init__(self, *, release: str = "", canary: str = "", **kwargs: Any) -> None:
+        """Upgrade to `release`, by default the newest, and begin with the tier `canary`.
+
+        `deadline` is that of each tier.
+        """
+        super().__init__(tier="", **kwargs)
+        self.release = release
+        self.canary = canary
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Begin, or continue what an earlier try or run has begun."""
+        dry_run = bool(context["params"]["dry_run"])
+        with translated_errors(), self.hook.open() as channel:
+            try:
+                begun = pipeline_upgrade.begin(
+                    channel,
+                    self.release or None,
+                    self.canary or None,
+                    run=_run(context),
+                    by=asked_by(context),
+                    now=time.time(),
+                    dry_run=dry_run,
+                )
+            except RefusedError as error:
+                raise NothingPostedError(str(error)) from error
+            for sentence in begun.sentences:
+                self.log.info("%s", sentence)
+            return self._plan(channel, context, begun) if dry_run else self._upgrade(channel, context)
+
+    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Go on after a step of a tier's change. The channel has all that is needed."""
+        with translated_errors(), self.hook.open() as channel:
+            return self._upgrade(channel, context)
+
+    def _upgrade(self, channel: Channel, context: Context) -> dict[str, Any]:
+        """Upgrade, or go back, until nothing is left to do; defer while a step takes long."""
+        self.deadline = float(context["params"]["deadline"])
+        while True:
+            try:
+                state = pipeline_upgrade.continue_(channel, _run(context))
+            except StoppedError as error:
+                raise PipelineUpgradeFailedError(str(error)) from error
+            if (change := pipeline_upgrade.under_way(state)) is not None:
+                self._carry_out_tier(channel, context, state, change)
+                continue
+            turn = pipeline_upgrade.next_turn(channel, state)
+            if isinstance(turn, planning.Next):
+                self.log.info(
+                    "%s %s to %s", turn.tier, "goes back" if state.failed else "is upgraded", turn.release
+                )
+                taken = pipeline_upgrade.take(channel, state, turn)
+                self._carry_out_tier(channel, context, taken, turn)
+                continue
+            pipeline_upgrade.finish(channel, state)
+            if isinstance(turn, planning.Returned):
+                raise PipelineUpgradeFailedError(turn.sentence)
+            self.log.info("Done: %s", turn.sentence)
+            return {"sentence": turn.sentence}
+
+    def _carry_out_tier(
+        self, channel: Channel, context: Context, state: PipelineUpgrade, turn: planning.Next
+    ) -> None:
+        """Carry out the change of a tier. If it failed, the next turn reads why, and goes back."""
+        change, spec = pipeline_upgrade.change_of(state), pipeline_upgrade.spec_of(turn)
+        try:
+            self._go_on(channel, context, change, spec)
+        except StepFailedError as error:
+            if pipeline_upgrade.is_unanswered(channel, state):
+                sentence = pipeline_upgrade.stopped(channel, state, f"{turn.tier}: {error}")
+                raise PipelineUpgradeFailedError(sentence) from error
+
+    def _plan(self, channel: Channel, context: Context, begun: pipeline_upgrade.Begun) -> dict[str, Any]:
+        planned = pipeline_upgrade.plan(channel, begun.upgrade, asked_by(context))
+        plan = {"release": begun.upgrade.release, "tiers": [*begun.upgrade.before]}
+        context["ti"].xcom_push("plan", plan)
+        if planned is not None:
+            self.log.info("First, %s: %s", planned[0], planned[1].sentence)
+            if not planned[1].ok:
+                raise StepFailedError(planned[1].sentence)
+        return plan
+
+
+def _run(context: Context) -> str:
+    return requests.change_id(f"{context['dag'].dag_id}.{context['run_id']}")

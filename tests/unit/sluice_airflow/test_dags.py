@@ -65,7 +65,15 @@ def task_path(dag):
 
 def test_every_runbook_and_every_tier_has_its_dag(bag):
     tiers = {f"tier_{name}" for name in ("entry", "enrich", "counts", "outbound")}
-    others = {"nightly_report", "hour_complete", "reap_ec2", "follow_change", "scaler", "rolling_reboot"}
+    others = {
+        "nightly_report",
+        "hour_complete",
+        "reap_ec2",
+        "follow_change",
+        "scaler",
+        "rolling_reboot",
+        "upgrade_pipeline",
+    }
     assert set(bag.dags) == set(RUNBOOKS) | others | tiers
 
 

@@ -9,6 +9,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.exceptions import TaskDeferred
+from simulation.mortal import KilledError, MortalChannel
 from simulation.world import RULES, World, host
 
 from sluice_airflow.errors import NothingPostedError, StepFailedError
@@ -27,33 +28,6 @@ from tests.unit.sluice_airflow.conftest import ROOT
 HOSTS = ("h1", "h2", "h3")
 MOST_TURNS = 60
 NODE = paths.rolling_reboot("rack:r1")
-
-
-class KilledError(BaseException):
-    """The worker was killed."""
-
-
-class MortalChannel:
-    """A channel whose user is killed after some writes, or just before the next one."""
-
-    def __init__(self, channel, writes, *, before):
-        self.channel, self.left, self.before = channel, writes, before
-
-    def __getattr__(self, name):
-        method = getattr(self.channel, name)
-        if name not in {"create", "multi", "put", "delete"}:
-            return method
-
-        def write(*args, **more):
-            self.left -= 1
-            if self.left == 0 and self.before:
-                raise KilledError
-            answer = method(*args, **more)
-            if self.left == 0:
-                raise KilledError
-            return answer
-
-        return write
 
 
 class Site:

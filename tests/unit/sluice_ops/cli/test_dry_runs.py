@@ -45,6 +45,7 @@ CHANGES = {
     "burst": ("enrich", "2"),
     "leave": (),
     "rolling-reboot": ("zone:onprem",),
+    "upgrade-pipeline": ("--canary", "enrich"),
     "start": ("counts",),
     "stop": ("counts",),
 }
@@ -62,6 +63,7 @@ def world(monkeypatch):
         "cli.abort",
         "cli.burst",
         "cli.rolling",
+        "cli.upgrade_pipeline",
         "operations.connect",
         "operations.snapshot",
     ):
@@ -70,7 +72,7 @@ def world(monkeypatch):
         sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock
     )
     monkeypatch.setattr(requests, "time", clock)
-    for module in ("carry_out", "rolling"):
+    for module in ("carry_out", "rolling", "upgrade_pipeline"):
         monkeypatch.setattr(f"sluice_ops.cli.{module}.ended_as_by_ctrl_c", lambda: None)
     monkeypatch.setattr("sluice_ops.cli.burst.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr("sluice_ops.cli.burst.check_launch", lambda *_: [])

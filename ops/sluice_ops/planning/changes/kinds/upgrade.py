@@ -40,6 +40,7 @@ class Upgrade(Kind):
     )
     runbook = "upgrade_tier"
     sets_tier = True
+    waits_for_lock = True
 
     def complete(self, spec: ChangeSpec, tier_release: str | None, cluster: Cluster) -> ChangeSpec:
         """Fix the release for all steps, because another one may be published meanwhile."""
