@@ -54,7 +54,7 @@ def audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show whether each tier processed every record; list losses."""
+    """Show whether tiers processed every record; list losses."""
     from sluice_ops.cli.audit import show  # noqa: PLC0415
 
     show(settle, as_json=as_json)
@@ -262,7 +262,7 @@ def skip(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a tier continue after records that were deleted unread.
+    """Let a tier continue after records deleted unread.
 
     Retention or a person deleted them before the tier read them. The tier waits until you run this
     command. `sluice audit` reports the records as lost, and `sluice trail` shows who skipped them.

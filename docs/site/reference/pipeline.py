@@ -21,7 +21,16 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Functions of a transform": ("joined",),
     "Backpressure": ("Watermarks", "Lag"),
     "Hooks": ("Hooks",),
-    "A sink of your own": ("Sink", "Rows", "Written", "Absorbed", "Unfit", "Marks", "SinkAwayError"),
+    "A sink of your own": (
+        "Sink",
+        "Rows",
+        "Written",
+        "Absorbed",
+        "Unfit",
+        "Marks",
+        "first_seen",
+        "SinkAwayError",
+    ),
     "Errors": ("DeclarationError",),
 }
 """Title of a section → its names, in the order in which an author needs them."""

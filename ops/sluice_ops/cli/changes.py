@@ -89,7 +89,7 @@ def plan(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a change would do, and its predicted time and gap. Nothing is changed."""
+    """Show a change's effect, and its predicted time and gap. Nothing is changed."""
     spec = spec_of(KINDS[kind], words or [])
     _carry_out(KINDS[kind], spec, deadline=PLAN_SECONDS, dry_run=True, as_json=as_json)
 
@@ -300,7 +300,7 @@ def upgrade_pipeline(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Upgrade every tier to a release, one after the other, while records flow.
+    """Upgrade every tier to a release, one after the other.
 
     Each tier has its trial. If one fails, the tiers that were upgraded go back in reverse order.
     Run the command again to continue one that was interrupted.

@@ -134,7 +134,7 @@ def holds(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice slots --json | jq '.[] | select(.tenant == \"batch\")'")
 def slots(*, as_json: AsJson = False) -> None:
-    """List the slots: host, tenant, state, process, records read."""
+    """List the slots: host, tenant, state, records read."""
     from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
     from sluice_ops.queries import describe  # noqa: PLC0415
     from sluice_ops.queries.figures import read_figures  # noqa: PLC0415

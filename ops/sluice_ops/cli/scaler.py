@@ -25,7 +25,7 @@ def scaler(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many workers each tier needs and why; set the mode.
+    """Show how many workers each tier needs; set the mode.
 
     Without arguments, the command lists the last decision about each tier, also the decision to
     change nothing. The controller decides every 15 seconds. A mode that is set here stands above

@@ -297,7 +297,6 @@ ALERTS = (
         "its input stream with kafka-configs.sh",
         ("SluiceBacklogExpires", f"sluice_tier_retention_used_ratio >= {EXPIRY_PART}"),
         page="tiers/{tier}",
-        stops_reboots=False,
     ),
     AlertKind(
         "gap",

@@ -14,7 +14,7 @@ from sluice_ops.planning.placement.shares import cause, slots_of, target, with_e
 
 class Shift(Kind):
     name = "shift"
-    summary = "Change to a shift: slots move between tiers and batch jobs."
+    summary = "Change to a shift: slots move to batch jobs or tiers."
     example = "sluice shift night"
     fields = (Field("shift", Input.SHIFT, "A shift of the site file, such as night or day."),)
     layer = Layer.SCHEDULE

@@ -228,7 +228,7 @@ def test_a_lag_is_told_after_two_minutes_but_not_the_backlog_of_a_start(site):
 
 
 def test_a_tier_that_may_lag_warns_and_its_expiring_backlog_is_critical(site):
-    spec = site.channel.get(paths.tier("counts"), TierSpec)
+    spec = site.channel.read(paths.tier("counts"), TierSpec).value
     site.channel.put(paths.tier("counts"), spec.model_copy(update={"holds": False}))
     site.wait(1900)
     kept = Expiry(stream="in", kept=10_000, left=5100)
