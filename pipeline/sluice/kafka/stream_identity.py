@@ -27,6 +27,12 @@ STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaE
 """Brokers' errors for a client that knows an older leader."""
 UNKNOWN = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id zero, which brokers without topic ids return."""
+ANSWER_SECONDS = 4.0
+"""The longest wait for one answer about topics and leaders.
+
+A client goes on waiting for a broker that was killed, also after another one leads. Only a new
+client finds the new leader, and a new one is made after each wait without an answer.
+"""
 EVERY_SECONDS = 5.0
 """The time between two checks of the streams of a running tier."""
 
@@ -74,9 +80,12 @@ class Identities:
     def ask(self, topics: Sequence[str]) -> "dict[str, Future[Any]]":
         """Ask for the topics without waiting.
 
-        Each future is done within SECONDS, with an error at worst.
+        Each future is done within ANSWER_SECONDS, with an error at worst.
         """
-        return dict(self._connected().describe_topics(TopicCollection(list(topics)), request_timeout=SECONDS))
+        asked = self._connected().describe_topics(
+            TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS
+        )
+        return dict(asked)
 
     def of(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the id of each stream.
@@ -93,7 +102,7 @@ class Identities:
     def ask_ends(self, places: Collection[str]) -> "dict[str, Future[Any]]":
         """Ask the partitions' leaders for the ends of their logs, without waiting."""
         wanted = {TopicPartition(*topic_and_number(place)): OffsetSpec.latest() for place in places}
-        asked = self._connected().list_offsets(wanted, request_timeout=SECONDS) if wanted else {}
+        asked = self._connected().list_offsets(wanted, request_timeout=ANSWER_SECONDS) if wanted else {}
         return {
             partition_name(partition.topic, partition.partition): future
             for partition, future in asked.items()
@@ -186,7 +195,7 @@ class Identities:
     def _result(self, future: "Future[Any]", place: str) -> Any:
         """Return the answer about a stream or a partition."""
         try:
-            return future.result(SECONDS + 1)
+            return future.result(ANSWER_SECONDS + 1)
         except (KafkaException, TimeoutError) as error:
             kafka_error = error.args[0] if isinstance(error, KafkaException) else None
             if kafka_error is not None and kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -201,7 +210,7 @@ class Identities:
 
 def _is_stale(future: "Future[Any]") -> bool:
     try:
-        error = future.exception(SECONDS + 1)
+        error = future.exception(ANSWER_SECONDS + 1)
     except TimeoutError:
         return False
     if error is None:

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+ANSWER_MS = 15_000
+"""How long Kafka's clients in the JVM wait for an answer about offsets, in driver and executors.
+
+Spark's admin client keeps asking a killed leader until then (decision 84). Kafka elects another
+leader within 13 s, so the executors outlast that.
+"""
+
+
 def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
     """Return positions in the form of Spark's options `startingOffsets` and `endingOffsets`."""
     by_topic: dict[str, dict[str, int]] = {}
@@ -44,6 +52,8 @@ def read_inputs(
                 "includeHeaders": "true",
                 # as the driver itself reads: records of aborted transactions do not count
                 "kafka.isolation.level": "read_committed",
+                "kafka.default.api.timeout.ms": str(ANSWER_MS),
+                "kafka.request.timeout.ms": str(ANSWER_MS),
                 **options,
             }
         )

@@ -12,9 +12,7 @@ from sluice_ops.planning.placement.cluster import Cluster
 
 class Stop(Kind):
     name = STOP
-    summary = (
-        "Stop a tier after a commit, until you start it again. The run of its DAG in Airflow ends too."
-    )
+    summary = "Stop a tier after a commit, until you start it again. The run of its DAG in Airflow ends too."
     example = "sluice stop counts"
     steps = (Step.PREFLIGHT,)
     fields = (TIER,)
