@@ -2,19 +2,18 @@
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NoReturn
 
 import typer
 
-from sluice_ops.channel import Channel, ConflictError
+from sluice_ops.channel import ConflictError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import ended_as_by_ctrl_c
+from sluice_ops.cli.changes_in_turn import ChangesInTurn, new_run
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
-from sluice_ops.model.change import Step
 from sluice_ops.model.rolling import RollingReboot
-from sluice_ops.operations import requests, rolling
+from sluice_ops.operations import rolling
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.ends import StoppedError
 from sluice_ops.operations.snapshot import the_site
@@ -28,10 +27,10 @@ def roll(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Reboot the hosts at a place, `at_once` together, and print what happens."""
     now = time.time()
-    run = requests.change_id("cli", f"{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S-%f}"[:-3])
+    run = new_run(now)
     ended_as_by_ctrl_c()
     with open_channel() as channel:
-        mine = _Run(channel, place, run, at_once, deadline, as_json)
+        mine = _Run(channel, run, deadline, as_json, place, at_once)
         try:
             begun = rolling.begin(
                 channel, place, run=run, by=cli_user(), only_needed=only_needed, now=now, dry_run=dry_run
@@ -58,15 +57,11 @@ def roll(  # noqa: PLR0913 - one parameter for each option
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Run(ChangesInTurn):
     """One run of the command."""
 
-    channel: Channel
     place: str
-    run: str
     at_once: int
-    deadline: float
-    as_json: bool
 
     def go_on(self) -> str:
         """Carry out batches until none is left; return what was done."""
@@ -93,34 +88,18 @@ class _Run:
                     return turn.sentence
 
     def carry_out(self, reboot: RollingReboot) -> None:
-        """Carry out the last batch. Ctrl-C aborts it."""
-        change, spec, by = rolling.change_of(reboot), rolling.spec_of(reboot.batch), cli_user()
+        """Carry out the last batch."""
         self.say(f"batch {reboot.number}: {', '.join(reboot.batch)}")
         try:
-            steps = requests.run(self.channel, change, spec, by, self.deadline, on_sentence=self._say_step)
+            failed = self.carry_out_change(rolling.change_of(reboot), rolling.spec_of(reboot.batch))
         except KeyboardInterrupt:
-            requests.abort(self.channel, change, spec, by, self._say_step)
             self.fail(rolling.failed_batch(reboot, "it was interrupted"))
-        failed = next((each for each in steps if not each.result.ok), None)
         if failed is not None:
             self.fail(rolling.failed_batch(reboot, f"{failed.step} failed: {failed.result.sentence}"))
 
-    def _say_step(self, step: Step, sentence: str) -> None:
-        self.say(f"{step:<9} {sentence}")
-
-    def say(self, sentence: str) -> None:
-        """Print a line, unless the command prints JSON."""
-        if not self.as_json:
-            typer.echo(f"{time.strftime('%H:%M:%S')} {sentence}")
-
     def fail(self, reason: str) -> NoReturn:
         """Print why the rolling reboot stopped, and exit."""
-        sentence = rolling.stopped(reason, self.place)
-        if self.as_json:
-            print_json({"place": self.place, "ok": False, "sentence": sentence})
-        else:
-            typer.echo(sentence, err=True)
-        raise typer.Exit(FAILED)
+        self.end_badly(rolling.stopped(reason, self.place), place=self.place)
 
 
 def _show(begun: Begun, planned: list[rolling.Planned], *, as_json: bool) -> None:

@@ -1,20 +1,17 @@
 """`sluice upgrade-pipeline`: upgrades one tier after the other, and goes back if one fails."""
 
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import NoReturn
 
 import typer
 
 from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import ended_as_by_ctrl_c
+from sluice_ops.cli.changes_in_turn import ChangesInTurn, new_run
 from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
-from sluice_ops.model.change import Step
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
-from sluice_ops.operations import pipeline_upgrade, requests
+from sluice_ops.operations import pipeline_upgrade
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.ends import StoppedError
 from sluice_ops.planning.pipeline_upgrade import Complete, Next, Returned
@@ -26,7 +23,7 @@ def upgrade(
 ) -> None:
     """Upgrade every tier to a release, and print what happens."""
     now = time.time()
-    run = requests.change_id("cli", f"{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S-%f}"[:-3])
+    run = new_run(now)
     ended_as_by_ctrl_c()
     with open_channel() as channel:
         mine = _Run(channel, run, deadline, as_json)
@@ -37,7 +34,7 @@ def upgrade(
         except RefusedError as error:
             raise WrongUsageError(str(error)) from error
         except ConflictError as error:
-            mine.fail(str(error))
+            mine.end_badly(str(error))
         for sentence in begun.sentences:
             mine.say(sentence)
         if dry_run:
@@ -46,17 +43,11 @@ def upgrade(
         try:
             mine.go_on()
         except (StoppedError, ConflictError) as error:
-            mine.fail(str(error))
+            mine.end_badly(str(error))
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(ChangesInTurn):
     """One run of the command."""
-
-    channel: Channel
-    run: str
-    deadline: float
-    as_json: bool
 
     def go_on(self) -> None:
         """Upgrade, or go back, until nothing is left to do."""
@@ -71,33 +62,23 @@ class _Run:
                     self.carry_out(pipeline_upgrade.take(self.channel, state, turn), turn)
                 case Returned():
                     pipeline_upgrade.finish(self.channel, state)
-                    self.fail(turn.sentence)
+                    self.end_badly(turn.sentence)
                 case Complete():
                     pipeline_upgrade.finish(self.channel, state)
                     self.end(turn.sentence)
                     return
 
     def carry_out(self, state: PipelineUpgrade, turn: Next) -> None:
-        """Carry out the change of a tier. Ctrl-C aborts it."""
-        change, spec, by = pipeline_upgrade.change_of(state), pipeline_upgrade.spec_of(turn), cli_user()
+        """Carry out the change of a tier."""
         self.say(f"{turn.tier} {'goes back' if state.failed else 'is upgraded'} to {turn.release}")
         try:
-            steps = requests.run(self.channel, change, spec, by, self.deadline, on_sentence=self._say_step)
+            failed = self.carry_out_change(pipeline_upgrade.change_of(state), pipeline_upgrade.spec_of(turn))
         except KeyboardInterrupt:
-            requests.abort(self.channel, change, spec, by, self._say_step)
-            self.fail(pipeline_upgrade.stopped(self.channel, state, f"{turn.tier}: it was interrupted"))
-        failed = next((each for each in steps if not each.result.ok), None)
+            why = f"{turn.tier}: it was interrupted"
+            self.end_badly(pipeline_upgrade.stopped(self.channel, state, why))
         if failed is not None and pipeline_upgrade.is_unanswered(self.channel, state):
             why = f"{turn.tier}: {failed.step} failed: {failed.result.sentence}"
-            self.fail(pipeline_upgrade.stopped(self.channel, state, why))
-
-    def _say_step(self, step: Step, sentence: str) -> None:
-        self.say(f"{step:<9} {sentence}")
-
-    def say(self, sentence: str) -> None:
-        """Print a line, unless the command prints JSON."""
-        if not self.as_json:
-            typer.echo(f"{time.strftime('%H:%M:%S')} {sentence}")
+            self.end_badly(pipeline_upgrade.stopped(self.channel, state, why))
 
     def end(self, sentence: str) -> None:
         """Print that every tier runs the release."""
@@ -105,14 +86,6 @@ class _Run:
             print_json({"ok": True, "sentence": sentence})
         else:
             typer.echo(f"Done: {sentence}")
-
-    def fail(self, sentence: str) -> NoReturn:
-        """Print why the upgrade ended before its end, and exit."""
-        if self.as_json:
-            print_json({"ok": False, "sentence": sentence})
-        else:
-            typer.echo(sentence, err=True)
-        raise typer.Exit(FAILED)
 
 
 def _show(channel: Channel, begun: pipeline_upgrade.Begun, *, as_json: bool) -> None:

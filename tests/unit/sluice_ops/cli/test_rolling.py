@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from simulation.commands import run_in
 from simulation.world import World, host
 from typer.testing import CliRunner
 
@@ -24,13 +25,8 @@ def world(monkeypatch):
     running = World(hosts=[host(name, rack="r1") for name in ("h1", "h2", "h3")] + [host("h4")])
     running.want()
     running.settle()
-    monkeypatch.setattr(command, "open_channel", lambda: nullcontext(running.channel))
+    run_in(running, command, monkeypatch)
     monkeypatch.setattr(command, "the_site", lambda: SimpleNamespace(reboot_window=None))
-    monkeypatch.setattr(command, "ended_as_by_ctrl_c", lambda: None)
-    clock = SimpleNamespace(sleep=lambda _: running.tick(), time=running.wall, monotonic=running.clock)
-    monkeypatch.setattr(requests, "time", clock)
-    shown = {"strftime": lambda *_: "12:00:00", "localtime": lambda _: None}
-    monkeypatch.setattr(command, "time", SimpleNamespace(**vars(clock), **shown))
     return running
 
 
