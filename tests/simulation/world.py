@@ -422,6 +422,25 @@ def settled():
     return deepcopy(_settled())
 
 
+OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
+
+
+@cache
+def _with_new_release(tiers):
+    world = World(tiers=tiers)
+    world.publish(OLD)
+    world.want()
+    world.settle()
+    world.publish(NEW)
+    world.settle()
+    return world
+
+
+def with_new_release(tiers=TIERS):
+    """Return a copy of a world where all tiers run the release `OLD`, and `NEW` is published."""
+    return deepcopy(_with_new_release(tiers))
+
+
 class StatusWorld(World):
     """A world in which each pass writes its status, as a real controller does; a new leader reads
     it.

@@ -19,6 +19,7 @@ from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams
 from sluice.sinks.http import ANSWER_SECONDS
 from sluice_ops.queries import figures
+from tests.http_service import Quiet, serving
 from tests.integration.sluice.http_pipeline import AT_RISK
 from tests.integration.sluice.state_feed import ends
 from tests.lab import Lab, until
@@ -64,7 +65,7 @@ class Service(ThreadingHTTPServer):
             return {key: list(times) for key, times in self.posts.items() if key.startswith(f"{sink}:")}
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Service
 
@@ -98,20 +99,13 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
-        pass
-
 
 @pytest.fixture(scope="module", autouse=True)
 def service() -> Iterator[Service]:
-    with Service() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
+    with serving(Service()) as server:
         os.environ["SLUICE_TEST_SERVICE"] = f"http://127.0.0.1:{server.server_port}"
         yield server
         del os.environ["SLUICE_TEST_SERVICE"]
-        server.shutdown()
-        thread.join()
 
 
 def put(lab: Lab, end: int) -> None:

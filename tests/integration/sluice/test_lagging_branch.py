@@ -5,7 +5,6 @@ The entry and the table flow on, and the service gets every record once when it 
 
 import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.ids import TierName
+from tests.http_service import Quiet, serving
 from tests.integration.sluice.lagging_pipeline import MARKS, PIPELINE
 from tests.lab import Lab, until
 from tests.throttling import Throttle
@@ -40,7 +40,7 @@ class Service(ThreadingHTTPServer):
         self.numbers: dict[str, int] = {}
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Service
 
@@ -53,18 +53,12 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
-        pass
-
 
 @pytest.fixture(scope="module", autouse=True)
 def service() -> Iterator[Service]:
-    with Service() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
+    with serving(Service()) as server:
         os.environ["SLUICE_TEST_SERVICE"] = f"http://127.0.0.1:{server.server_port}"
         yield server
-        server.shutdown()
         del os.environ["SLUICE_TEST_SERVICE"]
 
 

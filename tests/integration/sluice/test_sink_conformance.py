@@ -19,6 +19,7 @@ from sluice.sink_testing import NonconformingSinkError, SinkCase, check_sink
 from sluice.sinks.http import Post
 from sluice.sinks.table import Latest, Once, Totals
 from tests.database import database
+from tests.http_service import Quiet, serving
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
@@ -76,7 +77,7 @@ class Service(ThreadingHTTPServer):
                 self.taken.append((key, number))
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Service
 
@@ -88,21 +89,16 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
-        pass
-
 
 @contextmanager
 def calls(name: str, *, honours_keys: bool) -> Iterator[SinkCase]:
-    with Service(honours_keys=honours_keys) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    with serving(Service(honours_keys=honours_keys)) as server:
         yield SinkCase(
             Post(name, {"n": "bigint"}, f"http://127.0.0.1:{server.server_port}/"),
             numbered,
             lambda count: list(range(count)),
             lambda: sorted(number for _, number in server.taken),
         )
-        server.shutdown()
 
 
 def test_a_table_with_each_record_once_conforms(postgres: str) -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
@@ -22,6 +21,7 @@ from sluice.api.sink import Rows, SinkAwayError, Written
 from sluice.sinks import http
 from sluice.sinks.http import Post
 from sluice.sinks.row_json import as_json
+from tests.http_service import Quiet, serving
 
 CLOSED = 0
 """In the place of a status: the server closes the connection without an answer."""
@@ -46,7 +46,7 @@ class Service(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/hits"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Service
 
@@ -69,23 +69,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(reply)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
-        pass
-
-
-@contextmanager
-def served() -> Iterator[Service]:
-    with Service() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    with served() as server:
+    with serving(Service()) as server:
         yield server
 
 
@@ -295,7 +282,7 @@ def test_at_most_once_no_record_is_at_risk_while_the_service_is_away(
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
     service.answers = {"bell:0:1": [429] * 100}
-    with served() as stopped:
+    with serving(Service()) as stopped:
         url = stopped.url if outage == "it is not there" else service.url
     with pytest.raises(SinkAwayError, match="takes no records of sink bell"):
         write_at_most_once(Post("bell", {"n": "bigint"}, url), rows("0:1", "1:1"))
@@ -343,7 +330,7 @@ def test_a_batch_is_returned_when_the_tier_holds_or_a_record_is_refused(
 
 def test_an_unreachable_service_ends_the_batch_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
-    with served() as stopped:
+    with serving(Service()) as stopped:
         url = stopped.url
     begun = time.monotonic()
     with pytest.raises(SinkAwayError, match=r"takes no records of sink crm: ConnectError"):

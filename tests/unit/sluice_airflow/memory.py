@@ -1,6 +1,7 @@
 """The part of the channel that tasks and tier watches use, in memory."""
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -11,6 +12,8 @@ from pydantic import BaseModel
 
 from sluice_airflow.triggers import waiting
 from sluice_ops.channel import Read
+from sluice_ops.model.approval import Asked
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan
 
 
 class MemoryChannel:
@@ -58,6 +61,26 @@ class MemoryChannel:
         return sorted(
             {node.removeprefix(below).split("/")[0] for node in self._nodes if node.startswith(below)}
         )
+
+
+def waiting_pause(change: str, approved_by: str = "") -> ChangeRecord:
+    """Return a pause that anna asked for in Airflow, which waits for approval."""
+    asked = Asked(
+        reasons={"always": "a pause of every tier always needs a second person here"},
+        plan="every tier writes nothing",
+        person="anna",
+        within_seconds=3600,
+        approved_by=approved_by,
+    )
+    return ChangeRecord(
+        id=change,
+        spec=ChangeSpec(kind="pause"),
+        plan=Plan(),
+        state=ChangeState.WAITING,
+        by="airflow:pause_pipeline/r1",
+        started_at=time.time(),
+        asked=asked,
+    )
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The answer of another person on the page of a change that waits for approval."""
 
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +9,10 @@ from fastapi.testclient import TestClient
 from sluice_airflow.page import app as page
 from sluice_airflow.page.access import READER
 from sluice_ops.model import paths
-from sluice_ops.model.approval import Answer, Asked
-from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan
+from sluice_ops.model.approval import Answer
 from sluice_ops.snapshot.view import read_view
 from tests.simulation.memory import MemoryChannel
+from tests.unit.sluice_airflow.memory import waiting_pause
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Using `httpx`")
 
@@ -25,22 +24,7 @@ ANSWER = f"/changes/{CHANGE}/answer"
 def channel():
     """A pause that anna asked for, which waits."""
     channel = MemoryChannel()
-    asked = Asked(
-        reasons={"always": "a pause of every tier always needs a second person here"},
-        plan="every tier writes nothing",
-        person="anna",
-        within_seconds=3600,
-    )
-    record = ChangeRecord(
-        id=CHANGE,
-        spec=ChangeSpec(kind="pause"),
-        plan=Plan(),
-        state=ChangeState.WAITING,
-        by="airflow:pause_pipeline/r1",
-        started_at=time.time(),
-        asked=asked,
-    )
-    channel.put(paths.change(CHANGE), record)
+    channel.put(paths.change(CHANGE), waiting_pause(CHANGE))
     return channel
 
 

@@ -16,10 +16,10 @@ from sluice_airflow.operators.steps import StepOperator
 from sluice_airflow.triggers import operations
 from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.model import paths
-from sluice_ops.model.approval import Answer, Asked
-from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from sluice_ops.model.approval import Answer
+from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.operations.requests import operation_id
-from tests.unit.sluice_airflow.memory import MemoryChannel, share_with_triggers
+from tests.unit.sluice_airflow.memory import MemoryChannel, share_with_triggers, waiting_pause
 
 CHANGE = "pause_pipeline.r1"
 PREFLIGHT = operation_id(CHANGE, Step.PREFLIGHT)
@@ -46,25 +46,7 @@ class Site:
         }
 
     def waits(self, approved_by=""):
-        asked = Asked(
-            reasons={"always": "a pause of every tier always needs a second person here"},
-            plan="every tier writes nothing",
-            person="anna",
-            within_seconds=3600,
-            approved_by=approved_by,
-        )
-        self.channel.put(
-            paths.change(CHANGE),
-            ChangeRecord(
-                id=CHANGE,
-                spec=ChangeSpec(kind="pause"),
-                plan=Plan(),
-                state=ChangeState.WAITING,
-                by="airflow:pause_pipeline/r1",
-                started_at=time.time(),
-                asked=asked,
-            ),
-        )
+        self.channel.put(paths.change(CHANGE), waiting_pause(CHANGE, approved_by))
 
     def deferred(self, event=None):
         step = self.operator.execute if event is None else self.operator.resume

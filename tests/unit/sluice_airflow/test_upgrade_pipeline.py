@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import TaskDeferred
-from simulation.world import TIERS, World
+from simulation.world import NEW, OLD, TIERS, with_new_release
 
 from sluice_airflow.errors import PipelineUpgradeFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
@@ -18,7 +18,6 @@ from sluice_ops.model.change import Result
 from sluice_ops.operations import requests
 from tests.unit.sluice_airflow.conftest import ROOT
 
-OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
 MOST_TURNS = 80
 pytestmark = pytest.mark.timeout(240)
 
@@ -27,12 +26,7 @@ class Site:
     """A pipeline of two tiers on an old release, and Airflow around one task."""
 
     def __init__(self, monkeypatch):
-        self.world = World(tiers=TIERS[2:])
-        self.world.publish(OLD)
-        self.world.want()
-        self.world.settle()
-        self.world.publish(NEW)
-        self.world.settle()
+        self.world = with_new_release(TIERS[2:])
         monkeypatch.setattr(base, "LOOK_SECONDS", 0.0)
         tick = lambda _seconds: self.world.tick()
         clock = SimpleNamespace(time=self.world.wall, monotonic=self.world.clock, sleep=tick)

@@ -370,17 +370,17 @@ def test_a_lagging_tier_is_shown_with_the_tier_throttled_for_it() -> None:
     )
 
 
-def test_a_tier_that_may_lag_shows_that_it_throttles_nobody_and_its_expiry() -> None:
+def test_a_tier_that_may_lag_shows_its_expiry_and_throttles_no_entry() -> None:
     seen = view(host("h1", DRIVER, FIRST))
     expiry = Expiry(stream="hits", kept=259_200, left=180_000)
     lag = Pressure(stream="hits", lag=Lag(records=900, seconds=79_200), since=1.0, expiry=expiry)
     runs = TierStatus(state=TierState.RUNNING, sentence="runs", pressure=lag)
     assert seen.status is not None
-    told = replace(seen, status=seen.status.model_copy(update={"tiers": {ENRICH: runs}}))
-    assert describe.tiers(told, Figures())[0].pressure == "is 900 records, 79200 s behind in hits"
-    tier = told.tiers[ENRICH]
+    seen_lagging = replace(seen, status=seen.status.model_copy(update={"tiers": {ENRICH: runs}}))
+    assert describe.tiers(seen_lagging, Figures())[0].pressure == "is 900 records, 79200 s behind in hits"
+    tier = seen_lagging.tiers[ENRICH]
     branch = replace(tier, spec=tier.spec.model_copy(update={"holds": False}))
-    assert describe.tiers(replace(told, tiers={ENRICH: branch}), Figures())[0].pressure == (
+    assert describe.tiers(replace(seen_lagging, tiers={ENRICH: branch}), Figures())[0].pressure == (
         "is 900 records, 79200 s behind in hits; it may lag (holds=False), so it throttles no entry; "
         "Kafka deletes the oldest of these records of hits in 50.0 h"
     )

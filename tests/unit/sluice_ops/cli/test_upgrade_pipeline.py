@@ -2,13 +2,11 @@
 
 import json
 from contextlib import nullcontext
-from copy import deepcopy
-from functools import cache
-from types import SimpleNamespace
 
 import pytest
+from simulation.commands import run_in
 from simulation.mortal import KilledError, MortalChannel
-from simulation.world import TIERS, World
+from simulation.world import NEW, OLD, TIERS, with_new_release
 from typer.testing import CliRunner
 
 from sluice_ops.cli import upgrade_pipeline as command
@@ -18,19 +16,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.change import Step
 from sluice_ops.operations import requests
 
-OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
 pytestmark = pytest.mark.timeout(400)
-
-
-@cache
-def settled_world(tiers=TIERS):
-    world = World(tiers=tiers)
-    world.publish(OLD)
-    world.want()
-    world.settle()
-    world.publish(NEW)
-    world.settle()
-    return world
 
 
 @pytest.fixture
@@ -39,14 +25,9 @@ def world(monkeypatch):
 
 
 def watched(monkeypatch, tiers):
-    """Return a pipeline on the old release, whose clock runs while the command waits."""
-    running = deepcopy(settled_world(tiers))
-    monkeypatch.setattr(command, "open_channel", lambda: nullcontext(running.channel))
-    monkeypatch.setattr(command, "ended_as_by_ctrl_c", lambda: None)
-    clock = SimpleNamespace(sleep=lambda _: running.tick(), time=running.wall, monotonic=running.clock)
-    monkeypatch.setattr(requests, "time", clock)
-    shown = {"strftime": lambda *_: "12:00:00", "localtime": lambda _: None}
-    monkeypatch.setattr(command, "time", SimpleNamespace(**vars(clock), **shown))
+    """Return a pipeline on the old release, in which the command runs."""
+    running = with_new_release(tiers)
+    run_in(running, command, monkeypatch)
     return running
 
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 from simulation.memory import MemoryChannel
-from simulation.world import HOSTS, RULES, TIERS, World, host, tier
+from simulation.world import HOSTS, NEW, OLD, RULES, TIERS, World, host, tier
 
 from sluice_ops.channel import ConflictError, Guard, Write, trail_queue
 from sluice_ops.controller.leader import Absences
@@ -54,7 +54,6 @@ LATER_SECONDS = 40.0
 """A step of time in which a forgotten task would be done. Unit: seconds."""
 QUIET_TICKS = 45
 MOST_WRITES = 200
-OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
 
 
 class Forking(MemoryChannel):

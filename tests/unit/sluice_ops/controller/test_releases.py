@@ -2,13 +2,10 @@
 fails.
 """
 
-from copy import deepcopy
-from functools import cache
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulation.world import SHAPE, TIERS, World
+from simulation.world import NEW, OLD, SHAPE, TIERS, World, with_new_release
 
 from sluice_ops.controller.steps.trial import MIN_RECORDS, QUARANTINE_MARGIN, fault
 from sluice_ops.model.change import Step
@@ -16,25 +13,12 @@ from sluice_ops.model.incarnation import TRIAL_SECONDS, Flowed, State
 from sluice_ops.model.release import StreamShape
 from sluice_ops.model.tier import Standby
 
-OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
 pytestmark = pytest.mark.timeout(240)
-
-
-@cache
-def settled_world():
-    """Return a world where all tiers run the old release, and the new one is published."""
-    world = World()
-    world.publish(OLD)
-    world.want()
-    world.settle()
-    world.publish(NEW)
-    world.settle()
-    return world
 
 
 @pytest.fixture
 def world():
-    return deepcopy(settled_world())
+    return with_new_release()
 
 
 def release_of(world, tier="enrich"):
@@ -229,7 +213,7 @@ def test_a_tier_that_has_failed_is_started_with_the_new_code(world):
 @pytest.mark.parametrize("role", ["owner", "next"])
 def test_an_upgrade_survives_a_driver_killed_at_any_moment(role, bad):
     for moment in range(1, 60, 3):
-        world = deepcopy(settled_world())
+        world = with_new_release()
         world.logs["enrich"].sets_aside[NEW] = bad
         runbook = upgrade(world)
         for _ in range(moment):
@@ -246,7 +230,7 @@ def test_an_upgrade_survives_a_driver_killed_at_any_moment(role, bad):
 
 def test_an_abort_of_an_upgrade_leads_back_to_the_old_code():
     for moment in range(1, 60, 2):
-        world = deepcopy(settled_world())
+        world = with_new_release()
         runbook = upgrade(world)
         if not runbook.abort_after(moment):
             break
@@ -256,7 +240,7 @@ def test_an_abort_of_an_upgrade_leads_back_to_the_old_code():
 
 def test_bad_code_is_rolled_back_despite_a_lost_host():
     for moment in range(1, 60, 5):
-        world = deepcopy(settled_world())
+        world = with_new_release()
         world.logs["enrich"].sets_aside[NEW] = 40
         runbook = upgrade(world)
         for _ in range(moment):
