@@ -126,7 +126,7 @@ class _Check:
     taken: int = 0
     """The records that the sink has to hold."""
     offset: int = 0
-    """Where the next batch begins."""
+    """The input offset at which the next batch begins."""
 
     def replays(self) -> None:
         """Check that records are written, and that records that come again change nothing."""

@@ -59,15 +59,15 @@ class Expiry(Frozen):
 
     @property
     def near(self) -> bool:
-        """Whether the deletion is so near that a person has to know."""
+        """Whether the oldest record has waited for EXPIRY_PART of the retention."""
         return self.used >= EXPIRY_PART
 
     @property
     def sentence(self) -> str:
         """The text for people."""
         if self.left <= 0:
-            return f"Kafka may already delete records of {self.stream} that nobody has processed"
-        left = f"{self.left / 3600:.1f} h" if self.left >= HOUR_SECONDS else f"{self.left:.0f} s"
+            return f"Kafka may already delete records of {self.stream} that were not processed"
+        left = f"{self.left / HOUR_SECONDS:.1f} h" if self.left >= HOUR_SECONDS else f"{self.left:.0f} s"
         return f"Kafka deletes the oldest of these records of {self.stream} in {left}"
 
     def after(self, seconds: float) -> "Expiry":

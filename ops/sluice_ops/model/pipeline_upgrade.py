@@ -27,4 +27,4 @@ class PipelineUpgrade(Frozen):
     failed: str = ""
     """Why the upgraded tiers go back; empty while none does."""
     ended: bool = False
-    """Whether nothing is left to do. The next run begins anew."""
+    """Whether the upgrade has ended; the next run then begins another one."""

@@ -74,7 +74,7 @@ class TierSpec(Frozen):
     This is the lowest high watermark of its inputs.
     """
     holds: bool = True
-    """Whether the tier's lag throttles the entry. False: its stream keeps the backlog."""
+    """Whether the tier's lag throttles the entry. False: its input stream keeps the backlog."""
     release: str | None = None
     """The newest published release, to which this declaration belongs; None: no release yet."""
     distance: int = 0

@@ -80,8 +80,8 @@ def _release(view: View, name: str | None) -> Release:
     if name is not None and name in view.releases:
         return view.releases[name]
     missing = "no release has been published" if name is None else f"there is no release {name}"
-    known = ", ".join(sorted(view.releases, key=number_of)) or "none, `sluice publish` makes one"
-    message = f"{missing}; known releases: {known}"
+    names = ", ".join(sorted(view.releases, key=number_of)) or "none, `sluice publish` makes one"
+    message = f"{missing}; known releases: {names}"
     raise RefusedError(message)
 
 
@@ -91,10 +91,10 @@ def _order(view: View, release: Release, canary: TierName | None) -> Order:
 
 
 def _tier(view: View, tier: TierView) -> TierRuns:
-    release = _accepted(tier)
-    known = None if release is None else view.releases.get(release)
-    shape = None if known is None else known.tiers.get(tier.spec.name)
-    return TierRuns(tier.spec.name, release, shape, tier.wanted.running)
+    name = _accepted(tier)
+    release = None if name is None else view.releases.get(name)
+    shape = None if release is None else release.tiers.get(tier.spec.name)
+    return TierRuns(tier.spec.name, name, shape, tier.wanted.running)
 
 
 def _accepted(tier: TierView) -> str | None:

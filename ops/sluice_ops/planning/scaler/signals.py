@@ -31,7 +31,7 @@ class Signals:
     throttled: bool = False
     """Whether its records wait for a slower tier downstream."""
     holds: bool = True
-    """Whether its backlog has to be processed soon. False: the tier may lag."""
+    """Whether the tier gets workers for its backlog. False: the tier may lag."""
     fixed: float = 0.0
     """The part of `busy` that does not depend on the number of records."""
 
