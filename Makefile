@@ -41,7 +41,8 @@ test: install ## unit tests, then the runbooks and faults on a whole platform: a
 		tests/unit tests/scenarios
 
 test-rest: install ## integration tests of each part; LONG_PART=N adds part N of the long tests, alone
-	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 tests/integration
+	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
+		tests/integration
 	$(if $(LONG_PART),@timeout --kill-after=2m 25m $(BIN)/python -m pytest tests/integration tests/scenarios \
 		-m "not endurance and long" --long-part $(LONG_PART))
 

@@ -5,7 +5,7 @@ explore. They have no deadline, because an example's time depends on the machine
 """
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
@@ -26,14 +26,19 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     a file, because they share a lab, and those of the provider, because they share Airflow's
     database; other tests to any.
 
-    With `--no-loadscope-reorder`, the scenarios come last and have the machine to themselves.
+    With `--no-loadscope-reorder`, the tests start in their order: the scenarios come last and have
+    the machine to themselves, and files of integration tests come in the order of their limits.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        for folder in ("tests/scenarios/", "tests/integration/sluice_airflow/"):
-            if nodeid.startswith(folder):
-                return folder
-        return nodeid.partition("::")[0] if nodeid.startswith("tests/integration/") else nodeid
+        return scope_of(nodeid)
+
+
+def scope_of(nodeid: str) -> str:
+    for folder in ("tests/scenarios/", "tests/integration/sluice_airflow/"):
+        if nodeid.startswith(folder):
+            return folder
+    return nodeid.partition("::")[0] if nodeid.startswith("tests/integration/") else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
@@ -53,7 +58,10 @@ def is_in_rotation(item: pytest.Item) -> bool:
     return item.get_closest_marker("long") is not None and item.get_closest_marker("endurance") is None
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if all(item.nodeid.startswith("tests/integration/") for item in items):
+        longest_first(items)
     number = config.getoption("--long-part")
     if number is None:
         return
@@ -69,6 +77,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[CHOSEN] = [item.nodeid for item in key_of_item if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort tests by the sum of the time limits of their scope, so that no process has a long file
+    left when the others are done.
+    """
+    limits: Counter[str] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        limits[scope_of(item.nodeid)] += marker.args[0] if marker is not None else 0
+    items.sort(key=lambda item: (-limits[scope_of(item.nodeid)], scope_of(item.nodeid)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
