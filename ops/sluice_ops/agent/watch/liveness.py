@@ -27,7 +27,7 @@ class Activity(StrEnum):
     """
 
 
-LIMITS = {Activity.STOPPED: 1.0, Activity.STILL: 3.0, Activity.AT_WORK: 60.0}
+LIMITS = {Activity.STOPPED: 0.5, Activity.STILL: 3.0, Activity.AT_WORK: 60.0}
 """The uninterrupted silence at which a process counts as hung, by its activity. Unit: seconds."""
 
 

@@ -179,6 +179,15 @@ def test_a_host_with_the_agents_packages_joins_and_takes_a_tier(
     assert "h3" not in [each["name"] for each in shop.answer("sluice hosts")]
 
 
+def test_a_table_with_the_name_of_an_examples_table_delays_no_start(shop: Shell) -> None:
+    with psycopg.connect(shop.answer("sluice endpoints")["postgres"], autocommit=True) as link:
+        link.execute("CREATE TABLE IF NOT EXISTS delivered (parcel text)")
+    shop.run("sluice down; sluice up")
+    before = orders_in_table(shop)
+    shop.run("python produce.py 30")
+    until("the orders are in the table", lambda: orders_in_table(shop) == before + 30)
+
+
 def orders_in_table(shop: Shell) -> int:
     with psycopg.connect(shop.answer("sluice endpoints")["postgres"]) as link:
         row = link.execute("SELECT coalesce(sum(orders), 0)::int FROM sales").fetchone()
