@@ -13,9 +13,12 @@ gap are done.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-GIVE_UP_MS = 8_000
-"""After this time, a record that Kafka has not taken ends the executor (`delivery.timeout.ms`)."""
-SETTLED_MS = 10_000
+GIVE_UP_MS = 15_000
+"""After this time, a record that Kafka has not taken ends the executor (`delivery.timeout.ms`).
+
+Kafka replaces a killed leader within 13 s, so its executors go on (decision 84).
+"""
+SETTLED_MS = 17_000
 """After this time, a record is in Kafka, or its executor has ended.
 
 The difference to GIVE_UP_MS is more than the delay with which an executor notices the timeout. The

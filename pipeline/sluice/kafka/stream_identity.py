@@ -33,6 +33,8 @@ ANSWER_SECONDS = 4.0
 A client goes on waiting for a broker that was killed, also after another one leads. Only a new
 client finds the new leader, and a new one is made after each wait without an answer.
 """
+SOON_SECONDS = 1.0
+"""The longest wait for an answer if a new client asks next."""
 EVERY_SECONDS = 5.0
 """The time between two checks of the streams of a running tier."""
 
@@ -77,14 +79,12 @@ class Identities:
         self._bootstrap = bootstrap
         self._admin: AdminClient | None = None
 
-    def ask(self, topics: Sequence[str]) -> "dict[str, Future[Any]]":
+    def ask(self, topics: Sequence[str], seconds: float = ANSWER_SECONDS) -> "dict[str, Future[Any]]":
         """Ask for the topics without waiting.
 
-        Each future is done within ANSWER_SECONDS, with an error at worst.
+        Each future is done within `seconds`, with an error at worst.
         """
-        asked = self._connected().describe_topics(
-            TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS
-        )
+        asked = self._connected().describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
         return dict(asked)
 
     def of(self, topics: Sequence[str]) -> dict[str, str]:
@@ -99,10 +99,10 @@ class Identities:
         ids = {topic: str(self._result(future, topic).topic_id) for topic, future in asked.items()}
         return {topic: identity for topic, identity in ids.items() if identity != UNKNOWN}
 
-    def ask_ends(self, places: Collection[str]) -> "dict[str, Future[Any]]":
+    def ask_ends(self, places: Collection[str], seconds: float = ANSWER_SECONDS) -> "dict[str, Future[Any]]":
         """Ask the partitions' leaders for the ends of their logs, without waiting."""
         wanted = {TopicPartition(*topic_and_number(place)): OffsetSpec.latest() for place in places}
-        asked = self._connected().list_offsets(wanted, request_timeout=ANSWER_SECONDS) if wanted else {}
+        asked = self._connected().list_offsets(wanted, request_timeout=seconds) if wanted else {}
         return {
             partition_name(partition.topic, partition.partition): future
             for partition, future in asked.items()
@@ -247,12 +247,18 @@ class Watch:
     def now(self, places: Collection[str]) -> Logs:
         """Wait for Kafka, and return the logs of these partitions.
 
-        Later calls of `news` check the same ones.
+        A client that was connected before a leader was killed has no answer; the next one asks the
+        new leader at once. Later calls of `news` check the same partitions.
         """
         self._places, self._asked = places, None
         if self._identities is None:
             return Logs()
-        return self._answer(self._ask(self._identities), self._identities)
+        try:
+            return self._answer(self._ask(self._identities, SOON_SECONDS), self._identities)
+        except NoStreamError:
+            raise
+        except StreamError:
+            return self._answer(self._ask(self._identities), self._identities)
 
     def news(self) -> Logs | None:
         """Return the logs if an answer came since the last call, else None.
@@ -283,10 +289,11 @@ class Watch:
         """
         return {} if self._identities is None else self._identities.cut(positions, known, now)
 
-    def _ask(self, identities: Identities) -> "tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]]":
-        return identities.ask(
-            sorted({topic_and_number(place)[0] for place in self._places})
-        ), identities.ask_ends(self._places)
+    def _ask(
+        self, identities: Identities, seconds: float = ANSWER_SECONDS
+    ) -> "tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]]":
+        topics = sorted({topic_and_number(place)[0] for place in self._places})
+        return identities.ask(topics, seconds), identities.ask_ends(self._places, seconds)
 
     @staticmethod
     def _answer(

@@ -16,7 +16,7 @@ class Answers(Identities):
         super().__init__("kafka")
         self.id, self.epoch, self.end = identity, 3, 1 << 60
 
-    def ask(self, topics: Collection[str]) -> dict[str, Any]:
+    def ask(self, topics: Collection[str], _seconds: float = 0.0) -> dict[str, Any]:
         """Return futures that are done at once."""
         return {topic: SimpleNamespace(done=lambda: True) for topic in topics}
 
@@ -24,7 +24,7 @@ class Answers(Identities):
         """Return the same id for each stream."""
         return dict.fromkeys(asked, self.id)
 
-    def ask_ends(self, places: Collection[str]) -> dict[str, Any]:
+    def ask_ends(self, places: Collection[str], _seconds: float = 0.0) -> dict[str, Any]:
         """Return futures that are done at once, with the present end and epoch of each
         partition.
         """

@@ -71,16 +71,20 @@ class Executor:
         return self.read(last)
 
 
-SOON = st.sampled_from([EVERY_SECONDS + quarters / 4 for quarters in range(-8, 100)])
+SOON = st.sampled_from([EVERY_SECONDS + quarters / 4 for quarters in range(-8, 130)])
 """Times around the first look."""
 executors = st.builds(
     Executor,
     period=st.sampled_from((0.05, 1.0, 12.0, 1000.0)),
     slow=st.sampled_from((0.0, GIVE_UP - 0.01)),
     stops=st.one_of(st.just(math.inf), SOON),
-    stands=st.sampled_from((0.0, 5.0, 18.5, 23.5, math.inf)),
+    stands=st.sampled_from(
+        (0.0, 5.0, *(LATER_SECONDS + looks * HEARD_SECONDS - 0.5 for looks in (1, 2)), math.inf)
+    ),
 )
-pauses = st.lists(st.tuples(SOON, st.sampled_from((0.5, 3.0, 9.5, 13.5))), max_size=2)
+pauses = st.lists(
+    st.tuples(SOON, st.sampled_from((0.5, 3.0, GIVE_UP + 1.5, LATER_SECONDS - 0.5))), max_size=2
+)
 
 
 class Clock:

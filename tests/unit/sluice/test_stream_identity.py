@@ -34,7 +34,7 @@ class Kafka(Identities):
         self.stale: list[KafkaException] = []
         self.empty = 0
 
-    def ask_ends(self, places: Any) -> dict[str, Future[Any]]:
+    def ask_ends(self, places: Any, _seconds: float = 0.0) -> dict[str, Future[Any]]:
         answers: dict[str, Future[Any]] = {place: Future() for place in places}
         for future in answers.values():
             if self.stale:
@@ -49,7 +49,7 @@ class Kafka(Identities):
     def resumed(self, positions: Any, _epochs: Any) -> dict[str, int]:
         return {place: min(position, self.log) for place, position in positions.items()}
 
-    def ask(self, topics: Any) -> dict[str, Future[Any]]:
+    def ask(self, topics: Any, _seconds: float = 0.0) -> dict[str, Future[Any]]:
         self.asked += 1
         answers: dict[str, Future[Any]] = {topic: Future() for topic in topics}
         for topic, future in answers.items():
@@ -161,3 +161,20 @@ def test_a_client_that_gets_no_answer_is_replaced() -> None:
     with pytest.raises(NoStreamError):
         kafka.of(["raw"])
     assert kafka._admin is not None, "a missing topic is an answer, so the client stays"
+
+
+def test_a_watch_asks_a_new_client_once_if_no_answer_comes() -> None:
+    no_answer = KafkaException(KafkaError(KafkaError._TIMED_OUT, "Timed out"))
+    kafka = Kafka(raw="a")
+    kafka._connected()
+    kafka.stale = [no_answer]
+    assert Watch(kafka).now(["raw/0"]).epochs == {"raw/0": 3}
+    assert (kafka.asked, kafka._admin) == (2, None), "the former client waits for the killed leader"
+    kafka.topics["raw"] = no_answer
+    with pytest.raises(StreamError, match="Timed out"):
+        Watch(kafka).now(["raw/0"])
+    assert kafka.asked == 4
+    kafka.topics["raw"] = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(NoStreamError):
+        Watch(kafka).now(["raw/0"])
+    assert kafka.asked == 5, "a missing topic is an answer"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-ANSWER_MS = 15_000
+ANSWER_MS = 14_000
 """How long Kafka's clients in the JVM wait for an answer about offsets, in driver and executors.
 
 Spark's admin client keeps asking a killed leader until then (decision 84). Kafka elects another
