@@ -20,6 +20,8 @@ import pytest
 import yaml
 
 from sluice_ops.local import install
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.services.postgres import connect
 from tests.lab import ROOT, free_base, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -180,8 +182,9 @@ def test_a_host_with_the_agents_packages_joins_and_takes_a_tier(
 
 
 def test_a_table_with_the_name_of_an_examples_table_delays_no_start(shop: Shell) -> None:
-    with psycopg.connect(shop.answer("sluice endpoints")["postgres"], autocommit=True) as link:
-        link.execute("CREATE TABLE IF NOT EXISTS delivered (parcel text)")
+    ports = Ports.above(int(shop.run("echo $SLUICE_PORT_BASE")))
+    with connect(Layout(shop.folder / ".sluice", ports, shop.folder / "site.yaml"), "sluice") as link:
+        link.execute("CREATE TABLE delivered (parcel text)")
     shop.run("sluice down; sluice up")
     before = orders_in_table(shop)
     shop.run("python produce.py 30")
