@@ -3,23 +3,16 @@
 from pydantic import Field
 
 from sluice_ops.model.ids import TierName
-from sluice_ops.model.resources import Frozen
+from sluice_ops.model.run_node import RunNode
 
 
-class PipelineUpgrade(Frozen):
+class PipelineUpgrade(RunNode):
     """`upgrades/pipeline`: an upgrade of all tiers that is under way, or has ended."""
 
     release: str
     """The release that every tier gets."""
-    run: str
-    """The run that carries it on. A later run replaces an earlier one."""
-    by: str
-    """The user or run that began the upgrade."""
-    begun_at: float
     before: dict[TierName, str | None] = Field(default_factory=dict)
     """By tier, in the order of the upgrades: the release before. None: no known release."""
-    number: int = 0
-    """The number of the last tier's change."""
     tier: TierName | None = None
     """The tier of the last change, which may be under way."""
     upgraded: tuple[TierName, ...] = ()

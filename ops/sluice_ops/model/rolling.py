@@ -3,10 +3,10 @@
 from pydantic import Field
 
 from sluice_ops.model.ids import HostName
-from sluice_ops.model.resources import Frozen
+from sluice_ops.model.run_node import RunNode
 
 
-class RollingReboot(Frozen):
+class RollingReboot(RunNode):
     """`reboots/<place>`: a rolling reboot that is under way, or has stopped before its end.
 
     A host is done when its agent reports another boot than the one noted here. No clock is needed.
@@ -14,17 +14,10 @@ class RollingReboot(Frozen):
 
     place: str
     """Where its hosts are: `rack:r1`, `zone:z`, `label:l`, or names such as `h1,h2`."""
-    run: str
-    """The run that carries it on. A later run replaces an earlier one."""
-    by: str
-    """The user or run that began the rolling reboot."""
-    begun_at: float
     at: float
     """When it last went on. A later run continues it for a day."""
     boots: dict[HostName, str] = Field(default_factory=dict)
     """By host, in the order of the reboots: the boot that the host had at the beginning."""
-    number: int = 0
-    """The number of the last batch."""
     batch: tuple[HostName, ...] = ()
     """The hosts of the last batch, which may be under way."""
     rebooted: tuple[HostName, ...] = ()

@@ -7,13 +7,13 @@ from the node. So a caller that was killed goes on where it was: no upgrade begi
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sluice_ops.channel import ANY_VERSION, Channel, ConflictError, Write
+from sluice_ops.channel import ANY_VERSION, Channel, Write
 from sluice_ops.model import paths
 from sluice_ops.model.change import UPGRADE, ChangeSpec, Result
 from sluice_ops.model.ids import ChangeId, TierName
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.model.release import Release, number_of
-from sluice_ops.operations import requests
+from sluice_ops.operations import requests, run_nodes
 from sluice_ops.operations.ends import End, StoppedError, end_of, why_failed
 from sluice_ops.planning import pipeline_upgrade
 from sluice_ops.planning.pipeline_upgrade import Next, Order, TierRuns, Turn
@@ -147,11 +147,11 @@ def continue_(channel: Channel, run: str) -> PipelineUpgrade:
     A change that ended is written down; after a failed upgrade, the upgraded tiers go back.
     StoppedError if another run has taken over, or if a tier could not go back.
     """
-    read = channel.read(paths.PIPELINE_UPGRADE, PipelineUpgrade)
-    if read is None or read.value.run != run:
-        other = "its node is gone" if read is None else f"{read.value.run} continues it"
-        message = f"the upgrade of the pipeline stopped here: {other}"
-        raise StoppedError(message)
+    try:
+        read = run_nodes.read_own(channel, paths.PIPELINE_UPGRADE, PipelineUpgrade, run)
+    except StoppedError as error:
+        message = f"the upgrade of the pipeline stopped here: {error}"
+        raise StoppedError(message) from error
     upgrade = read.value
     if upgrade.tier is None:
         return upgrade
@@ -186,13 +186,8 @@ def next_turn(channel: Channel, upgrade: PipelineUpgrade) -> Turn:
 
 def take(channel: Channel, upgrade: PipelineUpgrade, turn: Next) -> PipelineUpgrade:
     """Write down the tier whose change is posted next. ConflictError if another run has written."""
-    read = channel.read(paths.PIPELINE_UPGRADE, PipelineUpgrade)
-    if read is None or read.value != upgrade:
-        message = f"{paths.PIPELINE_UPGRADE} changed at this moment"
-        raise ConflictError(message)
     taken = upgrade.model_copy(update={"number": upgrade.number + 1, "tier": turn.tier})
-    channel.multi([Write(paths.PIPELINE_UPGRADE, taken, read.version)])
-    return taken
+    return run_nodes.replace(channel, paths.PIPELINE_UPGRADE, upgrade, taken)
 
 
 def finish(channel: Channel, upgrade: PipelineUpgrade) -> None:

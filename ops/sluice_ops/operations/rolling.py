@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice_ops.channel import ANY_VERSION, Channel, ConflictError, Write
+from sluice_ops.channel import ANY_VERSION, Channel, Write
 from sluice_ops.model import paths
 from sluice_ops.model.change import REBOOT_HOSTS, ChangeSpec, Result
 from sluice_ops.model.ids import ChangeId, HostName
 from sluice_ops.model.rolling import RollingReboot
 from sluice_ops.model.wording import listed
-from sluice_ops.operations import requests
+from sluice_ops.operations import requests, run_nodes
 from sluice_ops.operations.alerts import read_alerts, read_requests
 from sluice_ops.operations.ends import End, StoppedError, end_of, why_failed
 from sluice_ops.planning import rolling
@@ -136,10 +136,7 @@ def continue_(channel: Channel, place: str, run: str) -> tuple[RollingReboot, bo
     taken over.
     """
     path = paths.rolling_reboot(place)
-    read = channel.read(path, RollingReboot)
-    if read is None or read.value.run != run:
-        other = "its node is gone" if read is None else f"{read.value.run} continues it"
-        raise StoppedError(other)
+    read = run_nodes.read_own(channel, path, RollingReboot, run)
     reboot = read.value
     if not reboot.batch:
         return reboot, False
@@ -178,14 +175,8 @@ def take(channel: Channel, reboot: RollingReboot, batch: Batch, now: float) -> R
 
     ConflictError if another run has written.
     """
-    path = paths.rolling_reboot(reboot.place)
-    read = channel.read(path, RollingReboot)
-    if read is None or read.value != reboot:
-        message = f"{path} changed at this moment"
-        raise ConflictError(message)
     taken = reboot.model_copy(update={"number": batch.number, "batch": batch.hosts, "at": now})
-    channel.multi([Write(path, taken, read.version)])
-    return taken
+    return run_nodes.replace(channel, paths.rolling_reboot(reboot.place), reboot, taken)
 
 
 def first_sentences(begun: Begun) -> list[str]:

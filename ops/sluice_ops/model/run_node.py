@@ -1,0 +1,15 @@
+"""The node of a run that carries out several changes, one after the other."""
+
+from sluice_ops.model.resources import Frozen
+
+
+class RunNode(Frozen):
+    """What such a node always has."""
+
+    run: str
+    """The run that carries it on. A later run replaces an earlier one."""
+    by: str
+    """The user or run that began it."""
+    begun_at: float
+    number: int = 0
+    """The number of the last change."""
