@@ -30,8 +30,8 @@ class NothingPostedError(StepFailedError):
     """The task was refused before it posted an operation: no controller knows of it. Permanent."""
 
 
-class PipelineUpgradeFailedError(StepFailedError):
-    """An upgrade of the pipeline failed. The controller knows only its changes."""
+class PipelineFailedError(StepFailedError):
+    """A run of several changes of tiers failed. The controller knows only its changes."""
 
 
 class NoResultError(AirflowFailException):

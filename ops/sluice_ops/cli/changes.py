@@ -310,6 +310,24 @@ def upgrade_pipeline(
     carry_out(release, canary, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
+@app.command(epilog="Example: sluice drain-to-empty --deadline 600 --json > receipt.json")
+def drain_to_empty(
+    *,
+    deadline: Annotated[float, _deadline_of("the drain")] = DEADLINE_SECONDS,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Pause the whole pipeline with nothing in flight, and print a receipt.
+
+    The tiers that read from outside are paused first. Each other tier is paused once it has
+    processed everything. If a tier is not empty in time, all are resumed. Afterwards, `sluice
+    resume` lets records flow again.
+    """
+    from sluice_ops.cli.drain_to_empty import drain as carry_out  # noqa: PLC0415
+
+    carry_out(deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
 @app.command(epilog="Example: sluice reap --dry-run")
 def reap(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Terminate orphaned EC2 instances.

@@ -199,7 +199,7 @@ def _unread_tiers_of(draft: Draft, spec: ChangeSpec) -> list[str]:
     if KINDS[spec.kind].moves:
         return sorted(draft.view.unread)
     left = (unit for host in draft.view.hosts for unit in draft.view.units_of_unread_tiers(host))
-    named = {spec.tier, *(unit.tenant for unit in left if unit.id in spec.workers)}
+    named = {*spec.named_tiers, *(unit.tenant for unit in left if unit.id in spec.workers)}
     return sorted(name for name in draft.view.unread if name in named or _is_of_all(spec))
 
 
@@ -223,7 +223,7 @@ def _is_on_host(change: ChangeRecord, host: HostName) -> bool:
 def _concerns(change: ChangeRecord, tier: str) -> bool:
     """Tell whether a change affects a tier."""
     return _is_of_all(change.spec) or tier in {
-        change.spec.tier,
+        *change.spec.named_tiers,
         *change.incarnations,
         *(move.tier for move in change.plan.moves),
     }

@@ -128,6 +128,8 @@ TABLE: dict[str, Rights] = {
     f"{paths.REBOOTS}/*": _rights(write="operator"),
     paths.UPGRADES: _rights(create="operator"),
     f"{paths.UPGRADES}/*": _rights(write="operator"),
+    paths.DRAINS: _rights(create="operator"),
+    f"{paths.DRAINS}/*": _rights(write="operator"),
     paths.DECOMMISSIONED: _rights(create="controller", delete="agent"),
     f"{paths.DECOMMISSIONED}/*": _rights(),
     paths.INSTANCES: _rights(create="operator", delete="operator"),

@@ -11,8 +11,10 @@ PAUSE_ALL = "pause-all"
 """The name in `always` of a pause of every tier."""
 OFFERED = frozenset(
     {
-        *("burst", "canary", "cordon", "decommission", "drain", "leave", "migrate", "pause", PAUSE_ALL),
+        *("burst", "canary", "cordon", "decommission", "drain", "drain-to-empty", "leave", "migrate"),
         *(
+            "pause",
+            PAUSE_ALL,
             "rebalance",
             "reboot",
             "reboot-hosts",

@@ -36,6 +36,9 @@ ChangeKind = Annotated[str, StringConstraints(pattern="^[a-z][a-z-]*$")]
 REBOOT_HOSTS = "reboot-hosts"
 """One batch of a rolling reboot."""
 UPGRADE = "upgrade"
+DRAIN_TO_EMPTY = "drain-to-empty"
+"""A pause of a drain to empty."""
+RESUME = "resume"
 START = "start"
 """Posted as a dry run only. A write to `config/wanted` starts or stops a tier."""
 STOP = "stop"
@@ -99,6 +102,8 @@ class ChangeSpec(Frozen):
     """The hosts of a change of several hosts."""
     tier: TierName | None = None
     """A tier. A change of numbers may also name the tenant `batch`."""
+    tiers: tuple[TierName, ...] = ()
+    """The tiers of a change of several tiers."""
     workers: tuple[UnitId, ...] = ()
     """Single workers to pause or to move, by their slots.
 
@@ -136,6 +141,11 @@ class ChangeSpec(Frozen):
     def named_hosts(self) -> tuple[HostName, ...]:
         """The host or the hosts that the change names."""
         return self.hosts if self.host is None else (self.host,)
+
+    @property
+    def named_tiers(self) -> tuple[TierName, ...]:
+        """The tier or the tiers that the change names."""
+        return self.tiers if self.tier is None else (self.tier,)
 
 
 NO_DRIFT = "nothing has drifted"

@@ -22,6 +22,7 @@ ROOTS = (
     "/instances",
     "/batch/jobs",
     "/reboots",
+    "/drains",
     "/decommissioned",
     *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),
 )
@@ -72,6 +73,10 @@ UPGRADES = "/upgrades"
 """The parent of `PIPELINE_UPGRADE`."""
 PIPELINE_UPGRADE = f"{UPGRADES}/pipeline"
 """The last upgrade of the whole pipeline (`PipelineUpgrade`)."""
+DRAINS = "/drains"
+"""The parent of `PIPELINE_DRAIN`."""
+PIPELINE_DRAIN = f"{DRAINS}/pipeline"
+"""The last drain to empty (`PipelineDrain`), with its receipt."""
 DECOMMISSIONED = "/decommissioned"
 """The parent of the hosts that were taken out of service for good."""
 CONTROLLER_LOGS = "/controller/logs"

@@ -80,7 +80,9 @@ def layer_of(usual: Layer, by: str, named: str | None = None) -> str | None:
 def what_of(spec: ChangeSpec) -> str:
     """Return a change in one line: `scale enrich k=3 until=2026-11-28T06:00Z`."""
     names = [
-        str(name) for name in (*spec.named_hosts, spec.tier, spec.shift, *spec.workers) if name is not None
+        str(name)
+        for name in (*spec.named_hosts, *spec.named_tiers, spec.shift, *spec.workers)
+        if name is not None
     ]
     settings = [
         f"{key}={datetime.fromtimestamp(value, UTC):%Y-%m-%dT%H:%MZ}" if key == "until" else f"{key}={value}"

@@ -37,7 +37,7 @@ def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, alerts: tuple[st
     if Step.PAUSE in kind.steps:
         named = {name for name, tier in cluster.tiers.items() if {*tier.workers} & {*spec.workers}}
         tiers |= {*cluster.tiers} if kind.is_of_all(spec) else named
-        tiers |= {spec.tier} if spec.tier is not None else set()
+        tiers |= {*spec.named_tiers}
     hosts = {*spec.named_hosts}
     if Step.WRITE_OFF in kind.steps and spec.host is None:
         hosts |= cluster.braked

@@ -38,7 +38,9 @@ def moment(at: float) -> str:
 def subject(spec: ChangeSpec) -> str:
     """Return the subject of a change: `h2`, `enrich → zone:ec2`, `entry k=2`."""
     words = [
-        str(word) for word in (*spec.named_hosts, spec.tier, *spec.workers, spec.shift) if word is not None
+        str(word)
+        for word in (*spec.named_hosts, *spec.named_tiers, *spec.workers, spec.shift)
+        if word is not None
     ]
     if spec.k is not None:
         words.append(f"k={spec.k}")

@@ -1,10 +1,15 @@
-"""The DAGs of several changes: reboot hosts in batches, and upgrade every tier."""
+"""The DAGs of several changes: reboot hosts in batches, upgrade every tier, drain to empty."""
 
 from airflow.sdk import Param
 
 from sluice_airflow import forms
-from sluice_airflow.dags.parts import PIPELINE_FAILED, ROLL_FAILED, runbook
-from sluice_airflow.operators.fleet import RollingRebootOperator, UpgradePipelineOperator
+from sluice_airflow.dags.parts import DRAIN_FAILED, PIPELINE_FAILED, ROLL_FAILED, finish_with, runbook
+from sluice_airflow.operators.fleet import (
+    DrainToEmptyOperator,
+    RollingRebootOperator,
+    TakeDrainBackOperator,
+    UpgradePipelineOperator,
+)
 from sluice_ops.model.change import UPGRADE
 from sluice_ops.planning.changes.kinds import KINDS
 
@@ -29,6 +34,19 @@ UPGRADE_PIPELINE = """Upgrade every tier to a release, one after the other, whil
 Each tier has its trial. If one fails, it goes back by itself, and the tiers that were upgraded go
 back in reverse order. A run that was interrupted is continued by the next run with the same release.
 A dry run shows the order and the plan of the first tier.
+"""
+
+
+DRAIN_TO_EMPTY = """Pause the whole pipeline with nothing in flight, and return a receipt.
+
+| task | what happens |
+|---|---|
+| drain | pauses the tiers that read from outside, then each tier once it has processed everything |
+| take_back | only if the run was ended before the receipt: resumes what it has paused |
+
+If a tier does not get empty before the deadline, the run names the tier and what holds it, and resumes
+all tiers that it has paused. The XCom of `drain` has the receipt. `resume_pipeline` lets records flow
+again. A dry run shows the order, and who has to approve.
 """
 
 
@@ -91,4 +109,19 @@ def make(pipeline: forms.Pipeline) -> None:
             release="{{ params.release }}",
             canary="{{ '' if params.canary is none else params.canary }}",
             on_failure_callback=PIPELINE_FAILED,
+        )
+    with runbook(
+        "drain_to_empty",
+        doc=DRAIN_TO_EMPTY,
+        params={
+            "deadline": forms.deadline(
+                "Seconds in which every tier has to be empty. After that, all paused tiers are resumed."
+            )
+        },
+        sluice_conn_id=pipeline.sluice_conn_id,
+        tags=("runbook", "fleet"),
+    ):
+        finish_with(
+            DrainToEmptyOperator(task_id="drain", on_failure_callback=DRAIN_FAILED),
+            TakeDrainBackOperator(task_id="take_back", on_failure_callback=DRAIN_FAILED),
         )

@@ -90,6 +90,12 @@ PIPELINE_FAILED = SluiceNotifier(
     do="Read the reason: it names the tier, why it failed, and the release of each tier. Correct the code, "
     "publish, and trigger upgrade_pipeline again. If going back stopped, trigger it with the same release.",
 )
+DRAIN_FAILED = SluiceNotifier(
+    did="The tiers that were paused are resumed, and records flow. If the reason says that taking back "
+    "stopped, it names the tiers that are still paused.",
+    do="Read the reason: it names the tier that did not get empty, how far it is and what holds it. Remove "
+    "the cause, and trigger drain_to_empty again. Tiers that are still paused: `sluice resume`.",
+)
 WAIT_FAILED = SluiceNotifier(
     did="The scaler still changes the workers at home, without runs in Airflow. No burst begins, and none "
     "ends: instances on EC2 run on and cost money. The next run of this DAG tries again.",
@@ -261,6 +267,11 @@ def finish_in_any_case(tasks: Sequence[BaseOperator], change: dict[str, str], la
     """
     abort = AbortOperator(task_id="abort", change=change, on_failure_callback=ABORT_FAILED)
     chain(_end(tasks), abort.as_teardown(), last.as_teardown(on_failure_fail_dagrun=True))
+
+
+def finish_with(task: BaseOperator, last: BaseOperator) -> None:
+    """Add the task `end`, and `last` as a teardown: it runs also after a person ended the run."""
+    chain(_end([task]), last.as_teardown(on_failure_fail_dagrun=True))
 
 
 def _end(tasks: Sequence[BaseOperator]) -> EmptyOperator:

@@ -22,7 +22,9 @@ from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.status import ControllerStatus
+from sluice_ops.planning.pipeline_drain import Measured
 from sluice_ops.queries.figures import Figures, read_figures
+from sluice_ops.queries.in_flight import measure
 from sluice_ops.site import endpoints, project, site_file
 from sluice_ops.site.site_file import SiteError
 
@@ -101,6 +103,13 @@ class SluiceHook(BaseHook):
             return read_figures(self.endpoints())
         except FileNotFoundError as error:
             return Figures(missing=str(error))
+
+    def measured(self) -> Measured:
+        """Return what PostgreSQL says about records between the tiers; on an error, only why."""
+        try:
+            return measure(self.endpoints())
+        except FileNotFoundError as error:
+            return Measured(missing=str(error))
 
     def cloud(self) -> "Cloud":
         """Return the pipeline's instances on EC2."""

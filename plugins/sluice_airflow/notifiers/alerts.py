@@ -34,7 +34,7 @@ from sluice_airflow.errors import (
     EndedByPersonError,
     NoResultError,
     NothingPostedError,
-    PipelineUpgradeFailedError,
+    PipelineFailedError,
     StepFailedError,
     TierFailedError,
 )
@@ -196,7 +196,7 @@ def _is_known(context: Context) -> bool:
     A failed abort is news beside the failed step, so the controller has to hear of it.
     """
     error = context.get("exception")
-    unknown = AbortFailedError | NothingPostedError | PipelineUpgradeFailedError
+    unknown = AbortFailedError | NothingPostedError | PipelineFailedError
     return isinstance(error, StepFailedError | TierFailedError) and not isinstance(error, unknown)
 
 

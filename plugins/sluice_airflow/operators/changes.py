@@ -83,11 +83,12 @@ class SluiceChangeOperator(SluiceOperator):
         self, channel: Channel, context: Context, change: ChangeId, spec: ChangeSpec
     ) -> dict[str, Any]:
         """Carry out the steps that have no result yet; after a failed step, abort and fail."""
-        first = requests.operation_id(change, self.kind.steps[0])
+        steps = KINDS[spec.kind].steps
+        first = requests.operation_id(change, steps[0])
         posted = channel.read(paths.operation(first), Operation)
         until = (time.time() if posted is None else posted.value.posted_at) + self.deadline
         until += requests.waited_seconds(channel, change)
-        for step in self.kind.steps:
+        for step in steps:
             operation = self._operation(context, change, step, spec, max(1.0, until - time.time()))
             answer = requests.read_result(channel, operation.id)
             result = self._carry_out(channel, operation) if answer is None else answer

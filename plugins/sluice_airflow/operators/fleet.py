@@ -1,6 +1,7 @@
 """The tasks of runbooks of several changes.
 
-`rolling_reboot` has one for each batch of hosts, `upgrade_pipeline` one for each tier.
+`rolling_reboot` has one change for each batch of hosts, `upgrade_pipeline` and `drain_to_empty`
+one for each tier.
 """
 
 import time
@@ -13,18 +14,21 @@ from airflow.sdk import Context
 
 from sluice_airflow.errors import (
     NothingPostedError,
-    PipelineUpgradeFailedError,
+    PipelineFailedError,
     StepFailedError,
     translated_errors,
 )
-from sluice_airflow.operators.base import asked_by
+from sluice_airflow.operators.base import LOOK_SECONDS, asked_by
 from sluice_airflow.operators.changes import SluiceChangeOperator
 from sluice_ops.channel import Channel
-from sluice_ops.model.change import REBOOT_HOSTS, UPGRADE
+from sluice_ops.model import paths
+from sluice_ops.model.change import DRAIN_TO_EMPTY, REBOOT_HOSTS, UPGRADE, ChangeKind, Step
+from sluice_ops.model.pipeline_drain import PipelineDrain
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.model.rolling import RollingReboot
-from sluice_ops.operations import pipeline_upgrade, requests, rolling
+from sluice_ops.operations import pipeline_drain, pipeline_upgrade, requests, rolling
 from sluice_ops.operations.ends import StoppedError
+from sluice_ops.planning import pipeline_drain as draining
 from sluice_ops.planning import pipeline_upgrade as planning
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import RefusedError
@@ -186,7 +190,7 @@ class UpgradePipelineOperator(SluiceChangeOperator):
             try:
                 state = pipeline_upgrade.continue_(channel, _run(context))
             except StoppedError as error:
-                raise PipelineUpgradeFailedError(str(error)) from error
+                raise PipelineFailedError(str(error)) from error
             if (change := pipeline_upgrade.under_way(state)) is not None:
                 self._carry_out_tier(channel, context, state, change)
                 continue
@@ -200,7 +204,7 @@ class UpgradePipelineOperator(SluiceChangeOperator):
                 continue
             pipeline_upgrade.finish(channel, state)
             if isinstance(turn, planning.Returned):
-                raise PipelineUpgradeFailedError(turn.sentence)
+                raise PipelineFailedError(turn.sentence)
             self.log.info("Done: %s", turn.sentence)
             return {"sentence": turn.sentence}
 
@@ -214,7 +218,7 @@ class UpgradePipelineOperator(SluiceChangeOperator):
         except StepFailedError as error:
             if pipeline_upgrade.is_unanswered(channel, state):
                 sentence = pipeline_upgrade.stopped(channel, state, f"{turn.tier}: {error}")
-                raise PipelineUpgradeFailedError(sentence) from error
+                raise PipelineFailedError(sentence) from error
 
     def _plan(self, channel: Channel, context: Context, begun: pipeline_upgrade.Begun) -> dict[str, Any]:
         planned = pipeline_upgrade.plan(channel, begun.upgrade, asked_by(context))
@@ -225,6 +229,122 @@ class UpgradePipelineOperator(SluiceChangeOperator):
             if not planned[1].ok:
                 raise StepFailedError(planned[1].sentence)
         return plan
+
+
+WORKER_LOOKS = 15
+"""A drain that waits looks so often in a worker. Then it frees the worker for `LATER_SECONDS`."""
+LATER_SECONDS = 15.0
+
+
+class DrainToEmptyOperator(SluiceChangeOperator):
+    """Pauses each tier once it is empty, and returns the receipt; if one is not, all resume.
+
+    Its state is in the channel alone. So the task goes on after the death of its worker, of the
+    scheduler or of the triggerer.
+    """
+
+    kind = KINDS[DRAIN_TO_EMPTY]
+    template_fields: Sequence[str] = ()
+    takes_back = False
+    """Whether the drain of this run is taken back, if it has not ended."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Begin, or continue what an earlier try or run has begun."""
+        dry_run = bool(context["params"]["dry_run"])
+        with translated_errors(), self.hook.open() as channel:
+            try:
+                begun = pipeline_drain.begin(
+                    channel,
+                    self.hook.measured(),
+                    run=_run(context),
+                    by=asked_by(context),
+                    deadline=float(context["params"]["deadline"]),
+                    now=time.time(),
+                    dry_run=dry_run,
+                )
+            except RefusedError as error:
+                raise NothingPostedError(str(error)) from error
+            for sentence in begun.sentences:
+                self.log.info("%s", sentence)
+            if dry_run:
+                planned = pipeline_drain.plan(channel, begun.drain, asked_by(context))
+                self.log.info("First: %s", planned.sentence)
+                context["ti"].xcom_push(key="plan", value=planned.model_dump(mode="json"))
+                if not planned.ok:
+                    raise StepFailedError(planned.sentence)
+                return {"sentence": planned.sentence}
+            return self._drain(channel, context)
+
+    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Go on after a step of a pause, or after a wait. The channel has all that is needed."""
+        with translated_errors(), self.hook.open() as channel:
+            return self._drain(channel, context)
+
+    def _drain(self, channel: Channel, context: Context) -> dict[str, Any]:
+        """Pause, or take back, until nothing is left to do; defer while it takes long."""
+        self.deadline = float(context["params"]["deadline"])
+        waits = 0
+        while True:
+            try:
+                state = pipeline_drain.continue_(channel, _run(context), time.time())
+            except StoppedError as error:
+                raise PipelineFailedError(str(error)) from error
+            if state.kind is not None:
+                self._carry_out_pause(channel, context, state, state.kind)
+                continue
+            if self.takes_back and not state.failed:
+                pipeline_drain.note(channel, state, draining.Fail("its run was ended"))
+                continue
+            measured = draining.Measured() if state.failed else self.hook.measured()
+            turn = pipeline_drain.next_turn(channel, state, measured, time.time())
+            if isinstance(turn, draining.Wait):
+                self.log.info("Waits: %s", turn.reason)
+                waits += 1
+                if waits > WORKER_LOOKS:
+                    later = datetime.fromtimestamp(time.time() + LATER_SECONDS, UTC)
+                    self.defer(trigger=DateTimeTrigger(moment=later), method_name="resume")
+                time.sleep(LOOK_SECONDS)
+                continue
+            pipeline_drain.note(channel, state, turn)
+            match turn:
+                case draining.Fail():
+                    self.log.error("The pauses are taken back: %s", turn.why)
+                case draining.Returned():
+                    raise PipelineFailedError(turn.sentence)
+                case draining.Empty():
+                    self.log.info("%s", turn.sentence)
+                    return {"sentence": turn.sentence, **turn.receipt.model_dump(mode="json")}
+
+    def _carry_out_pause(
+        self, channel: Channel, context: Context, state: PipelineDrain, kind: ChangeKind
+    ) -> None:
+        """Carry out the last change. If it failed, the next turn reads why, and takes back."""
+        self.log.info("%s: %s", kind, ", ".join(state.tiers))
+        change, spec = pipeline_drain.change_of(state), pipeline_drain.spec_of(state, kind)
+        if self.takes_back and kind == DRAIN_TO_EMPTY:  # it may wait for approval still
+            abort = self._operation(context, change, Step.ABORT, spec, requests.ABORT_SECONDS)
+            if not (aborted := self._carry_out(channel, abort)).ok:
+                raise PipelineFailedError(draining.stopped(state, aborted.sentence))
+            return
+        try:
+            self._go_on(channel, context, change, spec)
+        except StepFailedError as error:
+            if pipeline_drain.is_unanswered(channel, state):
+                raise PipelineFailedError(draining.stopped(state, str(error))) from error
+
+
+class TakeDrainBackOperator(DrainToEmptyOperator):
+    """Takes the drain of this run back if the run ended before it: a person ended it."""
+
+    takes_back = True
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Resume what the run has paused; nothing if its drain has ended."""
+        with translated_errors(), self.hook.open() as channel:
+            read = channel.read(paths.PIPELINE_DRAIN, PipelineDrain)
+            if read is None or read.value.run != _run(context) or read.value.ended:
+                return {}
+            return self._drain(channel, context)
 
 
 def _run(context: Context) -> str:

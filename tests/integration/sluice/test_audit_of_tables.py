@@ -22,6 +22,7 @@ from sluice.sinks.batches import Batch
 from sluice.sinks.ledger import Counts, Ledger
 from sluice.sinks.table import Once, Totals
 from sluice_ops.queries.figures import read_figures
+from sluice_ops.queries.in_flight import measure
 from sluice_ops.queries.verdicts import verdict
 from tests.integration.sluice.audit_writers import (
     COUNT,
@@ -168,6 +169,13 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
 
         assert write(CAMPAIGN_COUNTS, 1) == []
         assert verdict_of(lab, "counts", monkeypatch) == "balanced by its sums"
+        measured = measure()
+        assert measured.sinks["counts"] == measured.audits["counts"].once == COUNT
+        assert measured.audits["counts"].judged == {"enriched/0": COUNT}
+        assert {place for place in measured.ends if place.startswith("enriched/")}
+        assert auditor.check() == []
+        assert measured.look is not None
+        assert (measure().look or 0) > measured.look, "each look is told"
         (sentence,) = write(dropping("0:14321"), 2)
         assert sentence == (
             "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew "

@@ -73,6 +73,7 @@ def test_every_runbook_and_every_tier_has_its_dag(bag):
         "scaler",
         "rolling_reboot",
         "upgrade_pipeline",
+        "drain_to_empty",
     }
     assert set(bag.dags) == set(RUNBOOKS) | others | tiers
 

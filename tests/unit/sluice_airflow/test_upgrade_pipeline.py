@@ -9,7 +9,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import TaskDeferred
 from simulation.world import NEW, OLD, TIERS, with_new_release
 
-from sluice_airflow.errors import PipelineUpgradeFailedError
+from sluice_airflow.errors import PipelineFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base, changes, fleet
 from sluice_airflow.operators.fleet import UpgradePipelineOperator
@@ -97,7 +97,7 @@ def test_every_tier_gets_the_release(site, loses_events):
 def test_after_a_failed_trial_the_canary_goes_back(site, loses_events):
     site.world.logs["counts"].sets_aside[NEW] = 40
     with pytest.raises(
-        PipelineUpgradeFailedError, match=r"counts: trial failed.*went back, in this order: outbound"
+        PipelineFailedError, match=r"counts: trial failed.*went back, in this order: outbound"
     ):
         site.go(loses_events=loses_events)
     assert site.releases() == {OLD}

@@ -134,27 +134,28 @@ def predicted_seconds(draft: Draft, change: ChangeRecord) -> float | None:
 
 def _resume(draft: Draft, change: ChangeRecord, by: str) -> None:
     """Resume what the change has paused."""
+    whole = _whole_tiers(draft, change)
     for tier in draft.view.tiers:
         wanted = draft.wanted[tier]
-        whole_tier = _is_about_whole_tier(change.spec, tier)
         own_workers = set(wanted.paused_workers) & set(change.spec.workers)
         since = draft.age(wanted.at) <= draft.age(change.started_at)
-        if wanted.paused and wanted.by == change.by and since and whole_tier:
+        if wanted.paused and wanted.by == change.by and since and tier in whole:
             draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
         elif own_workers:
             kept = tuple(worker for worker in wanted.paused_workers if worker not in own_workers)
             draft.wanted[tier] = wanted.model_copy(update={"paused_workers": kept, "by": by, "at": draft.now})
 
 
-def _is_about_whole_tier(spec: ChangeSpec, tier: TierName) -> bool:
-    """Tell whether a pause or resume concerns a whole tier, not some of its workers."""
-    return spec.tier == tier or (spec.tier is None and not spec.workers)
+def _whole_tiers(draft: Draft, change: ChangeRecord) -> frozenset[TierName]:
+    """Return the tiers that a pause or resume concerns as a whole."""
+    specs = [tier.spec for tier in draft.view.tiers.values()]
+    return KINDS[change.spec.kind].whole_tiers(change.spec, specs)
 
 
 def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
     """Tell whether a change may have touched a tier. An abort does not wait for other tiers."""
     if {Step.PAUSE, Step.RESUME} & {*KINDS[change.spec.kind].steps}:
-        return _is_about_whole_tier(change.spec, tier) or not set(change.spec.workers).isdisjoint(
+        return tier in _whole_tiers(draft, change) or not set(change.spec.workers).isdisjoint(
             draft.workers(tier)
         )
     return tier in {**change.incarnations, **change.receipts}

@@ -365,5 +365,5 @@ def _is_old(draft: Draft, tier: TierName, number: Incarnation) -> bool:
 def reason_of(spec: ChangeSpec) -> str:
     """Return the reason of an incarnation: the change in words."""
     targets = [f"to {part}" for part in (spec.to, spec.k, spec.release, spec.partitions) if part is not None]
-    subject = [*spec.named_hosts, spec.tier, *spec.workers, *targets, spec.shift]
+    subject = [*spec.named_hosts, *spec.named_tiers, *spec.workers, *targets, spec.shift]
     return " ".join([str(spec.kind), *(str(part) for part in subject if part is not None)])

@@ -11,6 +11,7 @@ from sluice_ops.model.change import ChangeState, Operation, Step
 from sluice_ops.model.ids import Incarnation, TierName, UnitId
 from sluice_ops.model.incarnation import WorkerReceipt
 from sluice_ops.model.status import TierState
+from sluice_ops.planning.changes.kinds import KINDS
 
 
 def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
@@ -74,10 +75,9 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
 
 
 def _tiers(draft: Draft, operation: Operation) -> list[TierName]:
-    if operation.spec.workers and operation.spec.tier is None:
-        return []
-    wanted = [tier.spec.name for tier in draft.end_first() if draft.wanted[tier.spec.name].running]
-    return [tier for tier in wanted if operation.spec.tier in {None, tier}]
+    specs = [tier.spec for tier in draft.end_first()]
+    whole = KINDS[operation.spec.kind].whole_tiers(operation.spec, specs)
+    return [spec.name for spec in specs if spec.name in whole and draft.wanted[spec.name].running]
 
 
 def _workers(draft: Draft, operation: Operation) -> dict[UnitId, TierName]:

@@ -4,7 +4,7 @@
 runbooks, the planner, the checker and the controller call it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Protocol
@@ -13,6 +13,7 @@ from sluice_ops.model.change import ChangeSpec, Move, Plan, Step
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers
+from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
 from sluice_ops.planning.placement.drift import lacks_only_spares, right_numbers
 from sluice_ops.planning.placement.shares import Target
@@ -162,6 +163,12 @@ class Kind:
     def is_of_all(self, spec: ChangeSpec) -> bool:
         """Return whether a change that moves nothing applies to every tier."""
         return False
+
+    def whole_tiers(self, spec: ChangeSpec, tiers: Collection[TierSpec]) -> frozenset[TierName]:
+        """Return the tiers that a pause or resume concerns as a whole, and not some workers."""
+        if not spec.named_tiers and not spec.workers:
+            return frozenset(tier.name for tier in tiers)
+        return frozenset(spec.named_tiers)
 
     def complete(self, spec: ChangeSpec, tier_release: str | None, cluster: Cluster) -> ChangeSpec:
         """Return the spec with the values that preflight fills in.

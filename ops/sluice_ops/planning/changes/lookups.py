@@ -9,7 +9,7 @@ from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH, HostName
 from sluice_ops.model.share import Layer, LayerEntry
 from sluice_ops.model.tier import Mode, TierSpec, why_no_spares
-from sluice_ops.model.wording import counted
+from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import (
     OF_PIPELINE,
@@ -52,6 +52,15 @@ def tier_of(spec: ChangeSpec, cluster: Cluster) -> TierNow:
         message = f'there is no tier "{spec.tier}"; known tiers: {known}'
         raise RefusedError(message)
     return cluster.tiers[spec.tier]
+
+
+def refuse_unknown_tiers(spec: ChangeSpec, cluster: Cluster) -> None:
+    """Raise RefusedError if a change of several tiers names one that is unknown."""
+    unknown = sorted({*spec.tiers} - cluster.tiers.keys())
+    if unknown:
+        known = ", ".join(tier.spec.name for tier in cluster.end_first()) or "none is published yet"
+        message = f"there is no tier {listed(unknown)}; known tiers: {known}"
+        raise RefusedError(message)
 
 
 def notes_if_stopped(tier: TierNow) -> Iterable[str]:

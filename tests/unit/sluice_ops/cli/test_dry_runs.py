@@ -18,6 +18,7 @@ from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.operations import requests
+from sluice_ops.planning.pipeline_drain import Measured
 from sluice_ops.planning.placement.pace import Pace
 from sluice_ops.site.ec2_config import Ec2Config
 
@@ -46,6 +47,7 @@ CHANGES = {
     "leave": (),
     "rolling-reboot": ("zone:onprem",),
     "upgrade-pipeline": ("--canary", "enrich"),
+    "drain-to-empty": (),
     "start": ("counts",),
     "stop": ("counts",),
 }
@@ -64,6 +66,7 @@ def world(monkeypatch):
         "cli.burst",
         "cli.rolling",
         "cli.upgrade_pipeline",
+        "cli.drain_to_empty",
         "operations.connect",
         "operations.snapshot",
     ):
@@ -72,8 +75,9 @@ def world(monkeypatch):
         sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock
     )
     monkeypatch.setattr(requests, "time", clock)
-    for module in ("carry_out", "rolling", "upgrade_pipeline"):
+    for module in ("carry_out", "rolling", "upgrade_pipeline", "drain_to_empty"):
         monkeypatch.setattr(f"sluice_ops.cli.{module}.ended_as_by_ctrl_c", lambda: None)
+    monkeypatch.setattr("sluice_ops.cli.drain_to_empty.measure", Measured)
     monkeypatch.setattr("sluice_ops.cli.burst.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr("sluice_ops.cli.burst.check_launch", lambda *_: [])
     return running

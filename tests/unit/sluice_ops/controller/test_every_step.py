@@ -559,6 +559,7 @@ CASES = {
     "repair by itself": Case(lambda: drifted(20.0), lambda _: None, "repair"),
     "pause": change("pause"),
     "pause a tier": change("pause", tier="enrich"),
+    "pause of a drain to empty": change("drain-to-empty", tiers=("enrich", "counts")),
     "pause a worker": Case(
         running,
         lambda world: world.begin(
