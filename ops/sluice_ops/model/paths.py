@@ -22,6 +22,7 @@ ROOTS = (
     "/instances",
     "/batch/jobs",
     "/reboots",
+    "/upgrades",
     "/drains",
     "/decommissioned",
     *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),

@@ -42,6 +42,13 @@ def test_the_table_covers_every_node():
     assert [path for path in every_path() if row_of(path) is None] == []
 
 
+def test_parents_that_only_the_controller_could_make_are_made_first():
+    """Only the controller may make nodes at the top."""
+    roots = {path.split("/")[1] for path in paths.ROOTS}
+    parents = {path.split("/")[1] for path, row in TABLE.items() if row.create - {Role.CONTROLLER}}
+    assert parents <= roots
+
+
 def test_only_the_admin_may_change_a_node_outside_the_table():
     assert row_of("/tiers/a/b/c/d/e/f") is None
     assert not changers("/nowhere/at/all")
