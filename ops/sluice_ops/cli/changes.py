@@ -317,11 +317,11 @@ def drain_to_empty(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Pause the whole pipeline with nothing in flight, and print a receipt.
+    """Pause every tier with nothing in flight.
 
     The tiers that read from outside are paused first. Each other tier is paused once it has
-    processed everything. If a tier is not empty in time, all are resumed. Afterwards, `sluice
-    resume` lets records flow again.
+    processed everything. The receipt has the numbers of each tier and stream. If a tier is not
+    empty in time, all are resumed. Afterwards, `sluice resume` lets records flow again.
     """
     from sluice_ops.cli.drain_to_empty import drain as carry_out  # noqa: PLC0415
 
