@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sluice_ops.cli import alert, batch, changes, lists, logs, projects, scaler, serving, top
+from sluice_ops.cli import alert, batch, changes, ingest, lists, logs, projects, scaler, serving, top
 from sluice_ops.cli.become import become
 from sluice_ops.cli.exit_codes import CODES, Commands, WrongUsageError
 from sluice_ops.cli.output import AsJson
@@ -310,6 +310,7 @@ for part in (
     batch.app,
     logs.app,
     top.app,
+    ingest.app,
     serving.app,
 ):
     app.add_typer(part)

@@ -17,7 +17,7 @@ class User(StrEnum):
     PUBLISHER = "publisher"
     """Makes streams and their access lists."""
     OUTSIDE = "outside"
-    """Brings records from outside: `sluice feed`, and the real senders."""
+    """Brings records from outside: `sluice ingest`, `sluice feed`, and other senders."""
 
 
 class Purpose(StrEnum):
@@ -33,6 +33,8 @@ class Purpose(StrEnum):
     """The incarnations of each tier that may write its streams
     (`sluice_ops.model.stream_writers`).
     """
+    SOURCES = "sources"
+    """What each source of `sluice ingest` remembers (`sluice.ingest.source`)."""
 
 
 class Durability(NamedTuple):
@@ -47,12 +49,14 @@ ONE_COPY = Durability(1, 1)
 
 
 CONTROL_TOPIC = "sluice-writers"
+SOURCES_TOPIC = "sluice-sources"
 READERS: dict[Purpose, frozenset[User]] = {
     Purpose.ARRIVALS: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
     Purpose.BETWEEN: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
     Purpose.QUARANTINE: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
     Purpose.WARM_UP: frozenset(),
     Purpose.CONTROL: frozenset({User.DRIVER}),
+    Purpose.SOURCES: frozenset({User.OUTSIDE}),
 }
 WRITERS: dict[Purpose, frozenset[User]] = {
     Purpose.ARRIVALS: frozenset({User.OUTSIDE}),
@@ -60,8 +64,11 @@ WRITERS: dict[Purpose, frozenset[User]] = {
     Purpose.QUARANTINE: frozenset({User.DRIVER, User.OPERATOR}),
     Purpose.WARM_UP: frozenset({User.DRIVER}),
     Purpose.CONTROL: frozenset({User.DRIVER}),
+    Purpose.SOURCES: frozenset({User.OUTSIDE}),
 }
 LOOKERS = "sluice-looks"
 """The consumer group of Sluice's own consumers. None of them commits offsets."""
 SPARKS = "spark-kafka-"
 """The prefix of the consumer groups of Spark's connector."""
+SOURCES = "sluice-ingest-"
+"""The prefix of the transactions of the sources."""

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from sluice.api.declarations import Pipeline
 from sluice.kafka.topics import SECONDS, TopicError, purposes
-from sluice_ops.model.kafka_access import LOOKERS, READERS, SPARKS, WRITERS, Purpose, User
+from sluice_ops.model.kafka_access import LOOKERS, READERS, SOURCES, SPARKS, WRITERS, Purpose, User
 from sluice_ops.site.brokers import brokers
 
 REFUSED = frozenset({KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED})
@@ -30,7 +30,7 @@ def wanted(pipeline: Pipeline) -> list[AclBinding]:
 
     The right to read or write a stream includes Describe.
     """
-    return [*_of_streams(purposes(pipeline)), *_of_groups()]
+    return [*_of_streams(purposes(pipeline)), *_of_groups(), *_of_transactions()]
 
 
 def _of_streams(streams: dict[str, Purpose]) -> Iterator[AclBinding]:
@@ -45,10 +45,17 @@ def _of_streams(streams: dict[str, Purpose]) -> Iterator[AclBinding]:
 
 
 def _of_groups() -> Iterator[AclBinding]:
-    for user in sorted(READERS[Purpose.BETWEEN]):
+    for user in sorted(frozenset[User]().union(*READERS.values())):
         yield _allowed(ResourceType.GROUP, LOOKERS, user, AclOperation.READ)
     for user in (User.DRIVER, User.OPERATOR):
         yield _allowed(ResourceType.GROUP, SPARKS, user, AclOperation.READ, ResourcePatternType.PREFIXED)
+
+
+def _of_transactions() -> Iterator[AclBinding]:
+    for user in sorted(WRITERS[Purpose.SOURCES]):
+        yield _allowed(
+            ResourceType.TRANSACTIONAL_ID, SOURCES, user, AclOperation.WRITE, ResourcePatternType.PREFIXED
+        )
 
 
 def _allowed(

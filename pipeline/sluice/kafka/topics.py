@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 from sluice.api.declarations import Pipeline
 from sluice.kafka.durability import IN_SYNC, UNCLEAN, WeakStreamError, check, refusal, too_few_brokers
 from sluice.records.lineage import WARM_UP
-from sluice_ops.model.kafka_access import CONTROL_TOPIC, Durability, Purpose
+from sluice_ops.model.kafka_access import CONTROL_TOPIC, SOURCES_TOPIC, Durability, Purpose
 from sluice_ops.site.brokers import brokers
 
 SECONDS = 20.0
@@ -40,13 +40,10 @@ SETTINGS: dict[Purpose, dict[str, str]] = {
         (Purpose.WARM_UP, 60_000),  # no process reads these streams
     )
 } | {
-    # Compaction keeps the last value of each tier. With short segments, a driver reads little at
-    # its start.
-    Purpose.CONTROL: {
-        "cleanup.policy": "compact",
-        "segment.ms": "3600000",
-        "message.timestamp.type": "LogAppendTime",
-    }
+    # Compaction keeps the last value of each tier, or of each part of a source's memory. With short
+    # segments, a process reads little at its start.
+    purpose: {"cleanup.policy": "compact", "segment.ms": "3600000", STAMP: BY_BROKER}
+    for purpose in (Purpose.CONTROL, Purpose.SOURCES)
 }
 
 
@@ -67,7 +64,7 @@ def purposes(pipeline: Pipeline) -> dict[str, Purpose]:
         for name, purpose in by_stream.items()
         if purpose is not Purpose.ARRIVALS
     }
-    return by_stream | {CONTROL_TOPIC: Purpose.CONTROL}
+    return by_stream | {CONTROL_TOPIC: Purpose.CONTROL, SOURCES_TOPIC: Purpose.SOURCES}
 
 
 def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
@@ -88,7 +85,7 @@ def create(kafka: str, pipeline: Pipeline, partitions: int, durability: Durabili
         topics = [
             NewTopic(
                 name,
-                1 if name == CONTROL_TOPIC else partitions,
+                1 if name in {CONTROL_TOPIC, SOURCES_TOPIC} else partitions,
                 replication_factor=durability.replication,
                 config=streams[name] | safety,
             )

@@ -17,8 +17,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from sluice.api import declarations
+from sluice.ingest.source import Record, Source, TakenOverError
 from sluice.kafka import grants, topics
-from sluice.kafka.reader import Streams, topic_and_number
+from sluice.kafka.reader import NoStreamError, Streams, topic_and_number
 from sluice_ops.local.services import kafka_users
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.kafka_access import ONE_COPY, User
@@ -178,6 +179,17 @@ def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_pat
     assert f"taken again {RAW_RECORDS}" in done.stdout
     assert "TopicAuthorizationException" in done.stdout + done.stderr
     assert SECRET not in done.stdout + done.stderr + (tmp_path / "kafka.log").read_text()
+
+    source = Source(addresses[User.OUTSIDE], "raw", "app", stopped=lambda: False)
+    assert source.take_over() == {}
+    source.write([Record(None, b"x", "a:0")], {"file/a": b"1"})
+    second = Source(addresses[User.OUTSIDE], "raw", "app", stopped=lambda: False)
+    assert second.take_over()["file/a"] == b"1"
+    with pytest.raises(TakenOverError):
+        source.write([Record(None, b"y", "a:1")], {})
+    for user, stream in ((User.OUTSIDE, "hits"), (User.OPERATOR, "raw")):
+        with pytest.raises(NoStreamError):
+            Source(addresses[user], stream, "app", stopped=lambda: False).take_over()
 
 
 @pytest.mark.timeout(1200)

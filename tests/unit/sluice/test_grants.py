@@ -5,7 +5,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from sluice.api import declarations
 from sluice.kafka import grants, topics
 from sluice.records.lineage import WARM_UP
-from sluice_ops.model.kafka_access import CONTROL_TOPIC, READERS, WRITERS, Purpose, User
+from sluice_ops.model.kafka_access import CONTROL_TOPIC, READERS, SOURCES_TOPIC, WRITERS, Purpose, User
 
 HITS = declarations.load("hits")
 
@@ -21,7 +21,8 @@ def allowed(operation: AclOperation) -> dict[str, set[str]]:
 def test_only_outside_senders_write_the_raw_stream() -> None:
     assert allowed(AclOperation.WRITE)["raw"] == {User.OUTSIDE}
     assert {stream for stream, users in allowed(AclOperation.WRITE).items() if User.OUTSIDE in users} == {
-        "raw"
+        "raw",
+        SOURCES_TOPIC,
     }
 
 
@@ -29,7 +30,7 @@ def test_drivers_write_all_other_streams_and_the_audit_none() -> None:
     written = allowed(AclOperation.WRITE)
     assert {stream for stream, users in written.items() if User.DRIVER in users} == topics.wanted(
         HITS
-    ).keys() - {"raw"}
+    ).keys() - {"raw", SOURCES_TOPIC}
     assert not any(User.AUDIT in users for users in written.values())
 
 
@@ -50,8 +51,10 @@ def test_only_drivers_use_the_control_topic_of_writers() -> None:
     )
 
 
-def test_outside_senders_read_no_stream() -> None:
-    assert not any(User.OUTSIDE in users for users in allowed(AclOperation.READ).values())
+def test_outside_senders_read_only_what_sources_remember() -> None:
+    read = {stream for stream, users in allowed(AclOperation.READ).items() if User.OUTSIDE in users}
+    assert read == {SOURCES_TOPIC}
+    assert allowed(AclOperation.READ)[SOURCES_TOPIC] == {User.OUTSIDE}
 
 
 def test_every_purpose_has_users_and_only_the_publisher_has_none() -> None:
@@ -61,8 +64,9 @@ def test_every_purpose_has_users_and_only_the_publisher_has_none() -> None:
 
 def test_the_text_for_kafkas_admin_names_each_grant_once() -> None:
     lines = grants.as_text(grants.wanted(HITS)).splitlines()
-    assert "  User:outside WRITE TOPIC raw" in lines
+    assert "  User:outside WRITE TOPIC raw sluice-sources" in lines
     assert "  User:driver READ GROUP sluice-looks spark-kafka-*" in lines
+    assert "  User:outside WRITE TRANSACTIONAL_ID sluice-ingest-*" in lines
     assert sum(len(line.split()) - 3 for line in lines) == len(grants.wanted(HITS))
 
 

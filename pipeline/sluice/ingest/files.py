@@ -1,0 +1,119 @@
+"""Follow log files, and write each new line into a stream once.
+
+`python -m sluice.ingest.files --stream raw --name web-h1 PATTERN…`, as `sluice ingest files` does.
+"""
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import structlog
+
+from sluice.ingest.followed_files import Batch, FollowedFiles, Line, Position
+from sluice.ingest.process import parser, run
+from sluice.ingest.source import KEY_BYTES, RECORD_BYTES, NotWrittenError, Record, Source, key_of
+from sluice_ops.model.kafka_access import User
+from sluice_ops.site import endpoints
+
+log = structlog.get_logger()
+
+LOOK_SECONDS = 0.25
+"""The pause after a look that found nothing new."""
+AGAIN_SECONDS = 1.0
+"""The pause after Kafka took nothing."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""About the most bytes of one transaction."""
+FILE = "file/"
+"""The parts of the source's memory that hold positions."""
+
+
+def positions(memory: dict[str, bytes]) -> list[Position]:
+    """Return the positions in a source's memory."""
+    return [
+        Position.model_validate_json(value, extra="allow")
+        for part, value in memory.items()
+        if part.startswith(FILE)
+    ]
+
+
+def record(line: Line, field: str | None) -> Record:
+    """Return the record of a line. It has no key if the line is no JSON object."""
+    key = None
+    if field is not None:
+        try:
+            key = key_of(json.loads(line.value), field)
+        except (ValueError, RecursionError):
+            key = None
+    if key is not None and len(key) > KEY_BYTES:
+        key = None
+    return Record(key, line.value, f"{line.file}:{line.offset}")
+
+
+def write(source: Source, batch: Batch, field: str | None) -> None:
+    """Write a batch, and remember its positions."""
+    memory = {
+        f"{FILE}{identity}": None if position is None else position.model_dump_json().encode()
+        for identity, position in batch.positions.items()
+    }
+    source.write([record(line, field) for line in batch.lines], memory)
+
+
+def follow(source: Source, files: FollowedFiles, field: str | None, stop: threading.Event) -> None:
+    """Write new lines until `stop` is set."""
+    is_refused = False
+    while not stop.is_set():
+        files.look()
+        batch = files.read(BATCH_BYTES)
+        if not batch:
+            stop.wait(LOOK_SECONDS)
+            continue
+        try:
+            write(source, batch, field)
+        except NotWrittenError as error:
+            if not is_refused:
+                log.warning("Kafka took no lines; the source tries again each second", reason=str(error))
+            is_refused = True
+            stop.wait(AGAIN_SECONDS)
+            continue
+        is_refused = False
+        files.done(batch)
+
+
+def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
+    """Follow the files until `stop` is set."""
+    kafka = endpoints.load().kafka_as(User.OUTSIDE)
+    source = Source(kafka, chosen.stream, chosen.name, stopped=stop.is_set)
+    known = positions(source.take_over())
+    files = FollowedFiles(
+        chosen.patterns, known, line_bytes=RECORD_BYTES, clock=time.monotonic, wall_clock=time.time
+    )
+    files.look()
+    log.info(
+        "source started",
+        source=chosen.name,
+        stream=chosen.stream,
+        patterns=chosen.patterns,
+        files=files.open_files,
+        remembered=len(known),
+    )
+    if not files.open_files:
+        log.warning("no readable file with content matches yet; the source waits", patterns=chosen.patterns)
+    try:
+        follow(source, files, chosen.key, stop)
+    finally:
+        files.close()
+    log.info("source stopped", source=chosen.name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Follow files until Ctrl-C or SIGTERM."""
+    options = parser("sluice.ingest.files", "Follow log files, and write each new line into a stream once.")
+    options.add_argument("patterns", nargs="+", metavar="PATTERN", help="paths of files, with * ? [ ] and **")
+    return run(options.parse_args(arguments), serve)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""What the processes `files` and `http` have in common: options, signals and exit codes."""
+
+import argparse
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException
+
+from sluice.ingest.source import SourceError, TakenOverError
+from sluice.kafka.reader import StreamError
+from sluice_ops.process.logs import configure_logs
+from sluice_ops.site import endpoints
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?")
+TAKEN_OVER_EXIT = 4
+"""The exit code if another process owns the source. The unit file then starts no other process."""
+
+
+def source_name(text: str) -> str:
+    """Return a valid name of a source."""
+    if not NAME.fullmatch(text):
+        message = f"{text!r} is no name of a source: use up to 64 of a-z, 0-9, - and ., such as app-h1"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def parser(module: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of every source."""
+    options = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    options.add_argument("--stream", required=True, help="the stream from outside that gets the records")
+    options.add_argument(
+        "--name", type=source_name, required=True, help="the source's name: one process at a time has it"
+    )
+    options.add_argument("--key", help="the field of a JSON record whose value is the record's key")
+    return options
+
+
+def run(chosen: argparse.Namespace, serve: Callable[[argparse.Namespace, threading.Event], None]) -> int:
+    """Run `serve` until a signal sets the event; return the exit code."""
+    configure_logs()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        serve(chosen, stop)
+    except endpoints.EndpointsError as error:
+        return _ended(error, 2)
+    except (StreamError, FileNotFoundError) as error:
+        return _ended(error, 3)
+    except TakenOverError as error:
+        return _ended(error, TAKEN_OVER_EXIT)
+    except SourceError as error:
+        return 0 if stop.is_set() else _ended(error, 1)
+    except KafkaException as error:
+        return _ended(error.args[0].str(), 1)
+    return 0
+
+
+def _ended(error: object, code: int) -> int:
+    sys.stderr.write(f"{error}\n")
+    return code
