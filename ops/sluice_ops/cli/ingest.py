@@ -1,5 +1,6 @@
 """`sluice ingest`: bring records from outside into a stream."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ from sluice_ops.cli.become import become
 
 app = typer.Typer()
 ways = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(ways, name="ingest", help="Bring records into a stream: from log files.")
+app.add_typer(ways, name="ingest", help="Bring records into a stream: from log files, or over HTTP.")
 
 Stream = Annotated[
     str, typer.Option(metavar="STREAM", help="The stream from outside that gets the records, such as raw.")
@@ -50,6 +51,39 @@ def files(
     has its last line. It runs until Ctrl-C or SIGTERM.
     """
     become("sluice.ingest.files", *_words(stream, name, key), "--", *patterns)
+
+
+@ways.command(
+    epilog="Example: sluice ingest http --stream raw --name web --port 8080 --token-file tokens. "
+    + TAKEN_OVER
+)
+def http(  # noqa: PLR0913 - one parameter for each option
+    *,
+    stream: Stream,
+    name: Name,
+    port: Annotated[int, typer.Option(metavar="PORT", help="The port for clients.", min=1, max=65535)],
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="The address for clients. Default: 127.0.0.1. Others need --token-file."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The tokens of clients, one in each line; a private file."),
+    ] = None,
+    key: Key = None,
+) -> None:
+    """Take records over HTTP: POST /records, as JSON or NDJSON.
+
+    The answer comes once Kafka has the records. A request with an Idempotency-Key may be repeated
+    for a day: its records are written once. While the pipeline is throttled, the answer is 429 with
+    Retry-After. GET /health tells whether Kafka takes records. The server runs until Ctrl-C or
+    SIGTERM, and then answers the open requests.
+    """
+    options = {"--port": port, "--address": address, "--token-file": token_file}
+    words = [f"{option}={value}" for option, value in options.items() if value is not None]
+    become("sluice.ingest.http", *_words(stream, name, key), *words)
 
 
 def _words(stream: str, name: str, key: str | None) -> list[str]:

