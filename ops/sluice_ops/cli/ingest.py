@@ -9,7 +9,12 @@ from sluice_ops.cli.become import become
 
 app = typer.Typer()
 ways = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(ways, name="ingest", help="Bring records into a stream: from log files, or over HTTP.")
+app.add_typer(
+    ways,
+    name="ingest",
+    help="Bring records into a stream: from log files, or over HTTP.",
+    epilog="Example: sluice ingest files '/var/log/app/*.log*' --stream raw --name app-h1",
+)
 
 Stream = Annotated[
     str, typer.Option(metavar="STREAM", help="The stream from outside that gets the records, such as raw.")

@@ -48,7 +48,7 @@ HEAVY = {
     "rich",
     "structlog",
 }
-WITHOUT_JSON = {"agent", "controller", "init", "test", "top"}
+WITHOUT_JSON = {"agent", "controller", "ingest", "init", "test", "top"}
 """These commands run a process that logs, work on a project's files, or need a terminal."""
 
 
