@@ -35,12 +35,25 @@ from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.rolling import Batch, Begun, Complete, Stop, Wait
 
 
-class RollingRebootOperator(SluiceChangeOperator):
-    """Reboots the hosts at a place in batches.
+class _SeveralChangesOperator(SluiceChangeOperator):
+    """Carries out several changes, one after the other.
 
     Its state is in the channel alone. So the task goes on after the death of its worker, of the
-    scheduler or of the triggerer, and no host is rebooted twice.
+    scheduler or of the triggerer, and no change is made twice.
     """
+
+    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Go on after a step of a change, or after a wait. The channel has all that is needed."""
+        with translated_errors(), self.hook.open() as channel:
+            return self._go_through(channel, context)
+
+    def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
+        """Carry out changes until none is left; defer while one takes long."""
+        raise NotImplementedError
+
+
+class RollingRebootOperator(_SeveralChangesOperator):
+    """Reboots the hosts at a place in batches."""
 
     kind = KINDS[REBOOT_HOSTS]
     template_fields: Sequence[str] = ("place", "at_once", "only_needed")
@@ -76,7 +89,7 @@ class RollingRebootOperator(SluiceChangeOperator):
             for sentence in rolling.first_sentences(begun):
                 self.log.info("%s", sentence)
             if not dry_run and begun.reboot.batch:
-                return self._roll(channel, context)  # the batches were planned before this one began
+                return self._go_through(channel, context)  # the batches were planned before this one began
             planned = rolling.plan(channel, begun.reboot, int(self.at_once), asked_by(context))
             for each in planned:
                 self.log.info("Batch of %s: %s", ", ".join(each.hosts), each.result.sentence)
@@ -85,14 +98,9 @@ class RollingRebootOperator(SluiceChangeOperator):
                 return self._end_dry_run(context, begun, planned, refused)
             if refused is not None:
                 raise StepFailedError(rolling.stopped(refused, self.place))
-            return self._roll(channel, context)
+            return self._go_through(channel, context)
 
-    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Go on after a step of a batch, or after a wait. The channel has all that is needed."""
-        with translated_errors(), self.hook.open() as channel:
-            return self._roll(channel, context)
-
-    def _roll(self, channel: Channel, context: Context) -> dict[str, Any]:
+    def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
         """Carry out batches until none is left; defer while one takes long."""
         self.deadline = float(context["params"]["deadline"])
         while True:
@@ -139,12 +147,8 @@ class RollingRebootOperator(SluiceChangeOperator):
         return plan
 
 
-class UpgradePipelineOperator(SluiceChangeOperator):
-    """Upgrades every tier to a release, one after the other; after a failed trial, all go back.
-
-    Its state is in the channel alone. So the task goes on after the death of its worker, of the
-    scheduler or of the triggerer, and no tier is upgraded twice.
-    """
+class UpgradePipelineOperator(_SeveralChangesOperator):
+    """Upgrades every tier to a release, one after the other; after a failed trial, all go back."""
 
     kind = KINDS[UPGRADE]
     template_fields: Sequence[str] = ("release", "canary")
@@ -176,14 +180,9 @@ class UpgradePipelineOperator(SluiceChangeOperator):
                 raise NothingPostedError(str(error)) from error
             for sentence in begun.sentences:
                 self.log.info("%s", sentence)
-            return self._plan(channel, context, begun) if dry_run else self._upgrade(channel, context)
+            return self._plan(channel, context, begun) if dry_run else self._go_through(channel, context)
 
-    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Go on after a step of a tier's change. The channel has all that is needed."""
-        with translated_errors(), self.hook.open() as channel:
-            return self._upgrade(channel, context)
-
-    def _upgrade(self, channel: Channel, context: Context) -> dict[str, Any]:
+    def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
         """Upgrade, or go back, until nothing is left to do; defer while a step takes long."""
         self.deadline = float(context["params"]["deadline"])
         while True:
@@ -236,12 +235,8 @@ WORKER_LOOKS = 15
 LATER_SECONDS = 15.0
 
 
-class DrainToEmptyOperator(SluiceChangeOperator):
-    """Pauses each tier once it is empty, and returns the receipt; if one is not, all resume.
-
-    Its state is in the channel alone. So the task goes on after the death of its worker, of the
-    scheduler or of the triggerer.
-    """
+class DrainToEmptyOperator(_SeveralChangesOperator):
+    """Pauses each tier once it is empty, and returns the receipt; if one is not, all resume."""
 
     kind = KINDS[DRAIN_TO_EMPTY]
     template_fields: Sequence[str] = ()
@@ -273,14 +268,9 @@ class DrainToEmptyOperator(SluiceChangeOperator):
                 if not planned.ok:
                     raise StepFailedError(planned.sentence)
                 return {"sentence": planned.sentence}
-            return self._drain(channel, context)
+            return self._go_through(channel, context)
 
-    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Go on after a step of a pause, or after a wait. The channel has all that is needed."""
-        with translated_errors(), self.hook.open() as channel:
-            return self._drain(channel, context)
-
-    def _drain(self, channel: Channel, context: Context) -> dict[str, Any]:
+    def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
         """Pause, or take back, until nothing is left to do; defer while it takes long."""
         self.deadline = float(context["params"]["deadline"])
         waits = 0
@@ -344,7 +334,7 @@ class TakeDrainBackOperator(DrainToEmptyOperator):
             read = channel.read(paths.PIPELINE_DRAIN, PipelineDrain)
             if read is None or read.value.run != _run(context) or read.value.ended:
                 return {}
-            return self._drain(channel, context)
+            return self._go_through(channel, context)
 
 
 def _run(context: Context) -> str:

@@ -1,112 +1,57 @@
 """The task of `rolling_reboot` goes on after a death at any point, and reboots no host twice."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.providers.standard.triggers.temporal import DateTimeTrigger
-from airflow.sdk.exceptions import TaskDeferred
-from simulation.mortal import KilledError, MortalChannel
+from simulation.mortal import MortalChannel
 from simulation.world import RULES, World, host
 
 from sluice_airflow.errors import NothingPostedError, StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
-from sluice_airflow.operators import base, changes, fleet
 from sluice_airflow.operators.fleet import RollingRebootOperator
 from sluice_ops.model import paths
 from sluice_ops.model.alert import Alert, AlertRecord, Severity
 from sluice_ops.model.assignment import Assignment, HostState
-from sluice_ops.model.change import ChangeRecord, Result, Step
+from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.model.rolling import RollingReboot
-from sluice_ops.operations import requests
 from sluice_ops.site.repair_config import WindowConfig
 from tests.unit.sluice_airflow.conftest import ROOT
+from tests.unit.sluice_airflow.simulated_airflow import SimulatedAirflow
 
 HOSTS = ("h1", "h2", "h3")
 MOST_TURNS = 60
 NODE = paths.rolling_reboot("rack:r1")
 
 
-class Site:
-    """A simulated site, and Airflow around one task."""
+class Site(SimulatedAirflow):
+    """A simulated site with a rack of three hosts."""
+
+    dag = "rolling_reboot"
 
     def __init__(self, monkeypatch):
         rules = replace(RULES, shifts={})
-        self.world = World(hosts=[host(name, rack="r1") for name in HOSTS] + [host("h4", cpu=6)], rules=rules)
+        hosts = [host(name, rack="r1") for name in HOSTS] + [host("h4", cpu=6)]
+        super().__init__(monkeypatch, World(hosts=hosts, rules=rules))
         self.world.want()
         self.world.settle()
         self.window, self.most_out = None, 0
-        self.channel = self.world.channel
-        self.monkeypatch = monkeypatch
-        monkeypatch.setattr(base, "LOOK_SECONDS", 0.0)
-        clock = SimpleNamespace(time=self.world.wall, monotonic=self.world.clock, sleep=self.tick)
-        for module in (base, changes, fleet, requests):
-            monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(SluiceHook, "open", self.opened)
         monkeypatch.setattr(SluiceHook, "site", lambda _: SimpleNamespace(reboot_window=self.window))
 
-    @contextmanager
-    def opened(self):
-        yield self.channel
-
     def tick(self, _seconds=1.0):
-        self.world.tick()
+        super().tick()
         out = [name for name in HOSTS if self.world.host_state(name) is not HostState.UP]
         self.most_out = max(self.most_out, len(out))
 
     def go(self, *, run="r1", place="rack:r1", at_once=2, dry_run=False, kill_at=None, before=False):
-        """Run the task to its end, as Airflow does. A killed worker is replaced by another try."""
+        """Run the task to its end."""
         mortal = MortalChannel(self.world.channel, kill_at, before=before) if kill_at else self.world.channel
         self.channel = mortal
-        event = None
-        for _ in range(MOST_TURNS):
-            operator = RollingRebootOperator(task_id="roll", place=place, at_once=str(at_once))
-            try:
-                if event is None:
-                    return operator.execute(self.context(run, dry_run=dry_run))
-                return operator.resume(self.context(run), event)
-            except KilledError:
-                self.channel, event = self.world.channel, None
-            except TaskDeferred as deferred:
-                event = self.waited(deferred.trigger)
-        message = "the task does not end"
-        raise AssertionError(message)
-
-    def context(self, run, *, dry_run=False):
-        self.pushed = {}
-        task = SimpleNamespace(
-            dag_id="rolling_reboot",
-            run_id=run,
-            task_id="roll",
-            map_index=-1,
-            xcom_push=lambda key, value: self.pushed.update({key: value}),
-        )
-        return {
-            "ti": task,
-            "dag": SimpleNamespace(dag_id=task.dag_id),
-            "run_id": run,
-            "dag_run": SimpleNamespace(
-                start_date=datetime.fromtimestamp(self.world.wall(), UTC), triggering_user_name=None
-            ),
-            "params": {"deadline": 300.0, "dry_run": dry_run},
-        }
-
-    def waited(self, trigger):
-        """Let time pass until a trigger fires; return its event."""
-        if isinstance(trigger, DateTimeTrigger):
-            while self.world.wall() < trigger.moment.timestamp():
-                self.tick()
-            return str(trigger.moment)
-        result = None
-        while result is None and self.world.wall() < trigger.until:
-            self.tick()
-            read = self.world.channel.read(paths.result(trigger.operation), Result)
-            result = None if read is None else read.value
-        answer = None if result is None else result.model_dump(mode="json")
-        return {"operation": trigger.operation, "result": answer, "heard": ""}
+        make = partial(RollingRebootOperator, task_id="roll", place=place, at_once=str(at_once))
+        return self.carry_out(make, run=run, dry_run=dry_run, turns=MOST_TURNS)
 
     @property
     def reboots(self):

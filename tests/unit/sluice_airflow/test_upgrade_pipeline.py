@@ -1,79 +1,32 @@
 """The task of `upgrade_pipeline` goes on after a death at any wait, and can go back."""
 
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import TaskDeferred
 from simulation.world import NEW, OLD, TIERS, with_new_release
 
 from sluice_airflow.errors import PipelineFailedError
-from sluice_airflow.hooks.sluice import SluiceHook
-from sluice_airflow.operators import base, changes, fleet
 from sluice_airflow.operators.fleet import UpgradePipelineOperator
 from sluice_ops.model import paths
-from sluice_ops.model.change import Result
-from sluice_ops.operations import requests
 from tests.unit.sluice_airflow.conftest import ROOT
+from tests.unit.sluice_airflow.simulated_airflow import SimulatedAirflow
 
-MOST_TURNS = 80
 pytestmark = pytest.mark.timeout(240)
 
 
-class Site:
-    """A pipeline of two tiers on an old release, and Airflow around one task."""
+class Site(SimulatedAirflow):
+    """A pipeline of two tiers on an old release."""
+
+    dag = "upgrade_pipeline"
 
     def __init__(self, monkeypatch):
-        self.world = with_new_release(TIERS[2:])
-        monkeypatch.setattr(base, "LOOK_SECONDS", 0.0)
-        tick = lambda _seconds: self.world.tick()
-        clock = SimpleNamespace(time=self.world.wall, monotonic=self.world.clock, sleep=tick)
-        for module in (base, changes, fleet, requests):
-            monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(SluiceHook, "open", self.opened)
-
-    @contextmanager
-    def opened(self):
-        yield self.world.channel
+        super().__init__(monkeypatch, with_new_release(TIERS[2:]))
 
     def go(self, *, loses_events=False, dry_run=False):
-        """Run the task as Airflow does. Without events, each wait begins another try."""
-        event = None
-        for _ in range(MOST_TURNS):
-            operator = UpgradePipelineOperator(task_id="upgrade", canary="outbound")
-            try:
-                if event is None:
-                    return operator.execute(self.context(dry_run=dry_run))
-                return operator.resume(self.context(), event)
-            except TaskDeferred as deferred:
-                event = self.waited(deferred.trigger)
-                event = None if loses_events else event
-        message = "the task does not end"
-        raise AssertionError(message)
-
-    def context(self, *, dry_run=False):
-        self.pushed = {}
-        task = SimpleNamespace(xcom_push=lambda key, value: self.pushed.update({key: value}))
-        began = datetime.fromtimestamp(self.world.wall(), UTC)
-        return {
-            "ti": task,
-            "dag": SimpleNamespace(dag_id="upgrade_pipeline"),
-            "run_id": "r1",
-            "dag_run": SimpleNamespace(start_date=began, triggering_user_name=None),
-            "params": {"deadline": 300.0, "dry_run": dry_run},
-        }
-
-    def waited(self, trigger):
-        """Let time pass until a trigger fires; return its event."""
-        result = None
-        while result is None and self.world.wall() < trigger.until:
-            self.world.tick()
-            read = self.world.channel.read(paths.result(trigger.operation), Result)
-            result = None if read is None else read.value
-        answer = None if result is None else result.model_dump(mode="json")
-        return {"operation": trigger.operation, "result": answer, "heard": ""}
+        """Run the task to its end."""
+        make = partial(UpgradePipelineOperator, task_id="upgrade", canary="outbound")
+        return self.carry_out(make, loses_events=loses_events, dry_run=dry_run)
 
     def releases(self):
         world = self.world
