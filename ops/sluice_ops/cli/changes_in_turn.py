@@ -1,24 +1,38 @@
 """What the commands share that carry out several changes, one after the other."""
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import NoReturn, Protocol, TypeVar
 
 import typer
 
-from sluice_ops.channel import Channel
+from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.channel.trail_queue import cli_user
-from sluice_ops.cli.exit_codes import FAILED
+from sluice_ops.cli.exit_codes import FAILED, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.model.change import ChangeSpec, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
+from sluice_ops.planning.placement.cluster import RefusedError
 
 
 def new_run(now: float) -> str:
     """Return the id of a run that begins at the epoch seconds `now`."""
     return requests.change_id("cli", f"{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S-%f}"[:-3])
+
+
+class Begun(Protocol):
+    """What such a command has begun."""
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """What a run says first."""
+        ...
+
+
+B = TypeVar("B", bound=Begun)
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,18 @@ class ChangesInTurn:
     run: str
     deadline: float
     as_json: bool
+
+    def begin(self, begin: Callable[[], B]) -> B:
+        """Begin, and print what the run says first. A refusal is wrong usage."""
+        try:
+            begun = begin()
+        except RefusedError as error:
+            raise WrongUsageError(str(error)) from error
+        except ConflictError as error:
+            self.end_badly(str(error))
+        for sentence in begun.sentences:
+            self.say(sentence)
+        return begun
 
     def carry_out_change(self, change: ChangeId, spec: ChangeSpec) -> requests.StepResult | None:
         """Carry out a change; return the step that failed, or None.

@@ -8,7 +8,7 @@ from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import ended_as_by_ctrl_c
 from sluice_ops.cli.changes_in_turn import ChangesInTurn, new_run
-from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
+from sluice_ops.cli.exit_codes import FAILED, OK
 from sluice_ops.cli.output import print_json, print_table
 from sluice_ops.model.change import RESUME
 from sluice_ops.model.pipeline_drain import DrainReceipt, PipelineDrain
@@ -16,7 +16,6 @@ from sluice_ops.operations import pipeline_drain
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.ends import StoppedError
 from sluice_ops.planning.pipeline_drain import Empty, Fail, Measured, Returned, Wait, stopped
-from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.queries.in_flight import measure
 
 LOOK_SECONDS = 1.0
@@ -30,16 +29,11 @@ def drain(*, deadline: float, dry_run: bool, as_json: bool) -> None:
     ended_as_by_ctrl_c()
     with open_channel() as channel:
         mine = _Run(channel, run, deadline, as_json)
-        try:
-            begun = pipeline_drain.begin(
+        begun = mine.begin(
+            lambda: pipeline_drain.begin(
                 channel, measure(), run=run, by=cli_user(), deadline=deadline, now=now, dry_run=dry_run
             )
-        except RefusedError as error:
-            raise WrongUsageError(str(error)) from error
-        except ConflictError as error:
-            mine.end_badly(str(error))
-        for sentence in begun.sentences:
-            mine.say(sentence)
+        )
         if dry_run:
             _show(channel, begun.drain, as_json=as_json)
         try:

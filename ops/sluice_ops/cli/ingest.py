@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sluice_ops.cli.become import become
+from sluice_ops.cli.become import become, option_words
 
 app = typer.Typer()
 ways = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -55,7 +55,7 @@ def files(
     Let the patterns match the rotated names, too. After a restart, the source continues where Kafka
     has its last line. It runs until Ctrl-C or SIGTERM.
     """
-    become("sluice.ingest.files", *_words(stream, name, key), "--", *patterns)
+    become("sluice.ingest.files", *option_words(_common(stream, name, key)), "--", *patterns)
 
 
 @ways.command(
@@ -87,9 +87,8 @@ def http(  # noqa: PLR0913 - one parameter for each option
     SIGTERM, and then answers the open requests.
     """
     options = {"--port": port, "--address": address, "--token-file": token_file}
-    words = [f"{option}={value}" for option, value in options.items() if value is not None]
-    become("sluice.ingest.http", *_words(stream, name, key), *words)
+    become("sluice.ingest.http", *option_words(_common(stream, name, key) | options))
 
 
-def _words(stream: str, name: str, key: str | None) -> list[str]:
-    return [f"--stream={stream}", f"--name={name}", *([] if key is None else [f"--key={key}"])]
+def _common(stream: str, name: str, key: str | None) -> dict[str, object]:
+    return {"--stream": stream, "--name": name, "--key": key}

@@ -1,12 +1,11 @@
 """`sluice agent` and `sluice controller`: run the agent of a host, or a controller."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sluice_ops.cli.become import become
+from sluice_ops.cli.become import become, option_words
 
 app = typer.Typer()
 
@@ -77,7 +76,7 @@ def agent(  # noqa: PLR0913 - one parameter for each option
         "--cpu": cpu,
         "--memory": memory,
     }
-    become("sluice_ops.agent", *_words({"--host": host, **options}), *["--stop-all"] * stop_all)
+    become("sluice_ops.agent", *option_words({"--host": host, **options}), *["--stop-all"] * stop_all)
 
 
 @app.command(epilog="Example: sluice controller --name c1 --metrics 10.0.0.5:9464")
@@ -110,8 +109,4 @@ def controller(
         "--metrics": metrics,
         "--lost-seconds": lost_seconds,
     }
-    become("sluice_ops.controller", *_words(options))
-
-
-def _words(options: Mapping[str, object]) -> list[str]:
-    return [f"{option}={value}" for option, value in options.items() if value is not None]
+    become("sluice_ops.controller", *option_words(options))

@@ -8,14 +8,13 @@ from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import ended_as_by_ctrl_c
 from sluice_ops.cli.changes_in_turn import ChangesInTurn, new_run
-from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
+from sluice_ops.cli.exit_codes import FAILED, OK
 from sluice_ops.cli.output import print_json
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.operations import pipeline_upgrade
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.ends import StoppedError
 from sluice_ops.planning.pipeline_upgrade import Complete, Next, Returned
-from sluice_ops.planning.placement.cluster import RefusedError
 
 
 def upgrade(
@@ -27,16 +26,11 @@ def upgrade(
     ended_as_by_ctrl_c()
     with open_channel() as channel:
         mine = _Run(channel, run, deadline, as_json)
-        try:
-            begun = pipeline_upgrade.begin(
+        begun = mine.begin(
+            lambda: pipeline_upgrade.begin(
                 channel, release, canary, run=run, by=cli_user(), now=now, dry_run=dry_run
             )
-        except RefusedError as error:
-            raise WrongUsageError(str(error)) from error
-        except ConflictError as error:
-            mine.end_badly(str(error))
-        for sentence in begun.sentences:
-            mine.say(sentence)
+        )
         if dry_run:
             _show(channel, begun, as_json=as_json)
             return
