@@ -34,7 +34,7 @@ class Purpose(StrEnum):
     (`sluice_ops.model.stream_writers`).
     """
     SOURCES = "sources"
-    """What each source of `sluice ingest` remembers (`sluice.ingest.source`)."""
+    """The memory of all sources of `sluice ingest`: positions, and answers over HTTP."""
 
 
 class Durability(NamedTuple):

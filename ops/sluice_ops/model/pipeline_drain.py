@@ -9,7 +9,7 @@ from sluice_ops.model.run_node import RunNode
 
 
 class InputReceipt(Frozen):
-    """What a tier has read of one input stream."""
+    """How far a tier has read one input stream."""
 
     stream: str
     records: int
@@ -17,7 +17,9 @@ class InputReceipt(Frozen):
     read: int
     """The records before the positions at which the tier stopped."""
     outside: bool
-    """Whether senders outside write the stream. Its other records wait, and are not in flight."""
+    """Whether senders outside the pipeline write the stream. Records that the tier has not read are
+    then not in flight.
+    """
 
     @property
     def left(self) -> int:
@@ -39,7 +41,7 @@ class TierReceipt(Frozen):
     once: int = 0
     """The input records that came out, went to quarantine or were filtered, as the audit counts."""
     lost: int = 0
-    """The lost records that nobody has settled."""
+    """The lost records of the tier that nobody has settled."""
     verdict: str = ""
     """The audit's verdict in words; empty: the audit has seen no record of the tier."""
 

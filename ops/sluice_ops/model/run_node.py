@@ -4,7 +4,7 @@ from sluice_ops.model.resources import Frozen
 
 
 class RunNode(Frozen):
-    """What such a node always has."""
+    """The fields that every node of such a run has."""
 
     run: str
     """The run that carries it on. A later run replaces an earlier one."""

@@ -1,5 +1,6 @@
 """The declaration of a tier, without the code that transforms records."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from sluice_ops.model.ids import TierName
@@ -79,6 +80,11 @@ class TierSpec(Frozen):
     """The newest published release, to which this declaration belongs; None: no release yet."""
     distance: int = 0
     """Hops to the pipeline's end. Tiers with 0 are nearest the end and are stopped first."""
+
+
+def written_by(tiers: Iterable[TierSpec]) -> set[str]:
+    """Return the streams that these tiers write."""
+    return {stream for tier in tiers for stream in tier.outputs}
 
 
 def why_no_spares(spec: TierSpec) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sluice_ops.model.change import DRAIN_TO_EMPTY, RESUME, ChangeKind
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.pipeline_drain import DrainReceipt, InputReceipt, PipelineDrain, TierReceipt
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import TierSpec, written_by
 from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.changes.kinds.drain_to_empty import sources
 from sluice_ops.planning.placement.cluster import RefusedError
@@ -36,17 +36,17 @@ class TierNow:
 
     spec: TierSpec
     asked: bool
-    """Whether it is requested to be paused or stopped."""
+    """Whether a person or a drain has asked for the tier to pause or stop."""
     rests: bool
-    """Whether it is so, as its driver has confirmed."""
+    """Whether the tier has paused or stopped, as its driver reports."""
     positions: Mapping[str, int] = field(default_factory=dict)
-    """Where it stopped, by `stream/partition`."""
+    """The offsets at which the tier stopped, by `stream/partition`."""
     stopped_at: float = 0.0
-    """When it stopped. Wall clock of its host."""
+    """When the tier stopped. Wall clock of its host."""
     given_up: str = ""
-    """Why it was given up; empty: it was not."""
+    """Why the tier was given up; empty: it was not."""
     hindered: str = ""
-    """What holds it: a service that is away, a hung task; empty: nothing known."""
+    """What holds the tier up, such as a service that is away or a hung task; empty: unknown."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Flow:
     lag: int
     rate_in: float
     positions: Mapping[str, int] = field(default_factory=dict)
-    """What it has processed, by `stream/partition`, as far as its output shows it."""
+    """The offsets before which the tier has processed all records, as far as its output shows."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class Audit:
     once: int
     lost: int
     judges: bool
-    """Whether it counts every record; false for a tier that filters."""
+    """Whether the audit counts every record; false for a tier that filters."""
     verdict: str
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What PostgreSQL says: figures of drivers, and what the audit read."""
+    """The figures in PostgreSQL: those of the drivers and of the audit."""
 
     missing: str = ""
     """Why there are no figures; empty: there are."""
@@ -160,14 +160,14 @@ def _writers(tier: TierSpec, tiers: Iterable[TierSpec]) -> set[TierName]:
 
 
 def _all_before(name: TierName, before: Mapping[TierName, Collection[TierName]]) -> set[TierName]:
-    found: set[TierName] = set()
+    all_before: set[TierName] = set()
     left = [*before[name]]
     while left:
         writer = left.pop()
-        if writer not in found:
-            found.add(writer)
+        if writer not in all_before:
+            all_before.add(writer)
             left += before[writer]
-    return found
+    return all_before
 
 
 def refuse(tiers: Sequence[TierNow], measured: Measured) -> None:
@@ -185,10 +185,12 @@ def refuse(tiers: Sequence[TierNow], measured: Measured) -> None:
         )
         raise RefusedError(message)
     specs = [tier.spec for tier in tiers]
-    written = _written(specs)
+    written = written_by(specs)
     for group in order(specs):
-        for spec in (spec for spec in specs if spec.name in group):
-            outside, back = [*{*spec.inputs} - written], {*spec.inputs} & _written_by(group, specs)
+        members = [spec for spec in specs if spec.name in group]
+        written_in_group = written_by(members)
+        for spec in members:
+            outside, back = [*{*spec.inputs} - written], {*spec.inputs} & written_in_group
             if outside and back:
                 message = (
                     f"{spec.name} reads {listed(outside)} from outside and {listed(sorted(back))}, which "
@@ -238,7 +240,7 @@ def _turn(drain: PipelineDrain, tiers: Sequence[TierNow], measured: Measured) ->
         if failed := [f"{tier.spec.name} was given up: {tier.given_up}" for tier in running if tier.given_up]:
             return Fail("; ".join(failed))
         since = max((by_name[name].stopped_at for name in _before(group, specs)), default=0.0)
-        holds = [why for tier in running if (why := _hold(tier, _written(specs), since, measured))]
+        holds = [why for tier in running if (why := _hold(tier, written_by(specs), since, measured))]
         if holds:
             return Wait("; ".join(holds))
         return Next(DRAIN_TO_EMPTY, tuple(tier.spec.name for tier in running))
@@ -282,7 +284,7 @@ def _proof(drain: PipelineDrain, groups: Sequence[Sequence[TierNow]], measured: 
         seen = measured.look in drain.looks
         return Wait("the audit looks where the streams end") if seen else Look(measured.look)
     tiers = [tier for group in groups for tier in group]
-    written = _written(tier.spec for tier in tiers)
+    written = written_by(tier.spec for tier in tiers)
     if (again := _resumed_again(drain, groups, written, measured)) is not None:
         return again
     if late := [why for tier in tiers if (why := _unconfirmed(tier, measured))]:
@@ -383,14 +385,6 @@ def stopped(drain: PipelineDrain, reason: str = "") -> str:
         f"Still paused: {listed(drain.paused) or 'no tier'}. To go on: `sluice drain-to-empty`, or "
         "`sluice resume`"
     )
-
-
-def _written(specs: Iterable[TierSpec]) -> set[str]:
-    return {stream for spec in specs for stream in spec.outputs}
-
-
-def _written_by(group: Collection[TierName], specs: Iterable[TierSpec]) -> set[str]:
-    return _written(spec for spec in specs if spec.name in group)
 
 
 def _stream(place: str) -> str:

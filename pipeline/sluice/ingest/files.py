@@ -86,9 +86,9 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Follow the files until `stop` is set."""
     kafka = endpoints.load().kafka_as(User.OUTSIDE)
     source = Source(kafka, chosen.stream, chosen.name, stopped=stop.is_set)
-    known = positions(source.take_over())
+    remembered = positions(source.take_over())
     files = FollowedFiles(
-        chosen.patterns, known, line_bytes=RECORD_BYTES, clock=time.monotonic, wall_clock=time.time
+        chosen.patterns, remembered, line_bytes=RECORD_BYTES, clock=time.monotonic, wall_clock=time.time
     )
     files.look()
     log.info(
@@ -97,7 +97,7 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
         stream=chosen.stream,
         patterns=chosen.patterns,
         files=files.open_files,
-        remembered=len(known),
+        remembered=len(remembered),
     )
     if not files.open_files:
         log.warning("no readable file with content matches yet; the source waits", patterns=chosen.patterns)

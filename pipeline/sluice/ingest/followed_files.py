@@ -464,13 +464,13 @@ def _split(data: bytes) -> Iterator[bytes]:
 
 def _regular(paths: Iterable[str]) -> dict[Inode, str]:
     """Return the regular files among these, with the first name of each."""
-    found: dict[Inode, str] = {}
+    paths_by_inode: dict[Inode, str] = {}
     for path in paths:
         with suppress(OSError):
             about = os.stat(path)  # noqa: PTH116 — a Path for each file of each look is slow
             if stat.S_ISREG(about.st_mode):
-                found.setdefault((about.st_dev, about.st_ino), path)
-    return found
+                paths_by_inode.setdefault((about.st_dev, about.st_ino), path)
+    return paths_by_inode
 
 
 def _before(descriptor: int, offset: int) -> bytes:

@@ -70,12 +70,12 @@ def tokens(file: Path | None, address: Address) -> list[bytes]:
     return [line.encode() for line in lines]
 
 
-def application(writer: RequestWriter, known: Sequence[bytes], field: str | None) -> Starlette:
+def application(writer: RequestWriter, valid_tokens: Sequence[bytes], field: str | None) -> Starlette:
     """Return the application: POST /records, and GET /health."""
 
     async def records(request: Request) -> Response:
         try:
-            _check_token(request, known)
+            _check_token(request, valid_tokens)
             return await _answer(writer, request, field)
         except ClientDisconnect:
             return Response(status_code=400)
@@ -92,10 +92,10 @@ def application(writer: RequestWriter, known: Sequence[bytes], field: str | None
     )
 
 
-def _check_token(request: Request, known: Sequence[bytes]) -> None:
+def _check_token(request: Request, valid_tokens: Sequence[bytes]) -> None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    given = token.strip().encode() if scheme.lower() == "bearer" else b""
-    if known and not any(hmac.compare_digest(given, one) for one in known):
+    sent_token = token.strip().encode() if scheme.lower() == "bearer" else b""
+    if valid_tokens and not any(hmac.compare_digest(sent_token, valid) for valid in valid_tokens):
         message = "the header Authorization needs: Bearer and a token of this source"
         raise RefusedError(401, message)
 
@@ -155,7 +155,7 @@ def _listening(address: Address, port: int) -> socket.socket:
 
 def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Serve clients until a signal, or until another process owns the source."""
-    known = tokens(chosen.token_file, chosen.address)
+    valid_tokens = tokens(chosen.token_file, chosen.address)
     where = endpoints.load()
     # before the source is taken over: a second process here must not end the first
     with _listening(chosen.address, chosen.port) as listening:
@@ -165,7 +165,7 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
         writer = RequestWriter(source, answers, stop)
         server = uvicorn.Server(
             uvicorn.Config(
-                application(writer, known, chosen.key),
+                application(writer, valid_tokens, chosen.key),
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -13,7 +13,7 @@ from sluice_ops.model.admission import admitted_rate
 from sluice_ops.model.backpressure import Hold, Holds, Pressure
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.status import TierState, TierStatus
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import TierSpec, written_by
 
 KEPT_HOLDS = 50
 """How many holds are kept in the history."""
@@ -92,7 +92,7 @@ def lagging_after(
     The first of them is nearest the pipeline's end: the culprit. A tier that is declared to lag
     throttles no gate.
     """
-    written = {stream for spec in specs.values() for stream in spec.outputs}
+    written = written_by(specs.values())
     holding = {name: lag for name, lag in pressing.items() if name in specs and specs[name].holds}
     nearest = sorted(holding, key=lambda name: (specs[name].distance, name))
     lagging: dict[TierName, tuple[TierName, ...]] = {}

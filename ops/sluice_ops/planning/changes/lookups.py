@@ -44,12 +44,11 @@ def tier_of(spec: ChangeSpec, cluster: Cluster) -> TierNow:
 
     Raise RefusedError if the tier is missing or unknown.
     """
-    known = ", ".join(tier.spec.name for tier in cluster.end_first()) or "none is published yet"
     if spec.tier is None:
-        message = f"{spec.kind} needs a tier; known tiers: {known}"
+        message = f"{spec.kind} needs a tier; {_known_tiers(cluster)}"
         raise RefusedError(message)
     if spec.tier not in cluster.tiers:
-        message = f'there is no tier "{spec.tier}"; known tiers: {known}'
+        message = f'there is no tier "{spec.tier}"; {_known_tiers(cluster)}'
         raise RefusedError(message)
     return cluster.tiers[spec.tier]
 
@@ -58,9 +57,13 @@ def refuse_unknown_tiers(spec: ChangeSpec, cluster: Cluster) -> None:
     """Raise RefusedError if a change of several tiers names one that is unknown."""
     unknown = sorted({*spec.tiers} - cluster.tiers.keys())
     if unknown:
-        known = ", ".join(tier.spec.name for tier in cluster.end_first()) or "none is published yet"
-        message = f"there is no tier {listed(unknown)}; known tiers: {known}"
+        message = f"there is no tier {listed(unknown)}; {_known_tiers(cluster)}"
         raise RefusedError(message)
+
+
+def _known_tiers(cluster: Cluster) -> str:
+    names = ", ".join(tier.spec.name for tier in cluster.end_first())
+    return f"known tiers: {names or 'none is published yet'}"
 
 
 def notes_if_stopped(tier: TierNow) -> Iterable[str]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from sluice_ops.model.change import DRAIN_TO_EMPTY, ChangeSpec, Step
 from sluice_ops.model.ids import TierName
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import TierSpec, written_by
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kind import Kind
 from sluice_ops.planning.changes.lookups import refuse_unknown_tiers
@@ -48,5 +48,5 @@ KIND = DrainToEmpty()
 
 def sources(tiers: Collection[TierSpec]) -> tuple[TierName, ...]:
     """Return the tiers that read no stream of another tier."""
-    written = {stream for tier in tiers for stream in tier.outputs}
+    written = written_by(tiers)
     return tuple(tier.name for tier in tiers if written.isdisjoint(tier.inputs))
