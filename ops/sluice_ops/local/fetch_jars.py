@@ -4,15 +4,19 @@ Ivy, one of pyspark's jars, downloads them according to the machine's Ivy settin
 have its checksum in `jars.lock`.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from sluice_ops.local.layout import Layout
-from sluice_ops.local.start.command import run_to_end
+from sluice_ops.local.start.command import POLL_SECONDS, run_to_end
+from sluice_ops.local.start.starting import HaltedError
 from sluice_ops.local.trust import truststore_options
 from sluice_ops.site import project
 from sluice_ops.site.installation import PlatformError
@@ -112,7 +116,8 @@ def _retrieve(layout: Layout, jars: list[Jar], halt: threading.Event) -> None:
     ]
     log = layout.logs / "ivy.log"
     try:
-        run_to_end(command, dict(os.environ), log, halt, FETCH_SECONDS)
+        with cache_alone(halt):
+            run_to_end(command, dict(os.environ), log, halt, FETCH_SECONDS)
     except PlatformError as error:
         errors = [
             line.strip()
@@ -124,3 +129,22 @@ def _retrieve(layout: Layout, jars: list[Jar], halt: threading.Event) -> None:
             f"Check the network and your Ivy settings; log: {log}"
         )
         raise PlatformError(message) from error
+
+
+@contextmanager
+def cache_alone(halt: threading.Event) -> Iterator[None]:
+    """Wait until no other start of the project uses Ivy's cache, and keep others out meanwhile.
+
+    Two that fetch the same jar at once remove each other's unfinished file. HaltedError if `halt`
+    is set.
+    """
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if halt.wait(POLL_SECONDS):
+                    raise HaltedError from None
+        yield

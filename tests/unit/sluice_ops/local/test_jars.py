@@ -2,10 +2,16 @@
 
 import hashlib
 import re
+import threading
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from sluice_ops.local.fetch_jars import borrow, module, remove_others
+import pytest
+
+from sluice_ops.local import fetch_jars
+from sluice_ops.local.fetch_jars import borrow, cache_alone, module, remove_others
 from sluice_ops.local.layout import Layout
+from sluice_ops.local.start.starting import HaltedError
 from sluice_ops.site.jars import LOCK, Jar, faulty, locked, needed
 
 
@@ -51,3 +57,22 @@ def test_only_jars_of_an_older_lock_are_removed(layout: Layout) -> None:
         file.touch()
     remove_others([jar], layout.home)
     assert [file.exists() for file in files] == [True, False, True, True]
+
+
+def test_one_start_at_a_time_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_jars, "cache", lambda: tmp_path / "ivy")
+    halt, entered = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with cache_alone(threading.Event()):
+            entered.set()
+
+    other = threading.Thread(target=second)
+    with cache_alone(halt):
+        other.start()
+        assert not entered.wait(0.3), "the first one has the cache"
+        halt.set()
+        with pytest.raises(HaltedError), cache_alone(halt):
+            pass
+    other.join(5)
+    assert entered.is_set()
