@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError, Unfit, Written
     from sluice.records.joins import joined
     from sluice.sinks.http import Post
-    from sluice.sinks.table import Latest, Once, Totals
+    from sluice.sinks.table import Latest, Once, ParquetFiles, Totals
     from sluice_ops.model.backpressure import Lag, Watermarks
     from sluice_ops.model.resources import Quantum
     from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
@@ -40,6 +40,7 @@ __all__ = [
     "Marks",
     "Mode",
     "Once",
+    "ParquetFiles",
     "Pipeline",
     "Post",
     "Quantum",
@@ -76,7 +77,7 @@ _NAMES_BY_MODULE = {
     "sluice.api.sink": ("Absorbed", "Rows", "Sink", "SinkAwayError", "Unfit", "Written"),
     "sluice.records.joins": ("joined",),
     "sluice.sinks.http": ("Post",),
-    "sluice.sinks.table": ("Latest", "Once", "Totals"),
+    "sluice.sinks.table": ("Latest", "Once", "ParquetFiles", "Totals"),
     "sluice_ops.model.backpressure": ("Lag", "Watermarks"),
     "sluice_ops.model.resources": ("Quantum",),
     "sluice_ops.model.tier": ("Delivery", "Kind", "Mode", "Standby"),

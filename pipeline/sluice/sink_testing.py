@@ -14,13 +14,15 @@ rights to create tables, and what the sink writes to. Spark and Kafka are not ne
 - The writer may freeze at each step, be replaced, and wake up: it cannot write any more.
 - A writer without the right to write changes nothing.
 - While the tier must hold, the batch is written, or given back with SinkAwayError.
+- The writer of Parquet files may die or freeze at each step, as the writer of batches may.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, RLock
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import psycopg
@@ -28,9 +30,12 @@ import psycopg
 from sluice.api.declarations import Pipeline, State, Stream, Tier
 from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError
 from sluice.commands import tables
+from sluice.postgres import Connected
+from sluice.sinks.archive import Archive, has_archive
 from sluice.sinks.batches import Batch, LedgerMovedError
 from sluice.sinks.ledger import FencedError, Ledger
 from sluice_ops.model.tier import Delivery, Kind
+from sluice_ops.site.site_file import S3Config
 
 __all__ = ["NonconformingSinkError", "SinkCase", "check_sink"]
 
@@ -57,6 +62,11 @@ class SinkCase:
     """Returns what the sink must hold when it has taken so many records, each of them once."""
     held: Callable[[], object]
     """Returns what the sink holds now, to be compared with `expected`."""
+    home: Path = Path("/nonexistent")
+    """The home of a sink that writes files below it."""
+
+
+A = TypeVar("A", bound=Archive)
 
 
 class _Killed(BaseException):
@@ -91,8 +101,8 @@ class _Halt(Event):
         return super().is_set()
 
 
-class _FusedLedger(Ledger):
-    """The ledger of a writer with a fuse."""
+class _Fused(Connected):
+    """A writer whose statements are steps of a fuse."""
 
     fuse: _Fuse
 
@@ -113,6 +123,14 @@ class _FusedLedger(Ledger):
 
         connection.cursor_factory = Cursor
         return connection
+
+
+class _FusedLedger(_Fused, Ledger):
+    """The ledger of a writer with a fuse."""
+
+
+class _FusedArchive(_Fused, Archive):
+    """The archive of a writer with a fuse."""
 
 
 @dataclass
@@ -220,6 +238,39 @@ class _Check:
                 self._write(writer, rows)
         self._took("the tier had to hold, and went on")
 
+    def files(self) -> None:
+        """Let the writer of Parquet files die at each step, and freeze at each step and wake up."""
+        for dies in (True, False):
+            for step in self._steps():
+                if not self._files_at(step, dies=dies):
+                    break
+
+    def _files_at(self, step: int, *, dies: bool) -> bool:
+        """Let the writer of files die or freeze at a step; return whether it has so many steps."""
+        with closing(self._writer()) as writer:
+            self._write(writer, self._next())
+        self.taken, self.offset = self.taken + ROWS, self.offset + ROWS
+        where = f"the writer of files {'died' if dies else 'froze'} at step {step}"
+        frozen = self._archive(_FusedArchive)
+
+        def take_over() -> None:
+            self._end_session(frozen)
+            self._compare(f"{where}, and was replaced")
+            with closing(self._writer()) as successor:
+                self._write(successor, self._next())
+            self._took(f"{where}, and the next one wrote more files")
+
+        fuse = _Fuse(step, _die if dies else take_over)
+        frozen.fuse = fuse
+        with closing(frozen), suppress(_Killed):
+            frozen.write()
+        self._compare(f"{where}, and the next one went on" if fuse.burnt else "files were written")
+        return fuse.burnt
+
+    def _archive(self, kind: type[A]) -> A:
+        assert has_archive(self.case.sink)  # noqa: S101 — asked before
+        return kind(self.postgres, self.case.home, self.tier, self.case.sink, S3Config())
+
     def _steps(self) -> Iterator[int]:
         yield from range(MOST_STEPS)
         message = f"a batch of {ROWS} rows takes more than {MOST_STEPS} steps; write rows together"
@@ -232,7 +283,7 @@ class _Check:
         writer.fuse = fuse
         return writer
 
-    def _end_session(self, frozen: Ledger) -> None:
+    def _end_session(self, frozen: Connected) -> None:
         """End the session of a frozen writer, as its successor does."""
         session = frozen.open().info.backend_pid
         with psycopg.connect(self.postgres, autocommit=True) as connection:
@@ -261,6 +312,9 @@ class _Check:
         self._compare(what)
 
     def _compare(self, what: str) -> None:
+        if has_archive(self.case.sink):
+            with closing(self._archive(Archive)) as archive:
+                archive.write()
         held, expected = self.case.held(), self.case.expected(self.taken)
         if held != expected:
             message = f'sink "{self.case.sink.name}": {what}: it holds {held}, and should hold {expected}'
@@ -281,6 +335,8 @@ def check_sink(case: SinkCase, postgres: str) -> None:
     check.freezes()
     check.fence()
     check.halt()
+    if has_archive(case.sink):
+        check.files()
 
 
 def _make_tables(sink: Sink, tier: str, postgres: str) -> None:

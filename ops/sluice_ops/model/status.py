@@ -82,7 +82,7 @@ class Check(StrEnum):
     RECORDS = "records"
     """Each record: it is in a stream, or the table has a row with its origin."""
     SUMS = "sums"
-    """The sums in a table, compared with the rows of the batches."""
+    """Sums in a table, or the number of rows in files, compared with the rows of the batches."""
     LAST = "last"
     """The rows of the last batch only."""
     BATCHES = "batches"

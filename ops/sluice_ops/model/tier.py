@@ -15,7 +15,7 @@ class Kind(StrEnum):
     PROCESSING = "processing"
     """Reads streams and writes streams."""
     OUTBOUND = "outbound"
-    """Stands at the end: writes a table or a service."""
+    """Stands at the end: writes a table, files or a service."""
 
 
 class Mode(StrEnum):
@@ -35,7 +35,7 @@ class Delivery(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
     """After a failure, a record may be written again, with the same origin."""
     EXACTLY_ONCE = "exactly-once"
-    """The table takes each record once."""
+    """The table or the files have each record once."""
 
 
 class Standby(StrEnum):

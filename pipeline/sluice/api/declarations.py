@@ -118,7 +118,9 @@ class Tier:
     outputs: tuple[Stream, ...] = ()
     """The streams that the tier writes. A tier has outputs or a sink."""
     sink: "Sink | None" = None
-    """The table (`Once`, `Totals`, `Latest`) or the service (`Post`) that a batch tier writes."""
+    """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), Parquet files
+    (`ParquetFiles`) or a service (`Post`).
+    """
     state: State | None = None
     """Set if the transform aggregates by window, joins inputs or keeps own state.
 
@@ -326,14 +328,14 @@ def _problems(tier: Tier) -> list[str]:
         "a sink is written in micro-batches; set mode=Mode.BATCH": tier.sink is not None
         and tier.mode is Mode.REALTIME,
         (
-            "exactly-once needs a sink that is a table; a stream or a service gets records at least once "
-            "(their origins identify duplicates)"
+            "exactly-once needs a sink that is a table or files; "
+            "a stream or a service gets records at least once (their origins identify duplicates)"
         ): (
             tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
         ),
         (
             "at-most-once is for a sink that is a service; "
-            "a table takes each record exactly once, and a stream at least once"
+            "tables and files take each record exactly once, and a stream at least once"
         ): (tier.delivery is Delivery.AT_MOST_ONCE and (tier.sink is None or tier.sink.transactional)),
         (
             "at-most-once may lose one batch when the driver is killed; "
@@ -395,6 +397,7 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
     writers: dict[str, str] = {}
     declared: dict[str, Stream] = {}
     sink_writers: dict[str, str] = {}
+    folder_writers: dict[str, str] = {}
     for tier in tiers:
         problems += [
             (
@@ -412,6 +415,12 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
                 f'tier "{tier.name}": tier "{first}" already writes the sink "{tier.sink.name}"; '
                 "give each tier its own sink"
             )
+        for folder in () if tier.sink is None else tier.sink.folders:
+            if (first := folder_writers.setdefault(folder, tier.name)) != tier.name:
+                problems.append(
+                    f'tier "{tier.name}": tier "{first}" already writes files into the folder "{folder}", '
+                    "and files of one would replace files of the other; give each tier its own folder"
+                )
         for stream in tier.outputs:
             if stream.name in writers:
                 problems.append(

@@ -5,7 +5,7 @@
 
 OWN_TABLES = {
     "added_up": "How much all records added to each table of kind Totals with counted columns",
-    "archived": "Up to which batch a table's Parquet archive is complete",
+    "archived": "Up to which batch a sink's Parquet files are complete, and how many rows they have",
     "audit": "The audit's account of each input partition of a tier",
     "audit_read": "Up to which place the audit has read each source of a tier",
     "audit_streams": "The identity of each stream that the audit reads, and its ends",

@@ -94,7 +94,7 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class Sink:
-    """The base class of what a tier writes its rows into: a table or a service."""
+    """The base class of what a tier writes its rows into: a table, files or a service."""
 
     transactional: ClassVar[bool] = False
     """Whether the transaction contains the rows: a batch is then written wholly or not at all."""
@@ -108,6 +108,11 @@ class Sink:
     @property
     def keys(self) -> Sequence[str]:
         """The columns that identify a row; their values are never null."""
+        return ()
+
+    @property
+    def folders(self) -> Sequence[str]:
+        """The folders of Parquet files that the sink alone writes."""
         return ()
 
     @property

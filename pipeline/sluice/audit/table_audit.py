@@ -16,7 +16,7 @@ from sluice.api.declarations import Tier
 from sluice.api.sink import Sink
 from sluice.audit.book import Book, Line, Missing
 from sluice.kafka.reader import Streams, topic_and_number
-from sluice.sinks.table import Latest, Once, Totals
+from sluice.sinks.table import Latest, Once, ParquetFiles, Totals
 from sluice_ops.model.status import Check
 
 log = structlog.get_logger()
@@ -44,6 +44,12 @@ ADDED_UP = (
 
 Folded rows lie before the last check.
 """
+IN_FILES = (
+    "SELECT rows, batch, (SELECT coalesce(sum(rows_out), 0)::bigint FROM ledger"
+    " WHERE tier = %(tier)s AND batch > %(before)s AND batch <= archived.batch)"
+    " FROM archived WHERE name = %(table)s"
+)
+"""The same for the rows of files, up to the last batch that files have."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,14 @@ class TableAudit:
         if entries:
             lost += self._compare_with_table(entries)
             self._page.read[LEDGER] = entries[-1].batch
-        if isinstance(self._tier.sink, Totals) and self._tier.sink.counted:
-            lost += self._compare_sums(self._tier.sink, entries)
+        sink = self._tier.sink
+        if isinstance(sink, Totals) and sink.counted:
+            sums = f"{' + '.join(sink.counted)} of {sink.name}"
+            cause = "or a person changed the table, or the counted columns of a row do not sum to 1"
+            lost += self._compare_sums(ADDED_UP, sink.name, sums, cause, entries)
+        elif isinstance(sink, ParquetFiles):
+            sums = f"the number of rows in the files of {sink.name}"
+            lost += self._compare_sums(IN_FILES, sink.name, sums, "or a person changed the table", entries)
         self._book.save(self._tier.name, self._page, lost)
         return lost
 
@@ -248,8 +260,10 @@ class TableAudit:
             lost.append(Missing(entry.first, -late, sentence))
         return lost
 
-    def _compare_sums(self, table: Totals, entries: list[Entry]) -> list[Missing]:
-        """Compare the growth of a table's sum since the last check with the rows of later batches.
+    def _compare_sums(
+        self, query: str, name: str, sums: str, other_cause: str, entries: list[Entry]
+    ) -> list[Missing]:
+        """Compare the growth of a sum since the last check with the rows of later batches.
 
         Both numbers belong to one commit. Earlier sums, settled losses and keys that a person
         deletes do not matter.
@@ -258,11 +272,11 @@ class TableAudit:
         before = read.get(BY, -1)
         totals = (
             self._book.open()
-            .execute(ADDED_UP, {"table": table.name, "tier": tier, "before": before})
+            .execute(query.encode(), {"table": name, "tier": tier, "before": before})
             .fetchone()
         )
         self._page.checked = Check.BATCHES if totals is None else Check.SUMS
-        if totals is None:  # publishing has not created the sum yet
+        if totals is None:  # publishing has not created the sum yet, or no file is written yet
             return []
         added, last, wrote = totals
         grown = added - read.get(ADDED, added)
@@ -271,8 +285,7 @@ class TableAudit:
         if BY not in read and last >= 0:
             for line in self._page.lines.values():
                 line.partial = (
-                    f"{' + '.join(table.counted)} is compared from batch {last + 1} on, "
-                    "the first one after the first check"
+                    f"{sums} is compared from batch {last + 1} on, the first one after the first check"
                 )
         read[ADDED], read[BY] = added, last
         if not is_comparable or grown == wrote:
@@ -280,19 +293,15 @@ class TableAudit:
         place = (
             entries[0].first
             if entries
-            else next((f"{name}:{line.judged}" for name, line in self._page.lines.items()), table.name)
+            else next((f"{place}:{line.judged}" for place, line in self._page.lines.items()), name)
         )
         batches = (
             f"batches {before + 1} to {last} of {tier} wrote {wrote} rows"
             if last > before
             else f"no batch of {tier} wrote rows"
         )
-        sums = f"{' + '.join(table.counted)} of {table.name} grew by {grown}"
         cause = "rows are missing" if grown < wrote else "rows were counted twice"
-        sentence = (
-            f"{batches}, and {sums}: {cause}, or a person changed the table, "
-            "or the counted columns of a row do not sum to 1"
-        )
+        sentence = f"{batches}, and {sums} grew by {grown}: {cause}, {other_cause}"
         return [Missing(place, abs(wrote - grown), sentence)]
 
     def _absent(self, origins_read: Iterable[str], table: sql.Identifier) -> set[str]:
@@ -356,7 +365,8 @@ class TableAudit:
 def _checked(sink: Sink | None) -> Check:
     """Return what the audit can check in a sink.
 
-    The audit cannot read a service's rows, and knows only the sum of rows that were added up.
+    The audit cannot read a service's rows, and knows only the sum of rows that were added up or
+    are in files.
     """
     if isinstance(sink, Once):
         return Check.RECORDS

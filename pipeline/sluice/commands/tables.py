@@ -4,7 +4,7 @@ grants rights to them.
 `sluice.commands.publish` calls this module.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import psycopg
@@ -18,7 +18,7 @@ from sluice.audit import retention, trail_archive
 from sluice.migrations import migrate
 from sluice.replay import book as replayed
 from sluice.sinks import ledger, send_intents
-from sluice.sinks.table import definition, primary_key
+from sluice.sinks.table import ParquetFiles, definition, primary_key
 from sluice_ops.model.access import Role
 from sluice_ops.model.database import WORKERS, known_as
 
@@ -43,6 +43,8 @@ OF_TIERS = {Role.DRIVER: WRITTEN, Role.OPERATOR: WRITTEN, Role.AUDIT: "SELECT"}
 """Rights to the tables that drivers write. The operator has a driver's rights, because a replay
 writes like its tier.
 """
+OF_FILES = OF_TIERS | dict.fromkeys((Role.DRIVER, Role.OPERATOR), f"{WRITTEN}, DELETE")
+"""Rights to the tables of `ParquetFiles`, whose rows leave once files have them."""
 OF_JOBS = {Role.OPERATOR: f"{WRITTEN}, DELETE", Role.AUDIT: "SELECT"}
 """Rights to the tables that batch jobs write: they run as the operator."""
 RIGHTS: dict[str, dict[Role, str]] = {
@@ -77,10 +79,10 @@ LOCK_SECONDS = 10
 """How long a change of a table may wait for readers of the table; tiers that write it wait, too."""
 
 
-def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> list[str]:
+def create(postgres: str, pipeline: Pipeline, earlier: Mapping[str, str] | None = None) -> list[str]:
     """Create and migrate tables, and grant rights; return the names of the pipeline's tables.
 
-    `earlier` names the sinks of earlier releases, whose tiers may still write.
+    `earlier` has the names and kinds of the sinks of earlier releases, whose tiers may still write.
     """
     sinks = _sinks(pipeline)
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
@@ -95,7 +97,7 @@ def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> 
             for statement in definition(table.name, table.columns, [primary_key(table.key)]):
                 cursor.execute(statement)
         jobs = [table.name for table in pipeline.tables]
-        grant(cursor, {*earlier, *(sink.name for sink in sinks)}, jobs)
+        grant(cursor, {**(earlier or {}), **{sink.name: type(sink).__name__ for sink in sinks}}, jobs)
     return [*(sink.name for sink in sinks), *jobs]
 
 
@@ -119,17 +121,22 @@ def _sinks(pipeline: Pipeline) -> list[Sink]:
     return [tier.sink for tier in pipeline.tiers if tier.sink is not None]
 
 
-def grant(cursor: psycopg.Cursor[Any], sinks: Iterable[str], jobs: Iterable[str]) -> None:
+def grant(cursor: psycopg.Cursor[Any], sinks: Mapping[str, str], jobs: Iterable[str]) -> None:
     """Grant each role its rights to the tables, and revoke all other rights.
 
-    `jobs` are the tables that batch jobs write. Skip roles that the database does not have.
+    `sinks` has the kind of each sink, by name. `jobs` are the tables that batch jobs write. Skip
+    roles that the database does not have.
     """
     cursor.execute(
         "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", ([known_as(role) for role in WORKERS],)
     )
     known = {row[0] for row in cursor.fetchall()}
     rights_of_tables = {
-        **{name: OF_TIERS for sink in sinks for name in (sink, f"{sink}_refused")},
+        **{
+            name: OF_FILES if kind == ParquetFiles.__name__ else OF_TIERS
+            for sink, kind in sinks.items()
+            for name in (sink, f"{sink}_refused")
+        },
         **dict.fromkeys(jobs, OF_JOBS),
         **RIGHTS,
     }

@@ -4,13 +4,17 @@ Batch jobs read the archive. The writer reads rows back from the table, from the
 last archived one on. Before the writer writes files, it stores the last batch of the round in the
 table `archived`. The first batch of the round gives the files their name. So a second writer, after
 a crash or too late, writes the same files. The files are synced to disk before the database records
-their batches as archived.
+their batches as archived. In the same transaction, the rows of `ParquetFiles` leave the table.
+
+The files are below the home, or in S3 (decision 92).
 """
 
+import tempfile
 import time
 from datetime import UTC
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import psycopg
 import pyarrow as pa
@@ -18,13 +22,18 @@ import pyarrow.parquet as pq
 import structlog
 from psycopg import sql
 
+from sluice.api.sink import Sink
 from sluice.postgres import UNAVAILABLE, Connected
-from sluice.sinks.table import Once, without_length
+from sluice.s3 import bucket_and_prefix, client
+from sluice.sinks.table import ParquetFiles, RecordTable, without_length
 from sluice_ops.site.files import atomic_file
+from sluice_ops.site.site_file import S3Config
 
 log = structlog.get_logger()
 
 EVERY_SECONDS = 30.0
+SECONDS = 10.0
+"""The longest wait for S3 to connect, or to answer."""
 MAX_ROWS = 200_000
 """The most rows of one round, so that a backlog does not fill the driver's memory."""
 
@@ -48,13 +57,18 @@ have the same types, whatever their values. A `numeric` has no bounds in Postgre
 
 
 class Archive(Connected):
-    """Writes the rows of one table below `archive/`."""
+    """Writes the rows of one table into its folder."""
 
-    def __init__(self, postgres: str, home: Path, tier: str, table: Once) -> None:
+    def __init__(self, postgres: str, home: Path, tier: str, table: RecordTable, s3: S3Config) -> None:
         super().__init__(postgres)
         self._tier = tier
         self._table = table
-        self._folder = home / "archive" / str(table.archive)
+        (folder,) = table.folders
+        self._put = (
+            partial(_upload, client(s3, SECONDS), *bucket_and_prefix(folder))
+            if folder.startswith("s3a://")
+            else partial(_save, home / "archive" / folder)
+        )
         self._wrote = time.monotonic()
 
     def due(self) -> bool:
@@ -64,7 +78,7 @@ class Archive(Connected):
     def write(self) -> int:
         """Archive the next rows, and return their number.
 
-        If PostgreSQL or the disk is unavailable, the next call tries again.
+        If PostgreSQL, the disk or S3 is unavailable, the next call tries again.
         """
         self._wrote = time.monotonic()
         count = 0
@@ -72,7 +86,7 @@ class Archive(Connected):
             count = self._round()
         except (*UNAVAILABLE, OSError) as error:
             log.warning(
-                "rows are not archived: PostgreSQL or the disk is unavailable; the next round tries again",
+                "rows are not archived: PostgreSQL, disk or S3 is unavailable; the next round tries again",
                 table=self._table.name,
                 error=str(error),
             )
@@ -92,8 +106,14 @@ class Archive(Connected):
                 return 0  # another incarnation has archived these batches
             count = self._write_files(cursor, first, last)
             cursor.execute(
-                "UPDATE archived SET batch = %s, at = now() WHERE name = %s", (last, self._table.name)
+                "UPDATE archived SET batch = %s, rows = rows + %s, at = now() WHERE name = %s",
+                (last, count, self._table.name),
             )
+            if isinstance(self._table, ParquetFiles):
+                cursor.execute(
+                    sql.SQL("DELETE FROM {} WHERE batch <= %s").format(sql.Identifier(self._table.name)),
+                    (last,),
+                )
         return count
 
     def _extent(self, cursor: psycopg.Cursor[Any]) -> tuple[int, int]:
@@ -142,14 +162,46 @@ class Archive(Connected):
         )
         hours: dict[str, list[tuple[Any, ...]]] = {}
         stamp = names.index(self._table.stamp)
-        count = 0
         for row in cursor:
             hours.setdefault(row[stamp].astimezone(UTC).strftime("%Y-%m-%d-%H"), []).append(row)
-            count += 1
-        for hour, rows in hours.items():
-            file_rows = pa.table(
-                {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
+        return sum(
+            self._put(
+                f"hour={hour}/from-{first:012d}.parquet",
+                pa.table(
+                    {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
+                ),
             )
-            with atomic_file(self._folder / f"hour={hour}" / f"from-{first:012d}.parquet") as unfinished:
-                pq.write_table(file_rows, unfinished)
-        return count
+            for hour, rows in hours.items()
+        )
+
+
+def has_archive(sink: Sink) -> TypeGuard[RecordTable]:
+    """Tell whether an `Archive` writes the sink's rows into files."""
+    return isinstance(sink, RecordTable) and bool(sink.folders)
+
+
+def _save(folder: Path, name: str, rows: pa.Table) -> int:
+    """Write a file that readers see once it is complete, and return the number of its rows."""
+    with atomic_file(folder / name) as unfinished:
+        pq.write_table(rows, unfinished)
+        return int(pq.read_metadata(unfinished).num_rows)
+
+
+def _upload(s3: Any, bucket: str, folder: str, name: str, rows: pa.Table) -> int:
+    """Upload a file, which S3 shows once it is complete, and return the number of its rows.
+
+    OSError if S3 does not take the file.
+    """
+    from boto3.exceptions import Boto3Error  # noqa: PLC0415 — takes half a second, only for S3
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+    with tempfile.TemporaryFile() as file:
+        pq.write_table(rows, file)
+        count = int(pq.read_metadata(file).num_rows)
+        file.seek(0)
+        try:
+            s3.upload_fileobj(file, bucket, f"{folder}/{name}")
+        except (Boto3Error, BotoCoreError, ClientError) as error:
+            message = f"s3a://{bucket}/{folder} takes no file: {error}"
+            raise OSError(message) from error
+    return count

@@ -120,6 +120,8 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         " AND table_name = 'archived' AND column_name = 'upto') THEN"
         " ALTER TABLE archived ADD COLUMN upto bigint; END IF; END $$"
     ),
+    # before: the audit did not compare files
+    sql.SQL("ALTER TABLE archived ADD COLUMN IF NOT EXISTS rows bigint NOT NULL DEFAULT 0"),
 )
 """The platform's own tables. `sluice.commands.publish` creates them."""
 

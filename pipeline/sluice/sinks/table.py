@@ -3,6 +3,7 @@
 Replays change nothing.
 
 - `Once` stores each record once: the record's origin is the primary key.
+- `ParquetFiles` does so until a file has the record (`sluice.sinks.archive`).
 - `Totals` adds records up: a high-water mark for each path tells replays from new records
   (`sluice.api.marks`).
 - `Latest` keeps the newest row of each key, for tiers with state.
@@ -22,13 +23,17 @@ from psycopg import sql
 
 from sluice.api.declarations import DeclarationError
 from sluice.api.marks import Marks, first_seen
-from sluice.api.sink import Rows, Sink, Unfit, Written
+from sluice.api.sink import Rows, Sink, SinkAwayError, Unfit, Written
 from sluice.postgres import index
 from sluice.sinks.refused import find_refused
 from sluice.sinks.row_json import as_json
 
 log = structlog.get_logger()
 
+FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+BUCKET_FOLDER = re.compile(r"s3a://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)+")
+LONGEST_WAIT_SECONDS = 600.0
+"""How long a row may wait for its file; then the sink takes no more rows."""
 LENGTH_SUFFIX = re.compile(r"\s*\([^)]*\)")
 DEFAULT_LENGTH_ONE = dict.fromkeys(
     ("char", "character", "nchar", "national char", "national character"), "bpchar"
@@ -105,22 +110,11 @@ class Table(Sink):
 
 
 @dataclass(frozen=True)
-class Once(Table):
-    """A table with each record exactly once."""
+class RecordTable(Table):
+    """A table with one row for each record, and the row's time, origin and batch."""
 
     stamp: str = "written_at"
     """The column with the time when the row was written."""
-    archive: str | None = None
-    """The folder below `archive/` that gets the same rows as Parquet files, by hour."""
-
-    def __post_init__(self) -> None:
-        """Raise DeclarationError if `archive` could lead to another folder."""
-        if self.archive is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.archive):
-            message = (
-                f'sink "{self.name}": archive is {self.archive!r}; '
-                "name one folder, of letters, digits, _, . and -"
-            )
-            raise DeclarationError(message)
 
     @property
     def indexes(self) -> Sequence[str]:
@@ -152,6 +146,72 @@ class Once(Table):
         )
         cursor.execute(insert, [*(list(rows.columns[name]) for name in self.columns), list(rows.origins)])
         return Written(cursor.rowcount)
+
+
+@dataclass(frozen=True)
+class Once(RecordTable):
+    """A table with each record exactly once."""
+
+    archive: str | None = None
+    """The folder below `archive/` that gets the same rows as Parquet files, by hour."""
+
+    def __post_init__(self) -> None:
+        """Raise DeclarationError if `archive` could lead to another folder."""
+        if self.archive is not None and not FOLDER.fullmatch(self.archive):
+            message = (
+                f'sink "{self.name}": archive is {self.archive!r}; '
+                "name one folder, of letters, digits, _, . and -"
+            )
+            raise DeclarationError(message)
+
+    @property
+    def folders(self) -> Sequence[str]:
+        return () if self.archive is None else (self.archive,)
+
+
+@dataclass(frozen=True)
+class ParquetFiles(RecordTable):
+    """Parquet files with each record exactly once, in one folder for each hour of delivery.
+
+    A file appears about every 30 s. Until then, the table `name` in PostgreSQL has its rows.
+    """
+
+    folder: str = field(kw_only=True)
+    """A folder below `archive/` in the home, such as `clicks`; or `s3a://bucket/folder`."""
+
+    def __post_init__(self) -> None:
+        """Raise DeclarationError if `folder` is neither."""
+        if not FOLDER.fullmatch(self.folder) and not BUCKET_FOLDER.fullmatch(self.folder):
+            message = (
+                f'sink "{self.name}": folder is {self.folder!r}; name one folder below `archive/`, '
+                "of letters, digits, _, . and -, or an address s3a://bucket/folder"
+            )
+            raise DeclarationError(message)
+
+    @property
+    def folders(self) -> Sequence[str]:
+        return (self.folder,)
+
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
+        """Insert the rows that are new by their marks: rows that a file has leave the table.
+
+        SinkAwayError if rows have waited too long for a file, so that PostgreSQL does not fill up.
+        """
+        oldest = sql.SQL(
+            "SELECT extract(epoch FROM clock_timestamp() - {})::float8 FROM {} ORDER BY batch LIMIT 1"
+        ).format(sql.Identifier(self.stamp), sql.Identifier(self.name))
+        (waited,) = cursor.execute(oldest).fetchone() or (0.0,)
+        if waited > LONGEST_WAIT_SECONDS:
+            message = (
+                f"rows of sink {self.name} have waited {waited / 60:.0f} minutes for a file in "
+                f"{self.folder}, and no more rows are taken until the file is written; "
+                "the log of the tier's driver (`sluice logs TIER`) says why files are not written"
+            )
+            raise SinkAwayError(message)
+        new = first_seen(marks, rows.paths, rows.origins)
+        return super().write(cursor, rows.only(new), batch, marks, halt)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from sluice.sinks.batches import Batch
 from sluice.sinks.ledger import Ledger
 from sluice.sinks.table import Once
 from sluice_ops.model.tier import Kind
+from sluice_ops.site.site_file import S3Config
 from tests.database import database
 from tests.power_loss import AVAILABLE, NEEDS, OUTCOMES, PowerLossDisk, power_loss_disk, restore
 
@@ -88,7 +89,7 @@ def test_an_archive_file_survives_once_the_database_records_it(disk: PowerLossDi
                 Rows({"n": list(range(ROWS))}, names, ["0"] * ROWS),
                 epoch=1,
             )
-        with closing(Archive(address, disk.folder, table.name, table)) as archive:
+        with closing(Archive(address, disk.folder, table.name, table, S3Config())) as archive:
             assert archive.write() == ROWS
         with psycopg.connect(address) as connection:
             assert connection.execute("select batch from archived where name = 'power'").fetchall() == [(0,)]

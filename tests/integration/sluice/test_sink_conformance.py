@@ -5,21 +5,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
 
 import psycopg
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
+from moto.server import ThreadedMotoServer
 from psycopg import sql
 
 from sluice.api.marks import Marks, first_seen
 from sluice.api.sink import Rows, Sink, Written
+from sluice.s3 import client as s3_client
 from sluice.sink_testing import NonconformingSinkError, SinkCase, check_sink
 from sluice.sinks.http import Post
-from sluice.sinks.table import Latest, Once, Totals
+from sluice.sinks.table import Latest, Once, ParquetFiles, Totals
+from sluice_ops.site.site_file import S3Config
 from tests.database import database
 from tests.http_service import Quiet, serving
+from tests.lab import free_ports
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
@@ -103,6 +112,67 @@ def calls(name: str, *, honours_keys: bool) -> Iterator[SinkCase]:
 
 def test_a_table_with_each_record_once_conforms(postgres: str) -> None:
     check_sink(once(Once("delivered", {"n": "bigint"}), postgres), postgres)
+
+
+@cache
+def numbers_in(file: Path, _version: int) -> list[int]:
+    return [int(number) for number in pq.read_table(file)["n"].to_pylist()]
+
+
+@cache
+def numbers_in_s3(s3: Any, key: str, _version: str) -> list[int]:
+    content = BytesIO(s3.get_object(Bucket="lake", Key=key)["Body"].read())
+    return [int(number) for number in pq.read_table(content)["n"].to_pylist()]
+
+
+def test_parquet_files_conform_below_the_home(postgres: str, tmp_path: Path) -> None:
+    folder = tmp_path / "archive" / "clicks"
+    case = SinkCase(
+        ParquetFiles("clicks_files", {"n": "bigint"}, folder="clicks"),
+        numbered,
+        lambda count: list(range(count)),
+        lambda: sorted(
+            number
+            for file in folder.glob("hour=*/*.parquet")
+            for number in numbers_in(file, file.stat().st_mtime_ns)
+        ),
+        home=tmp_path,
+    )
+    check_sink(case, postgres)
+    assert read(postgres, "select count(*) from clicks_files") == [(0,)], "PostgreSQL keeps no rows"
+    held = sorted(ds.dataset(folder, partitioning="hive").to_table()["n"].to_pylist())
+    assert held == case.held()
+    assert read(postgres, "select rows from archived where name = 'clicks_files'") == [(len(held),)]
+
+
+def test_parquet_files_conform_in_s3(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+    server.start()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    s3 = s3_client(S3Config(endpoint=f"http://127.0.0.1:{port}"))
+    s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+
+    def held() -> list[int]:
+        files = s3.list_objects_v2(Bucket="lake").get("Contents", ())
+        assert all(file["Key"].startswith("web/clicks/hour=") for file in files)
+        return sorted(n for file in files for n in numbers_in_s3(s3, file["Key"], file["ETag"]))
+
+    case = SinkCase(
+        ParquetFiles("clicks_in_s3", {"n": "bigint"}, folder="s3a://lake/web/clicks"),
+        numbered,
+        lambda count: list(range(count)),
+        held,
+    )
+    try:
+        check_sink(case, postgres)
+    finally:
+        server.stop()
 
 
 def test_a_table_that_adds_up_conforms(postgres: str) -> None:

@@ -31,6 +31,7 @@ from sluice.sinks.ledger import Ledger
 from sluice.sinks.quarantine import Quarantine, QuarantineError
 from sluice.sinks.table import Latest, Once, Table, Totals
 from sluice_ops.site.files import atomic_file
+from sluice_ops.site.site_file import S3Config
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -308,7 +309,7 @@ def test_a_late_archive_deletes_no_row(
     interrupted = threading.Event()
 
     def archive() -> Archive:
-        return Archive(lab.endpoints.postgres, tmp_path, table.name, table)
+        return Archive(lab.endpoints.postgres, tmp_path, table.name, table, S3Config())
 
     with (
         closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger,
@@ -340,7 +341,7 @@ def test_a_backlog_is_archived_in_parts(
     with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         for first in range(0, 8, 2):
             ledger.write(batch(first, first + 2), rows(first, first + 2), epoch=1)
-    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table, S3Config())) as archive:
         assert [archive.write() for _ in range(3)] == [2, 2, 2]
         assert archive.due(), "the driver can continue at once with the next part"
         assert [archive.write() for _ in range(2)] == [2, 0]
@@ -351,7 +352,7 @@ def test_a_backlog_is_archived_in_parts(
 def test_every_file_of_the_archive_has_the_same_types(lab: Lab, table: Once, tmp_path: Path) -> None:
     with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
         ledger.write(batch(0, 2), rows(0, 2), epoch=1)
-    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table, S3Config())) as archive:
         archive.write()
     (file,) = (tmp_path / "archive").rglob("*.parquet")
     assert pq.read_schema(file).field("note").type == pa.string(), (
@@ -380,7 +381,7 @@ def test_the_archive_accepts_all_values_that_a_table_accepts(lab: Lab, tmp_path:
             "raw": [b"a", b"\x00", None, b"", b"c"],
         }
         ledger.write(batch(0, 5), Rows(values, [f"0:{number}" for number in range(5)], ["0"] * 5), epoch=1)
-    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table)) as archive:
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table, S3Config())) as archive:
         assert archive.write() == 5
     (file,) = (tmp_path / "archive").rglob("*.parquet")
     archived_columns = pq.read_table(file).sort_by("origin").to_pydict()

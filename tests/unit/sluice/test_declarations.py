@@ -9,7 +9,7 @@ from hits import PIPELINE
 from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, load
 from sluice.api.grouping import Shuffle
 from sluice.sinks.http import Post
-from sluice.sinks.table import Latest, Once, Totals, definition, primary_key
+from sluice.sinks.table import Latest, Once, ParquetFiles, Totals, definition, primary_key
 from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
@@ -289,3 +289,27 @@ def test_an_unknown_tier_is_refused_with_the_known_tiers():
 def test_an_archive_that_would_leave_its_folder_is_refused(archive):
     with pytest.raises(DeclarationError, match=r"name one folder, of letters, digits"):
         Once("rows", {"id": "text"}, archive=archive)
+
+
+@pytest.mark.parametrize("folder", ["../hits", "/hits", "a/b", "", "s3a://lake", "s3a:///x", "s3://lake/x"])
+def test_a_folder_of_files_elsewhere_is_refused(folder):
+    with pytest.raises(DeclarationError, match=r'sink "rows": folder is .*or an address s3a://bucket/folder'):
+        ParquetFiles("rows", {"id": "text"}, folder=folder)
+
+
+@pytest.mark.parametrize("folder", ["hits", "s3a://lake/web/hits"])
+def test_two_tiers_with_files_in_one_folder_are_refused(folder):
+    tiers = [
+        Tier(name, Kind.OUTBOUND, (A,), same, sink=ParquetFiles(name, {"id": "text"}, folder=folder))
+        for name in ("one", "two")
+    ]
+    with pytest.raises(DeclarationError, match=rf'"two": tier "one" already writes files into .*"{folder}"'):
+        Pipeline(tuple(tiers))
+
+
+def test_a_tier_of_files_may_deliver_exactly_once_but_keeps_no_state():
+    files = ParquetFiles("rows", {"id": "text"}, folder="rows")
+    spec = Pipeline((tier(sink=files, delivery=Delivery.EXACTLY_ONCE),)).spec("first")
+    assert spec.delivery is Delivery.EXACTLY_ONCE
+    with pytest.raises(DeclarationError, match="give the tier both state and a sink `Latest`"):
+        Pipeline((tier(sink=files, state=State(0)),))

@@ -337,3 +337,30 @@ def test_the_time_of_batches_is_counted_with_its_fixed_part(clock: list[float]) 
     flow = engine._config.flow
     assert flow.busy_seconds == pytest.approx(3 * 0.5 + 0.6)
     assert 0.9 < flow.fixed_seconds < 1.0, "the first batch alone tells nothing"
+
+
+def test_a_slow_archive_does_not_hold_the_driver_and_its_error_ends_it() -> None:
+    engine, written, begun = query(), threading.Event(), []
+
+    def write() -> int:
+        begun.append(1)
+        assert written.wait(10)
+        if len(begun) == 1:
+            return 1
+        message = "no right to read the table"
+        raise PermissionError(message)
+
+    engine._archive = cast("Any", SimpleNamespace(due=lambda: True, write=write, close=lambda: None))
+    engine._query = cast("Any", SimpleNamespace(isActive=True))
+    engine.tick()
+    engine.tick()
+    assert len(begun) == 1, "the second round waits for the first one"
+    written.set()
+
+    def tick_on() -> None:
+        while True:
+            engine.tick()
+            time.sleep(0.01)
+
+    with pytest.raises(PermissionError):
+        tick_on()

@@ -9,6 +9,7 @@ from sluice.driver.control.write_fence import Unfenced, WriterFence
 from sluice.driver.counters import Flow
 from sluice.driver.spark.workers import Workers
 from sluice_ops.model.incarnation import STATE_PARTITIONS
+from sluice_ops.site.site_file import S3Config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,8 @@ class EngineConfig:
     """The state plan of that release, operator by operator; None if unknown."""
     depot: "Depot | None" = None
     """Where the checkpoints of the tier's state are; None: in the tier's own folder."""
+    s3: S3Config = field(default_factory=S3Config)
+    """The site's S3 service, in which a sink may write files."""
     workers: Workers = field(default_factory=Workers)
     flow: Flow = field(default_factory=Flow)
     """The counters that the engine increases."""

@@ -1,8 +1,9 @@
-"""The engine of a tier without state that ends in a sink: a table or an HTTP service."""
+"""The engine of a tier without state that ends in a sink: a table, files or a service."""
 
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,10 @@ from sluice.failures import error_text
 from sluice.kafka.positions import start
 from sluice.kafka.reader import Bounds
 from sluice.records import lineage
-from sluice.sinks.archive import Archive
+from sluice.sinks.archive import Archive, has_archive
 from sluice.sinks.batches import Batch, LastBatch
 from sluice.sinks.quarantine import Quarantine
 from sluice.sinks.refused import REFUSED, without_refused
-from sluice.sinks.table import Once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -147,7 +147,7 @@ class RecordJob:
 
 
 class SinkEngine(BatchEngine):
-    """Writes micro-batches into a table or a service."""
+    """Writes micro-batches into a table, files or a service."""
 
     def __init__(self, config: EngineConfig, control: Control, sink: Sink) -> None:
         """Prepare; nothing runs yet."""
@@ -155,28 +155,37 @@ class SinkEngine(BatchEngine):
         self._records = RecordJob(config, control, sink, writer)
         super().__init__(config, writer, self._records)
         self._archive = (
-            Archive(config.postgres, config.home, config.tier.name, sink)
-            if isinstance(sink, Once) and sink.archive
+            Archive(config.postgres, config.home, config.tier.name, sink, config.s3)
+            if has_archive(sink)
             else None
         )
+        self._rounds = ThreadPoolExecutor(1, "archive")
+        """Writes the archive, so that a slow disk or bucket does not hold the driver up."""
+        self._round: Future[int] | None = None
+        """The last round that `tick` began."""
 
     def plan(self) -> None:
         """Plan the rows that a batch collects."""
         plan(self._records.rows_of(read_inputs(self._config, {}, stream=False)))
 
     def tick(self) -> None:
-        """Archive old rows when they are due."""
-        if self._archive is not None and self._query is not None and self._archive.due():
-            self._archive.write()
+        """Begin to archive old rows when they are due."""
+        if self._archive is None or self._query is None or not self._archive.due():
+            return
+        if self._round is None or self._round.done():
+            if self._round is not None:
+                self._round.result()  # raises an error that no later round would heal
+            self._round = self._rounds.submit(self._archive.write)
 
     def idle_work(self) -> None:
         """Archive the newest rows."""
         if self._archive is not None:
-            self._archive.write()
+            self._rounds.submit(self._archive.write).result()
 
     def close(self) -> None:
         """Archive the newest rows, and close connections."""
         self.idle_work()
+        self._rounds.shutdown()
         if self._archive is not None:
             self._archive.close()
         super().close()

@@ -162,7 +162,8 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         refuse_too_few(
             spec.name, sum(streams.partitions(stream) for stream in spec.inputs), slots, spec.quantum.threads
         )
-    depot = depot_of(spec.name, _site(), where.home)
+    site = _site()
+    depot = depot_of(spec.name, site, where.home)
     chosen = settings(spec, incarnation, _address(), where.home) | depot.session | where.spark_settings
     session = open_session(where.spark, chosen, jvm)
     session.sparkContext.setLogLevel("WARN")
@@ -189,6 +190,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
             release=incarnation.release,
             holds=None if release is None else releases.state_of(release, spec.name),
             depot=depot,
+            s3=site.s3,
             workers=workers,
             flow=flow,
             identities=Identities(kafka),

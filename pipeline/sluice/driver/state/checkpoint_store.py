@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
+from sluice.s3 import bucket_and_prefix, client
 from sluice_ops.site.files import atomic_file, make_folders, sync, sync_tree
 from sluice_ops.site.site_file import S3Config, Site
 
@@ -207,16 +206,9 @@ class Bucket(Depot):
         """Use the folder of a bucket, `s3a://bucket/folder`; credentials come from the environment
         or its files.
         """
-        import boto3  # noqa: PLC0415 — takes half a second, only if checkpoints are in a bucket
-        from botocore.config import Config  # noqa: PLC0415
-
-        parts = urlsplit(url)
-        self._url, self._bucket, self._below = url.rstrip("/"), parts.netloc, parts.path.strip("/")
-        config = Config(
-            s3={"addressing_style": "path" if s3.endpoint else "auto"},
-            retries={"max_attempts": 5, "mode": "standard"},
-        )
-        self._client: Any = boto3.client("s3", endpoint_url=s3.endpoint, region_name=s3.region, config=config)
+        self._url = url.rstrip("/")
+        self._bucket, self._below = bucket_and_prefix(url)
+        self._client = client(s3)
         self.session = {
             "spark.hadoop.fs.s3a.aws.credentials.provider": CREDENTIALS,
             "spark.hadoop.fs.s3a.endpoint.region": s3.region,

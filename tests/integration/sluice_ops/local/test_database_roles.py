@@ -93,7 +93,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             )
         database_roles.make_passwords(postgres.where.postgres_users)
         postgres.start()  # as `make up` does with an earlier database
-        tables.create(postgres.endpoints.postgres_as(Role.PUBLISHER), declarations.load(PIPELINE), {"newest"})
+        tables.create(
+            postgres.endpoints.postgres_as(Role.PUBLISHER), declarations.load(PIPELINE), {"newest": "Latest"}
+        )
         yield postgres
     finally:
         postgres.run("down")

@@ -1,0 +1,36 @@
+"""A pipeline for `test_sinks_outside`: tiers that write what readers outside of Sluice read."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.sinks.table import ParquetFiles
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind
+
+RAW = Stream("raw")
+NUMBER = {"n": "bigint"}
+SLOT = Quantum(cpu=1, memory=750, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+
+def read(raw: DataFrame) -> DataFrame:
+    """Parse the records."""
+    return raw.select(F.from_json("value", "n bigint").alias("read"), "lineage").select("read.*", "lineage")
+
+
+PIPELINE = Pipeline(
+    (
+        Tier(
+            "save",
+            Kind.OUTBOUND,
+            (RAW,),
+            read,
+            sink=ParquetFiles("saved", NUMBER, folder="numbers"),
+            delivery=Delivery.EXACTLY_ONCE,
+            max_offsets=50,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+    )
+)

@@ -1,0 +1,21 @@
+"""The pipelines that pages show are valid."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import sluice
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "pipelines.md"
+
+
+@pytest.mark.parametrize(("section", "name"), [("### Parquet files", "SAVE")])
+def test_the_example_of_a_sink_is_a_valid_tier(section: str, name: str) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text().split(section)[1], re.DOTALL)[:1]
+    made: dict[str, object] = {}
+    exec(code, made)  # noqa: S102 - the page's own code
+    tier = made[name]
+    assert isinstance(tier, sluice.Tier)
+    entry = sluice.Tier("entry", sluice.Kind.ENTRY, (sluice.Stream("raw"),), tier.transform, tier.inputs)
+    assert sluice.Pipeline((entry, tier)).spec(name.lower()).delivery is sluice.Delivery.EXACTLY_ONCE
