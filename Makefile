@@ -36,7 +36,7 @@ format: install ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: install ## unit tests, then the runbooks and faults on a whole platform: about 10 minutes on 2 cores
+test: install ## unit tests, then the runbooks and faults on a whole platform: about 20 minutes on 2 cores
 	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		tests/unit tests/scenarios
 
