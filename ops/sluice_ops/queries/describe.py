@@ -1,13 +1,17 @@
-"""Makes the lines of lists from one snapshot of the channel and the figures. Pure."""
+"""Makes the lines of lists from one snapshot of the channel and the figures.
 
+The clock is read only for the time until Kafka deletes records.
+"""
+
+import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
-from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName, UnitId
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Layer
+from sluice_ops.model.status import TierStatus
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.placement.cluster import Rules
@@ -287,7 +291,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         rate_in=progress.rate_in if progress else None,
         rate_out=progress.rate_out if progress else None,
         lag=progress.lag if progress else None,
-        pressure=_pressure(tier.spec, status.pressure) if status and status.pressure else None,
+        pressure=_pressure(tier.spec, status, time.time()) if status else None,
         drift=status.drift if status else None,
         starved=status.starved.sentence if status and status.starved else None,
         held_for=owner.held_for,
@@ -306,13 +310,17 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
     )
 
 
-def _pressure(spec: TierSpec, pressure: Pressure) -> str:
-    """Return how far a tier lags, and the effect; continues the tier's name."""
-    parts = [pressure.sentence]
+def _pressure(spec: TierSpec, status: TierStatus, now: float) -> str | None:
+    """Return how far a tier lags, and the effect; continues the tier's name. None: it does not
+    lag.
+    """
+    if status.pressure is None:
+        return None
+    parts, expiry = [status.pressure.sentence], status.expiry(now)
     if not spec.holds:
         parts.append("it may lag (holds=False), so it throttles no entry")
-    if pressure.expiry is not None and (pressure.expiry.near or not spec.holds):
-        parts.append(pressure.expiry.sentence)
+    if expiry is not None and (expiry.near or not spec.holds):
+        parts.append(expiry.sentence)
     return "; ".join(parts)
 
 

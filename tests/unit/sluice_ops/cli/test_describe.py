@@ -1,4 +1,5 @@
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -384,6 +385,11 @@ def test_a_tier_that_may_lag_shows_its_expiry_and_throttles_no_entry() -> None:
         "is 900 records, 79200 s behind in hits; it may lag (holds=False), so it throttles no entry; "
         "Kafka deletes the oldest of these records of hits in 50.0 h"
     )
+    down = runs.model_copy(update={"state": TierState.FAILED, "down_since": time.time() - 3600})
+    seen_down = replace(seen, status=seen.status.model_copy(update={"tiers": {ENRICH: down}}))
+    (line,) = describe.tiers(replace(seen_down, tiers={ENRICH: branch}), Figures())
+    assert line.pressure is not None
+    assert line.pressure.endswith("in 49.0 h"), "a tier that does not run lets its records grow old"
 
 
 def view_of_decision(wanted: int, mode: ScalerMode, slots: int = 2) -> View:
