@@ -35,6 +35,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.queries import figures, in_flight, trail_history
 from sluice_ops.site import database_roles
 from sluice_ops.site.endpoints import Endpoints
+from sluice_ops.site.site_file import S3Config
 from tests.lab import ROOT, free_base
 
 pytestmark = pytest.mark.timeout(240)
@@ -199,7 +200,7 @@ def test_drivers_do_all_their_work_as_their_own_role(where: Endpoints, tmp_path:
     hit = {name: ["x", "y"] for name in delivered.columns} | {"at": ["2026-01-01", "2026-01-01"]}
     with (
         closing(Ledger(address, "outbound", 1, delivered)) as ledger,
-        closing(Archive(address, tmp_path, "outbound", delivered)) as archive,
+        closing(Archive(address, tmp_path, "outbound", delivered, S3Config())) as archive,
     ):
         assert ledger.write(Batch({"in/0": 0}, {"in/0": 2}), Rows(hit, *names), epoch=1).written == 2
         assert ledger.refused(Rows(hit, *rows(5, 7))) == {}
