@@ -11,7 +11,7 @@ from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import Incarnation, TierName
-from sluice_ops.model.incarnation import Placement, State
+from sluice_ops.model.incarnation import OwnerRecord, Placement, State
 from sluice_ops.model.status import TierState, TierStatus
 from sluice_ops.model.tier import Standby
 from sluice_ops.model.wording import counted, listed
@@ -22,6 +22,11 @@ from sluice_ops.snapshot.view import TierView
 
 START_INTERVAL_SECONDS = 30.0
 """Time between the starts of two standbys of a tier, also if the first dies at once."""
+CATCH_UP_SECONDS = 10.0
+"""How long a new owner may take to catch up before its standby starts all the same.
+
+A JVM that starts takes the processors that the new owner needs for its first records.
+"""
 REASON = "standby"
 
 
@@ -104,6 +109,8 @@ def _begin(draft: Draft, tier: TierView) -> str:
         return "the standby starts when the tier runs and no change is under way"
     if _must_run_alone(draft, tier):
         return "the standby starts when the owner uses the partitions that were added to its outputs"
+    if not _is_level(draft, tier, record):
+        return f"the standby starts when the owner has caught up, at the latest after {CATCH_UP_SECONDS:.0f} s"
     if draft.braked:
         return "the standby starts when the brake is off"
     before = [
@@ -123,6 +130,11 @@ def _begin(draft: Draft, tier: TierView) -> str:
         f"workers on {workers}"
     )
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
+
+
+def _is_level(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
+    report = None if record.owner is None else tier.reports.get(record.owner)
+    return report is not None and (report.caught_up or draft.age(report.since) >= CATCH_UP_SECONDS)
 
 
 def _must_run_alone(draft: Draft, tier: TierView) -> bool:

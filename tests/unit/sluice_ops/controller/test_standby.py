@@ -5,6 +5,7 @@ owner is dead.
 import pytest
 from simulation.world import TIERS, World, host
 
+from sluice_ops.controller.policies.standby import CATCH_UP_SECONDS, START_INTERVAL_SECONDS
 from sluice_ops.model.assignment import HostState, driver_id
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.tier import Standby
@@ -52,6 +53,21 @@ def test_a_standby_owns_the_tier_in_the_pass_that_finds_the_owner_dead(world):
     world.tick(40.0)
     world.until(lambda: runs_hot(world))
     assert not hosts(world, world.owner("entry").owner) & hosts(world, world.owner("entry").standby)
+
+
+def test_the_next_standby_waits_ten_seconds_for_the_new_owner_to_catch_up(world):
+    world.tick(START_INTERVAL_SECONDS)
+    behind = world.driver("entry", world.owner("entry").standby)
+    behind.caught_up, behind.stuck = False, True
+    behind._report()
+    world.kill_driver("entry")
+    world.tick()
+    world.tick()
+    assert world.owner("entry").owner == behind.number
+    assert world.owner("entry").standby is None
+    assert "when the owner has caught up" in world.statuses["entry"].sentence
+    world.tick(CATCH_UP_SECONDS)
+    assert world.owner("entry").standby is not None
 
 
 def test_a_dead_standby_is_replaced_after_some_time(world):
