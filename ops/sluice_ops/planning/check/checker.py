@@ -455,9 +455,14 @@ def _miscounted(now: Placement, aim: _Aim, cluster: Cluster, *, exactly: bool = 
 def _remaining_burst(now: Placement, aim: _Aim, cluster: Cluster) -> int:
     """Return how many workers of a burst run at its place although no host there takes new
     units.
+
+    A worker at both places is the tier's own as long as such workers are missing.
     """
-    hosts = (cluster.hosts[name] for name in now.slots if name in cluster.hosts)
-    return min(aim.extra, sum(_is_at(host, aim.extra_to) and not _is_at(host, aim.to) for host in hosts))
+    hosts = [cluster.hosts[name] for name in now.slots if name in cluster.hosts]
+    at_burst = [host for host in hosts if _is_at(host, aim.extra_to)]
+    missing = max(0, aim.own - sum(_is_at(host, aim.to) for host in hosts if host not in at_burst))
+    at_both = sum(_is_at(host, aim.to) for host in at_burst)
+    return min(aim.extra, len(at_burst) - min(missing, at_both))
 
 
 def _foreign(tenant: str, placement: Placement, cluster: Cluster) -> Iterable[str]:

@@ -120,11 +120,21 @@ def right_numbers(now: Placement, aim: Target, hosts: Hosts) -> tuple[int, ...]:
     """
     if available_extra(aim, hosts) == aim.extra:
         return (aim.k,)
-    burst_workers = sum(
-        name in hosts and hosts[name].matches(aim.extra_to) and not hosts[name].matches(aim.to)
-        for name in now.slots
-    )
-    return aim.own + min(burst_workers, aim.extra), aim.k
+    return aim.own + min(by_place(now, aim, hosts)[1], aim.extra), aim.k
+
+
+def by_place(placement: Placement, aim: Target, hosts: Hosts) -> tuple[int, int]:
+    """Return the numbers of workers at the tier's place and at that of its burst.
+
+    A host at both places counts for the tier's place as long as workers are missing there.
+    """
+    known = [hosts[name] for name in placement.slots if name in hosts]
+    at_home = sum(host.matches(aim.to) for host in known)
+    at_burst = sum(host.matches(aim.extra_to) for host in known) if aim.extra else 0
+    both = sum(host.matches(aim.to) and host.matches(aim.extra_to) for host in known) if aim.extra else 0
+    only_home = at_home - both
+    to_home = min(both, max(0, aim.own - only_home))
+    return only_home + to_home, at_burst - to_home
 
 
 def lacks_only_spares(now: Placement, aim: Target, hosts: Hosts) -> bool:

@@ -12,7 +12,7 @@ from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, TierNow, moved, with_both
-from sluice_ops.planning.placement.drift import breaches, right_numbers
+from sluice_ops.planning.placement.drift import breaches, by_place, right_numbers
 from sluice_ops.planning.placement.requests import EXTRA
 from sluice_ops.planning.placement.shares import Target, available_extra
 from sluice_ops.planning.placement.solver import more_slots, place
@@ -70,7 +70,7 @@ def difference(now: Placement, aim: Target, share: Target, hosts: Hosts) -> Resi
     `share` and `aim` are as in `resize_of`.
     """
     kept = now.first(_staying(now, share, hosts))
-    at_home, at_burst = _by_place(kept, share, hosts)
+    at_home, at_burst = by_place(kept, share, hosts)
     home = max(0, aim.own - at_home)
     back = [name for name in now.slots[len(kept.slots) :] if name in hosts and _may_be(hosts[name], share)]
     return Resize(
@@ -107,7 +107,7 @@ def lost_from_burst(now: Placement, share: Target, hosts: Hosts) -> int:
     living = now.model_copy(
         update={"slots": tuple(name for name in now.slots if name in hosts and _stays(hosts[name], share))}
     )
-    return max(0, share.extra - _by_place(living, share, hosts)[1])
+    return max(0, share.extra - by_place(living, share, hosts)[1])
 
 
 def kept_for_others(tier: TierNow, aim: Target, cluster: Cluster, workers: int) -> Placement | None:
@@ -176,22 +176,8 @@ def _staying(now: Placement, aim: Target, hosts: Hosts) -> int:
     count = 0
     for name in now.slots[: numbers[0]]:
         first = now.first(count + 1)
-        at_home, at_burst = _by_place(first, aim, hosts)
+        at_home, at_burst = by_place(first, aim, hosts)
         if name not in hosts or not _stays(hosts[name], aim) or at_home > aim.own or at_burst > aim.extra:
             break
         count += 1
     return count
-
-
-def _by_place(placement: Placement, aim: Target, hosts: Hosts) -> tuple[int, int]:
-    """Return the numbers of workers at the tier's place and at that of its burst.
-
-    A host at both places counts for the tier's place as long as workers are missing there.
-    """
-    known = [hosts[name] for name in placement.slots if name in hosts]
-    at_home = sum(host.matches(aim.to) for host in known)
-    at_burst = sum(host.matches(aim.extra_to) for host in known) if aim.extra else 0
-    both = sum(host.matches(aim.to) and host.matches(aim.extra_to) for host in known) if aim.extra else 0
-    only_home = at_home - both
-    to_home = min(both, max(0, aim.own - only_home))
-    return only_home + to_home, at_burst - to_home

@@ -255,3 +255,20 @@ def test_nothing_moves_after_a_change_in_place(case):
         hosts = holding(holding(cluster.hosts, tier.spec, move.before, -1), tier.spec, move.after)
         settled = replace(after, hosts=hosts, tiers={"t": tier})
         assert plan(ChangeSpec(kind="settle", tier="t"), settled).moves == ()
+
+
+def test_a_worker_at_both_places_counts_for_the_burst_once_home_has_its_number():
+    now = Placement(driver="e1", slots=("e1", "e1", "e1", "e2"))
+    hosts = {
+        "e1": host_of("e1", zone="ec2", rack="r1", state=HostState.CORDONED),
+        "e2": host_of("e2", zone="ec2", state=HostState.CORDONED),
+    }
+    rules = Rules(
+        shares={"t": Share(minimum=1, target=3, maximum=4)},
+        locality={"t": "rack:r1"},
+        layers=Layers(entries=(burst_entry(2),)),
+        partitions=8,
+    )
+    cluster = Cluster(holding(hosts, T, now), {"t": TierNow(T, now)}, (), rules)
+    move = move_of("scale", cluster, tier="t", k=1)
+    assert move.after.slots == ("e1", "e1", "e1")
