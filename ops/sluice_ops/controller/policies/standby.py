@@ -100,19 +100,10 @@ def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
 
 def _begin(draft: Draft, tier: TierView) -> str:
     name = tier.spec.name
-    record = draft.owners[name]
     owning = draft.owner_spec(name)
-    changing = record.next is not None or any(
-        change.state is ChangeState.ACTIVE for change in draft.changes.values()
-    )
-    if owning is None or changing or record.paused or not health.confirmed(draft, name):
-        return "the standby starts when the tier runs and no change is under way"
-    if _must_run_alone(draft, tier):
-        return "the standby starts when the owner uses the partitions that were added to its outputs"
-    if not _is_level(draft, tier, record):
-        return f"the standby starts when the owner has caught up, at the latest after {CATCH_UP_SECONDS:.0f} s"
-    if draft.braked:
-        return "the standby starts when the brake is off"
+    waits = _waits_for(draft, tier)
+    if owning is None or waits is not None:
+        return f"the standby starts when {waits or 'the tier runs'}"
     before = [
         draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON
     ]
@@ -130,6 +121,23 @@ def _begin(draft: Draft, tier: TierView) -> str:
         f"workers on {workers}"
     )
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
+
+
+def _waits_for(draft: Draft, tier: TierView) -> str | None:
+    """Return the condition that is missing for the start of a standby."""
+    name, record = tier.spec.name, draft.owners[tier.spec.name]
+    changing = record.next is not None or any(
+        change.state is ChangeState.ACTIVE for change in draft.changes.values()
+    )
+    runs = not changing and not record.paused and health.confirmed(draft, name)
+    conditions = {
+        "the tier runs and no change is under way": runs,
+        "the owner uses the partitions that were added to its outputs": not _must_run_alone(draft, tier),
+        f"the owner has caught up, or runs for {CATCH_UP_SECONDS:.0f} s": runs
+        and _is_level(draft, tier, record),
+        "the brake is off": not draft.braked,
+    }
+    return next((condition for condition, is_met in conditions.items() if not is_met), None)
 
 
 def _is_level(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
