@@ -257,7 +257,7 @@ def test_nothing_moves_after_a_change_in_place(case):
         assert plan(ChangeSpec(kind="settle", tier="t"), settled).moves == ()
 
 
-def test_a_worker_at_both_places_counts_for_the_burst_once_home_has_its_number():
+def test_a_worker_at_both_places_counts_for_the_burst_once_home_is_full():
     now = Placement(driver="e1", slots=("e1", "e1", "e1", "e2"))
     hosts = {
         "e1": host_of("e1", zone="ec2", rack="r1", state=HostState.CORDONED),
