@@ -280,6 +280,11 @@ class IncarnationReport(Frozen):
     flowed: Flowed | None = None
     gap_seconds: float | None = None
     """The largest gap in the tier's output around the handover to this incarnation."""
+    silent_seconds: float | None = None
+    """How long nothing came out before the first output of the incarnation.
+
+    Time without input does not count. None: nothing came out yet, or it was not measured.
+    """
     measured: bool = False
     """Whether `pressure` is valid: the incarnation runs, owns the tier and has measured its lag."""
     pressure: Pressure | None = None

@@ -33,6 +33,9 @@ class Query(Engine):
     def caught_up(self):
         return True
 
+    def silence(self):
+        return self.gap()
+
     def gap(self):
         return None
 

@@ -60,3 +60,20 @@ def test_time_without_input_is_no_gap():
     front.before(written(OLD, 99, 1_000))
     front.saw(written(NEW, 100, 61_005, arrived=61_000))
     assert front.gap() == 5 / 1000
+
+
+def test_records_that_waited_for_a_killed_run_count_as_silence():
+    front = OutputProgress(NEW, {P: 50}, {P: 100})
+    assert front.silence() is None
+    front.before(written(OLD, 49, 10_000))
+    front.saw(written(NEW, 50, 23_200, arrived=10_005))
+    front.saw(written(NEW, 51, 23_300, arrived=10_010))
+    assert front.silence() == (23_200 - 10_005) / 1000
+
+
+def test_time_without_input_is_no_silence():
+    front = OutputProgress(NEW, {P: 100}, {P: 100})
+    front.saw(written(NEW, 100, 61_005, arrived=61_000))
+    assert front.silence() is None, "nothing is known of the output before"
+    front.before(written(OLD, 99, 1_000))
+    assert front.silence() == 5 / 1000

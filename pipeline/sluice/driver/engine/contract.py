@@ -132,6 +132,13 @@ class Engine(ABC):
         Unit: seconds.
         """
 
+    def silence(self) -> float | None:
+        """Return how long nothing came out before this incarnation's first output.
+
+        Time without input does not count. None: not known yet. Unit: seconds.
+        """
+        return self.gap()
+
     @abstractmethod
     def positions(self) -> dict[str, int]:
         """Return the next offset of each input partition, as far as is known now."""

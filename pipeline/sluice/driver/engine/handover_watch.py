@@ -87,6 +87,12 @@ class HandoverWatch:
         """
         return self._gap
 
+    def silence(self) -> float | None:
+        """Return how long nothing came out before the new run's first output; None: not known
+        yet. Unit: seconds.
+        """
+        return self._front.silence()
+
     def stop(self) -> None:
         """End the watch."""
         self._stop.set()
@@ -127,6 +133,8 @@ class OutputProgress:
         self._others: dict[str, int] = {}
         self._before = 0
         self._stamps: list[tuple[int, int]] = []
+        self._first: tuple[int, int] | None = None
+        """When the first record of the new run came out, and when it had arrived."""
 
     def before(self, seen: Seen) -> None:
         """Take a record that was written before the run began."""
@@ -135,6 +143,8 @@ class OutputProgress:
     def saw(self, seen: Seen) -> None:
         """Take a record that was written since the run began."""
         out, arrived = seen.out, seen.arrived or seen.out.at
+        if self._first is None and out.by == self._run:
+            self._first = out.at, arrived
         runs = self._mine if out.by == self._run else self._others
         runs[out.partition] = max(arrived, runs.get(out.partition, arrived))
         if out.by == self._run and out.offset + 1 >= self._left.get(out.partition, 1 << 62):
@@ -142,6 +152,15 @@ class OutputProgress:
         if out.offset > self._newest.get(out.partition, -1):
             self._newest[out.partition] = out.offset
             self._stamps.append((out.at, arrived))
+
+    def silence(self) -> float | None:
+        """Return how long nothing came out before the new run's first record; None: not known.
+
+        Records that waited count here, unlike in the gap, which an old run fills. Unit: seconds.
+        """
+        if self._first is None or not self._before:
+            return None
+        return max(0, self._first[0] - max(self._before, min(self._first))) / 1000
 
     def behind(self) -> bool:
         """Tell whether the old run has written records that the new run has not."""

@@ -577,6 +577,12 @@ class StreamsEngine(Engine):
         """Return the gap between the time stamps of the output."""
         return self._handover.gap() if self._handover is not None else None
 
+    def silence(self) -> float | None:
+        """Return the time between the time stamps of the last output before this run and of its
+        first.
+        """
+        return self._handover.silence() if self._handover is not None else None
+
     def positions(self) -> dict[str, int]:
         """Return the positions after the last records of the output, and at least the start of the
         run.

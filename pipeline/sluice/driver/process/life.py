@@ -257,6 +257,9 @@ class Life:
             self._follower.note(
                 settled=Receipt(positions=settled, streams=logs.streams, epochs=logs.epochs, at=time.time())
             )
+        silent = self._engine.silence()
+        if silent is not None and self._follower.report.silent_seconds is None:
+            self._follower.note(silent_seconds=round(silent, 3))
         gap = self._engine.gap()
         if gap is not None:
             self._workers.note_gap(round(gap, 3))
