@@ -14,6 +14,7 @@ from airflow.sdk import Param
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
 from sluice_ops.model.ids import BATCH
+from sluice_ops.planning.changes.faults import FAULTS
 from sluice_ops.planning.changes.kind import HOST, Field, Input, Kind
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.site.site_file import HOST_NAME, Site
@@ -153,6 +154,10 @@ def _shift(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
     return {"type": "string", "enum": [*pipeline.site.shifts]}
 
 
+def _fault(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
+    return {"type": "string", "enum": [*FAULTS]}
+
+
 def _time(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     formats = "A duration: 30m, 2h or 1d; or a time in UTC: 06:00 or 2026-11-22T06:00."
     return {
@@ -177,6 +182,7 @@ _SCHEMAS: dict[Input, Callable[[Field, Pipeline], dict[str, Any]]] = {
     Input.AMOUNT: _amount,
     Input.RELEASE: _release,
     Input.SHIFT: _shift,
+    Input.FAULT: _fault,
     Input.LAYER: _layer,
     Input.TIME: _time,
     Input.WORKERS: _workers,

@@ -4,6 +4,7 @@ from sluice.driver.spark.spares import choose_spares
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import (
     Assignment,
+    FaultDone,
     HostFacts,
     Observed,
     UnitKind,
@@ -112,6 +113,7 @@ class SimDriver:
                 error=self.error,
                 flowed=self.flowed,
                 gap_seconds=self.gap_seconds,
+                silent_seconds=self.gap_seconds,
                 history=tuple(self.history),
                 measured=self.measured,
                 workers=self.workers,
@@ -317,6 +319,9 @@ class SimAgent:
         self.starved = {}
         """Since when each unit has been starved of processor time."""
         self.rebooted = None
+        self.fault = None
+        """The last fault of a game day."""
+        self.started = 0.0
         self.findings = ()
         """What the check after the last reboot found bad."""
         self.reboots = []
@@ -366,6 +371,24 @@ class SimAgent:
     def kill_slot(self, unit):
         self.units[unit] = (UnitState.STARTING, "killed by signal 9", self.wall())
 
+    def _obey(self, assignment):
+        """Carry out each requested reboot and fault once."""
+        if assignment.reboot and assignment.reboot != self.rebooted:
+            self.units, self.drivers = {}, {}
+            self.rebooted = assignment.reboot
+            self.reboots.append(assignment.reboot)
+        if assignment.fault and (self.fault is None or assignment.fault.id != self.fault.id):
+            self._inject(assignment.fault)
+
+    def _inject(self, order):
+        self.fault = FaultDone(id=order.id, at=self.wall())
+        if order.unit is None:
+            self.started = self.wall() + 2.0
+        elif order.unit.startswith("driver-"):
+            self.kill_driver(order.unit)
+        elif order.unit in self.units:
+            self.restart_slot(order.unit)
+
     def _end(self, wanted):
         """End units that are not wanted; the tasks of a batch slot continue for a while."""
         for gone in [identity for identity in self.units if identity not in wanted]:
@@ -388,10 +411,7 @@ class SimAgent:
         ):  # an agent refuses an older epoch
             self.assigned = versioned.value
         assignment = self.assigned
-        if assignment.reboot and assignment.reboot != self.rebooted:
-            self.units, self.drivers = {}, {}
-            self.rebooted = assignment.reboot
-            self.reboots.append(assignment.reboot)
+        self._obey(assignment)
         wanted = {unit.id: unit for unit in assignment.units}
         self._end(wanted)
         for identity, unit in wanted.items():
@@ -421,10 +441,11 @@ class SimAgent:
                 for name, (state, reason, since) in self.units.items()
             ),
             rebooted=self.rebooted,
+            fault=self.fault,
             boot=f"boot after {self.rebooted}",
             findings=self.findings,
             **self.notice,
-            agent_started=0.0,
+            agent_started=self.started,
             limits="simulated",
         )
         before = self.channel.read(paths.observed(self.host.name), Observed)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from sluice_ops.agent.host.checkup import Checkup
+from sluice_ops.agent.host.faults import Faults
 from sluice_ops.agent.host.presence import Presence
 from sluice_ops.agent.host.processes import Process
 from sluice_ops.agent.host.reboots import boot_of, is_reboot_needed
@@ -79,6 +80,7 @@ class Agent:
         self._notices = notices
         self._folder = folder
         self._reboot = reboot
+        self._faults = Faults(folder)
         self._checkup = checkup
         self._reclaim_seconds = reclaim_seconds
         self._assignment = folder.assignment()
@@ -149,6 +151,7 @@ class Agent:
             {found_unit.unit.id for found_unit in units} | {unit.id for unit in self._assignment.units}
         )
         self._process_control.cap_logs()
+        self._faults.thaw()
         self._neighbours.measure(units)
         ended = self._disks.measure(units)
         if registered:
@@ -207,6 +210,8 @@ class Agent:
             self._write(assignment)
         if assignment.reboot is not None:
             self._reboot(assignment.reboot)
+        if assignment.fault is not None:
+            self._faults.inject(assignment.fault)
 
     def _write(self, assignment: Assignment) -> None:
         """Write the assignment to disk; if that fails, a later round retries."""
@@ -238,6 +243,7 @@ class Agent:
                 self._started_at,
             ),
             rebooted=reboot.asked if reboot is not None and reboot.done else None,
+            fault=self._faults.done,
             boot=boot_of(reboot),
             reboot_needed=is_reboot_needed(),
             findings=self._checkup.findings,

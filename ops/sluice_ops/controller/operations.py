@@ -11,6 +11,7 @@ from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import approvals, settling
 from sluice_ops.controller.steps.abort import abort, undo
 from sluice_ops.controller.steps.decommission import decommission
+from sluice_ops.controller.steps.game_day import inject, judge_fault
 from sluice_ops.controller.steps.handover import cut, prepare
 from sluice_ops.controller.steps.hosts import cordon, health, reboot, return_host, write_off
 from sluice_ops.controller.steps.pausing import pause_or_resume
@@ -47,6 +48,8 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.RESUME: pause_or_resume,
     Step.WRITE_OFF: write_off,
     Step.DECOMMISSION: decommission,
+    Step.INJECT: inject,
+    Step.JUDGE: judge_fault,
     Step.ABORT: abort,
 }
 ABANDONED_SECONDS = 3600.0

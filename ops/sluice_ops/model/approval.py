@@ -11,8 +11,9 @@ PAUSE_ALL = "pause-all"
 """The name in `always` of a pause of every tier."""
 OFFERED = frozenset(
     {
-        *("burst", "canary", "cordon", "decommission", "drain", "drain-to-empty", "leave", "migrate"),
+        *("burst", "canary", "cordon", "decommission", "drain", "drain-to-empty", "game-day", "leave"),
         *(
+            "migrate",
             "pause",
             PAUSE_ALL,
             "rebalance",

@@ -40,6 +40,28 @@ class Unit(Frozen):
     """Whether the unit prepares, and yields the processor to units that serve records."""
 
 
+class FaultOrder(Frozen):
+    """A fault of a game day that the host's agent injects once."""
+
+    id: str
+    """The id of the operation that requests the fault."""
+    freezes: bool = False
+    """Whether the process is stopped (SIGSTOP) for a while, instead of killed."""
+    unit: UnitId | None = None
+    """The unit whose main process gets the signal; None: the agent itself."""
+
+
+class FaultDone(Frozen):
+    """The last fault of a game day that the host's agent injected."""
+
+    id: str
+    """The id of the operation that requested the fault."""
+    at: float
+    """When the signal was sent. Wall clock of the host."""
+    error: str = ""
+    """Why no signal was sent; empty: it was sent."""
+
+
 class Assignment(Frozen):
     """`assignments/<host>`: written by the controller, carried out by the host's agent."""
 
@@ -47,13 +69,16 @@ class Assignment(Frozen):
     units: tuple[Unit, ...] = ()
     reboot: str | None = None
     """The id of the operation that requests a reboot. The agent reboots once for each id."""
+    fault: FaultOrder | None = None
+    """The fault that the agent injects, once for each id."""
 
     def holding(self, units: tuple[Unit | dict[str, Any], ...]) -> Self:
         """Return the assignment with these units.
 
         New units may be given as dicts of their values, which is twice as fast as copies.
         """
-        values = {**(self.model_extra or {}), "epoch": self.epoch, "units": units, "reboot": self.reboot}
+        kept = {"epoch": self.epoch, "reboot": self.reboot, "fault": self.fault}
+        values = {**(self.model_extra or {}), **kept, "units": units}
         return type(self).model_validate(values, extra="allow")
 
     @cached_property
@@ -103,6 +128,8 @@ class Observed(Frozen):
     units: tuple[UnitObserved, ...] = ()
     rebooted: str | None = None
     """The id of the last reboot that the host has completed."""
+    fault: FaultDone | None = None
+    """The last fault of a game day that the agent injected."""
     boot: str | None = None
     """An id that changes with each boot of the host; None: an older agent."""
     reboot_needed: bool = False

@@ -80,6 +80,10 @@ class Step(StrEnum):
     """Start units of lost hosts elsewhere, regardless of the brake. Ends the change."""
     DECOMMISSION = "decommission"
     """Remember the host as decommissioned, and wait until it is removed. Ends the change."""
+    INJECT = "inject"
+    """Inject a fault into a running tier."""
+    JUDGE = "judge"
+    """Compare what happened after the fault with what is promised. Ends the change."""
     ABORT = "abort"
     """Undo what is not finished, so that the running owners stay. Ends the change."""
 
@@ -127,6 +131,8 @@ class ChangeSpec(Frozen):
     """The new number of partitions of a tier's state."""
     shift: str | None = None
     """A shift's name in the site file, such as `night`."""
+    fault: str | None = None
+    """The fault of a game day, such as `kill-driver`."""
     layer: Literal["autoscaler", "maintenance", "person"] | None = None
     """The layer of a number; None: `person`."""
     until: float | None = None

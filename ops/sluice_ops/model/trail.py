@@ -81,7 +81,7 @@ def what_of(spec: ChangeSpec) -> str:
     """Return a change in one line: `scale enrich k=3 until=2026-11-28T06:00Z`."""
     names = [
         str(name)
-        for name in (*spec.named_hosts, *spec.named_tiers, spec.shift, *spec.workers)
+        for name in (spec.fault, *spec.named_hosts, *spec.named_tiers, spec.shift, *spec.workers)
         if name is not None
     ]
     settings = [

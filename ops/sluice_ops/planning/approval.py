@@ -17,7 +17,7 @@ class Facts:
     names: tuple[str, ...]
     """The names under which the rule's `always` may list the change."""
     tiers: tuple[TierName, ...]
-    """The tiers that the change hands over, changes in place, or pauses."""
+    """The tiers that the change hands over, changes in place, pauses, or injects a fault into."""
     hosts: tuple[HostName, ...]
     """The hosts that the change names, or that a write-off of all hosts means."""
     gap_seconds: float
@@ -37,6 +37,8 @@ def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, alerts: tuple[st
     if Step.PAUSE in kind.steps:
         named = {name for name, tier in cluster.tiers.items() if {*tier.workers} & {*spec.workers}}
         tiers |= {*cluster.tiers} if kind.is_of_all(spec) else named
+        tiers |= {*spec.named_tiers}
+    if Step.INJECT in kind.steps:
         tiers |= {*spec.named_tiers}
     hosts = {*spec.named_hosts}
     if Step.WRITE_OFF in kind.steps and spec.host is None:

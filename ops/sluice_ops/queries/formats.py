@@ -39,7 +39,7 @@ def subject(spec: ChangeSpec) -> str:
     """Return the subject of a change: `h2`, `enrich → zone:ec2`, `entry k=2`."""
     words = [
         str(word)
-        for word in (*spec.named_hosts, *spec.named_tiers, *spec.workers, spec.shift)
+        for word in (spec.fault, *spec.named_hosts, *spec.named_tiers, *spec.workers, spec.shift)
         if word is not None
     ]
     if spec.k is not None:

@@ -136,6 +136,8 @@ _TASKS = {
     Step.RESUME: "starts each tier again from its last commit",
     Step.WRITE_OFF: "starts the host's units on other hosts",
     Step.DECOMMISSION: "waits until the host's agent has ended, and the host is removed from the channel",
+    Step.INJECT: "has the agent of the host inject the fault, once",
+    Step.JUDGE: "measures what happened, and compares it with the promise; fails if a promise is broken",
     Step.ABORT: "only after a failed step: undoes the change; every tier keeps its running incarnation",
 }
 """What each step's task does, for the page of a runbook."""

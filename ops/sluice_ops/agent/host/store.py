@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from sluice_ops.agent.host.processes import Process
 from sluice_ops.model.access import HostCredential
-from sluice_ops.model.assignment import Assignment, Unit
+from sluice_ops.model.assignment import Assignment, FaultDone, Unit
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.resources import Frozen
 from sluice_ops.process.logs import is_jvm_notice
@@ -68,6 +68,16 @@ class ProcessFile(Frozen):
 
     pid: int
     started: int
+
+
+class FaultRecord(Frozen):
+    """`fault.json`: the last fault of a game day."""
+
+    done: FaultDone
+    frozen: ProcessFile | None = None
+    """The process that is stopped until `thaws_at`."""
+    thaws_at: float = 0.0
+    """When the process is continued. Monotonic clock of the machine."""
 
 
 class UnitFolder:
@@ -325,6 +335,14 @@ class HostFolder:
     def write_reboot(self, record: RebootRecord) -> None:
         """Write the requested reboot to `reboot.json`."""
         write_private(self.path / "reboot.json", record.model_dump_json(indent=1))
+
+    def fault(self) -> FaultRecord | None:
+        """Return the last fault of a game day."""
+        return _read(self.path / "fault.json", FaultRecord, self._damaged)
+
+    def write_fault(self, record: FaultRecord) -> None:
+        """Write the last fault of a game day to `fault.json`."""
+        write_private(self.path / "fault.json", record.model_dump_json(indent=1))
 
     def forget_reboot(self) -> None:
         """Delete `reboot.json`."""

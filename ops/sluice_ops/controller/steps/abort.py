@@ -4,6 +4,7 @@ from sluice_ops.controller.outcome import Done, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, resize_in_place, rollback, stop_order
 from sluice_ops.controller.policies.capacity import cluster_of_draft
+from sluice_ops.controller.steps import game_day
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import (
     ChangeRecord,
@@ -87,6 +88,8 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
         _give_back(draft, change, host)
     if Step.PAUSE in KINDS[change.spec.kind].steps:
         _resume(draft, change, by)
+    if Step.INJECT in KINDS[change.spec.kind].steps:
+        game_day.withdraw(draft, change)
     draft.end_change(identity, ChangeState.ABORTED)
 
 

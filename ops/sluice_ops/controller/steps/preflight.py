@@ -10,6 +10,7 @@ from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import approvals
 from sluice_ops.controller.policies.capacity import cluster_of_draft
+from sluice_ops.controller.steps import game_day
 from sluice_ops.model.approval import WAITED, Asked
 from sluice_ops.model.change import (
     CONTROLLER,
@@ -20,6 +21,7 @@ from sluice_ops.model.change import (
     Move,
     Operation,
     Plan,
+    Step,
 )
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
@@ -80,6 +82,8 @@ def _planned(draft: Draft, operation: Operation, approved: ChangeSpec | None) ->
         planned = plan(spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
+    if Step.INJECT in KINDS[spec.kind].steps and (why := game_day.why_not_well(draft, spec)) is not None:
+        return Failed(f"no fault is injected: {why}")
     if (failed := refused_by_check(planned, spec, now)) is not None:
         return failed
     if launches:

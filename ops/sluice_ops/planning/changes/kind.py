@@ -38,6 +38,8 @@ class Input(StrEnum):
     """A number of slots, or a per cent of the cluster."""
     RELEASE = "release"
     SHIFT = "shift"
+    FAULT = "fault"
+    """A fault of a game day."""
     LAYER = "layer"
     TIME = "time"
     """A duration or a time of day. A form of this type always fills `ChangeSpec.until`."""

@@ -48,6 +48,7 @@ CHANGES = {
     "rolling-reboot": ("zone:onprem",),
     "upgrade-pipeline": ("--canary", "enrich"),
     "drain-to-empty": (),
+    "game-day": ("kill-driver", "enrich"),
     "start": ("counts",),
     "stop": ("counts",),
 }

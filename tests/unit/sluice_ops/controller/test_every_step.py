@@ -569,6 +569,7 @@ CASES = {
     ),
     "resume": change("resume", lambda: after(kind="pause")),
     "write-off": change("write-off", braked),
+    "game day": change("game-day", fault="kill-driver", tier="enrich"),
     "abort of a drain": aborted("drain", Step.CUT),
     "abort of a decommission": aborted("decommission", Step.CUT),
     "abort of a decommission at its end": aborted("decommission", Step.DECOMMISSION),
