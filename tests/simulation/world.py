@@ -14,7 +14,7 @@ from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.controller.removal import removals
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState, driver_id
-from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
+from sluice_ops.model.change import BEFORE_BEGIN, ChangeSpec, Operation, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWanted
 from sluice_ops.model.release import Release, StreamShape, TierShape
 from sluice_ops.model.resources import Capacity, Quantum
@@ -113,7 +113,7 @@ class Runbook:
                 return
             self.results[self.current] = versioned.value
             if not versioned.value.ok and self.current is not Step.ABORT:
-                self.left = [Step.ABORT] if self.current is not Step.PREFLIGHT else []
+                self.left = [Step.ABORT] if self.current not in BEFORE_BEGIN else []
             self.current = None
         if self.left:
             self.current = self.left.pop(0)

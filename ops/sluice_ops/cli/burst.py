@@ -1,5 +1,5 @@
-"""`sluice burst` and `sluice leave`: instances are launched before the change of a tier, and
-terminated after it.
+"""`sluice burst` and `sluice leave`: instances are launched before the change of a tier, once
+another person has approved that if the site asks for it, and terminated after it.
 """
 
 import time
@@ -15,13 +15,13 @@ from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2, reaper
 from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed, tiers_by_host
-from sluice_ops.cloud.cost import most_per_hour, receipt, total
+from sluice_ops.cloud.cost import launch_of, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeSpec
+from sluice_ops.model.change import ChangeSpec, Step
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.snapshot import the_site
@@ -33,7 +33,8 @@ POLL_SECONDS = 0.5
 def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
     """Launch instances for k workers, wait for their hosts, and give the tier workers there.
 
-    If a step fails, the launched instances are terminated.
+    If another person has to approve the burst, it waits for that before it launches anything. If a
+    step fails, the launched instances are terminated.
     """
     change, k, config = identity_of(spec), burst_of(spec), the_site().ec2
     if spec.k not in {None, k} or k < 1:
@@ -47,11 +48,13 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             in_time = comes_in_time(channel, TierName(spec.tenant), count, receipts, time.time())
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
-    for note in check_launch(ec2.the_cloud(), receipts, count, time.time()):
+    launch = launch_of(receipts, count, config, time.time())
+    spec = spec.model_copy(update={"launch": launch})
+    for note in check_launch(ec2.the_cloud(), count):
         _tell(note)
     _tell(in_time.sentence)
     if dry_run:
-        price = most_per_hour(count, config)
+        price = launch.per_hour
         if not as_json:
             typer.echo(
                 f"would launch {count} x {' or '.join(config.instance_types)} ({len(running)} of at most "
@@ -66,6 +69,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             break_even=asdict(in_time),
         )
         raise typer.Exit(OK if carried.done else FAILED)
+    _ask(spec, change, deadline=deadline, as_json=as_json)
     ended_as_by_ctrl_c()
     end, done = time.monotonic() + deadline, False
     try:
@@ -99,6 +103,17 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         if not done:
             _terminate_launched(change)
     raise typer.Exit(OK if done else FAILED)
+
+
+def _ask(spec: ChangeSpec, change: str, *, deadline: float, as_json: bool) -> None:
+    """Return once instances may be launched; exit if another person refused, or nobody answered."""
+    asked = carried_out(
+        spec, deadline=deadline, dry_run=False, as_json=as_json, change=change, steps=(Step.APPROVAL,)
+    )
+    if not asked.done:
+        asked.tell(as_json=as_json)
+        _tell("no instance was launched")
+        raise typer.Exit(FAILED)
 
 
 def _tell(sentence: str) -> None:

@@ -4,6 +4,7 @@ its result.
 
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -79,10 +80,16 @@ def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool
     raise typer.Exit(OK if carried.done else FAILED)
 
 
-def carried_out(
-    spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None
+def carried_out(  # noqa: PLR0913 - the options of a command
+    spec: ChangeSpec,
+    *,
+    deadline: float,
+    dry_run: bool,
+    as_json: bool,
+    change: str | None = None,
+    steps: Sequence[Step] | None = None,
 ) -> Carried:
-    """Carry the change out and print its journal; the caller prints the result.
+    """Carry out `steps` (default: all) and print their journal; the caller prints the result.
 
     A dry run has no journal: its one sentence is the result.
     """
@@ -98,7 +105,9 @@ def carried_out(
             err=True,
         )
         try:
-            steps = run(channel, change, spec, cli_user(), deadline, dry_run=dry_run, on_sentence=say)
+            done = run(
+                channel, change, spec, cli_user(), deadline, dry_run=dry_run, steps=steps, on_sentence=say
+            )
         except KeyboardInterrupt:
             if dry_run:
                 raise
@@ -107,8 +116,8 @@ def carried_out(
                 "`sluice abort`.",
                 err=True,
             )
-            steps = [StepResult(Step.ABORT, abort(channel, change, spec, cli_user(), say))]
-    return Carried(change, spec, dry_run, time.monotonic() - began, tuple(steps))
+            done = [StepResult(Step.ABORT, abort(channel, change, spec, cli_user(), say))]
+    return Carried(change, spec, dry_run, time.monotonic() - began, tuple(done))
 
 
 def ended_as_by_ctrl_c() -> None:

@@ -1,4 +1,4 @@
-"""What instances cost, by the prices of the site file: the limit of a day, and the receipt.
+"""What instances cost, by the prices of the site file: what a day could cost, and the receipt.
 
 A spot instance counts with the same price, which is the most that it may cost.
 """
@@ -9,48 +9,43 @@ from datetime import UTC, datetime, timedelta
 from sluice_ops.cloud.errors import QuotaError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.model.instance_receipt import InstanceReceipt
+from sluice_ops.model.launch import Launch
 from sluice_ops.site.ec2_config import Ec2Config
 
 HOUR = 3600.0
 
 
-def refuse_too_expensive(
-    receipts: Iterable[InstanceReceipt], count: int, config: Ec2Config, now: float
-) -> None:
-    """Raise QuotaError if `count` more instances could make the day cost more than it may.
+def launch_of(receipts: Iterable[InstanceReceipt], count: int, config: Ec2Config, now: float) -> Launch:
+    """Return what the day could cost with `count` more instances.
 
-    `receipts` are those of all instances. What ran today counts, also if it has ended. The running
-    and the new instances are taken to run until midnight UTC.
+    `receipts` are those of all instances. What ran today counts, also if it has ended. Raise
+    QuotaError if a day has a limit, and the price of an instance that ran today is not known.
     """
     limit = config.max_cost_per_day
-    if limit is None:
-        return
     midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     begin, end = midnight.timestamp(), (midnight + timedelta(days=1)).timestamp()
     today = [each for each in receipts if each.ended_at is None or each.ended_at > begin]
     unknown = sorted({each.instance_type for each in today} - config.price_per_hour.keys())
-    if unknown:
+    if unknown and count and limit is not None:
         message = (
             f"the price of {', '.join(unknown)} is not known, of which instances ran today: "
             "add it to ec2.price_per_hour in the site file"
         )
         raise QuotaError(message)
-    running = [each for each in today if each.ended_at is None]
-    spent = sum(
-        _cost(each, max(each.launched_at, begin), now if each.ended_at is None else each.ended_at, config)
-        for each in today
+    per_hour = most_per_hour(count, config)
+    if unknown or per_hour is None:
+        return Launch(instances=count, per_hour=per_hour, budget=limit)
+    return Launch(
+        instances=count,
+        per_hour=per_hour,
+        could_cost=per_hour * (end - now) / HOUR,
+        spent=sum(
+            _cost(each, max(each.launched_at, begin), now if each.ended_at is None else each.ended_at, config)
+            for each in today
+        ),
+        running_could_cost=sum(_cost(each, now, end, config) for each in today if each.ended_at is None),
+        budget=limit,
     )
-    remaining = sum(_cost(each, now, end, config) for each in running)
-    more = count * _highest_price(config) * (end - now) / HOUR
-    if spent + remaining + more > limit:
-        message = (
-            f"{count} more instances could cost {more:.2f} until midnight UTC. The instances of today, "
-            f"{len(running)} running and {len(today) - len(running)} ended, have cost {spent:.2f} so far, "
-            f"and could cost {remaining:.2f} more. The sum is {spent + remaining + more:.2f}, above "
-            f"ec2.max_cost_per_day, {limit:.2f}. Ask for fewer workers, leave EC2 first (`sluice leave`, or "
-            "leave_ec2), or raise the limit in the site file"
-        )
-        raise QuotaError(message)
 
 
 def _cost(receipt: InstanceReceipt, since: float, until: float, config: Ec2Config) -> float:

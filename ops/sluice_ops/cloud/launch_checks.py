@@ -1,15 +1,12 @@
-"""Looks before a launch: its cost, EC2's permission, and the account's quota of vCPUs."""
+"""Looks before a launch: EC2's permission, and the account's quota of vCPUs."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sluice_ops.cloud.cost import refuse_too_expensive
 from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, QuotaError
 from sluice_ops.cloud.instance import instance_of
 from sluice_ops.cloud.pools import pools
-from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.site.ec2_config import Market
 
 if TYPE_CHECKING:
@@ -24,16 +21,14 @@ _QUOTAS: dict[Market, str] = {"on-demand": "L-1216C47A", "spot": "L-34B43A08"}
 """The quota's code in Service Quotas."""
 
 
-def check_launch(cloud: "Cloud", receipts: Iterable[InstanceReceipt], count: int, now: float) -> list[str]:
-    """Refuse a launch above a limit, or that EC2 would refuse; return notes on what is not known.
+def check_launch(cloud: "Cloud", count: int) -> list[str]:
+    """Refuse a launch that EC2 would refuse; return notes on what is not known.
 
-    `receipts` are those of all instances. Raise CloudError if the launch is not permitted, or a
-    parameter is wrong. Raise QuotaError if the launch could pass the site file's cost of a day, or
+    Raise CloudError if the launch is not permitted, or a parameter is wrong. Raise QuotaError if
     the account's quota of vCPUs is too small in every market of the site file.
     """
     if not count:
         return []
-    refuse_too_expensive(receipts, count, cloud.config, now)
     _check_permission(cloud)
     try:
         return _check_quota(cloud, count)

@@ -15,11 +15,12 @@ from sluice_ops.controller.steps.game_day import inject, judge_fault
 from sluice_ops.controller.steps.handover import cut, prepare
 from sluice_ops.controller.steps.hosts import cordon, health, reboot, return_host, write_off
 from sluice_ops.controller.steps.pausing import pause_or_resume
-from sluice_ops.controller.steps.preflight import preflight
+from sluice_ops.controller.steps.preflight import approval, preflight
 from sluice_ops.controller.steps.release import release
 from sluice_ops.controller.steps.trial import trial
 from sluice_ops.controller.steps.verify import verify
 from sluice_ops.model.change import (
+    BEFORE_BEGIN,
     CONTROLLER,
     ChangeRecord,
     ChangeSpec,
@@ -34,6 +35,7 @@ from sluice_ops.operations.requests import GRACE_SECONDS
 from sluice_ops.planning.changes.kinds import KINDS
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
+    Step.APPROVAL: approval,
     Step.PREFLIGHT: preflight,
     Step.CORDON: cordon,
     Step.PREPARE: prepare,
@@ -143,9 +145,7 @@ def _outcome(draft: Draft, operation: Operation) -> Outcome:
     if refused is not None:
         return Failed(refused)
     outcome = _STEPS[operation.step](draft, operation)
-    seconds = operation.deadline_seconds
-    if operation.step is Step.PREFLIGHT:
-        seconds += approvals.extra_seconds(draft, operation.change)
+    seconds = operation.deadline_seconds + approvals.extra_seconds(draft, operation)
     if isinstance(outcome, Waiting) and draft.age(operation.posted_at) > seconds:
         return Failed(
             f"{operation.step} did not end within {operation.deadline_seconds:.0f} s: {outcome.sentence}"
@@ -155,12 +155,10 @@ def _outcome(draft: Draft, operation: Operation) -> Outcome:
 
 def _refused(draft: Draft, operation: Operation) -> str | None:
     """Say why a step cannot be carried out; None if it can."""
-    if operation.step not in (*KINDS[operation.spec.kind].steps, Step.ABORT):
-        return (
-            f"{operation.spec.kind} has no step {operation.step}; "
-            f"its steps are {', '.join(KINDS[operation.spec.kind].steps)}"
-        )
-    if operation.step is Step.PREFLIGHT:
+    kind = KINDS[operation.spec.kind]
+    if operation.step not in (*kind.steps, Step.ABORT, *((Step.APPROVAL,) if kind.launches else ())):
+        return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(kind.steps)}"
+    if operation.step in BEFORE_BEGIN:
         return _cannot_begin(draft, operation.spec)
     return None if operation.step is Step.ABORT else _cannot_continue(draft, operation)
 

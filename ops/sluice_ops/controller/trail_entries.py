@@ -25,14 +25,7 @@ _ENDED = {ChangeState.DONE: Outcome.DONE, ChangeState.ABORTED: Outcome.ABORTED}
 
 def writes(draft: Draft) -> Iterator[Write]:
     """Yield the writes of new entries."""
-    for identity, result in draft.results.items():
-        if identity not in draft.view.operations:
-            continue
-        operation = draft.view.operations[identity].operation
-        outcome = None if operation.dry_run else _outcome(operation, result)
-        if outcome is not None:
-            sentence = _begun(draft, operation) if outcome is Outcome.BEGUN else result.sentence
-            yield _write(draft, operation.change, operation.spec, operation.by, outcome, sentence)
+    yield from {write.path: write for write in _of_steps(draft)}.values()
     yield from _of_changes(draft)
     for name, host in draft.view.hosts.items():
         record = draft.records[name]
@@ -53,6 +46,21 @@ def writes(draft: Draft) -> Iterator[Write]:
             sentence="the new settings apply from now on",
         )
         yield Write(paths.trail(Role.CONTROLLER, f"site.{draft.now * 1000:.0f}"), entry, None)
+
+
+def _of_steps(draft: Draft) -> Iterator[Write]:
+    """Yield the entries of steps that have ended.
+
+    Two refused steps of one change have the same entry.
+    """
+    for identity, result in draft.results.items():
+        if identity not in draft.view.operations:
+            continue
+        operation = draft.view.operations[identity].operation
+        outcome = None if operation.dry_run else _outcome(operation, result)
+        if outcome is not None:
+            sentence = _begun(draft, operation) if outcome is Outcome.BEGUN else result.sentence
+            yield _write(draft, operation.change, operation.spec, operation.by, outcome, sentence)
 
 
 def _of_changes(draft: Draft) -> Iterator[Write]:
@@ -98,6 +106,8 @@ def _begun(draft: Draft, operation: Operation) -> str:
 def _outcome(operation: Operation, result: Result) -> Outcome | None:
     if operation.step is Step.ABORT:
         return Outcome.ABORT
+    if operation.step is Step.APPROVAL:
+        return None if result.ok else Outcome.REFUSED
     if operation.step is Step.PREFLIGHT:
         return Outcome.BEGUN if result.ok else Outcome.REFUSED
     return None

@@ -56,6 +56,11 @@ class ApprovalRule(Frozen):
     """A change of at least so many tiers waits. Default: the number of tiers does not matter."""
     hosts: int | None = Field(default=None, ge=1)
     """A change that names at least so many hosts waits. Default: the number does not matter."""
+    cost_per_day: float | None = Field(default=None, gt=0)
+    """A burst waits if the day (UTC) could cost more, in the currency of `ec2.price_per_hour`.
+
+    Default: `ec2.max_cost_per_day`, which counts beside a larger value, too.
+    """
     gap_seconds: float | None = Field(default=None, gt=0)
     """A change with a predicted gap of at least so many seconds waits. Default: no gap matters."""
     alerts: bool = False
@@ -77,6 +82,8 @@ class Asked(Frozen):
     """The hosts that the change names."""
     person: str = ""
     """The person who asked; empty: nobody, as for a scheduled run."""
+    before_launch: bool = False
+    """Whether a burst asked before its instances were launched, with the step `approval`."""
     within_seconds: float
     """How long the change waits for an answer."""
     approved_by: str = ""
@@ -91,6 +98,11 @@ class Asked(Frozen):
         """How long it waits for an answer, such as `60 min`."""
         minutes, seconds = divmod(self.within_seconds, 60)
         return f"{self.within_seconds:g} s" if seconds else f"{minutes:g} min"
+
+    @property
+    def nothing(self) -> str:
+        """What has happened if the change ends without an approval."""
+        return "no instance was launched" if self.before_launch else "nothing was changed"
 
     @property
     def why(self) -> str:

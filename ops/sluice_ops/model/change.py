@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints
 from sluice_ops.model.approval import Asked
 from sluice_ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName, UnitId
 from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.launch import Launch
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Amount
 
@@ -52,6 +53,9 @@ SETTLE = "settle"
 class Step(StrEnum):
     """One operation of a change."""
 
+    APPROVAL = "approval"
+    """Plan a burst before its instances are launched, and wait if another person has to approve it.
+    """
     PREFLIGHT = "preflight"
     """Check, plan, take the maintenance lock. With dry_run: plan only."""
     CORDON = "cordon"
@@ -86,6 +90,10 @@ class Step(StrEnum):
     """Compare what happened after the fault with what is promised. Ends the change."""
     ABORT = "abort"
     """Undo what is not finished, so that the running owners stay. Ends the change."""
+
+
+BEFORE_BEGIN = frozenset({Step.APPROVAL, Step.PREFLIGHT})
+"""The steps before the change begins. If one fails, nothing is left to undo."""
 
 
 class WorkerMove(Frozen):
@@ -137,6 +145,8 @@ class ChangeSpec(Frozen):
     """The layer of a number; None: `person`."""
     until: float | None = None
     """When a number ends; None: it holds until somebody changes it."""
+    launch: Launch | None = None
+    """The instances that a burst launches. The one who launches them fills it in."""
 
     @property
     def tenant(self) -> Tenant:

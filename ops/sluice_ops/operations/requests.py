@@ -6,7 +6,7 @@ twice, because an operation's id follows from the change and the step alone.
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError
 from sluice_ops.model import paths
 from sluice_ops.model.approval import WAITED
 from sluice_ops.model.change import (
+    BEFORE_BEGIN,
     DEADLINE_SECONDS,
     ChangeRecord,
     ChangeSpec,
@@ -93,8 +94,8 @@ def waits_for_approval(channel: Channel, identity: str) -> bool:
 
 def waited_seconds(channel: Channel, change: str) -> float:
     """Return how long a change waited until it was approved, which its deadline does not count."""
-    result = read_result(channel, operation_id(change, Step.PREFLIGHT))
-    return 0.0 if result is None else float(result.details.get(WAITED, 0.0))
+    results = (read_result(channel, operation_id(change, step)) for step in BEFORE_BEGIN)
+    return sum(float(result.details.get(WAITED, 0.0)) for result in results if result is not None)
 
 
 def wait(
@@ -139,14 +140,15 @@ def run(  # noqa: PLR0913 - the fields of a form
     deadline: float = DEADLINE_SECONDS,
     *,
     dry_run: bool = False,
+    steps: Sequence[Step] | None = None,
     on_sentence: Callable[[Step, str], None] | None = None,
 ) -> list[StepResult]:
-    """Carry out a change step by step, with an abort after a failed step.
+    """Carry out `steps` (default: all) of a change one by one, with an abort after a failed step.
 
     The last result is the change's.
     """
     done: list[StepResult] = []
-    steps = KINDS[spec.kind].steps[:1] if dry_run else KINDS[spec.kind].steps
+    steps = steps or KINDS[spec.kind].steps[: 1 if dry_run else None]
     until = time.monotonic() + deadline
     for step in steps:
         left = max(1.0, until - time.monotonic())
@@ -154,7 +156,7 @@ def run(  # noqa: PLR0913 - the fields of a form
         done.append(StepResult(step, result))
         until += float(result.details.get(WAITED, 0.0))
         if not result.ok:
-            if step is not Step.PREFLIGHT:
+            if step not in BEFORE_BEGIN:
                 done.append(StepResult(Step.ABORT, abort(channel, change, spec, by, on_sentence)))
             break
     return done
@@ -204,15 +206,15 @@ def _carry_out(
             None if on_sentence is None else lambda entry: on_sentence(operation.step, entry.sentence),
         )
     except NoAnswerError as error:
-        if operation.step is Step.PREFLIGHT and not operation.dry_run:
+        if operation.step in BEFORE_BEGIN and not operation.dry_run:
             _abort_unanswered(channel, operation)
         return Result(ok=False, sentence=str(error), finished_at=time.time())
 
 
-def _abort_unanswered(channel: Channel, preflight: Operation) -> None:
-    """Post the abort of an unanswered preflight, so that no later controller begins the change."""
+def _abort_unanswered(channel: Channel, first: Operation) -> None:
+    """Post the abort of an unanswered first step, so that no later controller begins the change."""
     with suppress(ChannelAwayError):
-        post(channel, _operation(preflight.change, Step.ABORT, preflight.spec, preflight.by, ABORT_SECONDS))
+        post(channel, _operation(first.change, Step.ABORT, first.spec, first.by, ABORT_SECONDS))
 
 
 def _post_through_outage(channel: Channel, operation: Operation, seconds: float) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sluice_ops.model.approval import PAUSE_ALL, ApprovalRule
 from sluice_ops.model.change import ChangeSpec, Plan, Step
 from sluice_ops.model.ids import HostName, TierName
+from sluice_ops.model.launch import Launch
 from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import Cluster
@@ -25,6 +26,8 @@ class Facts:
     """The keys of the alerts that last."""
     within_hours: bool = False
     """Whether it is asked in the hours in which a change of tiers waits."""
+    launch: Launch | None = None
+    """The instances that the change launches, and their cost."""
 
 
 def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, alerts: tuple[str, ...], now: float) -> Facts:
@@ -51,6 +54,7 @@ def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, alerts: tuple[st
         gap_seconds=planned.predicted_gap_seconds,
         alerts=alerts,
         within_hours=hours is not None and hours.opens(now) is None,
+        launch=spec.launch,
     )
 
 
@@ -71,11 +75,24 @@ def reasons(facts: Facts, rule: ApprovalRule | None) -> dict[str, str]:
         met["hosts"] = f"it is about {about} ({listed(facts.hosts)}); the limit is {rule.hosts}"
     if rule.gap_seconds is not None and facts.gap_seconds >= rule.gap_seconds:
         met["gap"] = f"its predicted gap is {facts.gap_seconds:g} s; the limit is {rule.gap_seconds:g} s"
+    limits = [limit for limit in (rule.cost_per_day, facts.launch and facts.launch.budget) if limit]
+    if facts.launch is not None and (cost := facts.launch.above(min(limits, default=None))):
+        met["cost"] = cost
     if rule.alerts and facts.alerts and facts.tiers:
         met["alerts"] = f"it touches {listed(facts.tiers)} while alerts last: {listed(facts.alerts)}"
     if facts.within_hours and facts.tiers:
         met["hours"] = f"it touches {listed(facts.tiers)} in the hours of approval.hours"
     return met
+
+
+def too_expensive(spec: ChangeSpec, rule: ApprovalRule | None) -> str:
+    """Return why a burst is refused because nobody may approve its cost; empty: it is not."""
+    cost = "" if rule is not None or spec.launch is None else spec.launch.above(spec.launch.budget)
+    return cost and (
+        f"{cost}. That limit is ec2.max_cost_per_day, and with `approval: off` nobody can approve more, so "
+        "no instance is launched. Ask for fewer workers, leave EC2 first (`sluice leave`, or leave_ec2), or "
+        "raise the limit in the site file"
+    )
 
 
 def beyond(approved: Facts, now: Facts) -> str:

@@ -22,6 +22,6 @@ def approval_of(value: object) -> object:
         return value
     message = (
         f"{value!r} is no rule for approval: write off, or keys such as {{tiers: 3, gap_seconds: 10}}; "
-        "without the key, a write-off and a pause of every tier wait"
+        "without the key, a write-off, a pause of every tier and a burst over the budget wait"
     )
     raise ValueError(message)

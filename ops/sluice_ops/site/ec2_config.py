@@ -135,8 +135,8 @@ class Ec2Config(Frozen):
     max_cost_per_day: float | None = Field(default=None, gt=0)
     """The most that instances may cost in a day (UTC), in the currency of `price_per_hour`.
 
-    A burst is refused if its instances and those that run could pass the limit until midnight.
-    What ran earlier in the day counts, too.
+    A burst waits for another person (`approval`) if its instances and those that run could pass
+    the limit until midnight. What ran earlier in the day counts, too.
     """
 
     @model_validator(mode="before")

@@ -240,7 +240,8 @@ class Site(Frozen):
     approval: Annotated[ApprovalConfig | None, BeforeValidator(approval_of)] = ApprovalConfig()
     """When a change waits until a second person approves it: `off`, or keys such as `{tiers: 3}`.
 
-    Default: a write-off, and a pause of every tier. Every other change begins at once.
+    Default: a write-off, a pause of every tier, and a burst over `ec2.max_cost_per_day`. Every
+    other change begins at once.
     """
     alerts: Alerts = Alerts()
     """The receivers of alerts."""

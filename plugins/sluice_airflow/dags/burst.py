@@ -13,6 +13,7 @@ from sluice_airflow.dags.parts import (
     step_tasks,
 )
 from sluice_airflow.operators.burst import (
+    ApprovalOperator,
     LaunchOperator,
     QuotaOperator,
     ReapOperator,
@@ -20,6 +21,7 @@ from sluice_airflow.operators.burst import (
     TerminateOperator,
     WaitForHostOperator,
 )
+from sluice_ops.model.change import Step
 from sluice_ops.planning.changes.kinds import KINDS
 
 KIND = KINDS["burst"]
@@ -30,7 +32,8 @@ or by a handover.
 
 | task | what happens |
 |---|---|
-| quota | computes how many instances k workers need, and checks the site file's limit |
+| quota | computes how many instances k workers need, and what they cost |
+| approval | waits if the site file says that another person has to approve the burst |
 | launch | launches the instances; a retry of the task launches no instance twice |
 | wait_for_host | waits until the agent of each instance has registered its host |
 | preflight … release | as in every runbook: plan, warm, change the tier, verify, release |
@@ -61,12 +64,14 @@ def make_burst(pipeline: forms.Pipeline) -> None:
         tags=("runbook", "ec2"),
     ):
         quota = QuotaOperator(task_id="quota", **change)
+        spec = {"kind": KIND.name, **change}
+        approval = ApprovalOperator(task_id="approval", step=Step.APPROVAL, change=spec)
         launch = LaunchOperator(task_id="launch")
         wait_for_host = WaitForHostOperator(task_id="wait_for_host")
-        tasks = [quota, launch, wait_for_host, *step_tasks(KIND.name, None, **change)]
+        tasks = [quota, approval, launch, wait_for_host, *step_tasks(KIND.name, None, **change)]
         chain(*tasks)
         take_back = TakeBackOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
-        finish_in_any_case(tasks, {"kind": KIND.name, **change}, take_back)
+        finish_in_any_case(tasks, spec, take_back)
 
 
 def make_reap(pipeline: forms.Pipeline) -> None:

@@ -122,6 +122,7 @@ TIER_FAILED = SluiceNotifier(
 
 
 _TASKS = {
+    Step.APPROVAL: "waits if another person has to approve the launch of instances",
     Step.PREFLIGHT: "checks the request, makes the plan, takes the maintenance lock",
     Step.CORDON: "closes the host to new work",
     Step.PREPARE: "starts and warms the next incarnations beside the running ones, one tier after the other",

@@ -15,7 +15,7 @@ from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.channel import Channel
 from sluice_ops.model.approval import MOST_SECONDS
-from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
+from sluice_ops.model.change import BEFORE_BEGIN, ChangeSpec, Operation, Result, Step
 from sluice_ops.operations import requests
 from sluice_ops.operations.expiry import ending
 
@@ -130,7 +130,7 @@ class SluiceOperator(BaseOperator):
         """
         self.log.info("The step takes longer; the lines of its journal follow in this log")
         until = end_of(operation)
-        approval = MOST_SECONDS if operation.step is Step.PREFLIGHT and not operation.dry_run else 0.0
+        approval = MOST_SECONDS if operation.step in BEFORE_BEGIN and not operation.dry_run else 0.0
         self.defer(
             trigger=OperationTrigger(
                 operation.id,

@@ -1,5 +1,5 @@
-"""The tasks of a burst: check the quota, launch instances, wait for their agents, terminate
-instances.
+"""The tasks of a burst: check the quota, ask another person if the site wants that, launch
+instances, wait for their agents, terminate instances.
 """
 
 import logging
@@ -15,17 +15,17 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 from sluice_airflow.errors import EndedByPersonError, StepFailedError, UnusableFormError, translated_errors
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, change_spec
-from sluice_airflow.operators.steps import END, change_of, seconds_left, states_of
+from sluice_airflow.operators.steps import END, StepOperator, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed, tiers_by_host
-from sluice_ops.cloud.cost import most_per_hour, receipt
+from sluice_ops.cloud.cost import launch_of, receipt
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, MayNotAskError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.reaper import reap, retire_soon
 from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeSpec
+from sluice_ops.model.change import ChangeSpec, Operation
 from sluice_ops.model.ids import TierName
 from sluice_ops.operations import requests
 from sluice_ops.planning.changes.burst import BurstError
@@ -37,6 +37,10 @@ PLAN_SECONDS = 60.0
 """How long a dry run waits for the controller's plan."""
 LAUNCHING_SECONDS = 20.0
 """A task that a person failed may run on for some seconds and still launch an instance."""
+
+
+LAUNCH = "launch"
+"""The XCom of `quota` with the instances and their cost."""
 
 
 @contextmanager
@@ -77,7 +81,8 @@ class QuotaOperator(SluiceOperator):
                 running = cloud.instances()
                 count = instances_needed(channel, spec, change, running, config)
                 receipts = receipts_now(channel, running, time.time())
-                notes = check_launch(cloud, receipts, count, time.time())
+                launch = launch_of(receipts, count, config, time.time())
+                notes = check_launch(cloud, count)
                 in_time = comes_in_time(channel, TierName(self.tier), count, receipts, time.time())
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
@@ -97,13 +102,15 @@ class QuotaOperator(SluiceOperator):
             need = {
                 "instances": count,
                 "instance_types": [*config.instance_types],
-                "cost_per_hour": most_per_hour(count, config),
+                "cost_per_hour": launch.per_hour,
                 "break_even": asdict(in_time),
                 "tier": self.tier,
                 "k": int(self.k),
             }
-            context["ti"].xcom_push("plan", {**need, **self.plan(context, spec)})
+            planned = self.plan(context, spec.model_copy(update={"launch": launch}))
+            context["ti"].xcom_push("plan", {**need, **planned})
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids))
+        context["ti"].xcom_push(LAUNCH, launch.model_dump(mode="json"))
         return count
 
     def plan(self, context: Context, spec: ChangeSpec) -> dict[str, Any]:
@@ -120,6 +127,19 @@ class QuotaOperator(SluiceOperator):
             result.details,
         )
         return {"sentence": result.sentence, **result.details}
+
+
+class ApprovalOperator(StepOperator):
+    """Asks the controller whether the instances of `quota` may be launched; if another person has
+    to approve that, the task waits, and shows the form.
+    """
+
+    def operation(self, context: Context) -> Operation:
+        """Return the operation, with the instances and their cost."""
+        operation = super().operation(context)
+        launch = context["ti"].xcom_pull(task_ids="quota", key=LAUNCH)
+        spec = ChangeSpec.model_validate({**operation.spec.model_dump(), "launch": launch})
+        return operation.model_copy(update={"spec": spec})
 
 
 class LaunchOperator(SluiceOperator):
@@ -154,11 +174,12 @@ class WaitForHostOperator(SluiceOperator):
         hosts: list[str] = context["ti"].xcom_pull(task_ids="launch")
         with translated_errors(), self.hook.open() as channel:
             missing = [host for host in hosts if not channel.exists(paths.live(host))]
+            waited = requests.waited_seconds(channel, change_of(context))
         if not missing:
             self.log.info("The agents of %s have registered", ", ".join(hosts) or "no new instance")
             return
         self.log.info("Waiting for the agents of %s", ", ".join(missing))
-        until = time.time() + seconds_left(context)
+        until = time.time() + seconds_left(context, waited)
         self.defer(
             trigger=HostsTrigger(hosts, until, self.sluice_conn_id),
             method_name="resume",

@@ -48,11 +48,14 @@ def change_of(context: Context) -> ChangeId:
     return requests.change_id(f"{context['dag'].dag_id}.{context['run_id']}")
 
 
-def seconds_left(context: Context) -> float:
+def seconds_left(context: Context, waited: float = 0.0) -> float:
     """Return the seconds until the run's deadline, which counts from the run's start, so equally
     for every try.
+
+    The seconds that its change `waited` for approval do not count.
     """
-    return max(1.0, began(context).timestamp() + float(context["params"]["deadline"]) - time.time())
+    end = began(context).timestamp() + waited + float(context["params"]["deadline"])
+    return max(1.0, end - time.time())
 
 
 def states_of(context: Context, *tasks: str) -> list[str]:

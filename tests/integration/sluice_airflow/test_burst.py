@@ -101,7 +101,8 @@ def test_a_burst_launches_an_instance_and_leaving_terminates_it(site, agents, da
         assert instance.token == controller.posted[0].change
         assert run(dags["leave_ec2"]).state == DagRunState.SUCCESS
     assert ec2.the_cloud().instances() == []
-    assert controller.steps() == ["preflight", "prepare", "cut", "verify", "release"] * 2
+    moves = ["preflight", "prepare", "cut", "verify", "release"]
+    assert controller.steps() == ["approval", *moves, *moves]
 
 
 def test_a_burst_whose_handover_fails_leaves_no_instance(site, agents, dags):  # noqa: ARG001
@@ -109,7 +110,7 @@ def test_a_burst_whose_handover_fails_leaves_no_instance(site, agents, dags):  #
         site.zookeeper, fails={Step.PREPARE: "no worker registered within 60 s"}
     ) as controller:
         run(dags["burst_to_ec2"], tier=TIER, k=1)
-    assert controller.steps() == ["preflight", "prepare", "abort"]
+    assert controller.steps() == ["approval", "preflight", "prepare", "abort"]
     assert ec2.the_cloud().instances() == []
     assert [path.name.split(".")[-3] for path in (site.home / "alerts").iterdir()] == ["prepare"]
 
@@ -144,7 +145,7 @@ def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, da
         person.start()
         run(dag, tier=TIER, k=1)
         person.join()
-    assert controller.steps() == ["preflight", "prepare", "abort"]
+    assert controller.steps() == ["approval", "preflight", "prepare", "abort"]
     assert ec2.the_cloud().instances() == []
     (ended,) = [dag_run for dag_run in DagRun.find(dag_id=dag.dag_id) if dag_run.run_id not in before]
     assert ended.state == DagRunState.FAILED

@@ -39,7 +39,7 @@ FIELDS = {
     for runbook, name in RUNBOOKS.items()
     if runbook not in {"night_shift", "day_shift"}
 }
-BEFORE = {"burst_to_ec2": ["quota", "launch", "wait_for_host"]}
+BEFORE = {"burst_to_ec2": ["quota", "approval", "launch", "wait_for_host"]}
 AFTER = {"leave_ec2": ["terminate"]}
 
 

@@ -26,7 +26,7 @@ def dry_run(monkeypatch, *, ok):
     pushed, requested, checked = {}, [], []
 
     def run(_channel, change, spec, by, _seconds, *, dry_run):
-        requested.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
+        requested.append((change, spec.kind, spec.tier, spec.launch.instances, by, dry_run))
         return [
             StepResult(
                 Step.PREFLIGHT,
@@ -38,8 +38,8 @@ def dry_run(monkeypatch, *, ok):
     monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext())
     monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(ec2=Ec2Config()))
     monkeypatch.setattr(burst, "instances_needed", lambda _channel, spec, *_: spec.k)
-    monkeypatch.setattr(burst, "receipts_now", lambda *_: ["a receipt"])
-    monkeypatch.setattr(burst, "check_launch", lambda _cloud, receipts, *_: checked.append(receipts) or [])
+    monkeypatch.setattr(burst, "receipts_now", lambda *_: [])
+    monkeypatch.setattr(burst, "check_launch", lambda _cloud, count: checked.append(count) or [])
     monkeypatch.setattr(burst, "comes_in_time", lambda *_: BreakEven(too_late=True, sentence="too late"))
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
@@ -48,7 +48,7 @@ def dry_run(monkeypatch, *, ok):
     with pytest.raises(DownstreamTasksSkipped if ok else StepFailedError):
         QuotaOperator(task_id="quota", tier="enrich", k="2").execute(context)
     assert requested == [("burst_to_ec2.r1", "burst", "enrich", 2, "airflow:burst_to_ec2/r1", True)]
-    assert checked == [["a receipt"]]
+    assert checked == [2]
     return pushed
 
 

@@ -9,7 +9,7 @@ from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.model.alert import AIRFLOW, CHANGE_WAITS, PAGE, AlertSettings, Condition, Report, author_reads
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import OWN, ChangeRecord, ChangeState, Operation, Result, Step
+from sluice_ops.model.change import BEFORE_BEGIN, OWN, ChangeRecord, ChangeState, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, Phase, State
 from sluice_ops.model.load import TierLoad
@@ -250,7 +250,7 @@ def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep])
 def _waiting(look: Look) -> Iterator[Condition]:
     """Yield the changes that wait for approval."""
     for change in look.view.changes.values():
-        if change.state is ChangeState.WAITING and change.asked is not None:
+        if change.state is ChangeState.WAITING and change.asked is not None and not change.asked.approved_by:
             yield BY_NAME[CHANGE_WAITS].condition(
                 change.id,
                 detail=change.asked.why,
@@ -278,7 +278,7 @@ def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
     for ended in look.ended:
         operation, result = ended.operation, ended.result
         by, at = operation.by, result.finished_at
-        if operation.step is not Step.PREFLIGHT or by in OWN or author_reads(by, dry_run=operation.dry_run):
+        if operation.step not in BEFORE_BEGIN or by in OWN or author_reads(by, dry_run=operation.dry_run):
             continue
         what = what_of(operation.spec)
         if operation.dry_run:

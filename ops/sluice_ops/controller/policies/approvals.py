@@ -1,6 +1,7 @@
 """Changes that wait for another person: the only place where a change is held back for approval.
 
-`preflight` asks here before every change begins, so no requester can leave the approval out.
+`preflight` asks here before every change begins, so no requester can leave the approval out. A
+burst asks here before its instances are launched, with the step `approval`.
 """
 
 from math import inf
@@ -8,7 +9,7 @@ from math import inf
 from sluice_ops.controller.outcome import Failed, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.model.approval import Asked, person_of
-from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.planning.approval import Facts, beyond, reasons
 
@@ -28,16 +29,16 @@ def answered(draft: Draft, change: ChangeRecord) -> Waiting | Failed | None:
     if answer is None and draft.age(change.started_at) > asked.within_seconds:
         return Failed(
             f"nobody approved it within {asked.limit}, so it ended as refused, and "
-            f"nothing was changed ({asked.why}); ask again, and tell the other person"
+            f"{asked.nothing} ({asked.why}); ask again, and tell the other person"
         )
     if answer is None:
         return Waiting(sentence(change))
     if not answer.approved:
-        return Failed(f"{answer.by} refused it, and nothing was changed: {answer.why}")
+        return Failed(f"{answer.by} refused it, and {asked.nothing}: {answer.why}")
     if asked.person and person_of(answer.by) == asked.person:
         return Failed(
-            f"{answer.by} asked for the change and approved it, so it ended as refused, and nothing was "
-            "changed; another person has to approve it: ask again"
+            f"{answer.by} asked for the change and approved it, so it ended as refused, and "
+            f"{asked.nothing}; another person has to approve it: ask again"
         )
     waited = draft.age(change.started_at)
     approved = asked.model_copy(update={"approved_by": answer.by, "waited_seconds": waited})
@@ -49,8 +50,8 @@ def sentence(change: ChangeRecord) -> str:
     """Say what a change waits for, and how another person answers."""
     asked = _asked(change)
     return (
-        f"waits for the approval of another person: {asked.why}. To approve: sluice approve {change.id}; "
-        f'to refuse: sluice approve {change.id} --refuse --why "…". Without an answer within '
+        f"waits for the approval of another person: {asked.why}. To approve: `sluice approve {change.id}`; "
+        f'to refuse: `sluice approve {change.id} --refuse --why "…"`. Without an answer within '
         f"{asked.limit}, it ends as refused"
     )
 
@@ -71,6 +72,7 @@ def asks(draft: Draft, operation: Operation, facts: Facts, does: str) -> Asked |
         tiers=facts.tiers,
         hosts=facts.hosts,
         person=operation.person or person_of(operation.by),
+        before_launch=operation.step is Step.APPROVAL,
         within_seconds=rule.within_seconds,
     )
 
@@ -93,10 +95,15 @@ def outgrown(change: ChangeRecord, wanted: Asked | None) -> Failed | None:
     )
 
 
-def extra_seconds(draft: Draft, identity: ChangeId) -> float:
-    """Return the seconds by which approval extends the deadline; infinite while it is open."""
-    change = draft.changes.get(identity)
+def extra_seconds(draft: Draft, operation: Operation) -> float:
+    """Return the seconds by which approval extends a step's deadline; infinite while it is open.
+
+    Only the step that asked has waited: later steps are posted with their own deadlines.
+    """
+    change = draft.changes.get(operation.change)
     if change is None or change.asked is None:
+        return 0.0
+    if operation.step is not (Step.APPROVAL if change.asked.before_launch else Step.PREFLIGHT):
         return 0.0
     is_open = change.state is ChangeState.WAITING and not change.asked.approved_by
     return inf if is_open else change.asked.waited_seconds

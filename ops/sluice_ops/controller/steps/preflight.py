@@ -1,6 +1,6 @@
 """The step preflight: plan the change, check the plan, and take the maintenance lock.
 
-A dry run only returns the plan.
+A dry run only returns the plan. For a burst, the step approval asks before instances are launched.
 """
 
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from sluice_ops.model.change import (
 )
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
-from sluice_ops.planning.approval import facts_of
+from sluice_ops.planning.approval import facts_of, too_expensive
 from sluice_ops.planning.changes.burst import launched
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -40,6 +40,37 @@ class _Planned(NamedTuple):
     plan: Plan
     asked: Asked | None
     """The approval that it needs; None: none."""
+
+
+def approval(draft: Draft, operation: Operation) -> Outcome:
+    """Ask before instances are launched, as preflight asks; a change that need not ask has no
+    record yet.
+
+    An approved change stays `waiting`, without the lock, until its preflight begins it.
+    """
+    waits = approvals.waiting(draft, operation.change)
+    if waits is not None:
+        obstacle = approvals.answered(draft, waits)
+        return _approved(draft, operation) if obstacle is None else obstacle
+    if (begun := _begun_before(draft, operation)) is not None:
+        return begun
+    planned = _planned(draft, operation, None)
+    if isinstance(planned, Failed):
+        return planned
+    if planned.asked is None:
+        return Done("instances may be launched: no other person has to approve this")
+    return _asks(draft, operation, planned)
+
+
+def _approved(draft: Draft, operation: Operation) -> Outcome:
+    """Return the permission to launch. Without a further step, the change ends at its deadline."""
+    asked = draft.changes[operation.change].asked
+    if asked is None or not asked.approved_by:
+        message = f"change {operation.change} was not approved"
+        raise ValueError(message)
+    seconds = operation.deadline_seconds + asked.waited_seconds
+    draft.update_change(operation.change, deadline_seconds=seconds)
+    return Done(f"approved by {asked.approved_by}; instances may be launched", {WAITED: asked.waited_seconds})
 
 
 def preflight(draft: Draft, operation: Operation) -> Outcome:
@@ -61,20 +92,29 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         return _told(planned, holder)
     if waits is not None:
         return approvals.outgrown(waits, planned.asked) or _begun(draft, operation, planned, waits.asked)
-    if operation.change in {*draft.changes, *draft.view.unread_changes}:
-        earlier = draft.changes.get(operation.change)
-        how = "its record cannot be read" if earlier is None else f"is {earlier.state}"
-        return Failed(f"change {operation.change} has begun before and {how}; use another id")
+    if (begun := _begun_before(draft, operation)) is not None:
+        return begun
     return (
         _begun(draft, operation, planned, None) if planned.asked is None else _asks(draft, operation, planned)
     )
+
+
+def _begun_before(draft: Draft, operation: Operation) -> Failed | None:
+    """Refuse a change that has a record already; None if it has none."""
+    if operation.change not in {*draft.changes, *draft.view.unread_changes}:
+        return None
+    earlier = draft.changes.get(operation.change)
+    how = "its record cannot be read" if earlier is None else f"is {earlier.state}"
+    return Failed(f"change {operation.change} has begun before and {how}; use another id")
 
 
 def _planned(draft: Draft, operation: Operation, approved: ChangeSpec | None) -> _Planned | Failed:
     """Plan a change, exactly as `approved` if it was approved; return why it is impossible."""
     now = cluster_of_draft(draft)
     spec = _completed(draft, operation.spec, now) if approved is None else approved
-    launches = operation.dry_run and KINDS[spec.kind].launches
+    launches = KINDS[spec.kind].launches and (operation.dry_run or operation.step is Step.APPROVAL)
+    if approved is None and (cost := too_expensive(spec, draft.rules.approval)):
+        return Failed(cost)
     if launches:
         now = launched(spec, now)
     try:
@@ -90,9 +130,11 @@ def _planned(draft: Draft, operation: Operation, approved: ChangeSpec | None) ->
         planned = planned.model_copy(
             update={"unpredicted": "the time until the agents of the new instances have registered"}
         )
-    asked = approvals.asks(
-        draft, operation, facts_of(spec, planned, now, draft.view.open_alerts, draft.now), describe(planned)
-    )
+    does = describe(planned)
+    if launches and spec.launch is not None:
+        does = f"{spec.launch.does}; then {does}"
+    facts = facts_of(spec, planned, now, draft.view.open_alerts, draft.now)
+    asked = approvals.asks(draft, operation, facts, does)
     return _Planned(spec, planned, asked)
 
 
@@ -125,7 +167,8 @@ def _begun(draft: Draft, operation: Operation, planned: _Planned, approved: Aske
     sentence, details = f"planned: {describe(planned.plan)}", {"plan": planned.plan.model_dump(mode="json")}
     if asked is None:
         return Done(sentence, details)
-    return Done(f"approved by {asked.approved_by}; {sentence}", {**details, WAITED: asked.waited_seconds})
+    waited = {} if asked.before_launch else {WAITED: asked.waited_seconds}
+    return Done(f"approved by {asked.approved_by}; {sentence}", {**details, **waited})
 
 
 def _record(
@@ -149,7 +192,7 @@ def _seconds_left(draft: Draft, operation: Operation) -> float | None:
     The first step is posted with the whole deadline, and may have waited for some of it. The time
     that it waited for approval does not count.
     """
-    extra = approvals.extra_seconds(draft, operation.change)
+    extra = approvals.extra_seconds(draft, operation)
     return (
         None
         if operation.by == CONTROLLER

@@ -22,6 +22,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from sluice_ops.model.launch import Launch
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.scaler import Decision, ScalerRecord
 from sluice_ops.model.tier import Mode
@@ -41,18 +42,22 @@ PLANNED = Plan(
 )
 
 
-def fake_carry_out(*, ok=True, requests=None):
+def fake_carry_out(*, ok=True, approved=True, requests=None):
     """Return a fake of `carried_out`: the controller plans or carries out the change, or refuses
-    it.
+    it; before a launch, another person approves it or not.
     """
 
-    def carry_out(spec, *, dry_run, change="c1", **_):
+    def carry_out(spec, *, dry_run, change="c1", steps=None, **_):
         if requests is not None:
             requests.append((spec.kind, dry_run))
+        step = Step.PREFLIGHT if steps is None else Step.APPROVAL
         result = Result(
-            ok=ok, sentence="said", finished_at=1.0, details={"plan": PLANNED.model_dump(mode="json")}
+            ok=ok if steps is None else approved,
+            sentence="said",
+            finished_at=1.0,
+            details={"plan": PLANNED.model_dump(mode="json")},
         )
-        return Carried(change, spec, dry_run, 1.0, (StepResult(Step.PREFLIGHT, result),))
+        return Carried(change, spec, dry_run, 1.0, (StepResult(step, result),))
 
     return carry_out
 
@@ -90,6 +95,7 @@ def cloud(monkeypatch):
     monkeypatch.setattr(ec2, "the_cloud", lambda: fake_cloud)
     monkeypatch.setattr(bursting, "open_channel", opened)
     monkeypatch.setattr(bursting, "check_launch", lambda *_: ["the quota was not checked"])
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     fake_cloud.channel = channel
     return fake_cloud
@@ -112,6 +118,36 @@ def test_an_interrupt_while_waiting_for_hosts_terminates_the_instances(cloud, mo
     assert "terminated i-0000000000000000" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_burst_that_another_person_refuses_launches_nothing(cloud, monkeypatch, capsys, as_json):
+    monkeypatch.setattr(bursting, "carried_out", fake_carry_out(approved=False))
+    monkeypatch.setattr(cloud, "launch", None)
+    with pytest.raises(typer.Exit) as ended:
+        bursting.burst(SPEC, deadline=60, dry_run=False, as_json=as_json)
+    printed = capsys.readouterr()
+    assert (ended.value.exit_code, len(cloud.running)) == (FAILED, 1)
+    assert printed.err.endswith("no instance was launched\n")
+    assert not as_json or json.loads(printed.out)["ok"] is False
+
+
+def test_the_controller_is_asked_with_the_instances_and_their_cost(cloud, monkeypatch):
+    config = Ec2Config(price_per_hour={"m5.large": 0.5}, max_cost_per_day=2.0)
+    monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=config))
+    monkeypatch.setattr(bursting.time, "time", lambda: 20 * 3600.0)
+    monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
+    asked = []
+
+    def carry_out(spec, *, steps=None, **_):
+        asked.append((steps, spec.launch, len(cloud.running)))
+        return fake_carry_out()(spec, dry_run=False, steps=steps)
+
+    monkeypatch.setattr(bursting, "carried_out", carry_out)
+    with pytest.raises(typer.Exit):
+        burst()
+    launch = Launch(instances=1, per_hour=0.5, could_cost=2.0, spent=10.0, running_could_cost=2.0, budget=2.0)
+    assert asked == [((Step.APPROVAL,), launch, 1), (None, launch, 2)]
+
+
 def test_an_interrupt_during_the_launch_terminates_the_instances(cloud, monkeypatch):
     launch_instances = cloud.launch
 
@@ -126,9 +162,9 @@ def test_an_interrupt_during_the_launch_terminates_the_instances(cloud, monkeypa
 
 
 def test_a_failed_handover_without_ec2_names_the_remaining_instances(cloud, monkeypatch, capsys):
-    def failed(*_, **__):
-        cloud.away = True
-        return fake_carry_out(ok=False)(SPEC, dry_run=False)
+    def failed(*_, steps=None, **__):
+        cloud.away = steps is None
+        return fake_carry_out(ok=False)(SPEC, dry_run=False, steps=steps)
 
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
     monkeypatch.setattr(bursting, "carried_out", failed)
@@ -334,7 +370,7 @@ def test_a_reap_tells_what_it_would_do_and_does_it(cloud, monkeypatch):
 
 
 def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, monkeypatch):
-    def refuse(_cloud, _running, count, _now):
+    def refuse(_cloud, count):
         assert count == 1
         message = "UnauthorizedOperation. Allow ec2:RunInstances"
         raise CloudError(message)
@@ -348,9 +384,9 @@ def test_a_burst_that_ec2_would_refuse_ends_before_anything_is_launched(cloud, m
 
 
 def test_a_burst_and_a_leave_keep_receipts_for_the_cost_of_the_day(cloud, monkeypatch):
-    checked = []
-    note = lambda _cloud, receipts, *_: checked.append(receipts) or []
-    monkeypatch.setattr(bursting, "check_launch", note)
+    checked, launch_of = [], bursting.launch_of
+    look = lambda receipts, *rest: checked.append(receipts) or launch_of(receipts, *rest)
+    monkeypatch.setattr(bursting, "launch_of", look)
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     monkeypatch.setattr(bursting.time, "time", lambda: 3600.0)
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)

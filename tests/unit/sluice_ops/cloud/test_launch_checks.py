@@ -47,7 +47,7 @@ class Account(Api):
 
 
 def look(account, count=2, **keys):
-    return check_launch(Cloud(ENDPOINTS, Ec2Config(**keys), account), [], count, 0.0)
+    return check_launch(Cloud(ENDPOINTS, Ec2Config(**keys), account), count)
 
 
 def test_a_launch_within_permission_and_quota_has_no_note():
@@ -102,11 +102,6 @@ def test_a_burst_without_new_instances_asks_nothing():
 def test_motos_ec2_permits_a_launch_and_launches_nothing():
     with mock_aws():
         cloud = Cloud(ENDPOINTS, Ec2Config())
-        (note,) = check_launch(cloud, [], 2, 0.0)
+        (note,) = check_launch(cloud, 2)
         assert "NoSuchResourceException" in note
         assert cloud.instances() == []
-
-
-def test_a_burst_above_the_cost_of_a_day_is_refused_before_ec2_is_asked():
-    with pytest.raises(QuotaError, match=r"above ec2\.max_cost_per_day"):
-        look(Account({}), max_cost_per_day=5.0, price_per_hour={"m5.large": 0.12})

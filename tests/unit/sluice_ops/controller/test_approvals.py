@@ -3,15 +3,25 @@
 from dataclasses import replace
 
 import pytest
-from simulation.world import settled
+from simulation.world import RULES, World, host, settled, tier
 
 from sluice_ops.model import paths
 from sluice_ops.model.approval import WAITED, Answer, ApprovalRule
 from sluice_ops.model.change import SCALER, ChangeRecord, ChangeState, Operation, Result, Step
+from sluice_ops.model.launch import Launch
+from sluice_ops.model.resources import Capacity
 from sluice_ops.model.scaler import Decision, Mode, ScalerRecord
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode as TierMode
 from sluice_ops.model.trail import Entry
 from sluice_ops.operations.approvals import AnswerError, answer, waiting
-from sluice_ops.operations.requests import operation_id, read_journal, waits_for_approval
+from sluice_ops.operations.requests import (
+    operation_id,
+    read_journal,
+    waited_seconds,
+    waits_for_approval,
+)
+from sluice_ops.planning.changes.kinds import KINDS
 
 ASKER, OTHER = "cli:anna", "cli:ben"
 
@@ -51,7 +61,7 @@ def test_a_waiting_change_moves_nothing_and_leaves_the_lock():
     assert [change.id for change in waiting(world.channel)] == ["c1"]
     said = read_journal(world.channel, operation_id("c1", Step.PREFLIGHT))[-1].sentence
     assert "waits for the approval of another person: a pause of every tier always needs" in said
-    assert "sluice approve c1" in said
+    assert "`sluice approve c1`" in said
     drain = world.begin("c2", kind="drain", host="h2")
     world.until(lambda: drain.ended)
     assert drain.ok
@@ -205,3 +215,149 @@ def test_the_deadline_counts_the_time_after_the_approval_only():
     assert 50.0 <= record(world).deadline_seconds <= 60.0
     world.until(lambda: runbook.ended)
     assert runbook.ok
+
+
+LAUNCH = Launch(instances=1, per_hour=0.5, could_cost=14.4, spent=6.1, budget=12.0)
+"""A launch over the budget of the day."""
+OVER = "1 instance could cost 14.40 until midnight UTC; the day has spent 6.10 of 12.00"
+
+
+def bursting(rule=None, launch=LAUNCH, by=ASKER, **rules):
+    """Return a world in which a burst asks before its instances are launched."""
+    world = World(
+        hosts=(host("h1", cpu=2.5),),
+        tiers=(tier("near", TierMode.BATCH, 0),),
+        rules=replace(RULES, shares={"near": Share(minimum=1, target=2, maximum=8)}, shifts={}, partitions=8),
+    )
+    world.want()
+    world.settle()
+    capacity = Capacity(cpu=4, memory=8192)
+    approval = {"approval": rule or ApprovalRule(), **rules}
+    world.rules = replace(world.rules, instance=capacity, **approval)
+    burst = world.begin("c1", by=by, kind="burst", tier="near", k=2, launch=launch)
+    burst.left = [Step.APPROVAL]
+    for _ in range(3):
+        world.tick()
+    return world, burst
+
+
+def launch_and_go_on(world, burst):
+    """Add the host of the launched instance, and carry out the other steps."""
+    world.add_host(host("e1", zone="ec2", cpu=4))
+    burst.left = [*KINDS["burst"].steps]
+    world.until(lambda: burst.ended)
+
+
+def test_a_burst_over_the_budget_waits_before_the_launch_and_asks_once():
+    world, burst = bursting()
+    assert (record(world).state, burst.current) == (ChangeState.WAITING, Step.APPROVAL)
+    assert record(world).asked.reasons == {"cost": OVER}
+    assert record(world).asked.plan.startswith("1 instance would be launched, for 0.5 an hour; then near ")
+    for _ in range(400):
+        world.tick()
+    answer(world.channel, "c1", OTHER, approved=True)
+    world.until(lambda: burst.ended)
+    permission = burst.results[Step.APPROVAL]
+    assert permission.sentence == "approved by cli:ben; instances may be launched"
+    assert not world.channel.exists(paths.LOCK)
+    waited = waited_seconds(world.channel, "c1")
+    assert waited >= 400
+    for _ in range(60):
+        world.tick()
+    launch_and_go_on(world, burst)
+    assert burst.ok
+    assert len(world.placement("near").slots) == 4
+    assert waited_seconds(world.channel, "c1") == waited
+    assert told(world) == [
+        ("asked", ASKER),
+        ("approved", OTHER),
+        ("begun", ASKER),
+        ("done", ASKER),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("approved", "sentence"),
+    [
+        (False, "cli:ben refused it, and no instance was launched: no money"),
+        (None, "nobody approved it within 1000 s, so it ended as refused, and no instance was launched"),
+    ],
+)
+def test_a_burst_without_approval_may_launch_nothing(approved, sentence):
+    world, burst = bursting(ApprovalRule(within_seconds=1000))
+    if approved is None:
+        world.tick(1000)
+    else:
+        answer(world.channel, "c1", OTHER, approved=approved, why="no money")
+    world.until(lambda: burst.ended)
+    assert burst.results[Step.APPROVAL].sentence.startswith(sentence)
+    assert record(world).state is ChangeState.ABORTED
+    assert told(world)[-1] == ("refused", ASKER)
+    launch_and_go_on(world, burst)
+    assert "has begun before and is aborted" in burst.results[Step.PREFLIGHT].sentence
+
+
+def test_a_burst_within_the_budget_may_launch_at_once():
+    world, burst = bursting(launch=LAUNCH.model_copy(update={"budget": 30.0}))
+    assert burst.results[Step.APPROVAL].ok
+    assert not world.channel.exists(paths.change("c1"))
+    launch_and_go_on(world, burst)
+    assert burst.ok
+    assert told(world) == [("begun", ASKER), ("done", ASKER)]
+
+
+def test_every_condition_of_the_rule_asks_before_the_launch():
+    world, _ = bursting(ApprovalRule(tiers=1), launch=None)
+    assert [*record(world).asked.reasons] == ["tiers"]
+    world, _ = bursting(ApprovalRule(cost_per_day=5.0), LAUNCH.model_copy(update={"budget": None}))
+    assert "the day has spent 6.10 of 5.00" in record(world).asked.why
+
+
+def test_where_nobody_may_approve_a_burst_over_the_budget_is_refused():
+    world, burst = bursting(approval=None)
+    assert burst.ended
+    said = burst.results[Step.APPROVAL].sentence
+    assert said.startswith(f"{OVER}. That limit is ec2.max_cost_per_day, and with `approval: off`")
+    assert told(world) == [("refused", ASKER)]
+
+
+def test_an_approved_burst_that_nobody_continues_ends_at_its_deadline():
+    world, burst = bursting()
+    answer(world.channel, "c1", OTHER, approved=True)
+    world.until(lambda: burst.ended)
+    world.tick(200)
+    world.tick()
+    assert record(world).state is ChangeState.WAITING
+    world.tick(200)
+    world.tick()
+    assert record(world).state is ChangeState.ABORTED
+
+
+def test_an_abort_withdraws_a_burst_that_was_approved():
+    world, burst = bursting()
+    answer(world.channel, "c1", OTHER, approved=True)
+    world.until(lambda: burst.ended)
+    burst.abort()
+    world.until(lambda: record(world).state is ChangeState.ABORTED)
+    launch_and_go_on(world, burst)
+    assert not burst.results[Step.PREFLIGHT].ok
+
+
+def test_two_refused_steps_of_one_change_are_one_entry():
+    world, _ = bursting(approval=None)
+    burst = world.begin("c2", kind="burst", tier="near", k=2, launch=LAUNCH)
+    burst.post(Step.PREFLIGHT)
+    burst.post(Step.APPROVAL)
+    burst.left, burst.current = [], Step.APPROVAL
+    world.until(lambda: burst.ended)
+    assert world.channel.exists(paths.result(operation_id("c2", Step.PREFLIGHT)))
+    entries = [name for name in world.channel.children(f"{paths.TRAIL}/controller") if "c2.refused" in name]
+    assert len(entries) == 1
+
+
+def test_only_a_burst_has_the_step_approval():
+    world = settled()
+    runbook = world.begin("c1", kind="cordon", host="h2")
+    runbook.left = [Step.APPROVAL]
+    world.until(lambda: runbook.ended)
+    assert "cordon has no step approval" in runbook.results[Step.APPROVAL].sentence

@@ -32,6 +32,7 @@ from sluice_ops.model.change import (
     Result,
     Step,
 )
+from sluice_ops.model.launch import Launch
 from sluice_ops.model.repair import Repair
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.share import Layers, Numbers, Share
@@ -479,6 +480,23 @@ class Colleague:
                 answer(self.world.channel, "c1", "cli:ben", approved=self.approves, why="no")
 
 
+def burst_over_the_budget():
+    """Return a case of a burst that another person approves before its instances are launched."""
+
+    def world():
+        asked = full_home().twin()
+        asked.rules = replace(asked.rules, approval=ApprovalRule(within_seconds=20))
+        return asked
+
+    def act(world):
+        world.runbooks.append(Colleague(world, approves=True))
+        launch = Launch(instances=1, could_cost=2.0, budget=1.0)
+        burst = world.begin("c1", kind="burst", by="cli:anna", tier="near", k=2, launch=launch)
+        burst.left.insert(0, Step.APPROVAL)
+
+    return Case(world, act, "burst")
+
+
 def asking(kind, *, approves=None, **spec):
     """Return a case of a change that waits for another person; None: nobody answers it."""
 
@@ -585,6 +603,7 @@ CASES = {
     "abort of a pause": aborted("pause", Step.PAUSE, tier=None),
     "approved pause": asking("pause", approves=True),
     "approved drain": asking("drain", approves=True, host="h1"),
+    "approved burst": burst_over_the_budget(),
     "refused drain": asking("drain", approves=False, host="h1"),
     "drain that nobody approves": asking("drain", host="h1"),
     "start": Case(empty, lambda world: world.want()),

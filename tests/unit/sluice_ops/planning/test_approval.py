@@ -12,7 +12,8 @@ from sluice_ops.controller.pass_state import Draft, PassInputs
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.approval import OFFERED, PAUSE_ALL, ApprovalRule, person_of
 from sluice_ops.model.change import ChangeSpec
-from sluice_ops.planning.approval import Facts, beyond, facts_of, reasons
+from sluice_ops.model.launch import Launch
+from sluice_ops.planning.approval import Facts, beyond, facts_of, reasons, too_expensive
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import plan
 from sluice_ops.site.approval_config import ApprovalConfig
@@ -21,12 +22,22 @@ from sluice_ops.site.site_file import Site
 from sluice_ops.snapshot.view import read_view
 
 NAMES = st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True).map(tuple)
+MONEY = st.floats(0, 100)
+LAUNCH = st.builds(
+    Launch,
+    instances=st.integers(0, 3),
+    could_cost=st.none() | MONEY,
+    spent=MONEY,
+    running_could_cost=MONEY,
+    budget=st.none() | st.floats(0.1, 100),
+)
 FACTS = st.builds(
     Facts,
     names=st.sampled_from([("drain",), ("write-off",), ("pause", PAUSE_ALL)]),
     tiers=NAMES,
     hosts=NAMES,
     gap_seconds=st.floats(0, 100),
+    launch=st.none() | LAUNCH,
 )
 RULE = st.builds(
     ApprovalRule,
@@ -34,6 +45,7 @@ RULE = st.builds(
     tiers=st.none() | st.integers(1, 5),
     hosts=st.none() | st.integers(1, 5),
     gap_seconds=st.none() | st.floats(0.1, 100),
+    cost_per_day=st.none() | st.floats(0.1, 100),
 )
 
 
@@ -91,10 +103,26 @@ def test_every_condition_says_its_value_and_its_limit():
 @given(FACTS, RULE)
 def test_a_stricter_rule_asks_at_least_as_often(each, rule):
     stricter = rule.model_copy(
-        update={"tiers": 1, "hosts": 1, "gap_seconds": 0.1, "always": tuple(sorted(OFFERED))}
+        update={
+            "tiers": 1,
+            "hosts": 1,
+            "gap_seconds": 0.1,
+            "cost_per_day": 0.1,
+            "always": tuple(sorted(OFFERED)),
+        }
     )
     assert reasons(each, rule).keys() <= reasons(each, stricter).keys()
     assert not reasons(each, None)
+
+
+@given(LAUNCH, RULE)
+def test_a_burst_over_the_budget_asks_or_is_refused_whatever_the_rule(launch, rule):
+    over = bool(launch.above(launch.budget))
+    spec = ChangeSpec(kind="burst", tier="near", k=1, launch=launch)
+    asks = reasons(Facts(("burst",), ("near",), (), 0.0, launch=launch), rule)
+    assert ("cost" in asks) is bool(over or launch.above(rule.cost_per_day))
+    assert bool(too_expensive(spec, None)) is over
+    assert not too_expensive(spec, rule)
 
 
 @given(FACTS, NAMES, NAMES)
@@ -143,6 +171,7 @@ def test_the_site_file_has_a_rule_unless_it_says_off():
         ({"tiers": 0}, "greater than or equal to 1"),
         ({"within_seconds": 100_000}, "less than or equal to 86400"),
         ({"hours": {"schedule": "0 22 * * *"}}, "Field required"),
+        ({"cost_per_day": 0}, "greater than 0"),
         ({"money": 3}, "Extra inputs are not permitted"),
     ],
 )
