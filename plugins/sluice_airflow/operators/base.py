@@ -122,9 +122,16 @@ class SluiceOperator(BaseOperator):
         return result
 
     def wait_in_triggerer(
-        self, operation: Operation, *, finish: bool, alone: bool = False, asks: bool = False
+        self,
+        operation: Operation,
+        *,
+        finish: bool,
+        alone: bool = False,
+        asks: bool = False,
+        **more: Any,
     ) -> NoReturn:
-        """Free the worker until the posted operation has ended; then `resume` is called.
+        """Free the worker until the posted operation has ended; then `resume` is called, with
+        `more`.
 
         `finish`, `alone` and `asks` are those of `OperationTrigger`.
         """
@@ -141,5 +148,6 @@ class SluiceOperator(BaseOperator):
                 sluice_conn_id=self.sluice_conn_id,
             ),
             method_name="resume",
+            kwargs=more,
             timeout=until - time.time() + TRIGGERER_SECONDS + approval,
         )

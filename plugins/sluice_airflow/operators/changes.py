@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Context
 
 from sluice_airflow.errors import AwayError, StepFailedError, translated_errors
+from sluice_airflow.operators.approval import is_answer, show_form, write_answer
 from sluice_airflow.operators.base import (
     SluiceOperator,
     asked_by,
@@ -23,7 +24,7 @@ from sluice_airflow.operators.base import (
 )
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model import paths
-from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, Operation, Result, Step
+from sluice_ops.model.change import DEADLINE_SECONDS, ChangeSpec, Operation, Result, Step, change_of_step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
 from sluice_ops.planning.changes.kind import Kind
@@ -63,15 +64,30 @@ class SluiceChangeOperator(SluiceOperator):
             with self.hook.open() as channel:
                 return self._go_on(channel, context, self._attempt(channel, context), spec)
 
-    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Continue after the trigger has fired: with the next step, or with the abort's end."""
+    def resume(self, context: Context, event: dict[str, Any], form_of: str | None = None) -> dict[str, Any]:
+        """Continue after the trigger has fired, or after a person has answered the form of the
+        change `form_of`: with the next step, or with the abort's end.
+        """
         with translated_errors():
             spec = change_spec(self.change, context)
-            change = ChangeId(event["operation"].rpartition(".")[0])
-            if event["result"] is None:
-                self.log.error("No result of %s in time; %s", event["operation"], event["heard"])
             with self.hook.open() as channel:
+                if is_answer(event):
+                    self.hear(channel, event, form_of)
+                    change = ChangeId(form_of) if form_of else self._attempt(channel, context)
+                else:
+                    change = change_of_step(event["operation"])
+                    if "result" in event and event["result"] is None:
+                        self.log.error("No result of %s in time; %s", event["operation"], event["heard"])
                 return self._go_on(channel, context, change, spec)
+
+    def hear(self, channel: Channel, event: dict[str, Any], form_of: str | None) -> None:
+        """Write the answer of a person to the change whose form the task shows.
+
+        Without such a change, the form is that of an earlier change of the task, which was answered
+        elsewhere.
+        """
+        told = "The answer does not count: its change was answered elsewhere, or has ended"
+        self.log.info("%s", told if form_of is None else write_answer(channel, ChangeId(form_of), event))
 
     def on_kill(self) -> None:
         """Abort the change: a person has ended the task."""
@@ -91,25 +107,29 @@ class SluiceChangeOperator(SluiceOperator):
         for step in steps:
             operation = self._operation(context, change, step, spec, max(1.0, until - time.time()))
             answer = requests.read_result(channel, operation.id)
-            result = self._carry_out(channel, operation) if answer is None else answer
+            result = self._carry_out(channel, context, operation) if answer is None else answer
             if not result.ok:
                 # a refused preflight has nothing to undo; an unanswered one must not begin later
                 if step is not Step.PREFLIGHT or requests.read_result(channel, operation.id) is None:
                     aborting = self._operation(context, change, Step.ABORT, spec, requests.ABORT_SECONDS)
-                    self._carry_out(channel, aborting)
+                    self._carry_out(channel, context, aborting)
                 raise StepFailedError(f"{step} failed: {result.sentence}")  # noqa: TRY003, EM102
             self.log.info("%s: %s", step, result.sentence)
         return {"sentence": result.sentence, **result.details}
 
-    def _carry_out(self, channel: Channel, operation: Operation) -> Result:
-        """Return the step's result; defer to the triggerer if it does not come soon."""
+    def _carry_out(self, channel: Channel, context: Context, operation: Operation) -> Result:
+        """Return the step's result; defer to the triggerer if it does not come soon.
+
+        If the change waits for approval, the task shows the form.
+        """
         self._posted = operation
         result = self.post(channel, operation)
         if result is None:
             read = channel.read(paths.operation(operation.id), Operation)
             posted = operation if read is None else read.value  # an earlier try may have posted it
             if time.time() < end_of(posted) or requests.waits_for_approval(channel, posted.id):
-                self.wait_in_triggerer(posted, finish=False, alone=True)
+                form = {"form_of": posted.change} if show_form(context, channel, posted.change) else {}
+                self.wait_in_triggerer(posted, finish=False, alone=True, asks=not form, **form)
             result = Result(ok=False, sentence=no_result(operation.step), finished_at=time.time())
         return result
 

@@ -18,6 +18,7 @@ from sluice_airflow.errors import (
     StepFailedError,
     translated_errors,
 )
+from sluice_airflow.operators.approval import is_answer
 from sluice_airflow.operators.base import LOOK_SECONDS, asked_by
 from sluice_airflow.operators.changes import SluiceChangeOperator
 from sluice_ops.channel import Channel
@@ -42,9 +43,13 @@ class _SeveralChangesOperator(SluiceChangeOperator):
     scheduler or of the triggerer, and no change is made twice.
     """
 
-    def resume(self, context: Context, event: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Go on after a step of a change, or after a wait. The channel has all that is needed."""
+    def resume(self, context: Context, event: Any, form_of: str | None = None) -> dict[str, Any]:
+        """Go on after a step of a change, after a wait, or after a person has answered the form of
+        the change `form_of`. The channel has everything else.
+        """
         with translated_errors(), self.hook.open() as channel:
+            if isinstance(event, dict) and is_answer(event):
+                self.hear(channel, event, form_of)
             return self._go_through(channel, context)
 
     def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
@@ -313,7 +318,7 @@ class DrainToEmptyOperator(_SeveralChangesOperator):
         change, spec = pipeline_drain.change_of(state), pipeline_drain.spec_of(state, kind)
         if self.takes_back and kind == DRAIN_TO_EMPTY:  # it may wait for approval still
             abort = self._operation(context, change, Step.ABORT, spec, requests.ABORT_SECONDS)
-            if not (aborted := self._carry_out(channel, abort)).ok:
+            if not (aborted := self._carry_out(channel, context, abort)).ok:
                 raise PipelineFailedError(draining.stopped(state, aborted.sentence))
             return
         try:

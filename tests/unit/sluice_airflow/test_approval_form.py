@@ -12,6 +12,8 @@ from airflow.sdk.exceptions import TaskDeferred
 from sluice_airflow.errors import StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import approval, base
+from sluice_airflow.operators.changes import OPERATORS
+from sluice_airflow.operators.fleet import DrainToEmptyOperator
 from sluice_airflow.operators.steps import StepOperator
 from sluice_airflow.triggers import operations
 from sluice_airflow.triggers.operations import OperationTrigger
@@ -29,7 +31,7 @@ class Site:
     """A run of pause_pipeline by anna, whose change waits, and the forms that it showed."""
 
     def __init__(self, monkeypatch):
-        self.channel, self.forms = MemoryChannel(), []
+        self.channel, self.forms, self.kwargs = MemoryChannel(), [], {}
         share_with_triggers(self.channel, monkeypatch, operations)
         monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(self.channel))
         monkeypatch.setattr(base, "LOOK_SECONDS", 0.0)
@@ -45,14 +47,25 @@ class Site:
             "params": {"deadline": 100.0, "dry_run": False},
         }
 
-    def waits(self, approved_by=""):
-        self.channel.put(paths.change(CHANGE), waiting_pause(CHANGE, approved_by))
+    def waits(self, approved_by="", change=CHANGE):
+        self.channel.put(paths.change(change), waiting_pause(change, approved_by))
 
     def deferred(self, event=None):
         step = self.operator.execute if event is None else self.operator.resume
         with pytest.raises(TaskDeferred) as deferred:
-            step(self.context, *([] if event is None else [event]))
+            step(self.context, *([] if event is None else [event]), **self.kwargs)
+        self.kwargs = deferred.value.kwargs or {}
         return deferred.value.trigger
+
+    def whole_change(self):
+        """Have one task carry out the whole pause; return the id of its change."""
+        self.operator = OPERATORS["SluicePausePipelineOperator"](task_id="pause", sluice_conn_id="shop")
+        self.context["ti"] = SimpleNamespace(
+            id="t1", dag_id="own", run_id="r1", task_id="pause", map_index=-1
+        )
+        self.deferred()
+        (posted,) = self.channel.of(Operation)
+        return posted.change
 
     def answers(self, by, option, why=None):
         user = None if by is None else {"id": by, "name": by}
@@ -125,3 +138,34 @@ def test_a_trigger_waits_past_the_deadline_while_the_change_waits(site):
     assert event["result"]["sentence"] == "ben refused it"
     with pytest.raises(StepFailedError, match="preflight failed: ben refused it"):
         site.operator.resume(site.context, event)
+
+
+def test_a_task_of_a_whole_change_shows_the_form_and_hears_the_answer(site, monkeypatch):
+    change = site.whole_change()
+    site.waits(change=change)
+    waiting = site.deferred({"operation": operation_id(change, Step.PREFLIGHT), "waits": True})
+    assert (waiting.asks, waiting.alone, site.kwargs, len(site.forms)) == (
+        False,
+        True,
+        {"form_of": change},
+        1,
+    )
+    written = []
+    monkeypatch.setattr(site.channel, "multi", written.extend, raising=False)
+    site.deferred(site.answers("ben", "Reject", "the report runs"))
+    (answer,) = [each for each in written if isinstance(getattr(each, "value", None), Answer)]
+    assert (answer.path, answer.value.approved) == (paths.approval(change), False)
+
+
+@pytest.mark.parametrize("form_of", [None, CHANGE])
+def test_an_answer_goes_only_to_the_change_whose_form_is_shown(site, monkeypatch, capsys, form_of):
+    written, went_on = [], []
+    monkeypatch.setattr(site.channel, "multi", written.extend, raising=False)
+    operator = DrainToEmptyOperator(task_id="drain")
+    monkeypatch.setattr(operator, "_go_through", lambda *_: went_on.append(1) or {})
+    site.waits()
+    operator.resume(site.context, site.answers("ben", "Approve"), form_of=form_of)
+    assert went_on == [1]
+    assert bool(written) is (form_of is not None)
+    assert ("its change was answered elsewhere" in capsys.readouterr().out) is (form_of is None)
+    assert operator.resume(site.context, datetime.now(UTC)) == {}
