@@ -39,8 +39,8 @@ def approve(change: str | None, *, refuse: bool, why: str, as_json: bool) -> Non
         typer.echo(f"{change} is refused: {what_of(record.spec)}, asked by {record.by}. Nothing was changed.")
     else:
         typer.echo(
-            f"{change} is approved: {what_of(record.spec)}, asked by {record.by}. The controller begins it "
-            "now. To follow it: sluice status"
+            f"{change} is approved: {what_of(record.spec)}, asked by {record.by}. It goes on now. To "
+            "follow it: `sluice status`"
         )
     raise typer.Exit(OK)
 

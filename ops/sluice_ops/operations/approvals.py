@@ -60,8 +60,9 @@ def answer(channel: Channel, identity: str, by: str, *, approved: bool, why: str
 
 
 def waiting(channel: Channel) -> list[ChangeRecord]:
-    """Return the changes that wait for approval, the oldest first."""
+    """Return the changes that wait for an answer, the oldest first."""
     names = [name for name in channel.children("/changes") if paths.change(name) != paths.LOCK]
     reads = channel.read_many([paths.change(name) for name in names], ChangeRecord)
     changes = [read.value for read in reads if read is not None and read.value.state is ChangeState.WAITING]
+    changes = [change for change in changes if change.asked is None or not change.asked.approved_by]
     return sorted(changes, key=lambda change: change.started_at)

@@ -260,6 +260,7 @@ def test_a_burst_over_the_budget_waits_before_the_launch_and_asks_once():
     permission = burst.results[Step.APPROVAL]
     assert permission.sentence == "approved by cli:ben; instances may be launched"
     assert not world.channel.exists(paths.LOCK)
+    assert waiting(world.channel) == [], "nobody has to answer any more"
     waited = waited_seconds(world.channel, "c1")
     assert waited >= 400
     for _ in range(60):
