@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError, Unfit, Written
     from sluice.records.joins import joined
     from sluice.sinks.http import Post
+    from sluice.sinks.kafka_topic import KafkaTopic
     from sluice.sinks.table import Latest, Once, ParquetFiles, Totals
     from sluice_ops.model.backpressure import Lag, Watermarks
     from sluice_ops.model.resources import Quantum
@@ -33,6 +34,7 @@ __all__ = [
     "Grouping",
     "Hooks",
     "JobTable",
+    "KafkaTopic",
     "Kind",
     "Lag",
     "Latest",
@@ -77,6 +79,7 @@ _NAMES_BY_MODULE = {
     "sluice.api.sink": ("Absorbed", "Rows", "Sink", "SinkAwayError", "Unfit", "Written"),
     "sluice.records.joins": ("joined",),
     "sluice.sinks.http": ("Post",),
+    "sluice.sinks.kafka_topic": ("KafkaTopic",),
     "sluice.sinks.table": ("Latest", "Once", "ParquetFiles", "Totals"),
     "sluice_ops.model.backpressure": ("Lag", "Watermarks"),
     "sluice_ops.model.resources": ("Quantum",),

@@ -35,7 +35,7 @@ class Delivery(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
     """After a failure, a record may be written again, with the same origin."""
     EXACTLY_ONCE = "exactly-once"
-    """The table or the files have each record once."""
+    """The table, the files or the topic outside have each record once."""
 
 
 class Standby(StrEnum):

@@ -119,7 +119,7 @@ class Tier:
     """The streams that the tier writes. A tier has outputs or a sink."""
     sink: "Sink | None" = None
     """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), Parquet files
-    (`ParquetFiles`) or a service (`Post`).
+    (`ParquetFiles`), a topic outside (`KafkaTopic`) or a service (`Post`).
     """
     state: State | None = None
     """Set if the transform aggregates by window, joins inputs or keeps own state.
@@ -328,15 +328,13 @@ def _problems(tier: Tier) -> list[str]:
         "a sink is written in micro-batches; set mode=Mode.BATCH": tier.sink is not None
         and tier.mode is Mode.REALTIME,
         (
-            "exactly-once needs a sink that is a table or files; "
+            "exactly-once needs a sink that is a table, files or a Kafka topic outside; "
             "a stream or a service gets records at least once (their origins identify duplicates)"
-        ): (
-            tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
-        ),
+        ): (tier.delivery is Delivery.EXACTLY_ONCE and not _takes_once(tier)),
         (
             "at-most-once is for a sink that is a service; "
-            "tables and files take each record exactly once, and a stream at least once"
-        ): (tier.delivery is Delivery.AT_MOST_ONCE and (tier.sink is None or tier.sink.transactional)),
+            "tables, files and topics outside take each record exactly once, and a stream at least once"
+        ): (tier.delivery is Delivery.AT_MOST_ONCE and (tier.sink is None or _takes_once(tier))),
         (
             "at-most-once may lose one batch when the driver is killed; "
             f"limit the batch: set max_offsets to at most {MAX_AT_MOST_ONCE_BATCH}"
@@ -371,6 +369,11 @@ def _problems(tier: Tier) -> list[str]:
         ),
     }
     return [f'tier "{tier.name}": {problem}' for problem, fails in checks.items() if fails]
+
+
+def _takes_once(tier: Tier) -> bool:
+    """Tell whether the tier's sink takes each record exactly once."""
+    return tier.sink is not None and (tier.sink.transactional or tier.sink.exactly_once)
 
 
 def _has(stream: Stream, column: str) -> bool:

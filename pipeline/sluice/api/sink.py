@@ -98,6 +98,8 @@ class Sink:
 
     transactional: ClassVar[bool] = False
     """Whether the transaction contains the rows: a batch is then written wholly or not at all."""
+    exactly_once: ClassVar[bool] = False
+    """Whether a sink outside of the transaction keeps in its own transaction which rows it has."""
     replaces: ClassVar[bool] = False
     """Whether a row replaces the earlier row with the same key; a tier with state needs this."""
 

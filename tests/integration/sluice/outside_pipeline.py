@@ -1,13 +1,18 @@
 """A pipeline for `test_sinks_outside`: tiers that write what readers outside of Sluice read."""
 
+import os
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.sinks.kafka_topic import KafkaTopic
 from sluice.sinks.table import ParquetFiles
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind
 
+KAFKA = os.environ.get("SLUICE_TEST_KAFKA", "127.0.0.1:1")
+"""The address of the cluster outside; the test sets it before it starts the tier."""
 RAW = Stream("raw")
 NUMBER = {"n": "bigint"}
 SLOT = Quantum(cpu=1, memory=750, threads=4)
@@ -27,6 +32,17 @@ PIPELINE = Pipeline(
             (RAW,),
             read,
             sink=ParquetFiles("saved", NUMBER, folder="numbers"),
+            delivery=Delivery.EXACTLY_ONCE,
+            max_offsets=50,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "tell",
+            Kind.OUTBOUND,
+            (RAW,),
+            read,
+            sink=KafkaTopic("told", NUMBER, topic="told-outside", kafka=KAFKA, key="n"),
             delivery=Delivery.EXACTLY_ONCE,
             max_offsets=50,
             quantum=SLOT,

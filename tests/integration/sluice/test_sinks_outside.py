@@ -2,16 +2,24 @@
 out once.
 """
 
+import json
 import signal
 from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from sluice.api import declarations
+from sluice.api.sink import Rows
 from sluice.audit.__main__ import Auditor
+from sluice.sink_testing import SinkCase, check_sink
+from sluice.sinks.batches import Batch
+from sluice.sinks.kafka_topic import MAX_BYTES, KafkaTopic
+from sluice.sinks.ledger import Ledger
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.status import Check
 from sluice_ops.queries import figures
@@ -27,7 +35,8 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def held_commits(lab: Lab) -> None:
+def environment(lab: Lab) -> None:
+    lab.env["SLUICE_TEST_KAFKA"] = lab.endpoints.kafka
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute(HOLD)
 
@@ -90,3 +99,77 @@ def test_spark_reads_each_record_once_from_the_files_of_a_killed_tier(
         )
         (line,) = (line for line in figures.read_figures().audit if line.tier == "save")
         assert line.checked is Check.SUMS
+
+
+def make_topic(lab: Lab, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": lab.endpoints.kafka})
+    admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=-1)])[topic].result()
+
+
+def committed(lab: Lab, topic: str) -> list[int]:
+    """Return the number of each committed record of a topic."""
+    settings = {"bootstrap.servers": lab.endpoints.kafka, "group.id": "reader", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    partitions = consumer.list_topics(topic).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    read, ended = [], set()
+    while len(ended) < len(partitions):
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error() is None:
+            read.append(int(json.loads(message.value())["n"]))
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            ended.add(message.partition())
+    consumer.close()
+    return sorted(read)
+
+
+def test_a_topic_outside_conforms(lab: Lab) -> None:
+    make_topic(lab, "conforms")
+    case = SinkCase(
+        KafkaTopic("conforming", {"n": "bigint"}, topic="conforms", kafka=lab.endpoints.kafka, key="n"),
+        lambda number: {"n": number},
+        lambda count: list(range(count)),
+        lambda: committed(lab, "conforms"),
+    )
+    check_sink(case, lab.endpoints.postgres)
+
+
+def test_kafka_outside_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
+    make_topic(lab, "told-outside")
+    first = ALL + FIRST
+    put(lab, first)
+    lab.start_owner("tell", 1, "h1")
+    until("a batch is written", lambda: rows_in_ledger(lab, "tell") > 0)
+    kill_at_commit(lab, "tell", first + 100)
+    assert len(committed(lab, "told-outside")) > rows_in_ledger(lab, "tell"), "killed between the commits"
+    move(lab, "tell", first + 200)
+    assert committed(lab, "told-outside") == list(range(first + 200))
+
+
+def test_a_tier_and_a_replay_write_in_turn_and_large_records_are_refused(lab: Lab) -> None:
+    make_topic(lab, "in-turn")
+    sink = KafkaTopic("turns", {"n": "bigint", "text": "text"}, topic="in-turn", kafka=lab.endpoints.kafka)
+    with psycopg.connect(lab.endpoints.postgres) as connection:
+        for statement in sink.statements():
+            connection.execute(statement)
+
+    def rows(first: int, path: str, text: str = "") -> Rows:
+        columns = {"n": [first, first + 1], "text": ["", text]}
+        return Rows(columns, [f"0:{first}", f"0:{first + 1}"], [path] * 2)
+
+    with (
+        closing(Ledger(lab.endpoints.postgres, "turns", 1, sink)) as tier,
+        closing(Ledger(lab.endpoints.postgres, "turns", 1, sink)) as replay,
+    ):
+        for first in (0, 2):
+            batch = Batch({"raw/0": first}, {"raw/0": first + 2})
+            assert tier.write(batch, rows(first, "0"), epoch=1).written == 2
+            again = rows(first + 10, f"0/again:0:{first + 10}")
+            assert replay.replay(2, again, number=1, quarantined=0, save=lambda _, __: None).written == 2
+        large = rows(4, "0", "x" * MAX_BYTES)
+        counts = tier.write(Batch({"raw/0": 4}, {"raw/0": 6}), large, epoch=1)
+        assert (counts.written, counts.quarantined) == (1, 1)
+    assert committed(lab, "in-turn") == [0, 1, 2, 3, 4, 10, 11, 12, 13]
+    assert lab.query("select origin, reason from turns_refused") == [("0:5", "larger than 1000000 bytes")]

@@ -10,7 +10,9 @@ import sluice
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "pipelines.md"
 
 
-@pytest.mark.parametrize(("section", "name"), [("### Parquet files", "SAVE")])
+@pytest.mark.parametrize(
+    ("section", "name"), [("### Parquet files", "SAVE"), ("### Another Kafka cluster", "TELL")]
+)
 def test_the_example_of_a_sink_is_a_valid_tier(section: str, name: str) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text().split(section)[1], re.DOTALL)[:1]
     made: dict[str, object] = {}

@@ -9,6 +9,7 @@ from hits import PIPELINE
 from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, load
 from sluice.api.grouping import Shuffle
 from sluice.sinks.http import Post
+from sluice.sinks.kafka_topic import KafkaTopic
 from sluice.sinks.table import Latest, Once, ParquetFiles, Totals, definition, primary_key
 from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
 
@@ -305,6 +306,29 @@ def test_two_tiers_with_files_in_one_folder_are_refused(folder):
     ]
     with pytest.raises(DeclarationError, match=rf'"two": tier "one" already writes files into .*"{folder}"'):
         Pipeline(tuple(tiers))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"topic": "a b"}, "topic is 'a b', which is no name of a topic"),
+        ({"kafka": ""}, "kafka is empty; give the cluster's address, such as k1:9092"),
+        ({"kafka": "ssl://k1:9093"}, "kafka: 'ssl://k1:9093' is not an address of Kafka"),
+        ({"key": "user"}, "key is 'user'; name one of its columns: id"),
+    ],
+)
+def test_a_topic_outside_that_cannot_be_written_is_refused(wrong, reason):
+    right = {"topic": "orders", "kafka": "k1:9092", "key": "id"}
+    with pytest.raises(DeclarationError, match=f'sink "out": {reason}'):
+        KafkaTopic("out", {"id": "text"}, **(right | wrong))
+
+
+def test_a_tier_of_a_topic_outside_delivers_exactly_once_or_at_least_once():
+    sink = KafkaTopic("out", {"id": "text"}, topic="orders", kafka="k1:9092")
+    for delivery in (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE):
+        assert Pipeline((tier(sink=sink, delivery=delivery),)).spec("first").delivery is delivery
+    with pytest.raises(DeclarationError, match="topics outside take each record exactly once"):
+        Pipeline((tier(sink=sink, delivery=Delivery.AT_MOST_ONCE, max_offsets=10),))
 
 
 def test_a_tier_of_files_may_deliver_exactly_once_but_keeps_no_state():
