@@ -189,6 +189,8 @@ def _is_well(draft: Draft, tier: TierName) -> bool:
 
 def _where(draft: Draft, identity: ChangeId) -> str:
     change = draft.changes[identity]
+    if Step.INJECT in KINDS[change.spec.kind].steps:
+        return "no agent has an order for a fault any more"
     known = {tier: number for tier, number in change.incarnations.items() if tier in draft.owners}
     if KINDS[change.spec.kind].sets_tier and known:
         running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in known)

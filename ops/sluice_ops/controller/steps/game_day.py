@@ -10,7 +10,7 @@ from sluice_ops.model.game_day import GameDayReceipt, UnitBefore
 from sluice_ops.model.ids import BATCH, HostName, TierName, UnitId
 from sluice_ops.model.incarnation import IncarnationSpec, State
 from sluice_ops.model.tier import Standby
-from sluice_ops.model.wording import listed
+from sluice_ops.model.wording import listed, page
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.alerts.catalogue import BY_NAME
 from sluice_ops.planning.changes.faults import FAULTS, Fault, Seen, Unmeasured, Victim, Waits, judge
@@ -123,7 +123,7 @@ def judge_fault(draft: Draft, operation: Operation) -> Outcome:
         draft.end_change(operation.change, ChangeState.DONE)
         return Done(f"{fault.name} of {tier}: {sentences}", details)
     return Failed(
-        f"{fault.name} of {tier}: {sentences}. The promise is in docs/faults.md: {fault.row}. "
+        f"{fault.name} of {tier}: {sentences}. See {page('Faults')}: {fault.row}. "
         f"`sluice logs {tier}` and `sluice status` show why",
         details,
     )

@@ -1,4 +1,4 @@
-"""The faults of a game day: what each does, what docs/faults.md promises, and the judge. Pure."""
+"""The faults of a game day: what each does, what is promised, and the judge. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Fault:
     promise: str
     limit_seconds: float
     row: str
-    """The first cell of the row in docs/faults.md that makes the promise."""
+    """The first cell of the row in the page "Faults" of the documentation with the promise."""
     freezes: bool = False
     limit_warm: float | None = None
     """The limit for a tier with a warm standby; None: the same."""

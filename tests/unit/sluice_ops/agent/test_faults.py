@@ -48,7 +48,7 @@ def test_a_fault_is_injected_once_also_by_the_next_agent(
     assert (again.done.id, again.done.error) == ("op-1", "")
 
 
-def test_a_stopped_process_is_continued_after_a_while_also_by_the_next_agent(
+def test_a_stopped_process_is_continued_also_by_the_next_agent(
     folder: HostFolder, unit: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Faults(folder).inject(order(1, freezes=True))

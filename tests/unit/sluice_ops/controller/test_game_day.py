@@ -76,8 +76,9 @@ def test_a_gap_over_the_limit_names_the_promise(world):
     assert not runbook.ok
     sentence = runbook.results[Step.JUDGE].sentence
     assert "broken: records come out again after 25.0 s (promised: within 20 s)" in sentence
-    assert "docs/faults.md: a driver is killed" in sentence
+    assert '"Faults" of the documentation: a driver is killed' in sentence
     assert record(world).receipts["enrich"]["promises"][0]["kept"] is False
+    assert "no agent has an order for a fault any more" in runbook.results[Step.ABORT].sentence
 
 
 def test_without_records_the_fault_cannot_be_judged(world):

@@ -1,4 +1,4 @@
-"""Inject a fault into a running tier, and judge what happens by the promises of docs/faults.md."""
+"""Inject a fault into a running tier, and judge what happens by its promise."""
 
 from collections.abc import Iterable
 
@@ -16,8 +16,8 @@ class GameDay(Kind):
     summary = "Inject a fault into a tier, and judge what follows."
     details = (
         "The agent of the tier's host kills or stops a process. Then the controller compares what the "
-        "drivers and the agent measured with the promise in `docs/faults.md`. The run fails if a promise "
-        "is broken. It is refused while the platform is not well."
+        "drivers and the agent measured with the promise. The run fails if a promise is broken. It is "
+        "refused while the platform is not well."
     )
     example = "sluice game-day kill-driver enrich"
     steps = (Step.PREFLIGHT, Step.INJECT, Step.JUDGE)
@@ -47,7 +47,7 @@ class GameDay(Kind):
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
         fault = fault_of(spec)
         limit = fault.limit(tier_of(spec, cluster).spec)
-        promise = f"promised: {fault.promise} within {limit:g} s (docs/faults.md: {fault.row})"
+        promise = f"promised: {fault.promise} within {limit:g} s"
         return Plan(
             notes=(self.effect(spec), promise, *notes),
             predicted_gap_seconds=limit if fault.victim is Victim.DRIVER else 0.0,
