@@ -117,9 +117,11 @@ class KafkaTopic(Sink):
                 del _WRITERS[cursor.connection]
                 _writer(self, cursor).send(batch_rows, batch_records, halt)
         except (KafkaException, BrokersError, TimeoutError, _FencedError) as error:
+            reason = error.args[0] if error.args else f"no answer within {SECONDS:.0f} s"
+            reason = reason.str() if isinstance(reason, KafkaError) else reason
             message = (
                 f'topic "{self.topic}" of Kafka at {brokers(self.kafka).servers} takes no records of sink '
-                f'"{self.name}": {error}; the batch is tried again; check this cluster and the '
+                f'"{self.name}": {reason}; the batch is tried again; check this cluster and the '
                 "rights of its user"
             )
             raise SinkAwayError(message) from error
