@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from sluice.kafka.producer import TransactionalProducer
 from sluice.kafka.reader import Streams, partition_name
 from sluice_ops.model.kafka_access import LOOKERS, SOURCES, SOURCES_TOPIC
 from sluice_ops.site.brokers import brokers
@@ -76,7 +77,7 @@ class Source:
         self._owner = f"{socket.gethostname()}, process {os.getpid()}"
         self._identity = uuid.uuid4().hex
         self._refused: list[KafkaError] = []
-        self._producer = Producer(
+        self._producer = TransactionalProducer(
             {
                 **brokers(kafka).client,
                 "transactional.id": f"{SOURCES}{stream}/{name}",

@@ -1,9 +1,12 @@
 """Writes records into streams from Python, beside Spark.
 
-Tiers with a sink write bad records this way, and a replay writes its output.
+Tiers with a sink write bad records this way, and a replay writes its output. Sources and sinks
+write in transactions.
 """
 
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -34,6 +37,22 @@ class NotAccepted(NamedTuple):
 
     records: int
     why: str
+
+
+class TransactionalProducer(Producer):  # type: ignore[misc]  # confluent_kafka has no types
+    """A producer that may be fenced, and is dropped with nothing in flight.
+
+    librdkafka 2.16 frees the text of a fatal error twice, and the process dies, if Kafka answers a
+    fenced producer while it is dropped (decision 93).
+    """
+
+    def __del__(self) -> None:
+        """Forget the records in flight, so that no answer counts any more."""
+        with suppress(RuntimeError):  # the settings were refused: there is no producer
+            self.purge()
+            until = time.monotonic() + SECONDS
+            while len(self) and time.monotonic() < until:
+                self.poll(0.1)
 
 
 def producer(kafka: str) -> Producer:

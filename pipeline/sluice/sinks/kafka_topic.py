@@ -10,9 +10,7 @@ writer that begins ends the transaction of the writer before it, and fences that
 
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -21,13 +19,14 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import psycopg
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import sql
 
 from sluice.api.declarations import DeclarationError
 from sluice.api.marks import Marks, first_seen
 from sluice.api.sink import Rows, Sink, SinkAwayError, Written
+from sluice.kafka.producer import TransactionalProducer
 from sluice.sinks.row_json import as_json
 from sluice_ops.site.brokers import BrokersError, brokers
 
@@ -156,22 +155,6 @@ class KafkaTopic(Sink):
         )
 
 
-class _Producer(Producer):  # type: ignore[misc]  # confluent_kafka has no types
-    """A producer that is dropped with nothing in flight.
-
-    librdkafka 2.16 frees the text of a fatal error twice, and the process dies, if Kafka answers a
-    fenced producer while it is dropped (decision 93).
-    """
-
-    def __del__(self) -> None:
-        """Forget the records in flight, so that no answer counts any more."""
-        with suppress(RuntimeError):  # the settings were refused: there is no producer
-            self.purge()
-            until = time.monotonic() + SECONDS
-            while len(self) and time.monotonic() < until:
-                self.poll(0.1)
-
-
 class _Writer:
     """The producer of one session of PostgreSQL, and the marks of the rows that Kafka has."""
 
@@ -179,7 +162,7 @@ class _Writer:
         """Fence the writer before, and read the marks that it committed last."""
         self._sink, self._identity = sink, identity
         client = {**brokers(sink.kafka).client, "log_level": 2}
-        self._producer = _Producer(
+        self._producer = TransactionalProducer(
             {
                 **client,
                 "transactional.id": identity,

@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from sluice.api.sink import Rows
-from sluice.sinks.kafka_topic import KafkaTopic, _Producer
+from sluice.kafka.producer import TransactionalProducer
+from sluice.sinks.kafka_topic import KafkaTopic
 
 NOWHERE = "127.0.0.1:1"
 COLUMNS = {"id": "bigint", "shop": "text"}
@@ -25,7 +26,7 @@ def test_a_record_is_the_row_as_json_with_its_column_as_key(key, keys):
 
 
 def test_a_producer_with_records_in_flight_is_dropped_at_once():
-    producer = _Producer({"bootstrap.servers": NOWHERE, "log_level": 0})
+    producer = TransactionalProducer({"bootstrap.servers": NOWHERE, "log_level": 0})
     results = []
     producer.produce("orders", b"1", on_delivery=lambda error, _: results.append(error.str()))
     began = time.monotonic()
@@ -37,6 +38,6 @@ def test_a_producer_with_records_in_flight_is_dropped_at_once():
 
 def test_a_producer_whose_settings_are_refused_is_dropped_in_silence(recwarn):
     with pytest.raises(KafkaException, match="No such configuration property"):
-        _Producer({"no.such.setting": 1})
+        TransactionalProducer({"no.such.setting": 1})
     gc.collect()
     assert not recwarn.list
