@@ -14,10 +14,10 @@ import importlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 from sluice import former_names
 from sluice.api.declarations import DeclarationError, Pipeline, pipeline_of
@@ -106,17 +106,20 @@ def _with_digest(releases: Iterable[Release], module: str, hashed: str) -> Relea
     )
 
 
-def store(
+def store(  # noqa: PLR0913 - the parts of a release
     home: Path,
     module: str,
     now: float,
     shapes: Callable[[], dict[TierName, TierShape]],
     checked: str | None = None,
+    *,
+    schemas: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Release, bool]:
     """Return the release of the present code, and whether it is new.
 
-    `shapes` is called only for a new release. ChangedError if the digest of the code is not
-    `checked`. After the return, the release survives a loss of power.
+    `shapes` is called only for a new release. `schemas` are the ids of the Avro schemas by stream.
+    ChangedError if the digest of the code is not `checked`, or if its release has other ids. After
+    the return, the release survives a loss of power.
     """
     code = source(module)
     stored, hashed = all_stored(home), digest(code)
@@ -124,11 +127,18 @@ def store(
         raise ChangedError(_changed(code))
     same_code = _with_digest([release for release in stored if _intact(home, release)], module, hashed)
     if same_code is not None:
+        if same_code.schemas != schemas:
+            raise ChangedError(_other_ids(same_code, schemas))
         sync(folder(home))  # the process that published it may have died before it synced
         return same_code, False
     number = max((release.number for release in stored), default=0) + 1
     release = Release(
-        name=name_of(number, hashed), module=module, digest=hashed, published_at=now, tiers=shapes()
+        name=name_of(number, hashed),
+        module=module,
+        digest=hashed,
+        published_at=now,
+        tiers=shapes(),
+        schemas=dict(schemas),
     )
     make_folders(folder(home))
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder(home)))
@@ -171,6 +181,15 @@ def _code_of(release_folder: Path) -> Path:
 
 def _changed(code: Path) -> str:
     return f"{code} was changed while it was published; publish again: `sluice publish`"
+
+
+def _other_ids(release: Release, schemas: Mapping[str, int]) -> str:
+    return (
+        f"the schema registry gives the schemas the ids {dict(schemas)}, but release {release.name}, with "
+        f"the same code, writes {release.schemas}: the registry is another one, or has lost its schemas; "
+        "name the right registry in the site file, or change the pipeline (a comment is enough), then run "
+        "`sluice publish` again, and upgrade the tiers"
+    )
 
 
 def state_of(release: Release, tier: str) -> tuple[str, ...] | None:

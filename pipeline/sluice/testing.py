@@ -23,15 +23,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
 
 from sluice.api.declarations import DeclarationError, Stream, Tier
+from sluice.api.formats import Avro, Bytes
 from sluice.checks.operators import KAFKA
 from sluice.checks.shapes import columns
 from sluice.commands.validation import HEAP, SETTINGS, use_gateway, validate_tier
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
+from sluice.records.formats import avro_of_json, columns_of_avro
 from sluice.records.lineage import REASON, TO, business, collected, transformed
+from sluice.records.routing import with_reason
 from sluice.records.state_inputs import UNMATCHED, output_mode, transformed_with_state
 from sluice_ops.site import project
 
@@ -49,7 +51,7 @@ class Record:
     """A record that arrives at a given time."""
 
     value: Columns | str | bytes
-    """Columns; or text or bytes in a stream from outside, which has the one column `value`."""
+    """Columns; or text or bytes in a stream from outside, or in Avro or bytes."""
     arrived: datetime
     """The time of arrival in the pipeline, with a time zone."""
 
@@ -114,9 +116,7 @@ def run(tier: Tier, records: Inputs) -> Result:
     result = transformed(_frame(kafka_records), tier)
     # a sink adds reasons of its own, such as a null in the key of its table
     names = business(result, tier) + ([TO] if len(tier.outputs) > 1 else [])
-    rows = collected(result, tier) if tier.sink is not None else result
-    if REASON not in rows.columns:
-        rows = rows.withColumn(REASON, F.lit(None).cast("string"))
+    rows = collected(result, tier) if tier.sink is not None else with_reason(result, tier)
     dicts = _rows(rows.select(*names, REASON))
     return Result(
         rows=[_without(row, REASON) for row in dicts if row[REASON] is None],
@@ -195,19 +195,47 @@ def _by_stream(tier: Tier, inputs: Inputs) -> Iterator[tuple[Stream, Records]]:
 
 def _kafka_records(records: Records, stream: Stream, tier: Tier, first: int) -> list[dict[str, Any]]:
     """Return the records as Kafka would store them, from the offset `first` on."""
-    column_names = None if stream.columns is None else list(columns(stream.columns))
+    column_names = _column_names(stream)
+    values = [record.value if isinstance(record, Record) else record for record in records]
+    if column_names is not None:
+        for value in values:
+            if not (isinstance(value, bytes) and stream.format is not None):
+                _refuse_columns(value, stream, column_names)
     time = None if tier.state is None else tier.state.time
     kafka_records = []
-    for offset, record in enumerate(records, first):
-        value = record.value if isinstance(record, Record) else record
-        if column_names is not None:
-            _refuse_columns(value, stream, column_names)
+    for offset, (record, value) in enumerate(zip(records, _in_format(values, stream), strict=True), first):
         kafka_records.append(
             dict.fromkeys(("key", "headers"))
-            | {"value": _bytes(value), "topic": stream.name, "partition": 0, "offset": offset}
+            | {"value": value, "topic": stream.name, "partition": 0, "offset": offset}
             | {"timestamp": _arrival(record, time), "timestampType": 1}
         )
     return kafka_records
+
+
+def _column_names(stream: Stream) -> list[str] | None:
+    match stream.format:
+        case Avro() as form:
+            return [*columns_of_avro(session(), form)]
+        case Bytes():
+            return None
+    return None if stream.columns is None else list(columns(stream.columns))
+
+
+def _in_format(values: Sequence[Columns | str | bytes], stream: Stream) -> list[bytes]:
+    """Return the bytes of records in the format of their stream; bytes stay as they are."""
+    written = [_bytes(value) for value in values]
+    if not isinstance(stream.format, Avro):
+        return written
+    places = [place for place, value in enumerate(values) if isinstance(value, Mapping)]
+    if places:
+        texts = session().createDataFrame([(written[place].decode(),) for place in places], "json string")
+        rows = texts.coalesce(1).select(avro_of_json(session(), "json", stream.format)).collect()
+        for place, (record,) in zip(places, rows, strict=True):
+            if record is None:
+                message = f'"{stream.name}": {values[place]!r} does not fit the stream\'s Avro schema'
+                raise DeclarationError(message)
+            written[place] = bytes(record)
+    return written
 
 
 def _refuse_columns(value: Columns | str | bytes, stream: Stream, column_names: list[str]) -> None:

@@ -24,7 +24,7 @@ from sluice_ops.agent.host.facts import (
 )
 from sluice_ops.agent.limits import cpusets, network
 from sluice_ops.agent.limits.control_group_trees import DISK, TASKS, disk_weights_count, find_trees
-from sluice_ops.doctor import alerts, bucket, durability, java, reach
+from sluice_ops.doctor import alerts, bucket, durability, java, reach, schema_registry
 from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import HostFacts
@@ -96,6 +96,7 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         _home,
         _shared,
         _bucket,
+        _registry,
         _alerts,
         _access,
         _kafka,
@@ -157,7 +158,7 @@ def _jars(host: Host) -> Iterator[Finding]:
         for jar in jars.needed(jars.locked(jars.LOCK.read_text()), buckets=in_bucket)
         if jar.folder != "broker"
     ]
-    content = "Spark's Kafka connector" + (" and the jars for S3" if in_bucket else "")
+    content = "Spark's packages for Kafka and Avro" + (" and the jars for S3" if in_bucket else "")
     folder = host.services.home / "jars"
     faulty = jars.faulty(needed, host.services.home)
     if faulty:
@@ -320,6 +321,10 @@ def _shared(host: Host) -> Iterator[Finding]:
 
 def _bucket(host: Host) -> Iterator[Finding]:
     return bucket.check(host.site)
+
+
+def _registry(host: Host) -> Iterator[Finding]:
+    return schema_registry.check(host.site)
 
 
 def _alerts(host: Host) -> Iterator[Finding]:

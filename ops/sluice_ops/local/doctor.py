@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice_ops.channel import Channel, ChannelAwayError, access_lists
 from sluice_ops.cloud.burst_hosts import tiers_by_host
-from sluice_ops.doctor import alerts, bucket, durability, java
+from sluice_ops.doctor import alerts, bucket, durability, java, schema_registry
 from sluice_ops.doctor.finding import Finding, Verdict
 from sluice_ops.local import memory, ports
 from sluice_ops.local.first_record import known_endpoints, missing_tiers
@@ -37,7 +37,7 @@ def examine(layout: Layout) -> list[Finding]:
         if running
         else (_ports, _not_running)
     )
-    checks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
+    checks = [_java, _disk, _memory, _site, _bucket, _registry, _alerts, *state]
     with ThreadPoolExecutor(len(checks)) as pool:
         return [
             finding
@@ -136,6 +136,10 @@ def _site(layout: Layout) -> Iterator[Finding]:
 
 def _bucket(layout: Layout) -> Iterator[Finding]:
     return bucket.check(site_file.load(layout.site))
+
+
+def _registry(layout: Layout) -> Iterator[Finding]:
+    return schema_registry.check(site_file.load(layout.site))
 
 
 def _alerts(layout: Layout) -> Iterator[Finding]:

@@ -20,6 +20,8 @@ class StreamShape(Frozen):
     columns: dict[str, str] | None = None
     """By column: the type in Spark's words. None: raw records from outside."""
     grouping: str = "Local()"
+    format: str | None = None
+    """`Avro` or `Bytes`; None: JSON, or text from outside."""
 
 
 class SinkShape(Frozen):
@@ -65,6 +67,8 @@ class Release(Frozen):
     """
     published_at: float
     tiers: dict[TierName, TierShape] = Field(default_factory=dict)
+    schemas: dict[str, int] = Field(default_factory=dict)
+    """By stream that a tier writes in Avro: the id of its schema in the schema registry."""
 
     @property
     def number(self) -> int:

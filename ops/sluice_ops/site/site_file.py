@@ -229,6 +229,11 @@ class Site(Frozen):
     """
     s3: S3Config = S3Config()
     """The S3 service that has the bucket of `checkpoints`."""
+    schema_registry: str | None = Field(default=None, pattern=r"^https?://[^\s/@?#]+(/[^\s?#]+)*$")
+    """The address of the schema registry, for streams in Avro, such as `http://registry:8081`.
+
+    Any registry with Confluent's interface. Every host reaches it. Default: none.
+    """
     reboot: tuple[str, ...] = Field(default=("systemctl", "reboot"), min_length=1)
     """The command with which an agent reboots its host; `{host}` stands for the host's name."""
     reboot_window: WindowConfig | None = None

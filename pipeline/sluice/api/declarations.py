@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.api.column_types import unknown_in_stream, unknown_in_table
+from sluice.api.formats import Format, faults
 from sluice.api.grouping import Grouping, Local
 from sluice.api.hooks import Hooks
 from sluice.api.own_tables import OWN_INDEXES, OWN_TABLES
@@ -63,9 +64,9 @@ class Stream:
 
     name: str
     columns: str | None = None
-    """The columns of the JSON records, as SQL: `id string, at bigint`.
+    """The columns of the records, as SQL: `id string, at bigint`.
 
-    None: records from outside, unparsed, in one column `value`.
+    None: records from outside. Without a `format`, they are text in one column `value`.
     """
     grouping: Grouping = field(default_factory=Local)
     """The rule that chooses the partition of each record."""
@@ -79,6 +80,11 @@ class Stream:
     """The lag at which Sluice throttles the entry, and the lag at which the entry flows again.
 
     A tier with `holds=False` throttles no entry.
+    """
+    format: Format | None = None
+    """How the records are encoded: `Avro(schema)` or `Bytes()`.
+
+    None: JSON, or text from outside.
     """
 
     @property
@@ -342,6 +348,9 @@ def _problems(tier: Tier) -> list[str]:
         "the inputs have different columns; read each input in its own tier, or give the tier state": (
             tier.state is None and len({stream.columns for stream in tier.inputs}) > 1
         ),
+        "the inputs have different formats; read each input in its own tier, or give the tier state": (
+            tier.state is None and len({stream.format for stream in tier.inputs}) > 1
+        ),
         (
             "state needs a table that keeps the newest row of each key, and such a table needs state; "
             "give the tier both state and a sink `Latest`, or neither"
@@ -489,8 +498,14 @@ def _type_problems(pipeline: Pipeline) -> list[str]:
         if tier.sink is not None and tier.sink.transactional
     }
     tables = sinks | {table.name: table.columns for table in pipeline.tables}
+    written = {stream.name for tier in pipeline.tiers for stream in tier.outputs}
     return [
         *(f'stream "{name}": {fault}' for name, text in streams.items() for fault in unknown_in_stream(text)),
+        *(
+            f'stream "{stream.name}": {fault}'
+            for stream in pipeline.streams
+            for fault in faults(stream.format, stream.columns, is_written=stream.name in written)
+        ),
         *(f'table "{name}": {fault}' for name, kinds in tables.items() for fault in unknown_in_table(kinds)),
     ]
 

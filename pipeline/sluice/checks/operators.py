@@ -13,6 +13,7 @@ from sluice.api.declarations import DeclarationError, Tier
 from sluice.api.grouping import All, Direct
 from sluice.checks import refusals
 from sluice.failures import error_text
+from sluice.records.formats import check_written
 from sluice.records.lineage import INDEX, business, check_columns, incoming, returned
 from sluice.records.state_inputs import (
     UNMATCHED,
@@ -87,6 +88,7 @@ def _check_transform(session: "SparkSession", tier: Tier) -> bool:
     check_columns(result, tier)
     _check_names(result, tier)
     _check_columns(result, tier)
+    check_written(result, tier)
     _check_directions(result, tier)
     return one_for_one
 

@@ -39,7 +39,12 @@ def shape(tier: Tier, operators: tuple[str, ...]) -> TierShape:
 
 def _stream(stream: Stream) -> StreamShape:
     kinds = None if stream.columns is None else columns(stream.columns)
-    return StreamShape(name=stream.name, columns=kinds, grouping=repr(stream.grouping))
+    return StreamShape(
+        name=stream.name,
+        columns=kinds,
+        grouping=repr(stream.grouping),
+        format=None if stream.format is None else type(stream.format).__name__,
+    )
 
 
 def columns(text: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psycopg
 
-from sluice import published, releases
+from sluice import published, releases, schema_registry
 from sluice.api import declarations
 from sluice.checks.shapes import shapes
 from sluice.commands import tables, validation
@@ -69,9 +69,16 @@ FAILURES = (
     WouldStopError,
     OtherPipelineError,
     WeakStreamError,
+    schema_registry.IncompatibleError,
 )
 WRONG_FILES = (site_file.SiteError, endpoints.EndpointsError)
-SERVICES_AWAY = (FileNotFoundError, topics.TopicError, ChannelAwayError, ConflictError)
+SERVICES_AWAY = (
+    FileNotFoundError,
+    topics.TopicError,
+    ChannelAwayError,
+    ConflictError,
+    schema_registry.RegistryAwayError,
+)
 """FileNotFoundError: no endpoints file names the services."""
 
 
@@ -127,6 +134,7 @@ def _run(chosen: argparse.Namespace) -> int:
     settings = site_file.load(project.site_path())
     pipeline = declarations.load(settings.pipeline)
     _check_names(settings, pipeline)
+    schema_registry.check_address(pipeline, settings.schema_registry)
     if chosen.check:
         return _check(settings, pipeline, declared=chosen.declared, as_json=chosen.json)
     _print(
@@ -180,6 +188,7 @@ def _preview(
 ) -> Preview:
     """Return the changes that publishing would make; write nothing."""
     _validated(where.home, settings.pipeline, pipeline)
+    schema_registry.refuse_incompatible(*_schemas(settings, pipeline))
     new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
     new_tables = tables.missing(where.postgres_as(OWNER), pipeline)
     with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
@@ -256,6 +265,8 @@ def _publish(
             declared = {tier.name for tier in pipeline.tiers}
             _refuse_to_replace(channel, settings.pipeline, declared)
             _refuse_to_stop(channel, settings.pipeline, declared)
+    schema_registry.refuse_incompatible(*_schemas(settings, pipeline))
+    schemas = schema_registry.register(*_schemas(settings, pipeline))
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))
@@ -263,7 +274,12 @@ def _publish(
     earlier = {shape.sink.name: shape.sink.kind for shape in shapes_before if shape.sink is not None}
     made = tables.create(where.postgres_as(OWNER), pipeline, earlier)
     release, is_new = releases.store(
-        where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators), digest
+        where.home,
+        settings.pipeline,
+        time.time(),
+        lambda: shapes(pipeline, operators),
+        digest,
+        schemas=schemas,
     )
     counts = topics.partitions(kafka)
     specs = [
@@ -293,6 +309,11 @@ def _publish(
         notes=[note for note in notes if note is not None],
         unmatched_places=[*site_file.unmatched_places(settings)],
     )
+
+
+def _schemas(settings: site_file.Site, pipeline: declarations.Pipeline) -> tuple[str, dict[str, str]]:
+    """Return the registry's address, and the Avro schemas that it has to know."""
+    return settings.schema_registry or "", schema_registry.written_schemas(pipeline)
 
 
 def running_undeclared(channel: Channel, declared: Collection[str]) -> list[str]:

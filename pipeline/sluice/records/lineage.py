@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 from sluice.api import grouping
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.origins import AGAIN, REPLAY
+from sluice.records import formats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -94,12 +95,8 @@ def _read(records: "DataFrame", tier: Tier, named: "dict[str, Column]") -> "Data
     rounds_by_stream = [rounds(named["path"], stream) for stream in tier.inputs if stream.rounds]
     round_field = [reduce(operator.add, rounds_by_stream).alias("round")] if rounds_by_stream else []
     fields = [column.alias(name) for name, column in named.items()]
-    lineage = F.struct(*fields, F.col("key"), F.col("value"), *round_field).alias(COLUMN)
-    columns = tier.inputs[0].columns
-    if columns is None:
-        return records.select(F.col("value").cast("string").alias("value"), lineage)
-    parsed = F.from_json(F.col("value").cast("string"), columns).alias("record")
-    return records.select(parsed, lineage).select("record.*", COLUMN)
+    lineage = (*fields, F.col("key"), F.col("value"), *round_field)
+    return formats.decoded(records, tier.inputs[0], lineage, COLUMN)
 
 
 def transformed(
@@ -184,6 +181,7 @@ def _unfit(result: "DataFrame", tier: Tier) -> "Column":
     texts = [name for name, kind in kinds if kind.startswith("string")]
     times = [name for name, kind in kinds if kind == "date" or kind.startswith("timestamp")]
     reasons = [
+        *formats.unreadable(tier, COLUMN),
         *([F.col(REASON)] if REASON in result.columns else []),
         *(
             F.when(

@@ -8,17 +8,13 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from sluice.api import grouping
 from sluice.api.declarations import QUARANTINE, Stream, Tier
+from sluice.records import formats
 from sluice.records.lineage import COLUMN, REASON, TO, business, origin, rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COPY = "_copy"
-JSON_OPTIONS = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
-}
-"""Times keep their microseconds; Spark's defaults would cut them to milliseconds."""
 
 
 def outgoing(
@@ -29,9 +25,11 @@ def outgoing(
     `suffix` is appended to the names of the streams. It does not change the code that Spark
     generates, so the real run uses the code that a warm-up compiled.
     """
-    lineage, reason = F.col(COLUMN), _reason(result, tier, partitions)
+    name = origin(result)
+    result, values = formats.encoded(result, tier, business(result, tier))
+    lineage = F.col(COLUMN)
+    reason = _first(_known_reasons(result, tier), _wrong_ways(tier, partitions), _unfit(tier, values))
     bad = reason.isNotNull()
-    columns, name = business(result, tier), origin(result)
     if any(isinstance(stream.grouping, grouping.All) for stream in tier.outputs):
         copies = _chosen(tier, lambda stream: _copies(stream, partitions[stream.name]))
         result = result.withColumn(COPY, F.explode(F.when(bad, _copies(None, 1)).otherwise(copies)))
@@ -51,7 +49,7 @@ def outgoing(
         .alias("topic"),
         F.when(bad, lineage["key"]).otherwise(_chosen(tier, _key)).alias("key"),
         F.when(bad, lineage["value"])
-        .otherwise(F.to_json(F.struct(*columns), JSON_OPTIONS).cast("binary"))
+        .otherwise(_chosen(tier, lambda stream: values[stream.name].value))
         .alias("value"),
         F.when(bad, F.pmod(lineage["partition"], F.lit(count)))
         .otherwise(_chosen(tier, lambda stream: _partition(stream, origin(result), partitions[stream.name])))
@@ -89,13 +87,42 @@ def _chosen(tier: Tier, column_of: "Callable[[Stream], Column]") -> "Column":
     )
 
 
-def _reason(result: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Column":
-    """Return why a record goes to quarantine, or null.
+def with_reason(result: "DataFrame", tier: Tier) -> "DataFrame":
+    """Return a transform's result with the reason why a record goes to quarantine, or null.
 
-    The reason is the transform's own, or the record has no valid output stream or partition, or no
-    round left.
+    The reasons that depend on partitions and rounds are left out.
     """
-    reasons = [F.col(REASON)] if REASON in result.columns else []
+    known = _known_reasons(result, tier)
+    written, values = formats.encoded(result, tier, business(result, tier))
+    return written.withColumn(REASON, _first(known, _unfit(tier, values)))
+
+
+def _first(*reasons: "list[Column]") -> "Column":
+    every = [reason for some in reasons for reason in some]
+    return F.coalesce(*every) if every else F.lit(None).cast("string")
+
+
+def _known_reasons(result: "DataFrame", tier: Tier) -> "list[Column]":
+    """Return why the record could not be read, and the transform's own reason."""
+    return formats.unreadable(tier, COLUMN) + ([F.col(REASON)] if REASON in result.columns else [])
+
+
+def _unfit(tier: Tier, values: "Mapping[str, formats.Written]") -> "list[Column]":
+    """Return why the record does not fit the schema of the stream that it goes to."""
+    return [
+        F.when(_goes_to(stream, tier), reason)
+        for stream in tier.outputs
+        if (reason := values[stream.name].unfit) is not None
+    ]
+
+
+def _goes_to(stream: Stream, tier: Tier) -> "Column":
+    return F.col(TO) == stream.name if len(tier.outputs) > 1 else F.lit(True)
+
+
+def _wrong_ways(tier: Tier, partitions: dict[str, int]) -> "list[Column]":
+    """Return why a record has no valid output stream or partition, or no round left."""
+    reasons: list[Column] = []
     if len(tier.outputs) > 1:
         names = [stream.name for stream in tier.outputs]
         is_output = F.coalesce(F.col(TO).isin(names), F.lit(False))
@@ -104,7 +131,7 @@ def _reason(result: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Col
         )
         reasons.append(F.when(~is_output, text))
     for stream in tier.outputs:
-        goes_here = F.col(TO) == stream.name if len(tier.outputs) > 1 else F.lit(True)
+        goes_here = _goes_to(stream, tier)
         if isinstance(stream.grouping, grouping.Direct):
             count, partition = partitions[stream.name], F.col(stream.grouping.column)
             is_partition = F.coalesce(partition.between(0, count - 1), F.lit(False))
@@ -117,7 +144,7 @@ def _reason(result: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Col
             no_round_left = rounds(F.col(COLUMN)["path"], stream) >= stream.rounds
             text = F.lit(f"the record came back on {stream.name} {stream.rounds} times, which is the limit")
             reasons.append(F.when(goes_here & no_round_left, text))
-    return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
+    return reasons
 
 
 def _key(stream: Stream) -> "Column":

@@ -16,7 +16,7 @@ from dataclasses import replace
 import psycopg
 from confluent_kafka import KafkaException
 
-from sluice import releases
+from sluice import releases, schema_registry
 from sluice.api import declarations
 from sluice.api.declarations import Pipeline, Tier
 from sluice.driver.control.control_channel import reported_routing
@@ -156,9 +156,13 @@ def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipelin
             running = channel.read(paths.incarnation(tier, owner.value.owner), IncarnationSpec)
             release = release if running is None else running.value.release
         node = None if release is None else channel.read(paths.release(release), Release)
-    if release is not None:
-        return release, releases.load(where.home, release, None if node is None else node.value)
-    return None, declarations.load(site_file.load(project.site_path()).pipeline)
+    site = site_file.load(project.site_path())
+    if release is None:
+        return None, schema_registry.with_ids(declarations.load(site.pipeline), {}, site.schema_registry)
+    described = None if node is None else node.value
+    pipeline = releases.load(where.home, release, described)
+    ids = {} if described is None else described.schemas
+    return release, schema_registry.with_ids(pipeline, ids, site.schema_registry)
 
 
 def _routing_epochs(where: endpoints.Endpoints, tier: str) -> RoutingEpochs | None:

@@ -258,3 +258,12 @@ def test_a_release_with_the_former_import_names_is_loaded(tmp_path, shop, monkey
     (shop / "__init__.py").write_text(former)
     release, _ = releases.store(tmp_path, "shop", 1.0, dict)
     assert [tier.name for tier in releases.load(tmp_path, release.name, release).tiers] == ["t"]
+
+
+@pytest.mark.usefixtures("shop")
+def test_other_ids_of_schemas_need_a_new_release(tmp_path):
+    release, _ = releases.store(tmp_path, "shop", 1.0, dict, schemas={"out": 3})
+    assert release.schemas == {"out": 3}
+    assert releases.store(tmp_path, "shop", 2.0, dict, schemas={"out": 3}) == (release, False)
+    with pytest.raises(releases.ChangedError, match="the registry is another one, or has lost its schemas"):
+        releases.store(tmp_path, "shop", 3.0, dict, schemas={"out": 4})

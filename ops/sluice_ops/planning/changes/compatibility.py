@@ -39,6 +39,8 @@ def _read(tier: TierName, after: TierShape, others: Mapping[TierName, TierShape]
         written = {stream.name: stream for stream in shape.outputs}
         for stream in after.inputs:
             if writer != tier and stream.name in written:
+                if stream.format != written[stream.name].format:
+                    yield _other_format(stream, f"{writer} writes it", written[stream.name])
                 for column in _missing_columns(stream.columns, written[stream.name].columns):
                     yield (
                         f"the new code reads {column} of {stream.name}, which {writer} does not write as it "
@@ -73,11 +75,21 @@ def _written(
                     f"upgrade {reader} first"
                 )
             if stream.name in written:
+                if stream.format != written[stream.name].format:
+                    yield _other_format(written[stream.name], f"{reader} reads it", stream)
                 for column in _missing_columns(stream.columns, written[stream.name].columns):
                     yield (
                         f"{reader} reads {column} of {stream.name} as it runs now, which the new code does "
                         f"not write; upgrade {reader} first"
                     )
+
+
+def _other_format(new: StreamShape, other: str, running: StreamShape) -> str:
+    return (
+        f"{new.name} is in {new.format or 'JSON'} in the new code, but {other} in "
+        f"{running.format or 'JSON'} as it runs now, and the stream has such records; "
+        "use a new stream for the new format"
+    )
 
 
 def _missing_columns(read: Mapping[str, str] | None, written: Mapping[str, str] | None) -> Iterable[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from sluice import releases
+from sluice import releases, schema_registry
 from sluice.api import declarations
 from sluice.driver.control.control_channel import ChannelFollower
 from sluice.driver.counters import Flow
@@ -94,7 +94,11 @@ def _run(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
     follower.note()
     begun = time.monotonic()
     try:
-        pipeline = _load(where.home, incarnation.release, release)
+        pipeline = schema_registry.with_ids(
+            _load(where.home, incarnation.release, release),
+            {} if release is None else release.schemas,
+            _site().schema_registry,
+        )
         # the sizes come from the newest release, everything else from the incarnation's own release
         tier_spec = pipeline.spec(spec.name).model_copy(
             update={"quantum": spec.quantum, "driver": spec.driver}

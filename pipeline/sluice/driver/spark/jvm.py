@@ -19,6 +19,15 @@ from sluice_ops.site import spark
 from sluice_ops.site.java import BUSY, JAVA, STARTED_OFTEN, cache_options, cache_output_options
 
 CHOSEN = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=64m")
+AVRO_LIMITS = (
+    "-Dorg.apache.avro.limits.bytes.maxLength=16777216",
+    "-Dorg.apache.avro.limits.string.maxLength=16777216",
+    "-Dorg.apache.avro.limits.collectionItems.maxLength=1000000",
+)
+"""The largest parts of an Avro record.
+
+The lengths in a broken record may be anything, and the JVM would end for lack of memory.
+"""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 AS_SPARK_SUBMIT = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -111,7 +120,9 @@ def java_options(*, busy: bool = False) -> str:
     A `busy` JVM, which processes each record by itself, compiles hot code once more, to need half
     the time.
     """
-    return shlex.join([*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}"])
+    return shlex.join(
+        [*CHOSEN, *AVRO_LIMITS, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}"]
+    )
 
 
 def launch(heap: int, shared: Path, leaves: Path | None = None, says: IO[bytes] | None = None) -> Jvm:

@@ -63,6 +63,16 @@ def refusal(tier, after):
         ),
         (
             "entry",
+            entry_with(outputs=(hits_with(format="Avro"),)),
+            "hits is in Avro in the new code, but sums reads it in JSON as it runs now",
+        ),
+        (
+            "sums",
+            sums_with(inputs=(hits_with(format="Avro"),)),
+            "hits is in Avro in the new code, but entry writes it in JSON as it runs now",
+        ),
+        (
+            "entry",
             entry_with(outputs=(), sink=TABLE),
             "the new code writes into Latest sums, and the old code into streams",
         ),

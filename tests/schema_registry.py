@@ -1,0 +1,102 @@
+"""A real schema registry for tests: Apicurio, by its interface that is Confluent's.
+
+Ivy fetches it once into the project's cache, and `schema_registry.lock` has its checksum.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import tarfile
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sluice_ops.local import fetch_jars
+from sluice_ops.local.trust import truststore_options
+from sluice_ops.site import spark
+from sluice_ops.site.jars import locked
+from sluice_ops.site.java import JAVA
+from tests.lab import free_ports, until
+
+LOCK = Path(__file__).with_suffix(".lock")
+IVY_MODULE = """
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+<info organisation="sluice" module="tests"/><configurations><conf name="registry"/></configurations>
+<dependencies><dependency org="{0.organisation}" name="{0.name}" rev="{0.revision}"
+  conf="registry->master" transitive="false">
+<artifact name="{0.name}" type="tar.gz" ext="tar.gz" m:classifier="all"/></dependency></dependencies>
+</ivy-module>
+"""
+HEAP = 320
+"""Unit: MiB."""
+
+
+@dataclass
+class Registry:
+    """A registry that runs."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def ask(self, path: str, body: object = None, method: str | None = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.address}{path}",
+            None if body is None else json.dumps(body).encode(),
+            {"Content-Type": "application/vnd.schemaregistry.v1+json"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def register(self, subject: str, schema: str) -> int:
+        return int(self.ask(f"/subjects/{subject}/versions", {"schema": schema})["id"])
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, "the registry has ended"
+        try:
+            return isinstance(self.ask("/subjects"), list)
+        except OSError:
+            return False
+
+
+def program(folder: Path) -> Path:
+    """Fetch the registry if the cache lacks it, unpack it into `folder`, and return its jar."""
+    (jar,) = locked(LOCK.read_text())
+    description, pattern = folder / "ivy.xml", f"{folder}/[artifact]-[revision].[ext]"
+    description.write_text(IVY_MODULE.format(jar))
+    ivy = next((spark.home() / "jars").glob("ivy-*.jar"))
+    words = ["-ivy", description, "-cache", fetch_jars.cache(), "-retrieve", pattern]
+    with fetch_jars.cache_alone(threading.Event()):
+        trust = truststore_options(folder / "trusted.p12")
+        subprocess.run([JAVA, *trust, "-jar", ivy, *words], check=True, capture_output=True)
+    archive = folder / f"{jar.name}-{jar.revision}.tar.gz"
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == jar.sha256
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    archive.unlink()
+    return folder / "quarkus-run.jar"
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[Registry]:
+    """Run a registry that refuses schemas that are not backward compatible, as Confluent's does."""
+    port, management = free_ports(2)
+    options = [f"-Xmx{HEAP}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    options += [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
+    options += [f"-Dquarkus.management.port={management}", "-Dquarkus.management.host=127.0.0.1"]
+    with (folder / "registry.log").open("wb") as log:
+        command = [JAVA, *options, "-jar", program(folder)]
+        process = subprocess.Popen(command, env=os.environ, cwd=folder, stdout=log, stderr=log)
+    try:
+        running = Registry(f"http://127.0.0.1:{port}/apis/ccompat/v7", process)
+        until("the registry answers", running.answers)
+        running.ask("/config", {"compatibility": "BACKWARD"}, "PUT")
+        yield running
+    finally:
+        process.kill()
+        process.wait()
