@@ -110,7 +110,7 @@ def test_another_person_approves_and_the_next_leader_begins_the_change(platform)
     assert (code, "it would wait for the approval of another person" in output) == (0, True)
     pause = platform.begin("anna", "pause")
     change = platform.asked()
-    assert f"To approve: sluice approve {change}" in platform.sluice("ben", "status")[1]
+    assert f"To approve: `sluice approve {change}`" in platform.sluice("ben", "status")[1]
     platform.kill("c1")
     code, output = platform.sluice("anna", "approve", change)
     assert (code, "another person has to approve it" in output) == (1, True)
