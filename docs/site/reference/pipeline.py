@@ -14,19 +14,10 @@ import sluice
 from docs.site.reference.text import attribute_docstrings, code, escaped, table
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Declarations": (
-        "Pipeline",
-        "Tier",
-        "Stream",
-        "Avro",
-        "Bytes",
-        "State",
-        "Quantum",
-        "JobTable",
-        "Transform",
-    ),
+    "Declarations": ("Pipeline", "Tier", "Stream", "State", "Quantum", "JobTable", "Transform"),
     "Values of a tier": ("Kind", "Mode", "Delivery", "Standby"),
     "Groupings": ("Local", "Shuffle", "Fields", "All", "Global", "Direct", "Grouping"),
+    "Formats": ("Avro", "Bytes"),
     "Sinks": ("Once", "Totals", "Latest", "ParquetFiles", "KafkaTopic", "Post"),
     "Functions of a transform": ("joined",),
     "Backpressure": ("Watermarks", "Lag"),
