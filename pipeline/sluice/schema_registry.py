@@ -98,9 +98,9 @@ def _incompatibility(address: str, stream: str, schema: str) -> str | None:
         return str(answer.get("message", answer))
     if _good(address, status, answer)["is_compatible"]:
         return None
-    said = [str(message) for message in answer.get("messages", [])]
+    messages = [str(message) for message in answer.get("messages", [])]
     changes = differences(_latest(address, stream), schema)
-    return "; ".join([*changes, *said]) or "it is not compatible with the latest version"
+    return "; ".join([*changes, *messages]) or "it is not compatible with the latest version"
 
 
 def _latest(address: str, stream: str) -> str:
@@ -110,18 +110,20 @@ def _latest(address: str, stream: str) -> str:
 
 def differences(old: str, new: str) -> list[str]:
     """Return what may make a schema incompatible with an older one, field by field. Pure."""
-    fields, known = ({field["name"]: field for field in json.loads(text)["fields"]} for text in (new, old))
+    fields, old_fields = (
+        {field["name"]: field for field in json.loads(text)["fields"]} for text in (new, old)
+    )
     return [
         *(
             f"the new field {name} has no default"
             for name, field in fields.items()
-            if name not in known and "default" not in field
+            if name not in old_fields and "default" not in field
         ),
-        *(f"the field {name} is gone" for name in sorted(known.keys() - fields)),
+        *(f"the field {name} is gone" for name in sorted(old_fields.keys() - fields)),
         *(
-            f"the field {name} is {json.dumps(field['type'])}, and was {json.dumps(known[name]['type'])}"
+            f"the field {name} is {json.dumps(field['type'])}, and was {json.dumps(old_fields[name]['type'])}"
             for name, field in fields.items()
-            if name in known and field["type"] != known[name]["type"]
+            if name in old_fields and field["type"] != old_fields[name]["type"]
         ),
     ]
 

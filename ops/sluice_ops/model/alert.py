@@ -135,6 +135,11 @@ class Condition(Frozen):
         return f"{self.kind}:{self.subject}"
 
 
+def kind_of(key: str) -> str:
+    """Return the kind of the alert with this key."""
+    return key.partition(":")[0]
+
+
 class Alert(Condition):
     """One alert: a condition, since when it lasts, and what was told about it. Epoch seconds."""
 

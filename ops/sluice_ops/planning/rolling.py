@@ -6,7 +6,7 @@ The caller reads the channel, and carries out what `next_turn` says.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests
+from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests, kind_of
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.rolling import RollingReboot
@@ -218,7 +218,7 @@ def open_alerts(
 
 def _cause_stops_none(alert: Alert) -> bool:
     """Tell whether another alert explains this one, but does not stop a rolling reboot."""
-    return alert.explained_by is not None and not stops_reboots(alert.explained_by.partition(":")[0])
+    return alert.explained_by is not None and not stops_reboots(kind_of(alert.explained_by))
 
 
 def events(alerts: AlertRecord) -> tuple[str, ...]:

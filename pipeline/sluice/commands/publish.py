@@ -265,8 +265,9 @@ def _publish(
             declared = {tier.name for tier in pipeline.tiers}
             _refuse_to_replace(channel, settings.pipeline, declared)
             _refuse_to_stop(channel, settings.pipeline, declared)
-    schema_registry.refuse_incompatible(*_schemas(settings, pipeline))
-    schemas = schema_registry.register(*_schemas(settings, pipeline))
+    written_schemas = _schemas(settings, pipeline)
+    schema_registry.refuse_incompatible(*written_schemas)
+    schemas = schema_registry.register(*written_schemas)
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))

@@ -92,9 +92,9 @@ def with_reason(result: "DataFrame", tier: Tier) -> "DataFrame":
 
     The reasons that depend on partitions and rounds are left out.
     """
-    known = _known_reasons(result, tier)
+    reasons = _known_reasons(result, tier)
     written, values = formats.encoded(result, tier, business(result, tier))
-    return written.withColumn(REASON, _first(known, _unfit(tier, values)))
+    return written.withColumn(REASON, _first(reasons, _unfit(tier, values)))
 
 
 def _first(*reasons: "list[Column]") -> "Column":

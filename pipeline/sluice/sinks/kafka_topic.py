@@ -171,14 +171,14 @@ class _Writer:
             }
         )
         self._producer.init_transactions(BEGIN_SECONDS)
-        known = self._producer.list_topics(timeout=SECONDS).topics
-        if sink.topic not in known:
+        topics = self._producer.list_topics(timeout=SECONDS).topics
+        if sink.topic not in topics:
             message = (
                 f'sink "{sink.name}": topic "{sink.topic}" is not at {brokers(sink.kafka).servers}, or this '
                 "user must not see it; create the topic there, then the tier continues"
             )
             raise SinkAwayError(message)
-        if identity in known:
+        if identity in topics:
             self._taken = _read_marks(client, identity)
         else:
             topic = NewTopic(identity, num_partitions=1, replication_factor=-1, config=COMPACTED)

@@ -86,8 +86,9 @@ class SluiceChangeOperator(SluiceOperator):
         Without such a change, the form is that of an earlier change of the task, which was answered
         elsewhere.
         """
-        told = "The answer does not count: its change was answered elsewhere, or has ended"
-        self.log.info("%s", told if form_of is None else write_answer(channel, ChangeId(form_of), event))
+        answered_elsewhere = "The answer does not count: its change was answered elsewhere, or has ended"
+        outcome = answered_elsewhere if form_of is None else write_answer(channel, ChangeId(form_of), event)
+        self.log.info("%s", outcome)
 
     def on_kill(self) -> None:
         """Abort the change: a person has ended the task."""

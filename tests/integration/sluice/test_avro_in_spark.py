@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark 
 
 from sluice import Avro, Bytes, DeclarationError, Kind, Once, Pipeline, Stream, Tier, testing
 from sluice.api.formats import header
-from sluice.commands.validation import use_gateway
 from sluice.schema_registry import with_ids
 from sluice.testing import run
 from sluice_ops.local import fetch_jars
@@ -19,6 +18,7 @@ from sluice_ops.local.layout import LOWEST_BASE, Layout, Ports
 from tests.integration.sluice.avro_pipeline import MAYBE, TEXT, schema
 from tests.lab import ROOT
 from tests.schema_registry import Registry, registry
+from tests.testing_session import end_session
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
@@ -46,14 +46,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     fetch_jars.fetch(layout, threading.Event())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLUICE_HOME", str(folder))
-        session = testing.session()
+        testing.session()
     yield
-    session.stop()
-    session.sparkContext._gateway.shutdown()
-    testing.session.cache_clear()
-    jvm, before = testing._JVMS.pop()
-    use_gateway(before)
-    jvm.end(30.0)
+    end_session()
 
 
 @pytest.fixture(scope="module")

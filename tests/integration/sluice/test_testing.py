@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
 
 import hits
-from sluice import DeclarationError, Fields, Kind, Latest, Mode, Quantum, State, Stream, Tier, joined, testing
-from sluice.commands.validation import use_gateway
+from sluice import DeclarationError, Fields, Kind, Latest, Mode, Quantum, State, Stream, Tier, joined
 from sluice.testing import Record, run, run_batches
+from tests.testing_session import end_session
 
 HITS = Stream("hits", "id string, user string, at bigint", Fields("user"))
 BUYS = Stream("buys", "hit string, price decimal(9,2), at bigint", Fields("hit"))
@@ -22,13 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 def ended_session():
     """End the session and its JVM, so that other tests of this process may start their own."""
     yield
-    session = testing.session()
-    session.stop()
-    session.sparkContext._gateway.shutdown()
-    testing.session.cache_clear()
-    jvm, before = testing._JVMS.pop()
-    use_gateway(before)
-    jvm.end(30.0)
+    end_session()
 
 
 def tier(name, inputs, transform, **more):

@@ -3,7 +3,7 @@
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health
-from sluice_ops.model.alert import Severity
+from sluice_ops.model.alert import Severity, kind_of
 from sluice_ops.model.assignment import FaultOrder, UnitKind, UnitObserved, driver_id, slot_id
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Step
 from sluice_ops.model.game_day import GameDayReceipt, UnitBefore
@@ -194,7 +194,7 @@ def _seen(draft: Draft, change: ChangeRecord, tier: TierName, before: GameDayRec
         injected_at=done.at if done is not None and done.id == operation_id(change.id, Step.INJECT) else None,
         agent_started=None if observed is None else observed.agent_started,
         age=age,
-        loses=any(_kind(key) == LOST_RECORDS for key in draft.view.open_alerts),
+        loses=any(kind_of(key) == LOST_RECORDS for key in draft.view.open_alerts),
     )
 
 
@@ -202,10 +202,6 @@ def _units_of(host: HostView | None) -> dict[UnitId, UnitObserved]:
     return {} if host is None or host.observed is None else {unit.id: unit for unit in host.observed.units}
 
 
-def _kind(key: str) -> str:
-    return key.partition(":")[0]
-
-
 def _is_critical(key: str) -> bool:
-    kind = BY_NAME.get(_kind(key))
+    kind = BY_NAME.get(kind_of(key))
     return kind is not None and kind.severity is Severity.CRITICAL

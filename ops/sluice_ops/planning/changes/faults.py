@@ -43,8 +43,9 @@ class Fault:
 
     def limit(self, tier: TierSpec) -> float:
         """Return within how many seconds the promise has to come true for this tier."""
-        is_warm = tier.standby is Standby.WARM and self.limit_warm is not None
-        return self.limit_warm if is_warm and self.limit_warm is not None else self.limit_seconds
+        if tier.standby is Standby.WARM and self.limit_warm is not None:
+            return self.limit_warm
+        return self.limit_seconds
 
 
 _RUNS_AGAIN = "records come out again"
@@ -131,15 +132,15 @@ def judge(fault: Fault, limit: float, before: GameDayReceipt, seen: Seen) -> Wai
     """Return how each promise came out, or why that is not known."""
     match fault.victim:
         case Victim.DRIVER:
-            found = _driver(fault, limit, before, seen)
+            outcome = _driver(fault, limit, before, seen)
         case Victim.WORKER:
-            found = _worker(fault, limit, before, seen)
+            outcome = _worker(fault, limit, before, seen)
         case Victim.AGENT:
-            found = _agent(fault, limit, before, seen)
-    if not isinstance(found, Promise):
-        return found
+            outcome = _agent(fault, limit, before, seen)
+    if not isinstance(outcome, Promise):
+        return outcome
     lost = "the audit reports lost records: `sluice audit` names them" if seen.loses else ""
-    return found, Promise(what=NO_LOSS, kept=not seen.loses, but=lost)
+    return outcome, Promise(what=NO_LOSS, kept=not seen.loses, but=lost)
 
 
 def _driver(fault: Fault, limit: float, before: GameDayReceipt, seen: Seen) -> Waits | Unmeasured | Promise:
