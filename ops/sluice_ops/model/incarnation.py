@@ -279,7 +279,10 @@ class IncarnationReport(Frozen):
     """The last error, in one or a few lines, if failed or fenced."""
     flowed: Flowed | None = None
     gap_seconds: float | None = None
-    """The largest gap in the tier's output around the handover to this incarnation."""
+    """The largest gap in the tier's output around the handover to this incarnation.
+
+    None: not known yet, or somebody asked for the start of the tier.
+    """
     silent_seconds: float | None = None
     """How long nothing came out before the first output of the incarnation.
 

@@ -164,4 +164,9 @@ def test_entry_is_held_at_twice_the_sinks_rate_and_nothing_is_lost(lab: Lab, sec
         "key 'hot' has" in pressure.hot and "is in partition" in pressure.hot
         for pressure in throttle.pressures
     ), throttle.pressures[-1].sentence
-    until("the entry flows again", lambda: not getattr(lab.report("enter", 1), "metered", True), seconds=120)
+
+    def entry_flows() -> bool:
+        throttle.step()
+        return not getattr(lab.report("enter", 1), "metered", True)
+
+    until("the entry flows again", entry_flows, seconds=120)

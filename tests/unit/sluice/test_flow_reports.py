@@ -79,3 +79,20 @@ def test_an_incarnation_that_never_owned_its_tier_reports_nothing(lived, monkeyp
         FlowFollower, "owns", property(lambda _self: False, lambda _self, _value: None), raising=False
     )
     assert lived(0.0, 100.0, flow=Flow(restarts=1), script=[]) == []
+
+
+class LateQuery(Query):
+    """A query whose first output came a minute after the output before."""
+
+    def gap(self):
+        return 60.0
+
+
+@pytest.mark.parametrize(("starts", "gap"), [(False, 60.0), (True, None)])
+def test_a_stop_that_somebody_asked_for_is_no_gap(tmp_path, starts, gap):
+    follow = ScriptedFollower(1, [Directive.RUN] * 2, [])
+    follow.starts_tier = starts
+    Life(
+        follow, LateQuery([]), InternalStates(tmp_path, Hooks()), Flow(), Workers(), Pulse(lambda: None)
+    ).live()
+    assert follow.report.gap_seconds == gap

@@ -62,13 +62,16 @@ def test_time_without_input_is_no_gap():
     assert front.gap() == 5 / 1000
 
 
-def test_records_that_waited_for_a_killed_run_count_as_silence():
+def test_records_that_waited_for_a_killed_run_are_part_of_the_gap():
     front = OutputProgress(NEW, {P: 50}, {P: 100})
     assert front.silence() is None
+    assert front.gap() is None
     front.before(written(OLD, 49, 10_000))
     front.saw(written(NEW, 50, 23_200, arrived=10_005))
     front.saw(written(NEW, 51, 23_300, arrived=10_010))
-    assert front.silence() == (23_200 - 10_005) / 1000
+    assert front.silence() == front.gap() == (23_200 - 10_005) / 1000
+    front.saw(written(NEW, 100, 23_400, arrived=23_390))
+    assert front.gap() == (23_200 - 10_005) / 1000
 
 
 def test_time_without_input_is_no_silence():

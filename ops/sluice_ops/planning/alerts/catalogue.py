@@ -302,9 +302,10 @@ ALERTS = (
         "gap",
         WARNING,
         0,
-        "tier {tier} wrote nothing for too long over its last handover",
+        "tier {tier} wrote nothing for too long around its last handover or restart",
         "the tier runs; no record is lost by a gap",
-        "look for busy processors at that time; hand over later, or add hosts",
+        "look for busy processors at that time: hand over later, or add hosts; after a death, "
+        "`sluice logs {tier}` shows its cause, and a standby shortens the gap",
         page="tiers/{tier}",
     ),
     AlertKind(

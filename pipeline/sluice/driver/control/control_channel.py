@@ -58,6 +58,8 @@ class ChannelFollower:
         self._channel = channel
         self._tier = tier
         self.incarnation = Incarnation(incarnation)
+        self.starts_tier = False
+        """Whether somebody asked for the start of the tier, which did not run before."""
         self._leaving = leaving
         self._waker = Waker(channel)
         self._record = OwnerRecord()
@@ -99,6 +101,7 @@ class ChannelFollower:
                     name = mine.value.release
                     release = None if name is None else self._channel.read(paths.release(name), Release)
                     self.read_owner()
+                    self.starts_tier = mine.value.start is not None
                     return spec.value, mine.value, None if release is None else release.value
                 missing = (
                     f"tier {self._tier!r}"

@@ -156,7 +156,7 @@ class OutputProgress:
     def silence(self) -> float | None:
         """Return how long nothing came out before the new run's first record; None: not known.
 
-        Records that waited count here, unlike in the gap, which an old run fills. Unit: seconds.
+        Time before that record arrived does not count. Unit: seconds.
         """
         if self._first is None or not self._before:
             return None
@@ -177,13 +177,16 @@ class OutputProgress:
 
     def gap(self) -> float | None:
         """Return the longest time without new output. Unit: seconds."""
-        if not self._stamps or not self._before:
-            return None
-        ordered = sorted([(self._before, 0), *self._stamps])
-        # time before the next record arrived is not part of a gap
-        return (
-            max(after[0] - max(before[0], min(after)) for before, after in itertools.pairwise(ordered)) / 1000
-        )
+        # If no old run writes any more, the records that waited at the start are new output, too.
+        silence = None if self._others else self.silence()
+        gaps = [] if silence is None else [silence]
+        if self._before:
+            ordered = sorted([(self._before, 0), *self._stamps])
+            # time before the next record arrived is not part of a gap
+            gaps += [
+                (after[0] - max(before[0], min(after))) / 1000 for before, after in itertools.pairwise(ordered)
+            ]
+        return max(gaps, default=None)
 
 
 class InitialRead:

@@ -93,7 +93,7 @@ class DriverMetrics:
         )
         yield GaugeMetricFamily(
             "sluice_tier_gap_seconds",
-            "The largest gap in the output over the handover to this incarnation.",
+            "The largest gap in the output around the handover to this incarnation.",
             value=gap,
         )
         yield from flow.phases.collect()

@@ -263,7 +263,8 @@ class Life:
         gap = self._engine.gap()
         if gap is not None:
             self._workers.note_gap(round(gap, 3))
-            if self._follower.report.gap_seconds is None:
+            # After a stop that somebody asked for, the time without output is no fault.
+            if self._follower.report.gap_seconds is None and not self._follower.starts_tier:
                 self._follower.note(gap_seconds=round(gap, 3))
         if self._flow.looked is not None:
             self._follower.note(measured=True, pressure=self._flow.pressure)
