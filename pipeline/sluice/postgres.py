@@ -7,6 +7,7 @@ this module.
 """
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import psycopg
@@ -43,6 +44,12 @@ def connect(postgres: str) -> psycopg.Connection[Any]:
     settings["idle_in_transaction_session_timeout"] = 0
     connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
     return connection
+
+
+def identity(cursor: psycopg.Cursor[Any]) -> str:
+    """Return a short text that tells this database from others, of other servers, too."""
+    cursor.execute("SELECT system_identifier, current_database(), current_schema() FROM pg_control_system()")
+    return sha256(repr(cursor.fetchone()).encode()).hexdigest()[:8]
 
 
 UNAVAILABLE = (

@@ -33,7 +33,8 @@ from sluice.commands import tables
 from sluice.postgres import Connected
 from sluice.sinks.archive import Archive, has_archive
 from sluice.sinks.batches import Batch, LedgerMovedError
-from sluice.sinks.ledger import FencedError, Ledger
+from sluice.sinks.fence import FencedError
+from sluice.sinks.ledger import Ledger
 from sluice_ops.model.tier import Delivery, Kind
 from sluice_ops.site.site_file import S3Config
 

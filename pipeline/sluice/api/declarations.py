@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sluice.api.column_types import unknown_in_stream, unknown_in_table
+from sluice.api.column_types import columns, unknown_in_stream, unknown_in_table
 from sluice.api.formats import Format, faults
-from sluice.api.grouping import Grouping, Local
+from sluice.api.grouping import Fields, Global, Grouping, Local
 from sluice.api.hooks import Hooks
 from sluice.api.own_tables import OWN_INDEXES, OWN_TABLES
 from sluice_ops.model.backpressure import Watermarks
@@ -122,7 +122,10 @@ class Tier:
     """
     transform: Transform
     outputs: tuple[Stream, ...] = ()
-    """The streams that the tier writes. A tier has outputs or a sink."""
+    """The streams that the tier writes. A tier has outputs or a sink; with state, it may have both.
+
+    The stream of a tier with state gets each row that changes the tier's table.
+    """
     sink: "Sink | None" = None
     """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), Parquet files
     (`ParquetFiles`), a topic outside (`KafkaTopic`) or a service (`Post`).
@@ -330,7 +333,8 @@ def _problems(tier: Tier) -> list[str]:
         ),
         "the tier reads nothing; name at least one stream in inputs": not tier.inputs,
         "a tier needs either output streams or a sink; give one of them": bool(tier.outputs)
-        == (tier.sink is not None),
+        == (tier.sink is not None)
+        and not (tier.outputs and tier.state is not None),
         "a sink is written in micro-batches; set mode=Mode.BATCH": tier.sink is not None
         and tier.mode is Mode.REALTIME,
         (
@@ -355,6 +359,7 @@ def _problems(tier: Tier) -> list[str]:
             "state needs a table that keeps the newest row of each key, and such a table needs state; "
             "give the tier both state and a sink `Latest`, or neither"
         ): ((tier.state is not None) != (tier.sink is not None and tier.sink.replaces)),
+        **_problems_of_changes(tier),
         'the table has a column "unmatched", the name of the column that joins add; rename the column': (
             tier.state is not None and tier.sink is not None and "unmatched" in tier.sink.columns
         ),
@@ -378,6 +383,39 @@ def _problems(tier: Tier) -> list[str]:
         ),
     }
     return [f'tier "{tier.name}": {problem}' for problem, fails in checks.items() if fails]
+
+
+def _problems_of_changes(tier: Tier) -> dict[str, bool]:
+    """Return what may be wrong with the stream of a tier with state, and whether it is."""
+    if tier.state is None or tier.sink is None:
+        return {}
+    return {
+        "a tier with state writes one stream, which gets the changes of its table; name one output": (
+            len(tier.outputs) > 1
+        ),
+        "a row of a table has no input record that could choose its partition; "
+        "give the stream the grouping Fields(…) with columns of the table, or Global()": (
+            any(not isinstance(stream.grouping, Fields | Global) for stream in tier.outputs)
+        ),
+        "a stream that leads back cannot come from a tier with state: its records are new ones, so "
+        "nobody counts their rounds; remove `rounds`": any(stream.rounds for stream in tier.outputs),
+        **{
+            f'the stream "{stream.name}" gets rows of the table "{tier.sink.name}", which lacks {names}; '
+            "name columns of the table only": True
+            for stream in tier.outputs
+            if (names := ", ".join(_lacks(tier.sink, stream)))
+        },
+    }
+
+
+def _lacks(table: "Sink", stream: Stream) -> list[str]:
+    """Return the columns of a stream that a table lacks."""
+    try:
+        wanted = [] if stream.columns is None else [*columns(stream.columns)]
+    except ValueError as error:
+        return [str(error)]
+    grouped = stream.grouping.columns if isinstance(stream.grouping, Fields) else ()
+    return [name for name in dict.fromkeys((*wanted, *grouped)) if name not in table.columns]
 
 
 def _takes_once(tier: Tier) -> bool:

@@ -25,12 +25,24 @@ class SinkAwayError(Exception):
 
 
 @dataclass(frozen=True)
+class Change:
+    """The record that a stream gets of a row that changes its table."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    """None: the stream's format has no bytes for the row."""
+
+
+@dataclass(frozen=True)
 class Rows:
     """The rows of a batch: one list for each column, and the origin and path of each row."""
 
     columns: dict[str, Sequence[Any]]
     origins: Sequence[str]
     paths: Sequence[str]
+    changes: Sequence[Change] = ()
+    """If the table has a stream: the record of each row."""
 
     def only(self, rows: Sequence[int]) -> "Rows":
         """Return the rows with these numbers."""

@@ -90,7 +90,7 @@ class Auditor:
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:
-                    kind = StreamAudit if tier.outputs else TableAudit
+                    kind = StreamAudit if tier.sink is None else TableAudit
                     self._audits[tier.name] = kind(tier, self._streams, self._book)
                 missing = self._audits[tier.name].check()
                 self._advance(tier)

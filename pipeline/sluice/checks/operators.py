@@ -15,6 +15,7 @@ from sluice.checks import refusals
 from sluice.failures import error_text
 from sluice.records.formats import check_written
 from sluice.records.lineage import INDEX, business, check_columns, incoming, returned
+from sluice.records.routing import with_records
 from sluice.records.state_inputs import (
     UNMATCHED,
     joins,
@@ -79,7 +80,11 @@ def _check_transform(session: "SparkSession", tier: Tier) -> bool:
     if tier.state is not None:
         result = returned_with_state(_streams(session, tier), tier)
         _check_operators_with_state(result, tier)
-        _check_state(table_rows(result, tier), tier)
+        rows = table_rows(result, tier)
+        if tier.outputs:
+            check_written(rows, tier)
+            rows = with_records(rows, tier, {stream.name: 1 for stream in tier.outputs})
+        _check_state(rows, tier)
         return False
     # a tier with a sink reads its records batch by batch; for other tiers they are a stream
     records = session.createDataFrame([], KAFKA) if tier.sink is not None else _streams(session, tier)[0]

@@ -17,7 +17,7 @@ from sluice.audit import book as audited
 from sluice.audit import retention, trail_archive
 from sluice.migrations import migrate
 from sluice.replay import book as replayed
-from sluice.sinks import ledger, send_intents
+from sluice.sinks import ledger, outbox, send_intents
 from sluice.sinks.table import ParquetFiles, definition, primary_key
 from sluice_ops.model.access import Role
 from sluice_ops.model.database import WORKERS, known_as
@@ -25,6 +25,7 @@ from sluice_ops.model.database import WORKERS, known_as
 PARTS = {
     "ledger": ledger.STATEMENTS,
     "intents": send_intents.STATEMENTS,
+    "outbox": outbox.STATEMENTS,
     "audit": audited.STATEMENTS,
     "replays": replayed.STATEMENTS,
     "trail": trail_archive.STATEMENTS,
@@ -57,6 +58,7 @@ RIGHTS: dict[str, dict[Role, str]] = {
     # the audit folds old rows
     "ledger": {Role.DRIVER: ADDED, Role.OPERATOR: ADDED, Role.AUDIT: "SELECT, INSERT, DELETE"},
     "intents": dict.fromkeys((Role.DRIVER, Role.OPERATOR), "SELECT, INSERT, DELETE") | {Role.AUDIT: "SELECT"},
+    "outbox": {Role.DRIVER: "SELECT, INSERT, DELETE", Role.AUDIT: "SELECT"},
     "audit": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
     "audit_read": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
     "audit_streams": {Role.AUDIT: WRITTEN, Role.OPERATOR: "SELECT"},

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from sluice.api.declarations import Pipeline
 from sluice.kafka.topics import SECONDS, TopicError, purposes
-from sluice_ops.model.kafka_access import LOOKERS, READERS, SOURCES, SPARKS, WRITERS, Purpose, User
+from sluice_ops.model.kafka_access import LOOKERS, OUTBOXES, READERS, SOURCES, SPARKS, WRITERS, Purpose, User
 from sluice_ops.site.brokers import brokers
 
 REFUSED = frozenset({KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED})
@@ -52,9 +52,10 @@ def _of_groups() -> Iterator[AclBinding]:
 
 
 def _of_transactions() -> Iterator[AclBinding]:
-    for user in sorted(WRITERS[Purpose.SOURCES]):
+    transactions = [(user, SOURCES) for user in sorted(WRITERS[Purpose.SOURCES])] + [(User.DRIVER, OUTBOXES)]
+    for user, prefix in transactions:
         yield _allowed(
-            ResourceType.TRANSACTIONAL_ID, SOURCES, user, AclOperation.WRITE, ResourcePatternType.PREFIXED
+            ResourceType.TRANSACTIONAL_ID, prefix, user, AclOperation.WRITE, ResourcePatternType.PREFIXED
         )
 
 

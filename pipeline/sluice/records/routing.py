@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from sluice.api import grouping
+from sluice.api.column_types import columns as columns_of
 from sluice.api.declarations import QUARANTINE, Stream, Tier
 from sluice.records import formats
 from sluice.records.lineage import COLUMN, REASON, TO, business, origin, rounds
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COPY = "_copy"
+KEY, VALUE, PARTITION = "_key", "_value", "_partition"
+"""The columns with the record that the stream of a tier with state gets of a row."""
 
 
 def outgoing(
@@ -47,7 +50,9 @@ def outgoing(
         F.when(bad, quarantine)
         .otherwise(_chosen(tier, lambda stream: F.lit(stream.name + suffix)))
         .alias("topic"),
-        F.when(bad, lineage["key"]).otherwise(_chosen(tier, _key)).alias("key"),
+        F.when(bad, lineage["key"])
+        .otherwise(_chosen(tier, lambda stream: _key(stream, lineage["key"])))
+        .alias("key"),
         F.when(bad, lineage["value"])
         .otherwise(_chosen(tier, lambda stream: values[stream.name].value))
         .alias("value"),
@@ -58,6 +63,24 @@ def outgoing(
         F.when(bad, F.array(*headers, _entry("reason", reason)))
         .otherwise(F.array(*headers))
         .alias("headers"),
+    )
+
+
+def with_records(rows: "DataFrame", tier: Tier, partitions: Mapping[str, int]) -> "DataFrame":
+    """Add to each row of a tier with state the record that its stream gets of the row.
+
+    The value is null if the stream's format has no bytes for the row.
+    """
+    (stream,) = tier.outputs
+    names = rows.columns
+    written, values = formats.encoded(
+        rows, tier, names if stream.columns is None else [*columns_of(stream.columns)]
+    )
+    return written.select(
+        *names,
+        _key(stream, F.lit(None)).cast("binary").alias(KEY),
+        values[stream.name].value.cast("binary").alias(VALUE),
+        _partition(stream, F.lit(None), partitions[stream.name]).cast("int").alias(PARTITION),
     )
 
 
@@ -147,14 +170,15 @@ def _wrong_ways(tier: Tier, partitions: dict[str, int]) -> "list[Column]":
     return reasons
 
 
-def _key(stream: Stream) -> "Column":
+def _key(stream: Stream, of_input: "Column") -> "Column":
+    """Return the key of a record; `of_input` is that of its input record."""
     match stream.grouping:
         case grouping.Fields((name,)):
             return F.col(name).cast("string").cast("binary")
         case grouping.Fields(names):
             return F.to_json(F.struct(*names)).cast("binary")
         case _:
-            return F.col(COLUMN)["key"]
+            return of_input
 
 
 def _partition(stream: Stream, origin: "Column", count: int) -> "Column":

@@ -10,9 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 from sluice.api.declarations import DeclarationError, State, Stream, Tier
 from sluice.api.sink import Absorbed
 from sluice.records.lineage import COLUMN, incoming, returned
+from sluice.records.routing import with_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
@@ -38,12 +39,16 @@ Spark's watermark follows this time after the batch.
 """
 
 
-def transformed_with_state(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
+def transformed_with_state(
+    records: "list[DataFrame]", tier: Tier, partitions: "Mapping[str, int] | None" = None
+) -> "DataFrame":
     """Run the transform of a tier with state on Kafka's records, by input, and check the result.
 
-    Raise DeclarationError if the result lacks a column of the table.
+    With the number of `partitions` of the tier's stream, each row has the record for the stream,
+    too. Raise DeclarationError if the result lacks a column of the table.
     """
-    return table_rows(returned_with_state(records, tier), tier)
+    rows = table_rows(returned_with_state(records, tier), tier)
+    return with_records(rows, tier, partitions) if partitions else rows
 
 
 def table_rows(result: "DataFrame", tier: Tier) -> "DataFrame":

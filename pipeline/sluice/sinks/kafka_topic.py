@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from threading import Event
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -27,6 +26,7 @@ from sluice.api.declarations import DeclarationError
 from sluice.api.marks import Marks, first_seen
 from sluice.api.sink import Rows, Sink, SinkAwayError, Written
 from sluice.kafka.producer import TransactionalProducer
+from sluice.postgres import identity
 from sluice.sinks.row_json import as_json
 from sluice_ops.site.brokers import BrokersError, brokers
 
@@ -39,8 +39,6 @@ MAX_BYTES = 1_000_000
 HEADER_BYTES = 500
 """Room for the header and the frame of a record."""
 TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,248}")
-DATABASE = "SELECT system_identifier, current_database(), current_schema() FROM pg_control_system()"
-"""Tells the databases of two pipelines apart. It fails in a session that a successor has ended."""
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 """Small segments, because Kafka compacts only segments that are full."""
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001
@@ -244,11 +242,12 @@ next writer fences this one and reads the marks again.
 
 
 def _writer(sink: KafkaTopic, cursor: psycopg.Cursor[Any]) -> _Writer:
-    """Return the session's writer. A session that a successor has ended fences nobody."""
+    """Return the session's writer.
+
+    A session that a successor has ended fences nobody, because PostgreSQL is asked first.
+    """
     if cursor.connection not in _WRITERS:
-        database = cursor.execute(DATABASE).fetchone()
-        digest = sha256(repr(database).encode()).hexdigest()[:8]
-        _WRITERS[cursor.connection] = _Writer(sink, f"sluice-{sink.name}-{digest}")
+        _WRITERS[cursor.connection] = _Writer(sink, f"sluice-{sink.name}-{identity(cursor)}")
     return _WRITERS[cursor.connection]
 
 

@@ -17,6 +17,7 @@ from sluice.api.origins import AGAIN, is_reprocessed
 from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError, Written
 from sluice.postgres import Connected, index
 from sluice.sinks.batches import Batch, LastBatch, LedgerMovedError
+from sluice.sinks.fence import claim
 from sluice.sinks.frozen_writers import (
     FROZEN_IN_CALL_SECONDS,
     FROZEN_SECONDS,
@@ -136,10 +137,6 @@ LAST = (
 )
 
 
-class FencedError(Exception):
-    """A writer with a higher right has written, so this incarnation must not write."""
-
-
 class GivenUpError(LedgerMovedError):
     """The batch that another writer was sending at most once is recorded as lost.
 
@@ -222,11 +219,12 @@ class Ledger(Connected):
         not begin where the ledger ends. GivenUpError if an unfinished at-most-once batch was
         recorded as lost.
         """
+        right = Right(epoch, self.incarnation)
         try:
             connection = self.open()
-            self._name_session(connection, Right(epoch, self.incarnation))
+            self._name_session(connection, right)
             with connection.transaction(), connection.cursor() as cursor:
-                self._claim(cursor, epoch)
+                claim(cursor, self.tier, right)
                 last = self._last(cursor)
                 before = -1 if last is None else last.number
                 given_up = self._record_abandoned_intent(cursor, before + 1)
@@ -258,7 +256,7 @@ class Ledger(Connected):
             raise
         except psycopg.errors.LockNotAvailable:
             seconds = FROZEN_SECONDS if self.sink.transactional else FROZEN_IN_CALL_SECONDS
-            end_frozen(connection, Right(epoch, self.incarnation), self.tier, seconds)
+            end_frozen(connection, right, self.tier, seconds)
             self.close()
             raise
         except BaseException:
@@ -463,35 +461,6 @@ class Ledger(Connected):
                 for stream, identity in streams.items()
             ],
         )
-
-    def _claim(self, cursor: psycopg.Cursor[Any], epoch: int) -> None:
-        """Lock the tier's row for the transaction, and take the right to write.
-
-        FencedError if the row has a higher right.
-        """
-        cursor.execute(
-            "INSERT INTO tier_epochs (tier, epoch, incarnation) VALUES (%s, %s, %s)"
-            " ON CONFLICT (tier) DO NOTHING",
-            (self.tier, epoch, self.incarnation),
-        )
-        row = cursor.execute(
-            "SELECT epoch, incarnation FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,)
-        ).fetchone()
-        before, mine = row or (epoch, self.incarnation), (epoch, self.incarnation)
-        if before > mine:
-            delete = f"DELETE FROM tier_epochs WHERE tier = '{self.tier}'"  # noqa: S608 — a text for people
-            message = (
-                f'tier "{self.tier}": incarnation {before[1]} has written by the owner record of epoch '
-                f"{before[0]}; incarnation {mine[1]}, which has read epoch {mine[0]}, must not write any "
-                f"more. If ZooKeeper's data was lost and incarnation {before[1]} is gone for good, run in "
-                f"PostgreSQL `{delete}`, then `sluice start {self.tier}`"
-            )
-            raise FencedError(message)
-        if before < mine:
-            cursor.execute(
-                "UPDATE tier_epochs SET epoch = %s, incarnation = %s, at = now() WHERE tier = %s",
-                (*mine, self.tier),
-            )
 
     def _last(self, cursor: psycopg.Cursor[Any]) -> LastBatch | None:
         row = cursor.execute(f"{LAST} LIMIT 1", (self.tier,)).fetchone()

@@ -25,6 +25,7 @@ from sluice.api.declarations import DeclarationError
 from sluice.api.marks import Marks, first_seen
 from sluice.api.sink import Rows, Sink, SinkAwayError, Unfit, Written
 from sluice.postgres import index
+from sluice.sinks import outbox
 from sluice.sinks.refused import find_refused
 from sluice.sinks.row_json import as_json
 
@@ -345,6 +346,9 @@ class Latest(Table):
 
     A row that PostgreSQL refuses comes from many records, so no record can go to quarantine. The
     table `<name>_refused` keeps the newest refused row of each key. The key keeps its older row.
+
+    If the tier has an output stream, each row that changes the table goes there, too
+    (`sluice.sinks.outbox`).
     """
 
     replaces: ClassVar[bool] = True
@@ -386,14 +390,15 @@ class Latest(Table):
             for value in record
             if isinstance(value, Unfit)
         }
-        statement = self._replace(batch)
+        why |= outbox.refused(rows.changes)
+        changed: list[int] = []
 
         def write(numbers: Sequence[int]) -> None:
             if numbers:
+                columns = list(zip(*(records[row] for row in numbers), strict=True))
                 with cursor.connection.transaction():
-                    self._upsert(
-                        cursor, statement, list(zip(*(records[row] for row in numbers), strict=True))
-                    )
+                    told = self._replace(cursor, batch, columns, numbers if rows.changes else ())
+                changed.extend(told)
 
         why |= find_refused([row for row in range(len(records)) if row not in why], write)
         self._keep_refused(
@@ -406,6 +411,7 @@ class Latest(Table):
             sql.SQL("SELECT count(*) FROM {} WHERE batch = %s").format(sql.Identifier(self.name)), (batch,)
         )
         (written,) = cursor.fetchone() or (0,)
+        outbox.put(cursor, self.name, [rows.changes[row] for row in sorted(changed)])
         return Written(int(written), len(why))
 
     @property
@@ -439,19 +445,80 @@ class Latest(Table):
             ],
         )
 
-    def _replace(self, batch: int) -> sql.Composed:
+    def _replace(
+        self,
+        cursor: psycopg.Cursor[Any],
+        batch: int,
+        columns: Sequence[Sequence[Any]],
+        numbers: Sequence[int],
+    ) -> list[int]:
+        """Write rows; return those of the rows' `numbers` whose row the table did not have."""
+        if not numbers:
+            rows = sql.SQL("unnest({}) AS new_rows").format(self._typed_lists())
+            self._upsert(cursor, self._upsert_from(rows, batch), columns)
+            return []
+        try:
+            with cursor.connection.transaction():
+                return self._replace_and_tell(cursor, batch, columns, numbers)
+        except psycopg.errors.CardinalityViolation:  # as in `_upsert`
+            return [
+                number
+                for *row, number in zip(*columns, numbers, strict=True)
+                for number in self._replace_and_tell(cursor, batch, [[value] for value in row], [number])
+            ]
+
+    def _upsert_from(self, rows: sql.Composable, batch: int) -> sql.Composed:
         others = [name for name in (*self.columns, "batch") if name not in self.key]
         return sql.SQL(
-            "INSERT INTO {table} ({names}, batch)"
-            " SELECT new_rows.*, {batch} FROM unnest({typed}) AS new_rows"
+            "INSERT INTO {table} ({names}, batch) SELECT new_rows.*, {batch} FROM {rows}"
             " ON CONFLICT ({key}) DO UPDATE SET {replaced}"
         ).format(
             table=sql.Identifier(self.name),
             names=self._names(),
             batch=sql.Literal(batch),
-            typed=self._typed_lists(),
-            key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
+            rows=rows,
+            key=sql.SQL(", ").join(map(sql.Identifier, self.key)),
             replaced=sql.SQL(", ").join(
                 sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others
             ),
         )
+
+    def _replace_and_tell(
+        self,
+        cursor: psycopg.Cursor[Any],
+        batch: int,
+        columns: Sequence[Sequence[Any]],
+        numbers: Sequence[int],
+    ) -> list[int]:
+        """Do so in one statement, which compares the table's own values before and after.
+
+        A row whose key the table rounds counts as changed.
+        """
+        same_key = sql.SQL(" AND ").join(
+            sql.SQL("stored.{0} = new_rows.{0}").format(sql.Identifier(name)) for name in self.key
+        )
+        content = sql.SQL("ROW({})::text").format(
+            sql.SQL(", ").join(sql.SQL("stored.{}").format(sql.Identifier(name)) for name in self.columns)
+        )
+        statement = sql.SQL(
+            "WITH sluice_rows AS (SELECT * FROM unnest({lists}, %s::int[]) AS new_rows ({names}, {number})),"
+            " sluice_was AS (SELECT {number}, {content} AS content"
+            " FROM sluice_rows AS new_rows JOIN {table} AS stored ON {same_key}),"
+            " sluice_done AS ({upsert} RETURNING *),"
+            " sluice_now AS (SELECT {number}, {content} AS content"
+            " FROM sluice_rows AS new_rows JOIN sluice_done AS stored ON {same_key})"
+            " SELECT {number} FROM sluice_rows"
+            " EXCEPT SELECT {number} FROM sluice_was JOIN sluice_now USING ({number}, content) ORDER BY 1"
+        ).format(
+            lists=self._typed_lists(),
+            names=self._names(),
+            number=sql.Identifier("sluice number"),
+            content=content,
+            table=sql.Identifier(self.name),
+            same_key=same_key,
+            upsert=self._upsert_from(
+                sql.SQL("(SELECT {} FROM sluice_rows) AS new_rows").format(self._names()), batch
+            ),
+        )
+        cursor.execute(statement, [*map(list, columns), list(numbers)])
+        return [number for (number,) in cursor.fetchall()]

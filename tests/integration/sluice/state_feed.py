@@ -5,12 +5,12 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 from sluice.kafka.reader import Streams
 from tests.integration.sluice.stateful_pipeline import LATENESS
@@ -167,6 +167,17 @@ def assert_windows(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
         feed.records["hits"]
     )
     assert equation(lab, "by-window") == feed.equation("hits")
+
+
+def records(lab: Lab, stream: str) -> list[Message]:
+    """Return the committed records of a stream."""
+    with closing(Streams(lab.endpoints.kafka)) as streams:
+        bounds = streams.bounds([stream])
+        return [
+            message
+            for place, end in bounds.ends.items()
+            for message in streams.messages(place, bounds.oldest[place], end)
+        ]
 
 
 def table(lab: Lab, name: str, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:

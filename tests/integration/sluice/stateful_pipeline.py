@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from sluice.api.declarations import Pipeline, State, Stream, Tier, Transform
+from sluice.api.grouping import Fields
 from sluice.api.hooks import Hooks
 from sluice.records.joins import How, joined
 from sluice.sinks.table import Latest
@@ -24,6 +25,8 @@ LATENESS = 60
 RAW = Stream("raw")
 HITS = Stream("hits", "id bigint, who string, at bigint")
 BUYS = Stream("buys", "id bigint, hit bigint, at bigint")
+WINDOW_CHANGES = Stream("window-changes", "who string, since timestamp, hits bigint", Fields("who"))
+BUSY = Stream("busy", "since timestamp, ids bigint", Fields("since"))
 SLOT = Quantum(cpu=1, memory=950, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
@@ -60,6 +63,13 @@ def busiest(hits: DataFrame) -> DataFrame:
         F.max("hits").alias("hits"), F.sum("ids").alias("ids")
     )
     return of_all.select(F.col("window.start").alias("since"), "hits", "ids")
+
+
+def by_minute(busy: DataFrame) -> DataFrame:
+    """Count the rows of `busiest` by minute, and add their ids up."""
+    return busy.groupBy(F.date_trunc("minute", "since").alias("minute")).agg(
+        F.count("*").alias("rows"), F.sum("ids").alias("ids")
+    )
 
 
 def bought(how: How) -> Transform:
@@ -120,6 +130,7 @@ WINDOWS = Latest(
 )
 SLIDING = Latest("sliding", WINDOWS.columns, key=WINDOWS.key)
 BUSIEST = Latest("busiest", {"since": "timestamptz", "hits": "bigint", "ids": "bigint"}, key=("since",))
+MINUTES = Latest("minutes", {"minute": "timestamptz", "rows": "bigint", "ids": "bigint"}, key=("minute",))
 PAIR = {"id": "bigint", "buy": "bigint"}
 JOINS: dict[How, Latest] = {
     "inner": Latest("pairs", PAIR, key=("id",)),
@@ -139,6 +150,7 @@ PIPELINE = Pipeline(
             Kind.PROCESSING,
             (HITS,),
             by_window,
+            outputs=(WINDOW_CHANGES,),
             sink=WINDOWS,
             state=STATE,
             hooks=LoggingHooks(),
@@ -152,12 +164,23 @@ PIPELINE = Pipeline(
                 Kind.PROCESSING,
                 (HITS,),
                 transform,
+                outputs=outputs,
                 sink=table,
                 state=STATE,
                 quantum=SLOT,
                 driver=DRIVER,
             )
-            for table, transform in ((SLIDING, overlapping), (BUSIEST, busiest))
+            for table, transform, outputs in ((SLIDING, overlapping, ()), (BUSIEST, busiest, (BUSY,)))
+        ),
+        Tier(
+            "minutes",
+            Kind.PROCESSING,
+            (BUSY,),
+            by_minute,
+            sink=MINUTES,
+            state=State(LATENESS),
+            quantum=SLOT,
+            driver=DRIVER,
         ),
         *(
             Tier(

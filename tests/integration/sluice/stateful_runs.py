@@ -16,7 +16,7 @@ from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session, settings
 from sluice.driver.state.checkpoint_store import Depot, Folder
 from sluice.kafka.reader import Streams
-from sluice.sinks.ledger import FencedError
+from sluice.sinks.fence import FencedError
 from sluice.sinks.table import Latest
 from sluice_ops.model.ids import HostName, Incarnation
 from sluice_ops.model.incarnation import STATE_PARTITIONS, IncarnationSpec, Placement, Receipt

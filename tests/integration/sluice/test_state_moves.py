@@ -2,10 +2,13 @@
 computed from the input.
 """
 
+import json
+from datetime import UTC, datetime
+
 import pytest
 
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.state_feed import Feed, assert_windows, ends, feeding
+from tests.integration.sluice.state_feed import Feed, assert_windows, ends, feeding, records
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.stateful_pipeline"
@@ -24,11 +27,35 @@ def test_moves_and_kills_lose_nothing_and_count_nothing_twice(lab: Lab) -> None:
     with feeding(feed, RATE):
         _move_and_kill(lab)
     assert_windows(lab, feed)
+    _assert_changes(lab)
     folder = lab.home / "checkpoints" / TIER
     until(
         "checkpoints of earlier incarnations are deleted",
         lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"},
     )
+
+
+def _assert_changes(lab: Lab) -> None:
+    """Assert that the stream has each change of the table once, and in order."""
+    expected = {
+        (who, since.isoformat()): hits
+        for who, since, hits in lab.query("select who, since, hits from windows")
+    }
+
+    def last() -> dict[tuple[str, str], int]:
+        return {key: hits[-1] for key, hits in changes.items()}
+
+    def all_came() -> bool:
+        changes.clear()
+        for message in records(lab, "window-changes"):
+            row = json.loads(message.value())
+            since = datetime.fromisoformat(row["since"]).astimezone(UTC).isoformat()
+            changes.setdefault((row["who"], since), []).append(row["hits"])
+        return last().keys() == expected.keys() and last() == expected
+
+    changes: dict[tuple[str, str], list[int]] = {}
+    until("the stream has the table's last changes", all_came, 60)
+    assert {key: hits for key, hits in changes.items() if hits != sorted(set(hits))} == {}
 
 
 def _batches(lab: Lab) -> int:

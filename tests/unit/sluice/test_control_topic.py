@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from sluice.driver.control import write_fence
 from sluice.driver.control.write_fence import LEAVE_SECONDS, REPEAT_SECONDS, ControlTopic
-from sluice.sinks.ledger import FencedError
+from sluice.sinks.fence import FencedError
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.incarnation import OwnerRecord, Phase
 from sluice_ops.model.kafka_access import CONTROL_TOPIC

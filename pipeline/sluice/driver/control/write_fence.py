@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sluice.kafka import producer
 from sluice.kafka.reader import SECONDS, StreamError
-from sluice.sinks.ledger import FencedError
+from sluice.sinks.fence import FencedError
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model.incarnation import Directive, directive
 from sluice_ops.model.kafka_access import CONTROL_TOPIC, LOOKERS

@@ -29,7 +29,7 @@ from sluice.kafka.positions import refuse_shorter
 from sluice.kafka.reader import Bounds
 from sluice.kafka.truncation import ReadAgainError
 from sluice.sinks.batches import Batch, LastBatch
-from sluice.sinks.ledger import FencedError
+from sluice.sinks.fence import FencedError
 from sluice_ops.model.incarnation import Receipt, Repartitioned
 
 if TYPE_CHECKING:

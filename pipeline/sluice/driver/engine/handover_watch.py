@@ -184,7 +184,8 @@ class OutputProgress:
             ordered = sorted([(self._before, 0), *self._stamps])
             # time before the next record arrived is not part of a gap
             gaps += [
-                (after[0] - max(before[0], min(after))) / 1000 for before, after in itertools.pairwise(ordered)
+                (after[0] - max(before[0], min(after))) / 1000
+                for before, after in itertools.pairwise(ordered)
             ]
         return max(gaps, default=None)
 

@@ -2,6 +2,7 @@
 (decision 16).
 """
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import structlog
 from confluent_kafka import KafkaException
 
-from sluice.api.sink import Absorbed, Rows, Unfit
+from sluice.api.sink import Absorbed, Change, Rows, SinkAwayError, Unfit
 from sluice.driver.engine.batch_engine import BatchEngine, QueryCheckpoint, RunStart, query_name
 from sluice.driver.engine.batch_writer import QUIET_SECONDS, BatchWriter, Stored
 from sluice.driver.engine.contract import Control
@@ -24,9 +25,11 @@ from sluice.driver.state.checkpoint_selection import Candidate
 from sluice.driver.state.checkpoint_store import Depot
 from sluice.driver.state.checkpoints import Checkpoints, Code
 from sluice.driver.state.repartition import repartition
-from sluice.failures import is_disk_full
+from sluice.failures import error_text, is_disk_full
 from sluice.kafka.positions import RecordsGoneError, start
 from sluice.kafka.reader import Bounds, StreamError, Streams, arrived
+from sluice.postgres import UNAVAILABLE
+from sluice.records.routing import KEY, PARTITION, VALUE
 from sluice.records.state_inputs import (
     UNMATCHED,
     absorbed_counts,
@@ -36,6 +39,7 @@ from sluice.records.state_inputs import (
 )
 from sluice.records.watermark import Watermark
 from sluice.sinks.batches import Batch, LastBatch
+from sluice.sinks.outbox import Outbox
 from sluice.sinks.table import Latest
 from sluice_ops.model.incarnation import Receipt, Repartitioned
 
@@ -57,6 +61,8 @@ STRAGGLER_SECONDS = 70.0
 """Spark's background thread uploads the state of an ended query for up to a minute more. An upload
 brings a removed folder back; so long after the first removal it is removed again.
 """
+REST_SECONDS = 5.0
+"""Time between two looks into the outbox while nothing comes in."""
 AHEAD = 500
 """After each batch, so many of the waiting records of all partitions together are looked at."""
 TRIES = 3
@@ -117,18 +123,26 @@ class Changes:
         """Begin with none."""
         self._sink = sink
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._records: dict[tuple[Any, ...], Change] = {}
+        """If the tier has a stream: the record of each row."""
 
     def take(self, rows: pa.Table) -> None:
         """Replace older rows of the same keys by those of a batch."""
         columns = [values(rows.column(name)) for name in self._sink.columns]
         key_indexes = [list(self._sink.columns).index(name) for name in self._sink.key]
+        keys = []
         for row in zip(*columns, strict=True):
-            self._rows[tuple(row[index] for index in key_indexes)] = row
+            keys.append(tuple(row[index] for index in key_indexes))
+            self._rows[keys[-1]] = row
+        if VALUE in rows.column_names:
+            records = (rows.column(name).to_pylist() for name in (PARTITION, KEY, VALUE))
+            self._records |= zip(keys, itertools.starmap(Change, zip(*records, strict=True)), strict=True)
 
     def rows(self) -> Rows:
         """Return them in the form that a sink takes."""
         columns = list(zip(*self._rows.values(), strict=True)) or [() for _ in self._sink.columns]
-        return Rows(dict(zip(self._sink.columns, columns, strict=True)), [], [])
+        records = [self._records[key] for key in self._rows] if self._records else ()
+        return Rows(dict(zip(self._sink.columns, columns, strict=True)), [], [], records)
 
 
 class RunCheckpoint:
@@ -164,6 +178,18 @@ class StateJob:
         """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
         self._watermark = Watermark()
+        tier = config.tier
+        self._outbox = (
+            Outbox(
+                config.postgres, config.kafka, tier.name, config.incarnation, sink.name, tier.outputs[0].name
+            )
+            if tier.outputs
+            else None
+        )
+        self._sent = True
+        """Whether the tier's stream has got all that this run has put into the outbox."""
+        self._send_again = 0.0
+        """When the rest of the outbox is sent next. Monotonic clock."""
         self._ahead = Streams(config.kafka)
         """Reads waiting records; used by the query's own thread alone."""
         self._absorbed = Absorbed()
@@ -254,7 +280,8 @@ class StateJob:
             )
             for name in config.inputs
         ]
-        results = transformed_with_state(inputs, config.tier)
+        partitions = {stream.name: config.streams.partitions(stream.name) for stream in config.tier.outputs}
+        results = transformed_with_state(inputs, config.tier, partitions)
         return results, output_mode(results)
 
     def put(self, rows: pa.Table, batch: Batch, number: int) -> None:
@@ -309,6 +336,8 @@ class StateJob:
         del rows  # they are among the changes
         ledger = self._writer.ledger
         absorbed = self._absorbed - ledger.absorbed(self._since)
+        if not self._sent:
+            self.send_changes()
         counts = ledger.write(batch, self._changes.rows(), epoch=self._control.epoch, absorbed=absorbed)
         now = time.time()
         if counts.late > 0 and time.monotonic() >= self._warned + LATE_SECONDS:
@@ -321,9 +350,36 @@ class StateJob:
             )
         self._level, self._since = batch.ends, ledger.number
         self._changes, self._absorbed = Changes(self._sink), Absorbed()
+        if self._outbox is not None:
+            try:
+                self.send_changes()
+            except (*UNAVAILABLE, SinkAwayError, StreamError) as error:
+                log.warning("the tier's stream does not get its records yet", error=error_text(error))
         gap = None if before is None else now - before
         # after a longer time the input was quiet, or the owner died
         return Stored(counts, now, [], gap if gap is not None and gap < QUIET_SECONDS else None)
+
+    # -- the stream of changes
+
+    def send_changes(self) -> None:
+        """Send what is in the outbox, which another owner may have left there.
+
+        SinkAwayError or StreamError: Kafka does not take it now.
+        """
+        if self._outbox is not None:
+            self._sent = False
+            self._outbox.send(self._control.epoch)
+            self._sent = True
+
+    def send_rest(self) -> None:
+        """Do so now and then as the owner: perhaps no batch comes for a while."""
+        outbox, due = self._outbox, time.monotonic() >= self._send_again
+        if outbox is not None and self._control.owns and due and not outbox.sends:
+            self._send_again = time.monotonic() + REST_SECONDS
+            try:
+                self.send_changes()
+            except (*UNAVAILABLE, SinkAwayError, StreamError) as error:
+                log.warning("the tier's stream does not get its records yet", error=error_text(error))
 
     # -- checkpoints
 
@@ -360,8 +416,10 @@ class StateJob:
             self.checkpoints.prune(run, others=True)
 
     def close(self) -> None:
-        """Close connections to Kafka."""
+        """Close connections."""
         self._ahead.close()
+        if self._outbox is not None:
+            self._outbox.close()
 
     def _take_up(
         self, endings: Sequence[LastBatch]
@@ -445,8 +503,9 @@ class StatefulEngine(BatchEngine):
         super().check()
 
     def tick(self) -> None:
-        """Remove checkpoints that no run needs any more."""
+        """Remove checkpoints that no run needs any more, and send what is left in the outbox."""
         self._state.prune()
+        self._state.send_rest()
 
     def internal_state(self, receipt: Receipt) -> bytes:
         """Return as JSON the positions, the checkpoint that the run leaves, and the checkpoint's

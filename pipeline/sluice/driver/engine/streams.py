@@ -35,7 +35,7 @@ from sluice.kafka.positions import RENAME_STREAM, RecordsGoneError
 from sluice.kafka.stream_identity import SameStreams, Watch
 from sluice.kafka.truncation import Confirmed, Logs
 from sluice.records import lineage
-from sluice.sinks.ledger import FencedError
+from sluice.sinks.fence import FencedError
 from sluice_ops.model.ids import UnitId
 from sluice_ops.model.incarnation import Receipt
 from sluice_ops.model.routing_epochs import RoutingEpochs

@@ -9,7 +9,7 @@ import structlog
 
 from sluice.driver.control.wait_for_services import ServiceWait
 from sluice.failures import error_text
-from sluice.sinks.ledger import FencedError
+from sluice.sinks.fence import FencedError
 from sluice_ops.model.incarnation import TRIAL_SECONDS, Directive, Flowed, Receipt, State
 
 if TYPE_CHECKING:
