@@ -348,7 +348,7 @@ def _receipt(tier: TierNow, written: set[str], measured: Measured) -> TierReceip
         ),
         outputs={stream: _sum(measured.ends, stream) for stream in spec.outputs},
         quarantined=sum(_sum(measured.ends, f"{stream}.quarantine") for stream in spec.inputs),
-        sink=measured.sinks.get(spec.name, 0) if not spec.outputs else None,
+        sink=measured.sinks.get(spec.name, 0) if spec.state or not spec.outputs else None,
         once=0 if audit is None else audit.once,
         lost=0 if audit is None else audit.lost,
         verdict="" if audit is None else audit.verdict,

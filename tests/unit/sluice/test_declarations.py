@@ -7,7 +7,7 @@ import pytest
 
 from hits import PIPELINE
 from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, load
-from sluice.api.grouping import Shuffle
+from sluice.api.grouping import Fields, Global, Shuffle
 from sluice.sinks.http import Post
 from sluice.sinks.kafka_topic import KafkaTopic
 from sluice.sinks.table import Latest, Once, ParquetFiles, Totals, definition, primary_key
@@ -42,6 +42,10 @@ def test_entry_and_outbound_tiers_have_larger_weights_in_hits():
 
 def tier(name="first", inputs=(A,), **more):
     return Tier(name, Kind.PROCESSING, inputs, same, **more)
+
+
+def changing(*outputs):
+    return tier(outputs=outputs, sink=NEWEST, state=State(60))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +98,16 @@ def tier(name="first", inputs=(A,), **more):
         (
             [tier(outputs=(B,), state=State(60), mode=Mode.REALTIME)],
             "give the tier both state and a sink `Latest`, or neither",
+        ),
+        ([changing(B)], "a row of a table has no input record that could choose its partition"),
+        (
+            [changing(replace(B, grouping=Fields("id")), replace(C, grouping=Global()))],
+            "a tier with state writes one stream",
+        ),
+        ([changing(replace(BACK, grouping=Global()))], "cannot come from a tier with state"),
+        (
+            [changing(Stream("more", "id string, n bigint", Fields("who")))],
+            'gets rows of the table "newest", which lacks n, who',
         ),
         ([tier(sink=NEWEST, state=State(-1))], "state.lateness is a number of seconds, at least 0"),
         (
@@ -201,6 +215,13 @@ def test_the_nightly_report_of_hits_writes_a_table_of_its_pipeline():
         'CREATE TABLE IF NOT EXISTS "campaign_daily" ("day" date, "campaign" text, "views" bigint NOT NULL, '
         '"clicks" bigint NOT NULL, "buys" bigint NOT NULL, PRIMARY KEY ("day", "campaign"))'
     )
+
+
+def test_a_tier_with_state_may_write_a_table_and_its_changes():
+    changes = Stream("changes", "id string", Fields("id"))
+    pipeline = Pipeline((changing(changes), tier("second", (changes,), sink=TABLE)))
+    first, second = pipeline.specs()
+    assert (first.outputs, first.distance, second.inputs) == (("changes",), 1, ("changes",))
 
 
 def test_inputs_of_a_tier_with_state_may_have_different_columns():

@@ -94,7 +94,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         # a tier with a sink paces itself, and asks Kafka only after a batch without records
-        "spark.sql.streaming.pollingDelay": "25ms" if spec.outputs else "500ms",
+        "spark.sql.streaming.pollingDelay": "25ms" if spec.outputs and not spec.state else "500ms",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
