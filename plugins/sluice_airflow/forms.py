@@ -100,8 +100,7 @@ def _tenant(_field: Field, pipeline: Pipeline) -> dict[str, Any]:
 
 def _workers(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {
-        "default": "",
-        "type": "string",
+        **_OPTIONAL_TEXT,
         "pattern": r"^[a-z0-9, -]*$",
         "examples": ["slot-counts-3-1"],
         "description": f"{field.help} Separate slots by commas.",
@@ -123,7 +122,7 @@ def places(pipeline: Pipeline) -> list[str]:
 
 
 def _release(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
-    return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$"}
+    return {**_OPTIONAL_TEXT, "pattern": r"^(r[0-9]+-[0-9a-f]+)?$"}
 
 
 def _count(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
@@ -135,8 +134,7 @@ def _count(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
 
 def _amount(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     return {
-        **({} if field.required else {"default": ""}),
-        "type": ["string", "integer"],
+        **({"type": ["string", "integer"]} if field.required else _OPTIONAL_AMOUNT),
         "pattern": f"^{_AMOUNT}$" if field.required else f"^({_AMOUNT})?$",
         "minimum": 0,
         "maximum": 1000,
@@ -161,14 +159,16 @@ def _fault(_field: Field, _pipeline: Pipeline) -> dict[str, Any]:
 def _time(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
     formats = "A duration: 30m, 2h or 1d; or a time in UTC: 06:00 or 2026-11-22T06:00."
     return {
-        "default": "",
-        "type": "string",
+        **_OPTIONAL_TEXT,
         "pattern": r"^$|^[0-9]",
         "examples": ["2h", "06:00", "2026-11-22T06:00"],
         "description": f"{field.help} {formats}",
     }
 
 
+# Airflow's form cannot be submitted while a field without "null" is empty
+_OPTIONAL_TEXT = {"default": None, "type": ["null", "string"]}
+_OPTIONAL_AMOUNT = {"default": None, "type": ["null", "string", "integer"]}
 _PLACE = r"(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*"
 PLACES = f"^{_PLACE}(,{_PLACE})*$"
 """Several places, separated by commas."""

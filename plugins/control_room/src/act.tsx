@@ -1,6 +1,6 @@
 // The dialog of an action: its fields, the plan of a dry run, then the runbook and its steps.
 import { type FormEvent, useEffect, useRef, useState } from "react";
-import { type Action, type Field, optional, parts, type Plan, title, type Values } from "./form.ts";
+import { type Action, type Field, isWhole, optional, parts, type Plan, title, type Values } from "./form.ts";
 import { Pill } from "./parts.tsx";
 import { end, type Look, look, planOf, reason, type Run, runAddress, trigger } from "./runs.ts";
 
@@ -29,10 +29,10 @@ function Input({ field, value, change }: { field: Field; value: string; change: 
       ) : (
         <input
           id={id}
-          type={field.type === "integer" ? "number" : "text"}
+          type={isWhole(field) ? "number" : "text"}
           value={value}
           required={needed}
-          min={field.type === "integer" ? field.minimum : undefined}
+          min={isWhole(field) ? field.minimum : undefined}
           pattern={field.pattern?.replace(/^\^|\$$/g, "")}
           placeholder={field.examples?.join(", ")}
           onChange={(event) => change(event.target.value)}

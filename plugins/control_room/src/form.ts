@@ -20,11 +20,17 @@ export function optional(field: Field): boolean {
   return "default" in field || [field.type].flat().includes("null");
 }
 
+/** Whether a field takes whole numbers only. */
+export function isWhole(field: Field): boolean {
+  const types = [field.type].flat();
+  return types.includes("integer") && !types.includes("string");
+}
+
 /** Return the configuration of a run; fields that stay empty are left to the runbook. */
 export function conf(action: Action, values: Values): Record<string, string | number> {
   const filled = action.fields.filter((field) => (values[field.name] ?? "") !== "");
   return Object.fromEntries(
-    filled.map((field) => [field.name, field.type === "integer" ? Number(values[field.name]) : values[field.name]!]),
+    filled.map((field) => [field.name, isWhole(field) ? Number(values[field.name]) : values[field.name]!]),
   );
 }
 

@@ -19,6 +19,12 @@ test("an empty field is left to the runbook, and a number is sent as one", () =>
   assert.deepEqual(conf(SCALE, values), { tier: "entry", k: "50%", partitions: 8 });
 });
 
+test("a number that may be left out is sent as a number, too", () => {
+  const burst = { ...SCALE, fields: [{ name: "k", type: ["null", "integer"], default: null }] };
+  assert.deepEqual(conf(burst, { k: "2" }), { k: 2 });
+  assert.deepEqual(conf(burst, { k: "" }), {});
+});
+
 test("values of no field are not sent", () => {
   assert.deepEqual(conf(SCALE, { tier: "entry", dry_run: "false" }), { tier: "entry" });
 });

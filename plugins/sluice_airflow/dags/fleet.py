@@ -106,7 +106,7 @@ def make(pipeline: forms.Pipeline) -> None:
     ):
         UpgradePipelineOperator(
             task_id="upgrade",
-            release="{{ params.release }}",
+            release="{{ '' if params.release is none else params.release }}",
             canary="{{ '' if params.canary is none else params.canary }}",
             on_failure_callback=PIPELINE_FAILED,
         )
