@@ -9,7 +9,17 @@ from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.model.alert import AIRFLOW, CHANGE_WAITS, PAGE, AlertSettings, Condition, Report, author_reads
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import BEFORE_BEGIN, OWN, ChangeRecord, ChangeState, Operation, Result, Step
+from sluice_ops.model.change import (
+    BEFORE_BEGIN,
+    OWN,
+    UPGRADE,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    Operation,
+    Result,
+    Step,
+)
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, Phase, State
 from sluice_ops.model.load import TierLoad
@@ -219,16 +229,24 @@ def _ended_changes(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
     for change in look.view.changes.values():
         if change.state is ChangeState.ACTIVE or change.ended_at is None:
             continue
-        what = what_of(change.spec)
+        request = _request(change.spec)
         if change.never_began:
-            yield change.ended_at, what, _refused(look, change, what, steps.get(change.id, []))
+            yield change.ended_at, request, _refused(look, change, steps.get(change.id, []))
             continue
         failed = change.state is ChangeState.ABORTED
-        condition = _failed(look, change, what, steps.get(change.id, [])) if failed else None
-        yield change.ended_at, what, condition
+        condition = _failed(look, change, steps.get(change.id, [])) if failed else None
+        yield change.ended_at, request, condition
 
 
-def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep]) -> Condition:
+def _request(spec: ChangeSpec) -> str:
+    """Return what is the same in a request and its repetition.
+
+    A bad release is corrected by the next one, so the release of an upgrade is no part of it.
+    """
+    return what_of(spec.model_copy(update={"release": None}) if spec.kind == UPGRADE else spec)
+
+
+def _failed(look: Look, change: ChangeRecord, steps: list[EndedStep]) -> Condition:
     reasons = [step.result.sentence for step in steps if not step.result.ok]
     aborts = [step for step in steps if step.operation.step is Step.ABORT]
     if not reasons and aborts:
@@ -243,7 +261,7 @@ def _failed(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep])
     lost = [f"host-lost:{name}" for name in look.lost_hosts if name in hosts]
     page = f"changes/{change.id}"
     return _of_request(
-        "change-failed", look, what, change.by, reasons, change.ended_at or 0.0, tuple(lost), page
+        "change-failed", look, change.spec, change.by, reasons, change.ended_at or 0.0, tuple(lost), page
     )
 
 
@@ -261,13 +279,15 @@ def _waiting(look: Look) -> Iterator[Condition]:
             )
 
 
-def _refused(look: Look, change: ChangeRecord, what: str, steps: list[EndedStep]) -> Condition | None:
+def _refused(look: Look, change: ChangeRecord, steps: list[EndedStep]) -> Condition | None:
     """Return the condition of a change that nobody approved; None if a person withdrew it."""
     if any(step.operation.step is Step.ABORT for step in steps):
         return None
     reasons = [step.result.sentence for step in steps if not step.result.ok]
     page = f"changes/{change.id}"
-    return _of_request("change-refused", look, what, change.by, reasons, change.ended_at or 0.0, page=page)
+    return _of_request(
+        "change-refused", look, change.spec, change.by, reasons, change.ended_at or 0.0, page=page
+    )
 
 
 def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
@@ -280,24 +300,27 @@ def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
         by, at = operation.by, result.finished_at
         if operation.step not in BEFORE_BEGIN or by in OWN or author_reads(by, dry_run=operation.dry_run):
             continue
-        what = what_of(operation.spec)
-        if operation.dry_run:
-            what = f"dry run of {what}"
+        prefix = "dry run of " if operation.dry_run else ""
+        request = prefix + _request(operation.spec)
         if not result.ok:
-            yield at, what, _of_request("change-refused", look, what, by, [result.sentence], at)
+            reasons = [result.sentence]
+            yield at, request, _of_request(
+                "change-refused", look, operation.spec, by, reasons, at, prefix=prefix
+            )
         elif operation.dry_run:
-            yield at, what, None
+            yield at, request, None
 
 
 def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
     kind: str,
     look: Look,
-    what: str,
+    spec: ChangeSpec,
     by: str,
     reasons: Iterable[str],
     at: float,
     causes: tuple[str, ...] = (),
     page: str = "",
+    prefix: str = "",
 ) -> Condition:
     if by in OWN:
         again = "wait: the controller tries again by itself"
@@ -306,13 +329,13 @@ def _of_request(  # noqa: PLR0913, PLR0917 - the parts of the text
     else:
         again = "repeat the command, first with --dry-run"
     return BY_NAME[kind].condition(
-        what.replace(" ", "_"),
+        f"{prefix}{_request(spec)}".replace(" ", "_"),
         detail="; ".join(reasons),
         causes=causes,
         link="" if page else _run_of(look, by),
         page=page,
         ends_at=at + EVENT_SECONDS,
-        what=what,
+        what=f"{prefix}{what_of(spec)}",
         by=by,
         again=again,
     )

@@ -153,6 +153,21 @@ def test_the_same_change_that_succeeds_later_ends_the_alert(site):
     assert site.record.ended[-1].key == f"change-failed:drain_{name}"
 
 
+def test_the_upgrade_to_a_next_release_ends_the_alert_of_a_bad_one(site):
+    def ended(release, state):
+        spec = ChangeSpec(kind="upgrade", tier="counts", release=release)
+        times = {"started_at": site.wall(), "ended_at": site.wall()}
+        record = ChangeRecord(id=release, spec=spec, plan=Plan(), state=state, by="cli:anna", **times)
+        site.channel.put(paths.change(record.id), record)
+        site.wait(100)
+
+    ended("r2-bad0", ChangeState.ABORTED)
+    assert site.fired == {"change-failed:upgrade_counts"}
+    assert site.alert("change-failed").happened.startswith("upgrade counts release=r2-bad0 failed")
+    ended("r3-900d", ChangeState.DONE)
+    assert (site.fired, site.record.ended[-1].key) == (set(), "change-failed:upgrade_counts")
+
+
 def test_a_failed_change_that_nobody_repeats_is_forgotten_after_a_day(site):
     failed_drain(site)
     site.wait(10)
