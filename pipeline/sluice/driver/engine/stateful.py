@@ -337,7 +337,7 @@ class StateJob:
         ledger = self._writer.ledger
         absorbed = self._absorbed - ledger.absorbed(self._since)
         if not self._sent:
-            self.send_changes()
+            self._send()
         counts = ledger.write(batch, self._changes.rows(), epoch=self._control.epoch, absorbed=absorbed)
         now = time.time()
         if counts.late > 0 and time.monotonic() >= self._warned + LATE_SECONDS:
@@ -350,36 +350,37 @@ class StateJob:
             )
         self._level, self._since = batch.ends, ledger.number
         self._changes, self._absorbed = Changes(self._sink), Absorbed()
-        if self._outbox is not None:
-            try:
-                self.send_changes()
-            except (*UNAVAILABLE, SinkAwayError, StreamError) as error:
-                log.warning("the tier's stream does not get its records yet", error=error_text(error))
+        self._try_to_send()
         gap = None if before is None else now - before
         # after a longer time the input was quiet, or the owner died
         return Stored(counts, now, [], gap if gap is not None and gap < QUIET_SECONDS else None)
 
     # -- the stream of changes
 
-    def send_changes(self) -> None:
-        """Send what is in the outbox, which another owner may have left there.
+    def send_rest(self) -> None:
+        """Send now and then, as the owner, what another one left: perhaps no batch comes soon."""
+        outbox, due = self._outbox, time.monotonic() >= self._send_again
+        if outbox is not None and self._control.owns and due and not outbox.sends:
+            self._send_again = time.monotonic() + REST_SECONDS
+            self._try_to_send()
 
-        SinkAwayError or StreamError: Kafka does not take it now.
-        """
+    def _try_to_send(self) -> None:
+        was_sent = self._sent
+        try:
+            self._send()
+        except (*UNAVAILABLE, SinkAwayError, StreamError) as error:
+            self._config.flow.away = error_text(error)
+            log.warning("the tier's stream does not get its records yet", error=error_text(error))
+        else:
+            if not was_sent:
+                self._config.flow.away = None
+
+    def _send(self) -> None:
+        """Send what is in the outbox. SinkAwayError or StreamError: Kafka does not take it now."""
         if self._outbox is not None:
             self._sent = False
             self._outbox.send(self._control.epoch)
             self._sent = True
-
-    def send_rest(self) -> None:
-        """Do so now and then as the owner: perhaps no batch comes for a while."""
-        outbox, due = self._outbox, time.monotonic() >= self._send_again
-        if outbox is not None and self._control.owns and due and not outbox.sends:
-            self._send_again = time.monotonic() + REST_SECONDS
-            try:
-                self.send_changes()
-            except (*UNAVAILABLE, SinkAwayError, StreamError) as error:
-                log.warning("the tier's stream does not get its records yet", error=error_text(error))
 
     # -- checkpoints
 
