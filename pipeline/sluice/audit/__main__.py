@@ -65,7 +65,9 @@ class Auditor:
         self._book = Book(where.postgres_as(Role.AUDIT))
         self._audits: dict[str, StreamAudit | TableAudit] = {}
         self._frontiers: dict[str, Frontier] = {}
-        self._writers = {stream.name: tier.name for tier in tiers for stream in tier.outputs}
+        self._writers = {
+            stream.name: tier.name for tier in tiers for stream in tier.outputs if tier.state is None
+        }
         self._failing: set[str] = set()
         self._fold_at = 0.0
         self._delete_at = 0.0
@@ -274,7 +276,8 @@ class Auditor:
     def _complete(self, stream: str) -> float | None:
         """Return the time of arrival up to which a stream is complete (epoch seconds), or None.
 
-        A stream from outside is complete up to now.
+        A stream from outside is complete up to now. So is that of a tier with state, whose records
+        arrive when they are written.
         """
         writer = self._writers.get(stream)
         if writer is None:
