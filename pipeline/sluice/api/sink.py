@@ -25,7 +25,7 @@ class SinkAwayError(Exception):
 
 
 @dataclass(frozen=True)
-class Change:
+class OutboxRecord:
     """The record that a stream gets of a row that changes its table."""
 
     partition: int
@@ -41,7 +41,7 @@ class Rows:
     columns: dict[str, Sequence[Any]]
     origins: Sequence[str]
     paths: Sequence[str]
-    changes: Sequence[Change] = ()
+    records: Sequence[OutboxRecord] = ()
     """If the table has a stream: the record of each row."""
 
     def only(self, rows: Sequence[int]) -> "Rows":

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import KafkaException
 from psycopg import sql
 
-from sluice.api.sink import Change, SinkAwayError
+from sluice.api.sink import OutboxRecord, SinkAwayError
 from sluice.kafka.producer import TransactionalProducer
 from sluice.kafka.reader import Streams
 from sluice.postgres import Connected, identity
@@ -55,26 +55,26 @@ class Waiting(NamedTuple):
     """A record that waits for its stream."""
 
     number: int
-    change: Change
+    record: OutboxRecord
 
 
-def refused(changes: Sequence[Change]) -> dict[int, str]:
+def refused(records: Sequence[OutboxRecord]) -> dict[int, str]:
     """Return the rows whose records the stream cannot get, with the reasons."""
     reasons = {}
-    for row, change in enumerate(changes):
-        if change.value is None:
+    for row, record in enumerate(records):
+        if record.value is None:
             reasons[row] = "the row does not fit the format of the tier's stream"
-        elif len(change.value) + len(change.key or b"") > MAX_BYTES:
+        elif len(record.value) + len(record.key or b"") > MAX_BYTES:
             reasons[row] = f"larger than {MAX_BYTES} bytes, the most that the tier's stream takes"
     return reasons
 
 
-def put(cursor: psycopg.Cursor[Any], name: str, changes: Sequence[Change]) -> None:
+def put(cursor: psycopg.Cursor[Any], name: str, records: Sequence[OutboxRecord]) -> None:
     """Put records into the outbox of a table, in the caller's transaction."""
-    if changes:
+    if records:
         cursor.executemany(
             "INSERT INTO outbox (name, partition, key, value) VALUES (%s, %s, %s, %s)",
-            [(name, change.partition, change.key, change.value) for change in changes],
+            [(name, record.partition, record.key, record.value) for record in records],
         )
 
 
@@ -142,7 +142,7 @@ class Outbox(Connected):
             "SELECT number, partition, key, value FROM outbox WHERE name = %s ORDER BY number LIMIT %s",
             (self._table, most),
         )
-        return [Waiting(number, Change(*content)) for number, *content in rows]
+        return [Waiting(number, OutboxRecord(*content)) for number, *content in rows]
 
     def _hand_over(self, waiting: Sequence[Waiting], database: str) -> None:
         """Write the records that the stream lacks."""
@@ -183,19 +183,19 @@ class _Sender:
             return
         self._producer.begin_transaction()
         for each in new:
-            self._produce(each.change, f"{self._database}:{each.number}".encode())
+            self._produce(each.record, f"{self._database}:{each.number}".encode())
         self._producer.commit_transaction(SECONDS)
         self._last = new[-1].number
 
-    def _produce(self, change: Change, number: bytes) -> None:
+    def _produce(self, record: OutboxRecord, number: bytes) -> None:
         """Give a record to the producer; wait while its queue is full."""
         while True:
             try:
                 self._producer.produce(
                     self._stream,
-                    change.value,
-                    change.key,
-                    partition=change.partition,
+                    record.value,
+                    record.key,
+                    partition=record.partition,
                     headers=[(NUMBER, number)],
                 )
             except BufferError:

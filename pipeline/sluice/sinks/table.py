@@ -390,14 +390,14 @@ class Latest(Table):
             for value in record
             if isinstance(value, Unfit)
         }
-        why |= outbox.refused(rows.changes)
+        why |= outbox.refused(rows.records)
         changed: list[int] = []
 
         def write(numbers: Sequence[int]) -> None:
             if numbers:
                 columns = list(zip(*(records[row] for row in numbers), strict=True))
                 with cursor.connection.transaction():
-                    told = self._replace(cursor, batch, columns, numbers if rows.changes else ())
+                    told = self._replace(cursor, batch, columns, numbers if rows.records else ())
                 changed.extend(told)
 
         why |= find_refused([row for row in range(len(records)) if row not in why], write)
@@ -411,7 +411,7 @@ class Latest(Table):
             sql.SQL("SELECT count(*) FROM {} WHERE batch = %s").format(sql.Identifier(self.name)), (batch,)
         )
         (written,) = cursor.fetchone() or (0,)
-        outbox.put(cursor, self.name, [rows.changes[row] for row in sorted(changed)])
+        outbox.put(cursor, self.name, [rows.records[row] for row in sorted(changed)])
         return Written(int(written), len(why))
 
     @property

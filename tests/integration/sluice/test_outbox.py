@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import sql
 
-from sluice.api.sink import Absorbed, Change, Rows
+from sluice.api.sink import Absorbed, OutboxRecord, Rows
 from sluice.kafka.reader import StreamError
 from sluice.sinks import outbox
 from sluice.sinks.batches import Batch
@@ -47,14 +47,15 @@ class Home:
 
     def put(self, *rows: tuple[str, float, str], value: bytes | None = None) -> tuple[int, int]:
         """Write a batch; return how many rows were written and refused."""
-        changes = [
-            Change(len(who) % 2, who.encode(), value or f"{who}={n:g} {doc}".encode()) for who, n, doc in rows
+        of_rows = [
+            OutboxRecord(len(who) % 2, who.encode(), value or f"{who}={n:g} {doc}".encode())
+            for who, n, doc in rows
         ]
         columns = dict(zip(KINDS, zip(*rows, strict=True), strict=True))
         begin = self.ledger.number + 1
         batch = Batch({"in/0": begin}, {"in/0": begin + 1})
         counts = self.ledger.write(
-            batch, Rows(columns, [], [], changes), epoch=self.epoch, absorbed=Absorbed(1)
+            batch, Rows(columns, [], [], of_rows), epoch=self.epoch, absorbed=Absorbed(1)
         )
         return counts.written, counts.refused
 

@@ -1,12 +1,16 @@
 """The outbox: rows that a stream cannot get, and the numbers of its records."""
 
-from sluice.api.sink import Change
+from sluice.api.sink import OutboxRecord
 from sluice.sinks.outbox import MAX_BYTES, NUMBER, number_of, refused
 
 
 def test_a_row_without_a_record_or_with_a_large_one_is_refused():
-    changes = [Change(0, b"k", b"{}"), Change(0, None, None), Change(0, b"k", b"x" * MAX_BYTES)]
-    assert refused(changes) == {
+    of_rows = [
+        OutboxRecord(0, b"k", b"{}"),
+        OutboxRecord(0, None, None),
+        OutboxRecord(0, b"k", b"x" * MAX_BYTES),
+    ]
+    assert refused(of_rows) == {
         1: "the row does not fit the format of the tier's stream",
         2: "larger than 1000000 bytes, the most that the tier's stream takes",
     }

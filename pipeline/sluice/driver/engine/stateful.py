@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import structlog
 from confluent_kafka import KafkaException
 
-from sluice.api.sink import Absorbed, Change, Rows, SinkAwayError, Unfit
+from sluice.api.sink import Absorbed, OutboxRecord, Rows, SinkAwayError, Unfit
 from sluice.driver.engine.batch_engine import BatchEngine, QueryCheckpoint, RunStart, query_name
 from sluice.driver.engine.batch_writer import QUIET_SECONDS, BatchWriter, Stored
 from sluice.driver.engine.contract import Control
@@ -123,7 +123,7 @@ class Changes:
         """Begin with none."""
         self._sink = sink
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self._records: dict[tuple[Any, ...], Change] = {}
+        self._records: dict[tuple[Any, ...], OutboxRecord] = {}
         """If the tier has a stream: the record of each row."""
 
     def take(self, rows: pa.Table) -> None:
@@ -136,7 +136,9 @@ class Changes:
             self._rows[keys[-1]] = row
         if VALUE in rows.column_names:
             records = (rows.column(name).to_pylist() for name in (PARTITION, KEY, VALUE))
-            self._records |= zip(keys, itertools.starmap(Change, zip(*records, strict=True)), strict=True)
+            self._records |= zip(
+                keys, itertools.starmap(OutboxRecord, zip(*records, strict=True)), strict=True
+            )
 
     def rows(self) -> Rows:
         """Return them in the form that a sink takes."""
