@@ -45,12 +45,13 @@ ONE_FOR_ONE = frozenset({"Project", "SubqueryAlias", "LocalRelation", "LogicalRD
 STATEFUL = frozenset(
     {
         "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark",
-        "Expand", "TransformWithState", "TransformWithStateInPySpark",
+        "Expand", "TransformWithState", "TransformWithStateInPySpark", "UpdateEventTimeWatermarkColumn",
     }
 )  # fmt: skip
 """Operators that only a tier with state may use. Spark keeps their data in the state store.
 
-`Expand` puts a record into each of its overlapping windows, and keeps nothing.
+Two of them keep nothing: `Expand` puts a record into each of its overlapping windows, and
+`UpdateEventTimeWatermarkColumn` is the `eventTimeColumnName` of transformWithState.
 """
 PYTHON = ("PythonUDF", "PythonUDAF", "PythonUDTF", "PythonFuncExpression")
 

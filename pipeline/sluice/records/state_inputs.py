@@ -37,6 +37,10 @@ TIMES = "EventTimeWatermarkExec"
 
 Spark's watermark follows this time after the batch.
 """
+STEPS = ("Aggregate", "TransformWithState", "TransformWithStateInPySpark")
+"""Operators whose rows change later, unless Spark returns final rows only."""
+SESSION = "spark.sessionWindow"
+"""Spark's mark of a column that is a session."""
 
 
 def transformed_with_state(
@@ -92,20 +96,33 @@ def _timely(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "
 
 
 def output_mode(result: "DataFrame") -> str:
-    """Return Spark's output mode: `append` if the transform joins streams or aggregates twice in a
-    row, else `update`.
+    """Return Spark's output mode: `append` if the transform joins streams, has two steps with state
+    in a row, or aggregates by session, else `update`.
 
     In mode `append`, Spark returns each result row once, when the row is final. In mode `update`,
     Spark returns a row whenever the row changes.
     """
     plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
-    return "append" if joins(plan) or _aggregates_in_a_row(plan) > 1 else "update"
+    is_final = joins(plan) or _steps_in_a_row(plan) > 1 or _has_sessions(plan)
+    return "append" if is_final else "update"
 
 
-def _aggregates_in_a_row(plan: Any) -> int:
-    below = max((_aggregates_in_a_row(child) for child in _children(plan)), default=0)
-    own = plan.getClass().getSimpleName() == "Aggregate" and bool(plan.isStreaming())
+def _steps_in_a_row(plan: Any) -> int:
+    below = max((_steps_in_a_row(child) for child in _children(plan)), default=0)
+    own = plan.getClass().getSimpleName() in STEPS and bool(plan.isStreaming())
     return below + own
+
+
+def _has_sessions(plan: Any) -> bool:
+    """Tell whether a plan aggregates by `session_window`. Its windows grow and merge, so Spark has
+    no mode `update` for them.
+    """
+    own = plan.getClass().getSimpleName() == "Aggregate" and any(
+        column.metadata().contains(SESSION)
+        for column in _sequence(plan.groupingExpressions())
+        if column.getClass().getSimpleName() == "AttributeReference"
+    )
+    return own or any(_has_sessions(child) for child in _children(plan))
 
 
 def joins(plan: Any) -> list[Any]:
@@ -163,5 +180,8 @@ def _drops(plan: Any) -> list[Any]:
 
 
 def _children(plan: Any) -> list[Any]:
-    children = plan.children()
-    return [children.apply(index) for index in range(children.size())]
+    return _sequence(plan.children())
+
+
+def _sequence(items: Any) -> list[Any]:
+    return [items.apply(index) for index in range(items.size())]
