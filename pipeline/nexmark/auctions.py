@@ -1,0 +1,137 @@
+"""Queries about closed auctions: q4 the average price of a category, q6 of a seller's last ten.
+
+An auction's winning bid is known when the auction has ended, so it closes by a timer.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F  # noqa: N812 — the usual alias in Spark code
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from sluice import Latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Q4 = Latest(
+    "q4_prices_by_category",
+    {"category": "integer", "auctions": "bigint", "average": "double precision"},
+    key=("category",),
+)
+Q6 = Latest("q6_prices_by_seller", {"seller": "bigint", "average": "double precision"}, key=("seller",))
+LAST = 10
+"""So many closed auctions of a seller count in q6."""
+WON = "category int, seller bigint, auction bigint, price bigint, closed timestamp"
+
+
+class Winner(StatefulProcessor):  # type: ignore[misc]  # PySpark has no types
+    """Keeps an auction and its bids until the auction has ended, then returns the highest price."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self._handle = handle
+        self._auction = handle.getValueState(
+            "auction", "category int, seller bigint, at bigint, expires bigint"
+        )
+        self._bids = handle.getListState("bids", "at bigint, price bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+        """Keep the auction and its bids, in whichever order they come."""
+        for row in rows:
+            if row.price is None:
+                self._auction.update((row.category, row.seller, row.at, row.expires))
+                self._handle.registerTimer(row.expires)
+            else:
+                self._bids.appendValue((row.at, row.price))
+                if not self._auction.exists():
+                    self._handle.registerTimer(row.at)
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+        """Return the winning bid of an auction that has ended; forget bids for no auction."""
+        if not self._auction.exists():
+            self._bids.clear()
+            return
+        category, seller, opened, expires = self._auction.get()
+        if expiredTimerInfo.getExpiryTimeInMs() < expires:
+            return  # the timer of a bid that came before its auction
+        prices = [price for at, price in self._bids.get() if opened <= at <= expires]
+        self._auction.clear()
+        self._bids.clear()
+        if prices:
+            closed = datetime.fromtimestamp(expires / 1000, UTC)
+            yield Row(category=category, seller=seller, auction=key[0], price=max(prices), closed=closed)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Average(StatefulProcessor):  # type: ignore[misc]  # PySpark has no types
+    """Keeps the number of a category's closed auctions, and the sum of their prices."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self._sums = handle.getValueState("sums", "auctions bigint, total bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+        """Add the prices."""
+        auctions, total = self._sums.get() if self._sums.exists() else (0, 0)
+        for row in rows:
+            auctions, total = auctions + 1, total + row.price
+        self._sums.update((auctions, total))
+        yield Row(category=key[0], auctions=auctions, average=total / auctions)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class AverageOfLast(StatefulProcessor):  # type: ignore[misc]  # PySpark has no types
+    """Keeps the prices of a seller's last closed auctions."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self._last = handle.getListState("last", "closed timestamp, auction bigint, price bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+        """Replace the oldest prices."""
+        known = [tuple(row) for row in self._last.get()]
+        last = sorted([*known, *((row.closed, row.auction, row.price) for row in rows)])[-LAST:]
+        self._last.put(last)
+        yield Row(seller=key[0], average=sum(price for _, _, price in last) / len(last))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def winning_bids(auctions: "DataFrame", bids: "DataFrame") -> "DataFrame":
+    """Return the highest valid bid of each auction that has ended."""
+    opened = auctions.select(
+        F.col("id").alias("auction"),
+        "category",
+        "seller",
+        "at",
+        "expires",
+        F.lit(None).cast("bigint").alias("price"),
+        "time",
+    )
+    both = opened.unionByName(bids.select("auction", "at", "price", "time"), allowMissingColumns=True)
+    return both.groupBy("auction").transformWithState(
+        Winner(), WON, "Append", "EventTime", eventTimeColumnName="closed"
+    )
+
+
+def q4(auctions: "DataFrame", bids: "DataFrame") -> "DataFrame":
+    """Average the winning bids of each category."""
+    won = winning_bids(auctions, bids).groupBy("category")
+    return won.transformWithState(
+        Average(), "category int, auctions bigint, average double", "Append", "None"
+    )
+
+
+def q6(auctions: "DataFrame", bids: "DataFrame") -> "DataFrame":
+    """Average the winning bids of each seller's last ten auctions."""
+    won = winning_bids(auctions, bids).groupBy("seller")
+    return won.transformWithState(AverageOfLast(), "seller bigint, average double", "Append", "None")
