@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sluice.api import origins
+from sluice.api import lineage_header, origins
 from sluice.kafka.positions import OutputRecord
 from sluice_ops.model.kafka_access import LOOKERS
 from sluice_ops.site.brokers import brokers
@@ -302,10 +302,10 @@ class Streams:
 def arrived(message: Message, *, outside: bool) -> int:
     """Return when a record arrived in the pipeline (epoch ms), as `lineage.incoming` reads it.
 
-    A record from `outside` arrives in its stream; another one carries the time in its header `t0`.
+    A record from `outside` arrives in its stream; another one carries the time in its lineage, `t0`.
     """
-    header = None if outside else next((value for key, value in message.headers() or () if key == "t0"), None)
-    return int(header) if header is not None and header.isdigit() else int(message.timestamp()[1])
+    t0 = "" if outside else lineage_header.texts(message.headers()).get("t0", "")
+    return int(t0) if t0.isdigit() else int(message.timestamp()[1])
 
 
 def origin(message: Message, inputs: Sequence[str], *, outside: bool) -> str:
@@ -313,17 +313,13 @@ def origin(message: Message, inputs: Sequence[str], *, outside: bool) -> str:
     stream, partition, offset = str(message.topic()), message.partition() or 0, message.offset() or 0
     if outside:
         return origins.raw_origin(inputs, stream, partition, offset)
-    header = next((value for key, value in message.headers() or () if key == "origin"), None)
-    return origins.origin_in_tier(
-        inputs, stream, f"{partition}:{offset}" if header is None else header.decode(errors="replace")
-    )
+    known = lineage_header.texts(message.headers()).get("origin", f"{partition}:{offset}")
+    return origins.origin_in_tier(inputs, stream, known)
 
 
 def parse(message: Message) -> Seen | None:
     """Return an output record with its lineage; None for a message without one."""
-    headers = {
-        key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None
-    }
+    headers = lineage_header.texts(message.headers())
     source, by = headers.get("from"), headers.get("by")
     if source is None or by is None:
         return None

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from sluice.api import grouping
 from sluice.api.declarations import DeclarationError, Stream, Tier
+from sluice.api.lineage_header import HEADER, WORDS
 from sluice.api.origins import AGAIN, REPLAY
 from sluice.records import formats
 
@@ -33,12 +34,20 @@ WARM_UP = ".warm-up"
 """The suffix of the streams that a warm-up writes; no process reads them."""
 
 
-def header(name: str) -> "Column":
-    """Return one header of an incoming record as text, or null if the record lacks the header.
+def word(name: str) -> "Column":
+    """Return one word of an incoming record's lineage, or null if the record lacks it.
 
-    This uses only functions that Spark generates code for. Spark would interpret a function with a
-    lambda, and all its arguments, record by record.
+    Former versions wrote a header for each word. This uses only functions that Spark generates code
+    for. Spark would interpret a function with a lambda, and all its arguments, record by record.
     """
+    first = F.get("headers", F.lit(0))
+    packed = F.coalesce(F.when(first["key"] == HEADER, first["value"].cast("string")), _header(HEADER))
+    part = F.split_part(packed, F.lit(" "), F.lit(WORDS.index(name) + 1))
+    return F.coalesce(F.nullif(part, F.lit("")), _header(name))
+
+
+def _header(name: str) -> "Column":
+    """Return one header of an incoming record as text, or null if the record lacks the header."""
     at = F.nullif(F.array_position(F.col("headers.key"), name), F.lit(0)).cast("int")
     return F.try_element_at(F.col("headers.value"), at).cast("string")
 
@@ -48,7 +57,7 @@ def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
     position = F.concat_ws(":", "partition", "offset")
     own = F.col("partition").cast("string")
     outside = tier.inputs[0].columns is None
-    origin_column = position if outside else F.coalesce(header("origin"), position)
+    origin_column = position if outside else F.coalesce(word("origin"), position)
     if others := [stream.name for stream in tier.inputs[1:]]:
         # records and paths of different inputs must have different names
         other = F.when(F.col("topic").isin(others), F.col("topic"))
@@ -56,9 +65,9 @@ def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
         origin_column = (
             F.concat_ws("/", other, origin_column) if outside else F.concat_ws("&", origin_column, other)
         )
-    path = own if outside else F.concat_ws("/", header("path"), own)
+    path = own if outside else F.concat_ws("/", word("path"), own)
     arrived = F.unix_millis("timestamp").cast("string")
-    t0 = arrived if outside else F.coalesce(header("t0"), arrived)
+    t0 = arrived if outside else F.coalesce(word("t0"), arrived)
     place = F.concat(F.col("topic"), F.lit("/"), position)
     parts = {"stream": F.col("topic"), "partition": F.col("partition")}
     return _read(records, tier, {"origin": origin_column, "path": path, "from": place, "t0": t0, **parts})
@@ -70,15 +79,15 @@ def reprocessed(records: "DataFrame", tier: Tier) -> "DataFrame":
     Each record keeps its origin, gets its own path and arrives now. The path contains the origin,
     so no other record is on that path, however often the record is reprocessed.
     """
-    again = F.concat(F.lit(f"/{AGAIN}:"), header("origin"))
-    path = F.when(F.endswith(header("path"), again), header("path")).otherwise(
-        F.concat(header("path"), again)
+    again = F.concat(F.lit(f"/{AGAIN}:"), word("origin"))
+    path = F.when(F.endswith(word("path"), again), word("path")).otherwise(
+        F.concat(word("path"), again)
     )
-    stream, partition = (F.regexp_extract(header("from"), r"^(.*)/(\d+):\d+$", group) for group in (1, 2))
+    stream, partition = (F.regexp_extract(word("from"), r"^(.*)/(\d+):\d+$", group) for group in (1, 2))
     parts = {"stream": stream, "partition": partition.cast("int")}
     now = F.unix_millis(F.current_timestamp()).cast("string")
     return _read(
-        records, tier, {"origin": header("origin"), "path": path, "from": header("from"), "t0": now, **parts}
+        records, tier, {"origin": word("origin"), "path": path, "from": word("from"), "t0": now, **parts}
     )
 
 
@@ -87,7 +96,7 @@ def quarantined_by(tier: Tier) -> "Column":
 
     Other readers of the same stream use the same quarantine.
     """
-    return header("by").rlike(rf"^{re.escape(tier.name)}({re.escape(REPLAY)}\d+)?/")
+    return word("by").rlike(rf"^{re.escape(tier.name)}({re.escape(REPLAY)}\d+)?/")
 
 
 def _read(records: "DataFrame", tier: Tier, named: "dict[str, Column]") -> "DataFrame":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sluice.api import lineage_header
 from sluice.api.declarations import QUARANTINE, Tier
 from sluice.driver.engine.sink_rows import sink_rows
 from sluice.kafka import producer
@@ -100,7 +101,7 @@ class IntoStreams:
         records = [
             record
             for row in part.rows.to_pylist()
-            if (record := _record(row)).headers["from"].decode() not in self._quarantined
+            if lineage_header.texts((record := _record(row)).headers.items())["from"] not in self._quarantined
         ]
         written = sum(not record.stream.endswith(QUARANTINE) for record in records)
         quarantined = len(part.rows) - written
@@ -127,7 +128,7 @@ def _record(row: dict[str, Any]) -> producer.Record:
 
 def _arriving(record: producer.Record) -> producer.Record:
     """Return the record with the current time as its arrival."""
-    return record._replace(headers=record.headers | {"t0": str(int(time.time() * 1000)).encode()})
+    return record._replace(headers=lineage_header.arriving(record.headers, int(time.time() * 1000)))
 
 
 def _evenly(records: Iterable[producer.Record], rate: Callable[[], float]) -> Iterator[producer.Record]:

@@ -5,14 +5,16 @@ anything runs.
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from sluice.api import declarations, origins
+from sluice.api import declarations, lineage_header, origins
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.grouping import All, Direct, Fields
+from sluice.api.lineage_header import WORDS
 from sluice.checks.operators import check_tier
 from sluice.records.joins import joined
 from sluice.records.lineage import incoming, quarantined_by, reprocessed
@@ -168,20 +170,52 @@ def test_records_of_two_inputs_never_have_the_same_origin(session: SparkSession)
     assert names((Stream("a", "id string"),), rows("a", headers=headers_of_tier)) == [("0:5:1", "0/3/2")]
 
 
+def test_one_header_and_five_are_read_alike(session: SparkSession) -> None:
+    reader = replace(tier(lambda hits: hits), inputs=(Stream("a", "id string"), Stream("b", "id string")))
+    lineages = [
+        ("0:5:1", "0/3", "raw/0:5", "entry/3.1", "1764450000123"),
+        ("a.b/2:7&c_d", "1/c_d:2/again:2:7&c_d", "c_d/1:0", "counts.replay-3/1", "9"),
+    ]
+    now = datetime.now(UTC)
+
+    def read(headers: list[list[tuple[str, bytes]] | None]) -> list[dict[str, Any]]:
+        rows = [
+            (topic, 2, offset, None, b"{}", now, own)
+            for offset, own in enumerate(headers)
+            for topic in ("a", "b")
+        ]
+        result = incoming(session.createDataFrame(rows, KAFKA_ROW), reader)
+        return [row.lineage.asDict() for row in result.select("lineage").collect()]
+
+    def with_header(*, packed: bool, after: bool = False) -> list[list[tuple[str, bytes]] | None]:
+        words = (dict(zip(WORDS, lineage, strict=True)) for lineage in lineages)
+        own = (list(lineage_header.headers(each, packed=packed).items()) for each in words)
+        return [[("acked", b"3"), *each] if after else [*each, ("acked", b"3")] for each in own]
+
+    five = read(with_header(packed=False))
+    assert five == read(with_header(packed=True)) == read(with_header(packed=True, after=True))
+    assert [(row["origin"], row["path"], row["t0"]) for row in five] == [
+        ("0:5:1", "0/3/2", "1764450000123"),
+        ("0:5:1&b", "0/3/b:2", "1764450000123"),
+        ("a.b/2:7&c_d", "1/c_d:2/again:2:7&c_d/2", "9"),
+        ("a.b/2:7&c_d&b", "1/c_d:2/again:2:7&c_d/b:2", "9"),
+    ]
+    arrived = str(int(now.timestamp() * 1000))
+    for without in (None, [], [("reason", b"x")], [("lineage", b"")], [("lineage", None)]):
+        names = [(row["origin"], row["path"], row["t0"]) for row in read([without])]
+        assert names == [("2:0", "2", arrived), ("2:0&b", "b:2", arrived)], without
+
+
+@pytest.mark.parametrize("packed", [False, True])
 def test_each_reprocessing_from_quarantine_has_its_own_lineage(
     session: SparkSession,
+    packed: bool,  # noqa: FBT001
 ) -> None:
     now = datetime.now(UTC)
 
     def quarantined_row(by: str, path: str) -> tuple[object, ...]:
-        headers = {
-            "origin": "2:17&back",
-            "path": path,
-            "from": "back/3:4",
-            "by": by,
-            "t0": "7",
-            "reason": "bad",
-        }
+        words = {"origin": "2:17&back", "path": path, "from": "back/3:4", "by": by, "t0": "7"}
+        headers = lineage_header.headers(words, packed=packed) | {"reason": b"bad"}
         return (
             "back.quarantine",
             1,
@@ -189,7 +223,7 @@ def test_each_reprocessing_from_quarantine_has_its_own_lineage(
             b"k",
             b"{}",
             now,
-            [(key, value.encode()) for key, value in headers.items()],
+            [*headers.items()],
         )
 
     mine = replace(

@@ -92,12 +92,30 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
 
     /** Writes into a record of a tier the offset before which all output of its own task is acknowledged. */
     private void tell(ProducerRecord record) {
-        Header from = record.headers().lastHeader("from");
-        Header by = record.headers().lastHeader("by");
-        if (from == null || by == null) {
+        Header lineage = record.headers().lastHeader("lineage");
+        if (lineage != null) {
+            byte[] words = lineage.value();
+            int place = next(words, next(words, 0));
+            int by = next(words, place);
+            tell(record, Arrays.copyOfRange(words, place, by - 1), Arrays.copyOfRange(words, by, next(words, by) - 1));
             return;
         }
-        byte[] place = from.value();
+        Header from = record.headers().lastHeader("from");
+        Header by = record.headers().lastHeader("by");
+        if (from != null && by != null) {
+            tell(record, from.value(), by.value());
+        }
+    }
+
+    /** Returns where the next word begins, behind a space. */
+    private static int next(byte[] words, int at) {
+        while (words[at] != ' ') {
+            at++;
+        }
+        return at + 1;
+    }
+
+    private void tell(ProducerRecord record, byte[] place, byte[] by) {
         int colon = place.length - 1;
         long offset = 0;
         for (long unit = 1; place[colon] != ':'; unit *= 10) {
@@ -105,8 +123,8 @@ public class ProducerGuard implements ProducerInterceptor, Runnable {
             colon--;
         }
         Source source = (Source) sources.get();
-        if (source == null || !source.is(place, colon, by.value())) {
-            source = new Source(Arrays.copyOf(place, colon), by.value());
+        if (source == null || !source.is(place, colon, by)) {
+            source = new Source(Arrays.copyOf(place, colon), by);
             sources.set(source);
         }
         if (source.tells(offset, flights)) {
