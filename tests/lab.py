@@ -391,7 +391,8 @@ def opened(
     """
     site = home / "site.yaml"
     replication = "" if "replication:" in more else "replication: 1\n"
-    own_site = f"pipeline: {pipeline}\n{replication}partitions: {partitions}\n{more}"
+    lineage = "" if "packed_lineage:" in more else "packed_lineage: true\n"
+    own_site = f"pipeline: {pipeline}\n{replication}{lineage}partitions: {partitions}\n{more}"
     site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else own_site)
     env = {
         **os.environ,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from sluice.api.lineage_header import texts
 from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
 from tests.scenarios.oracle import Load
 
@@ -41,8 +42,8 @@ def quarantined(live: Live, since: dict[int, int]) -> dict[str, str]:
     end = time.monotonic() + 3
     while time.monotonic() < end:
         for message in consumer.consume(100, 0.5):
-            headers = dict(message.headers() or [])
-            reasons[headers["origin"].decode()] = headers["reason"].decode()
+            headers = texts(message.headers())
+            reasons[headers["origin"]] = headers["reason"]
     consumer.close()
     return reasons
 

@@ -302,7 +302,7 @@ class Streams:
 def arrived(message: Message, *, outside: bool) -> int:
     """Return when a record arrived in the pipeline (epoch ms), as `lineage.incoming` reads it.
 
-    A record from `outside` arrives in its stream; another one carries the time in its lineage, `t0`.
+    A record from `outside` arrives in its stream; the lineage of another one has the time, `t0`.
     """
     t0 = "" if outside else lineage_header.texts(message.headers()).get("t0", "")
     return int(t0) if t0.isdigit() else int(message.timestamp()[1])

@@ -80,9 +80,7 @@ def reprocessed(records: "DataFrame", tier: Tier) -> "DataFrame":
     so no other record is on that path, however often the record is reprocessed.
     """
     again = F.concat(F.lit(f"/{AGAIN}:"), word("origin"))
-    path = F.when(F.endswith(word("path"), again), word("path")).otherwise(
-        F.concat(word("path"), again)
-    )
+    path = F.when(F.endswith(word("path"), again), word("path")).otherwise(F.concat(word("path"), again))
     stream, partition = (F.regexp_extract(word("from"), r"^(.*)/(\d+):\d+$", group) for group in (1, 2))
     parts = {"stream": stream, "partition": partition.cast("int")}
     now = F.unix_millis(F.current_timestamp()).cast("string")

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 from sluice.api import grouping
 from sluice.api.column_types import columns as columns_of
 from sluice.api.declarations import QUARANTINE, Stream, Tier
+from sluice.api.lineage_header import HEADER, WORDS
 from sluice.records import formats
 from sluice.records.lineage import COLUMN, REASON, TO, business, origin, rounds
 
@@ -20,10 +21,18 @@ KEY, VALUE, PARTITION = "_key", "_value", "_partition"
 """The columns with the record that the stream of a tier with state gets of a row."""
 
 
-def outgoing(
-    result: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = ""
+def outgoing(  # noqa: PLR0913 - the parts of a tier's output
+    result: "DataFrame",
+    tier: Tier,
+    by: str,
+    partitions: dict[str, int],
+    *,
+    packed: bool = True,
+    suffix: str = "",
 ) -> "DataFrame":
     """Turn a transform's result into Kafka records: topic, key, value, partition, headers.
+
+    The lineage is one header, or without `packed` the five of former versions.
 
     `suffix` is appended to the names of the streams. It does not change the code that Spark
     generates, so the real run uses the code that a warm-up compiled.
@@ -39,13 +48,14 @@ def outgoing(
         name = F.concat_ws(":", name, F.when(~bad, _chosen(tier, _copy)))
     quarantine = F.concat(lineage["stream"], F.lit(QUARANTINE + suffix))
     count = min(partitions[stream.quarantine] for stream in tier.inputs)
-    headers = [
-        _entry("origin", F.when(bad, lineage["origin"]).otherwise(name)),
-        _entry("path", lineage["path"]),
-        _entry("from", lineage["from"]),
-        _entry("by", F.lit(by)),
-        _entry("t0", lineage["t0"]),
-    ]
+    words = {
+        "origin": F.when(bad, lineage["origin"]).otherwise(name),
+        "path": lineage["path"],
+        "from": lineage["from"],
+        "by": F.lit(by),
+        "t0": lineage["t0"],
+    }
+    headers = _headers(words, packed=packed)
     return result.select(
         F.when(bad, quarantine)
         .otherwise(_chosen(tier, lambda stream: F.lit(stream.name + suffix)))
@@ -205,6 +215,14 @@ def _copies(stream: Stream | None, count: int) -> "Column":
 def _copy(stream: Stream) -> "Column":
     """Return the number of a record's copy, or null if the stream gets one copy."""
     return F.col(COPY) if isinstance(stream.grouping, grouping.All) else F.lit(None).cast("int")
+
+
+def _headers(words: "Mapping[str, Column]", *, packed: bool) -> "list[Column]":
+    """Return the headers that have these words, as `sluice.api.lineage_header` does."""
+    if not packed:
+        return [_entry(name, words[name]) for name in WORDS]
+    first, *others = (words[name] for name in WORDS)
+    return [_entry(HEADER, F.concat(first, *(part for word in others for part in (F.lit(" "), word))))]
 
 
 def _entry(name: str, value: "Column") -> "Column":

@@ -123,7 +123,9 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     from sluice.replay.player import Player  # noqa: PLC0415
 
     started = time.monotonic()
-    player = Player(where, kafka, pipeline, tier, book, replay, _routing_epochs(where, name))
+    packed = site_file.load(project.site_path()).packed_lineage
+    routing = _routing_epochs(where, name)
+    player = Player(where, kafka, pipeline, tier, book, replay, routing, packed=packed)
     player.play(stop, quiet=chosen.json)
     return _report(chosen, book, pipeline, player.replay, time.monotonic() - started)
 

@@ -48,9 +48,12 @@ class Player:
         book: Book,
         replay: Replay,
         routing: RoutingEpochs | None,
+        *,
+        packed: bool,
     ) -> None:
+        """Prepare; `packed` as in `sluice.api.lineage_header`."""
         self._where, self._kafka, self._tier, self._book, self.replay = where, kafka, tier, book, replay
-        self._routing = routing
+        self._routing, self._packed = routing, packed
         self._streams = Streams(kafka)
         self._pace = Pace(replay.rate)
         self._watch = LatencyWatch(kafka, where.postgres_as(Role.OPERATOR), pipeline, self._pace)
@@ -66,7 +69,9 @@ class Player:
         """
         self._stop, self._quiet = stop, quiet
         where, kafka, replay = self._where, self._kafka, self.replay
-        reader = Reader(kafka, where.home, self._tier, replay, self._streams, self._routing)
+        reader = Reader(
+            kafka, where.home, self._tier, replay, self._streams, self._routing, packed=self._packed
+        )
         target = target_of(
             kafka,
             where.postgres_as(Role.OPERATOR),
@@ -74,6 +79,7 @@ class Player:
             replay,
             self._book,
             frozenset() if replay.quarantined else self._quarantined(),
+            packed=self._packed,
         )
         self._watch.start()
         try:

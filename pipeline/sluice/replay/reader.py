@@ -53,11 +53,15 @@ class Reader:
         replay: Replay,
         streams: Streams,
         routing: RoutingEpochs | None,
+        *,
+        packed: bool,
     ) -> None:
         """Start Spark, which takes some seconds; the JVM ends with this process.
 
-        Raise FileNotFoundError if the Kafka connector is missing.
+        `packed` as in `sluice.api.lineage_header`. Raise FileNotFoundError if the
+        Kafka connector is missing.
         """
+        self._packed = packed
         self._kafka, self._tier, self._replay, self._streams, self._routing = (
             kafka,
             tier,
@@ -110,7 +114,7 @@ class Reader:
         for epoch, ends in (self._routing or begun({})).stretches():
             counts = {name: count for name, count in epoch.partitions.items() if name not in direct}
             rows = between(result, epoch.since, ends) if epoch.since or ends is not None else result
-            yield outgoing(rows, tier, by, partitions | counts).toArrow()
+            yield outgoing(rows, tier, by, partitions | counts, packed=self._packed).toArrow()
 
     def _records(self, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
         """Read the records between these offsets, without partitions that have none."""

@@ -144,10 +144,21 @@ def _evenly(records: Iterable[producer.Record], rate: Callable[[], float]) -> It
 
 
 def target_of(  # noqa: PLR0913, PLR0917 — the parts of one replay
-    kafka: str, postgres: str, tier: Tier, replay: Replay, book: Book, quarantined: frozenset[str]
+    kafka: str,
+    postgres: str,
+    tier: Tier,
+    replay: Replay,
+    book: Book,
+    quarantined: frozenset[str],
+    *,
+    packed: bool,
 ) -> Target:
-    """Return the target of a replay; `quarantined` are the places of records in quarantine."""
+    """Return the target of a replay; `quarantined` are the places of records in quarantine.
+
+    `packed` as in `sluice.api.lineage_header`.
+    """
     if tier.sink is None:
         return IntoStreams(kafka, book, quarantined)
     ledger = Ledger(postgres, tier.name, replay.incarnation, tier.sink)
-    return IntoSink(ledger, Quarantine(kafka, replay.by, replay.incarnation), book, quarantined)
+    quarantine = Quarantine(kafka, replay.by, replay.incarnation, packed=packed)
+    return IntoSink(ledger, quarantine, book, quarantined)

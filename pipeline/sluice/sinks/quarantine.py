@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Producer
 
+from sluice.api import lineage_header
 from sluice.api.declarations import QUARANTINE
 from sluice.kafka import producer as kafka_producer
 from sluice.records import lineage
@@ -21,7 +22,9 @@ class QuarantineError(Exception):
 class Quarantine:
     """Writes the bad records of one incarnation."""
 
-    def __init__(self, kafka: str, tier: str, incarnation: int) -> None:
+    def __init__(self, kafka: str, tier: str, incarnation: int, *, packed: bool = True) -> None:
+        """Connect later; `packed` as in `sluice.api.lineage_header`."""
+        self._packed = packed
         self._kafka = kafka
         self._by = f"{tier}/{incarnation}"
         self._producer: Producer | None = None
@@ -53,11 +56,9 @@ class Quarantine:
     def _record(self, row: dict[str, Any], producer: Producer) -> kafka_producer.Record:
         source = row[lineage.COLUMN]
         stream = source["stream"] + QUARANTINE
-        texts = {name: source[name] for name in ("origin", "path", "from", "t0")} | {
-            "by": self._by,
-            "reason": row[lineage.REASON],
-        }
-        headers = {name: str(value).encode() for name, value in texts.items()}
+        words = {name: str(source[name]) for name in ("origin", "path", "from", "t0")} | {"by": self._by}
+        reason = {"reason": str(row[lineage.REASON]).encode()}
+        headers = lineage_header.headers(words, packed=self._packed) | reason
         return kafka_producer.Record(
             stream,
             source["partition"] % self._partitions(producer, stream),

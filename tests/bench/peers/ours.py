@@ -8,6 +8,7 @@ from contextlib import suppress
 import psutil
 from confluent_kafka import Message
 
+from sluice.api.lineage_header import texts
 from sluice.api.marks import Marks, first_seen
 from sluice_ops.model.incarnation import Phase, State
 from tests.bench.peers.system import Deed
@@ -94,7 +95,7 @@ class Ours:
         marks: Marks = {}
 
         def new(message: Message) -> bool:
-            headers = {name: value.decode() for name, value in message.headers()}
+            headers = texts(message.headers())
             return bool(first_seen(marks, [f"{headers['path']}/{message.partition()}"], [headers["origin"]]))
 
         return new

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sluice.api.lineage_header import texts
 from sluice.kafka.positions import GIVE_UP_MS
 from sluice_ops.model.incarnation import State
 from sluice_ops.site.java import JAVA
@@ -79,7 +80,7 @@ def origins(lab: Lab) -> list[list[int]]:
     reader = Consumer(
         {"bootstrap.servers": lab.endpoints.kafka, "group.id": "test", "enable.partition.eof": False}
     )
-    offsets_by_partitions: dict[tuple[int, bytes], list[int]] = {}
+    offsets_by_partitions: dict[tuple[int, str], list[int]] = {}
     for partition in reader.list_topics(STREAM, timeout=10).topics[STREAM].partitions:
         topic_partition = TopicPartition(STREAM, partition, 0)
         _, end = reader.get_watermark_offsets(topic_partition, timeout=10)
@@ -88,7 +89,7 @@ def origins(lab: Lab) -> list[list[int]]:
         while position < end:
             for record in reader.consume(500, timeout=5):
                 position = (record.offset() or 0) + 1
-                input_partition, _, offset = dict(record.headers() or [])["origin"].partition(b":")
+                input_partition, _, offset = texts(record.headers())["origin"].partition(":")
                 offsets_by_partitions.setdefault((partition, input_partition), []).append(int(offset))
     reader.close()
     return [list(dict.fromkeys(offsets)) for offsets in offsets_by_partitions.values()]

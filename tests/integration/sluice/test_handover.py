@@ -11,6 +11,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from sluice.api.lineage_header import texts
 from sluice_ops.model.incarnation import State
 from sluice_ops.process.metrics_server import exporters
 from tests.lab import ROOT, Lab, until
@@ -165,9 +166,9 @@ def test_bad_records_are_quarantined_with_their_reason(flowing: Lab) -> None:
 
     def all_there() -> bool:
         for message in consumer.consume(100, 0.5):
-            headers = dict(message.headers())
+            headers = texts(message.headers())
             assert {"origin", "path", "from", "by", "t0"} <= set(headers)
-            reasons[message.value()] = headers["reason"].decode()
+            reasons[message.value()] = headers["reason"]
         return set(BAD) <= set(reasons)
 
     until("all bad records are in quarantine", all_there)

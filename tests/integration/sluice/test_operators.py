@@ -209,7 +209,7 @@ def test_one_header_and_five_are_read_alike(session: SparkSession) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_each_reprocessing_from_quarantine_has_its_own_lineage(
     session: SparkSession,
-    packed: bool,  # noqa: FBT001
+    packed: bool,
 ) -> None:
     now = datetime.now(UTC)
 

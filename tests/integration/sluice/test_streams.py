@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from sluice.api.lineage_header import texts
 from sluice.kafka.reader import Streams, topic_and_number
 from sluice_ops.process.metrics_server import exporters
 from tests.integration.sluice.grouping_pipeline import GROUPED, ROUNDS
@@ -34,6 +35,7 @@ class Record:
     partition: int
     value: dict[str, Any]
     headers: dict[str, str]
+    """The headers, and the words of the lineage."""
 
 
 def records(lab: Lab, stream: str) -> list[Record]:
@@ -59,9 +61,10 @@ def records(lab: Lab, stream: str) -> list[Record]:
                 f"{stream}/{message.partition()}"
             ]:  # a partition that keeps growing has no end of partition
                 unread.discard(message.partition() or 0)
-            headers = {key: value.decode() for key, value in message.headers() or () if value is not None}
             stream_records.append(
-                Record(message.partition() or 0, json.loads(message.value() or b"{}"), headers)
+                Record(
+                    message.partition() or 0, json.loads(message.value() or b"{}"), texts(message.headers())
+                )
             )
     consumer.close()
     return stream_records

@@ -38,7 +38,7 @@ def test_both_forms_have_the_same_words(words: dict[str, str]) -> None:
 
 
 @given(LINEAGES, st.booleans())
-def test_a_new_arrival_changes_nothing_else(words: dict[str, str], packed: bool) -> None:  # noqa: FBT001
+def test_a_new_arrival_changes_nothing_else(words: dict[str, str], packed: bool) -> None:
     old = headers(words, packed=packed) | {"acked": b"5"}
     new = arriving(old, 7)
     assert set(new) == set(old)
@@ -47,7 +47,14 @@ def test_a_new_arrival_changes_nothing_else(words: dict[str, str], packed: bool)
 
 def test_other_headers_and_later_words_do_no_harm() -> None:
     found = texts([("acked", b"5"), (HEADER, b"0:1 0 hits/0:1 entry/3 9 later"), ("empty", None)])
-    assert found == {"acked": "5", "origin": "0:1", "path": "0", "from": "hits/0:1", "by": "entry/3", "t0": "9"}
+    assert found == {
+        "acked": "5",
+        "origin": "0:1",
+        "path": "0",
+        "from": "hits/0:1",
+        "by": "entry/3",
+        "t0": "9",
+    }
 
 
 def test_a_record_without_headers_has_no_lineage() -> None:

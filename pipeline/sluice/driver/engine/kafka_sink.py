@@ -109,7 +109,14 @@ def output_rows(
 ) -> "DataFrame":
     """Return the transformed input in the columns of Kafka's sink."""
     tier = config.tier
-    return outgoing(lineage.transformed(records, tier), tier, by, partitions, suffix=suffix)
+    return outgoing(
+        lineage.transformed(records, tier),
+        tier,
+        by,
+        partitions,
+        packed=config.packed_lineage,
+        suffix=suffix,
+    )
 
 
 def sink_options(config: EngineConfig, guard: Mapping[str, str]) -> dict[str, str]:

@@ -47,6 +47,8 @@ class EngineConfig:
     """The number of partitions of the tier's state, if it has state."""
     release: str | None = None
     """The release whose code the incarnation runs."""
+    packed_lineage: bool = True
+    """Whether records carry their lineage in one header, not in the five of former versions."""
     holds: tuple[str, ...] | None = None
     """The state plan of that release, operator by operator; None if unknown."""
     depot: "Depot | None" = None

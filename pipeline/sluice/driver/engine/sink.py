@@ -39,7 +39,9 @@ class RecordJob:
     def __init__(self, config: EngineConfig, control: Control, sink: Sink, writer: BatchWriter) -> None:
         """Prepare; nothing is read or written yet."""
         self._config, self._control, self._sink, self._writer = config, control, sink, writer
-        self.quarantine = Quarantine(config.kafka, config.tier.name, config.incarnation)
+        self.quarantine = Quarantine(
+            config.kafka, config.tier.name, config.incarnation, packed=config.packed_lineage
+        )
 
     # -- the query (`BatchJob`)
 
