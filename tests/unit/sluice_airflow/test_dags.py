@@ -123,7 +123,7 @@ def test_no_field_is_empty_by_default_because_airflow_submits_only_null(bag):
         f"{name}.{field}"
         for name, dag in bag.dags.items()
         for field in dag.params
-        if dag.params.get_param(field).value == ""  # noqa: PLC1901 - None is well
+        if dag.params.get_param(field).value == ""
     ]
     assert empty == []
 
