@@ -304,8 +304,10 @@ def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
         request = prefix + _request(operation.spec)
         if not result.ok:
             reasons = [result.sentence]
-            yield at, request, _of_request(
-                "change-refused", look, operation.spec, by, reasons, at, prefix=prefix
+            yield (
+                at,
+                request,
+                _of_request("change-refused", look, operation.spec, by, reasons, at, prefix=prefix),
             )
         elif operation.dry_run:
             yield at, request, None
