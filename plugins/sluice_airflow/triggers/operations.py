@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from math import inf
 from typing import Any
 
-from airflow.sdk import DagRunState
+from airflow.sdk import DagRunState, TaskInstanceState
+from airflow.sdk.api.datamodels._generated import TaskInstance
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
@@ -26,6 +27,8 @@ from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.operations import requests
 from sluice_ops.operations.scaling import scaler_changes
 
+_ENDED = {TaskInstanceState.FAILED, TaskInstanceState.SUCCESS, TaskInstanceState.SKIPPED}
+"""The states that a person may give to a task that waits."""
 _AFTER_KILL: set[asyncio.Task[None]] = set()
 """Tasks that outlive their killed trigger: asking Airflow for a run's state may take longer than
 Airflow waits.
@@ -116,19 +119,30 @@ class OperationTrigger(BaseTrigger):
         run.
 
         If a person failed only this task, the run's `abort` task follows; a task that is `alone`
-        aborts its change. If a person cleared this task, the next try finds the posted operation.
+        aborts its change. If a person cleared this task, or answered its form, the task continues:
+        it finds the posted operation.
         """
         task = self.task_instance
         if task is not None:
-            under_way = asyncio.create_task(self._abort_if_ended(task.dag_id, task.run_id))
+            under_way = asyncio.create_task(self._abort_if_ended(task))
             _AFTER_KILL.add(under_way)
             under_way.add_done_callback(_AFTER_KILL.discard)
             await asyncio.shield(under_way)
 
-    async def _abort_if_ended(self, dag: str, run: str) -> None:
-        state = await asyncio.to_thread(RuntimeTaskInstance.get_dagrun_state, dag, run)
-        if self.alone or state in {DagRunState.FAILED, DagRunState.SUCCESS}:
-            await asyncio.to_thread(self._abort, f"airflow:{dag}/{run}")
+    async def _abort_if_ended(self, task: TaskInstance) -> None:
+        if await asyncio.to_thread(self._is_ended, task):
+            await asyncio.to_thread(self._abort, f"airflow:{task.dag_id}/{task.run_id}")
+
+    def _is_ended(self, task: TaskInstance) -> bool:
+        """Tell whether no task of the run will continue or abort the change."""
+        if self.alone:
+            states = RuntimeTaskInstance.get_task_states(
+                task.dag_id, task.map_index, task_ids=[task.task_id], run_ids=[task.run_id]
+            )
+            if _ENDED & {state for states_of_run in states.values() for state in states_of_run.values()}:
+                return True
+        run = RuntimeTaskInstance.get_dagrun_state(task.dag_id, task.run_id)
+        return run in {DagRunState.FAILED, DagRunState.SUCCESS}
 
     def _abort(self, by: str) -> None:
         channel = shared_channel(self.sluice_conn_id).get()

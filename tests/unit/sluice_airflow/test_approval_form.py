@@ -169,3 +169,25 @@ def test_an_answer_goes_only_to_the_change_whose_form_is_shown(site, monkeypatch
     assert bool(written) is (form_of is not None)
     assert ("its change was answered elsewhere" in capsys.readouterr().out) is (form_of is None)
     assert operator.resume(site.context, datetime.now(UTC)) == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "run", "aborts"),
+    [
+        ("scheduled", "running", False),  # a person answered the form, or cleared the task
+        ("failed", "running", True),
+        ("scheduled", "failed", True),
+    ],
+)
+def test_an_answer_ends_the_wait_of_a_task_but_not_its_change(site, monkeypatch, task, run, aborts):
+    change = site.whole_change()
+    site.waits(change=change)
+    trigger = site.deferred({"operation": operation_id(change, Step.PREFLIGHT), "waits": True})
+    trigger.task_instance = SimpleNamespace(dag_id="own", run_id="r1", task_id="pause", map_index=-1)
+    states = {"get_task_states": {"r1": {"pause": task}}, "get_dagrun_state": run}
+    for name, state in states.items():
+        monkeypatch.setattr(
+            operations.RuntimeTaskInstance, name, staticmethod(lambda *_, state=state, **__: state)
+        )
+    asyncio.run(trigger.on_kill())
+    assert (Step.ABORT in {posted.step for posted in site.channel.of(Operation)}) is aborts
