@@ -1,9 +1,12 @@
 """The newest entries of the trail, from PostgreSQL and from the channel's queue."""
 
-from sluice_ops.channel import ChannelAwayError, trail_queue
+from collections.abc import Callable
+
+from sluice_ops.channel import Channel, ChannelAwayError, trail_queue
 from sluice_ops.model.resources import Frozen
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.queries.figures import away, connect
+from sluice_ops.site.endpoints import Endpoints
 from sluice_ops.site.installation import PlatformAwayError
 
 QUERY = (
@@ -38,26 +41,52 @@ def trail_history(last: int, by: str | None, change: str | None) -> tuple[list[T
     missing: str | None = None
     try:
         with open_channel() as channel:
-            queued = [
-                TrailLine(role=role, name=name, **entry.model_dump(mode="json"))
-                for role, name, entry in trail_queue.queued(channel)
-            ]
+            queued = _queued(channel)
     except ChannelAwayError as error:
         missing = f"{error}: requests of the last seconds may be missing here"
-    # the queue is read first: the audit moves entries from the queue to PostgreSQL, so an entry may
-    # be in both, but never in neither
     stored = _stored(last, by, change)
     selected = [line for line in queued if by in {None, line.by} and change in {None, line.change}]
-    lines = {(line.role, line.name): line for line in (*selected, *stored)}
-    return sorted(lines.values(), key=lambda line: line.at)[-last:], missing
+    return _merged(selected, stored)[-last:], missing
 
 
-def _stored(last: int, by: str | None, change: str | None) -> list[TrailLine]:
+def trail_of_change(
+    channel: Channel, endpoints: Callable[[], Endpoints], change: str
+) -> tuple[list[TrailLine], str | None]:
+    """Return the entries of a change, the newest last; then why older ones are missing, if
+    PostgreSQL cannot be read.
+    """
+    queued = [line for line in _queued(channel) if line.change == change]
+    try:
+        return _merged(queued, _stored(None, None, change, endpoints())), None
+    except (FileNotFoundError, PlatformAwayError) as error:
+        return _merged(queued, []), str(error)
+
+
+def _queued(channel: Channel) -> list[TrailLine]:
+    """Read the entries of the queue.
+
+    The queue is read before PostgreSQL: the audit moves entries from the one to the other, so an
+    entry may be in both, but never in neither.
+    """
+    return [
+        TrailLine(role=role, name=name, **entry.model_dump(mode="json"))
+        for role, name, entry in trail_queue.queued(channel)
+    ]
+
+
+def _merged(queued: list[TrailLine], stored: list[TrailLine]) -> list[TrailLine]:
+    lines = {(line.role, line.name): line for line in (*queued, *stored)}
+    return sorted(lines.values(), key=lambda line: line.at)
+
+
+def _stored(
+    last: int | None, by: str | None, change: str | None, services: Endpoints | None = None
+) -> list[TrailLine]:
     """Read the entries that the audit has moved to PostgreSQL."""
     import psycopg  # noqa: PLC0415
 
     try:
-        with connect() as connection:
+        with connect(services) as connection:
             rows = connection.execute(QUERY, {"last": last, "by": by, "change": change}).fetchall()
     except psycopg.errors.UndefinedTable:
         return []

@@ -46,6 +46,7 @@ type Move = {
   receipt: Record<string, unknown> | null;
 };
 type Posted = { id: string; step: string; by: string; posted_at: number; state: string; sentence: string; journal: string[] };
+type Entry = { name: string; at: number; by: string; outcome: string; sentence: string };
 /** What a change asks that waits for another person. */
 type Asked = { by: string; why: string; plan: string; until: number };
 type OneChange = {
@@ -56,6 +57,8 @@ type OneChange = {
   steps: Posted[];
   asked: Asked | null;
   may_answer: boolean;
+  trail: Entry[];
+  trail_missing: string | null;
 };
 
 /** Read a part that is not in the state, again whenever `version` changes. */
@@ -363,6 +366,20 @@ function OfChange({ name, state }: { name: string; state: State }) {
           </li>
         ))}
       </ol>
+      <h2>Trail</h2>
+      {value.trail_missing && <p className="warn"><Sentence text={value.trail_missing} /></p>}
+      <Table
+        label="trail"
+        rows={value.trail}
+        id={(entry) => entry.name}
+        none="The trail has no entry of this change."
+        columns={[
+          { head: "at", cell: (entry) => clock(entry.at) },
+          { head: "what", cell: (entry) => <Pill state={entry.outcome} /> },
+          { head: "by", cell: (entry) => <Author by={entry.by} /> },
+          { head: "sentence", cell: (entry) => <Sentence text={entry.sentence || "–"} /> },
+        ]}
+      />
     </>
   );
 }

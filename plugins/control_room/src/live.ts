@@ -38,6 +38,7 @@ export function follow(
   let opened = 0;
   let answered = Date.now();
   let ended = false;
+  let polling = false;
 
   const open = () => {
     source?.close();
@@ -50,6 +51,8 @@ export function follow(
     };
   };
   const poll = async () => {
+    if (polling) return; // an API server that is slow gets no second request meanwhile
+    polling = true;
     try {
       const answer = await fetch(address("sluice/state", { connection }));
       if (ended) return;
@@ -60,6 +63,8 @@ export function follow(
       } else onLink({ mode: "refused", sentence: await refusal(answer) });
     } catch {
       if (!ended) onLink({ mode: "away", since: answered / 1000 });
+    } finally {
+      polling = false;
     }
   };
   // a hidden tab holds no stream: browsers open six connections to one server at most

@@ -17,11 +17,11 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import Field
 
 from sluice_airflow.forms import RUNBOOKS, Pipeline, dag_id
-from sluice_airflow.hooks.sluice import shared_channel
+from sluice_airflow.hooks.sluice import SluiceHook, shared_channel
 from sluice_airflow.page.access import READER, User, connections, may_answer, may_read_log, may_trigger
 from sluice_airflow.page.actions import actions
 from sluice_airflow.page.content import PipelineReader
-from sluice_airflow.page.details import UnknownNameError, change_detail, host_detail, tier_detail
+from sluice_airflow.page.details import UnknownNameError, change_detail, host_detail, tier_detail, trail_detail
 from sluice_airflow.page.feed import AWAY, Feed, as_json, events
 from sluice_airflow.page.logs import guarded_by, log_part
 from sluice_ops.channel import Channel
@@ -160,9 +160,10 @@ def change(
     view: Annotated[View, Depends(view_of)],
     channel: Annotated[Channel, Depends(channel_of)],
 ) -> dict[str, Any]:
-    """Return the plan, the steps and the receipts of a change; 404 if there is none."""
+    """Return the plan, the steps, the receipts and the trail of a change; 404 if there is none."""
     with _known_names():
         detail = change_detail(channel, view, name)
+        detail |= trail_detail(channel, SluiceHook(connection), name)
     return detail | {"may_answer": may_answer(user, _runbook_of(view, name, connection))}
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.page.content import change_of
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
@@ -10,6 +11,7 @@ from sluice_ops.model.ids import ChangeId, HostName, TierName
 from sluice_ops.model.incarnation import IncarnationSpec
 from sluice_ops.model.wording import listed
 from sluice_ops.queries.history import change_line, steps_of
+from sluice_ops.queries.trail_history import trail_of_change
 from sluice_ops.snapshot.view import TierView, View
 
 
@@ -100,6 +102,17 @@ def change_detail(channel: Channel, view: View, name: str) -> dict[str, Any]:
         "deadline_seconds": record.deadline_seconds,
         "asked": _asked(channel, record),
         "steps": [line.model_dump(mode="json") for line in steps_of(channel, record)],
+    }
+
+
+def trail_detail(channel: Channel, hook: SluiceHook, change: str) -> dict[str, Any]:
+    """Return the trail of a change, and why older entries are missing, as JSON values."""
+    trail, missing = trail_of_change(channel, hook.endpoints, change)
+    return {
+        "trail": [
+            line.model_dump(mode="json", include={"name", "at", "by", "outcome", "sentence"}) for line in trail
+        ],
+        "trail_missing": missing,
     }
 
 

@@ -40,6 +40,7 @@ class Feed:
         self._read = read
         self._now = now
         self._reading = threading.Lock()
+        self._asking = threading.Lock()
         self._tried = 0.0
         """When the last look ended, in monotonic seconds; 0: never."""
         self._hour = LastHour()
@@ -59,8 +60,9 @@ class Feed:
 
     def fresh(self) -> Sections:
         """Return the state, after a look if the last one is too old."""
-        if not self._tried or time.monotonic() - self._tried > FRESH_SECONDS:
-            self.look()
+        with self._asking:  # requests that come during a slow look share it
+            if not self._tried or time.monotonic() - self._tried > FRESH_SECONDS:
+                self.look()
         return self._sections
 
     def look(self) -> None:

@@ -6,10 +6,13 @@ import pytest
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi.testclient import TestClient
 
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.page import app as page
 from sluice_airflow.page.access import READER
 from sluice_ops.model import paths
 from sluice_ops.model.approval import Answer
+from sluice_ops.queries import trail_history
+from sluice_ops.queries.trail_history import TrailLine
 from sluice_ops.snapshot.view import read_view
 from tests.simulation.memory import MemoryChannel
 from tests.unit.sluice_airflow.memory import waiting_pause
@@ -65,6 +68,21 @@ def test_the_page_of_a_waiting_change_shows_what_it_asks(client, channel):
     assert shown["may_answer"] is True
     channel.put(paths.approval(CHANGE), Answer(approved=True, by="cli:ben", at=1.0))
     assert client("ben").get(f"/changes/{CHANGE}").json()["asked"] is None, "it was answered"
+
+
+def test_a_change_has_its_trail_of_the_queue_and_of_postgresql(client, channel, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    client("ben").post(ANSWER, json={"approved": True})
+    without = client("ben").get(f"/changes/{CHANGE}").json()
+    assert [(entry["outcome"], entry["by"]) for entry in without["trail"]] == [("approved", "airflow:ben")]
+    assert "endpoints.json" in without["trail_missing"]
+    more = {"layer": None, "what": "pause", "sentence": ""}
+    moved = TrailLine(role="controller", name="1", at=1.0, by="a", change=CHANGE, outcome="asked", **more)
+    monkeypatch.setattr(trail_history, "_stored", lambda *_: [moved])
+    monkeypatch.setattr(SluiceHook, "endpoints", lambda _: None)
+    found = client("ben").get(f"/changes/{CHANGE}").json()
+    assert [entry["outcome"] for entry in found["trail"]] == ["asked", "approved"]
+    assert found["trail_missing"] is None
 
 
 @pytest.mark.parametrize(("approved", "why"), [(True, ""), (False, "the report runs")])

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -45,6 +47,23 @@ def parts(feed):
 
 def test_answers_within_a_second_share_one_look(feed, source):
     assert feed.fresh() == feed.fresh()
+    assert source.looks == 1
+
+
+def test_requests_that_come_during_a_slow_look_share_it(source):
+    begun, ends = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        assert ends.wait(30)
+        return source()
+
+    feed = Feed(slow)
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(feed.fresh) for _ in range(5)]
+        assert begun.wait(30)
+        ends.set()
+        assert all("at" in answer.result(30) for answer in answers)
     assert source.looks == 1
 
 
