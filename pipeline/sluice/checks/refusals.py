@@ -92,12 +92,12 @@ _SPARKS_WORDS = {
     "Detected pattern of possible 'correctness' issue": (
         "rows of an aggregation or a join are not final at once, so an operator with state cannot follow, "
         "except an aggregation by F.window over F.window_time of the first one's window; "
-        "otherwise do both steps in one transformWithState"
+        "otherwise do both steps by transformWithState"
     ),
     "is not supported for streaming aggregations without watermark": (
-        "two aggregations in a row need windows, so that rows of the first one become final: group by "
-        "F.window in both, in the second one over F.window_time of the first one's window; "
-        "or do both steps in one transformWithState"
+        "an aggregation after another step with state needs windows, so that rows of the first step become "
+        "final: group by F.window in both, in the second one over F.window_time of the first one's window; "
+        "or do both steps by transformWithState"
     ),
     "must be executed with writeStream.start()": (
         "the transform asks for a result (collect, count, show, toPandas …), but a stream never ends; "

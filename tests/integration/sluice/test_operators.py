@@ -15,10 +15,12 @@ from sluice.api import declarations, lineage_header, origins
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.grouping import All, Direct, Fields
 from sluice.api.lineage_header import WORDS
-from sluice.checks.operators import check_tier
+from sluice.checks.operators import check_tier, state_plan
 from sluice.records.joins import joined
 from sluice.records.lineage import incoming, quarantined_by, reprocessed
+from sluice.records.state_inputs import output_mode
 from sluice_ops.model.tier import Kind, Mode
+from tests.integration.sluice.stateful_pipeline import Sum, summed
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -261,6 +263,28 @@ def test_a_tier_with_state_may_keep_it(session: SparkSession, name: str) -> None
     check_tier(session, HOLDING.tier(name))
 
 
+def sessions(hits: DataFrame) -> DataFrame:
+    return summary(hits.groupBy("who", F.session_window("time", "10 seconds").alias("span")).count())
+
+
+def summed_twice(hits: DataFrame) -> DataFrame:
+    named = hits.groupBy("who").transformWithState(
+        Sum(), "who string, id bigint, time timestamp", "Append", "EventTime", eventTimeColumnName="time"
+    )
+    return summed(named)
+
+
+@pytest.mark.parametrize(
+    ("transform", "mode"), [(sessions, "append"), (summed_twice, "append"), (summed, "update")]
+)
+def test_rows_that_grow_or_go_on_come_when_they_are_final(
+    session: SparkSession, transform, mode: str
+) -> None:
+    own = replace(HOLDING.tier("summed"), transform=transform)
+    check_tier(session, own)
+    assert output_mode(state_plan(session, own)) == mode
+
+
 def summary(counted: DataFrame) -> DataFrame:
     return counted.select("who", *(F.lit(None).alias(name) for name in ("since", "hits", "ids")))
 
@@ -279,7 +303,11 @@ def summary(counted: DataFrame) -> DataFrame:
         ),
         (
             lambda hits: summary(hits.groupBy("who").count().groupBy("who").count()),
-            "two aggregations in a row need windows",
+            "an aggregation after another step with state needs windows",
+        ),
+        (
+            lambda hits: summary(summed(hits).groupBy("who").count()),
+            "an aggregation after another step with state needs windows.*both steps by transformWithState",
         ),
         (
             lambda hits: hits.groupBy("who").count(),
