@@ -21,7 +21,13 @@ from sluice_airflow.hooks.sluice import SluiceHook, shared_channel
 from sluice_airflow.page.access import READER, User, connections, may_answer, may_read_log, may_trigger
 from sluice_airflow.page.actions import actions
 from sluice_airflow.page.content import PipelineReader
-from sluice_airflow.page.details import UnknownNameError, change_detail, host_detail, tier_detail, trail_detail
+from sluice_airflow.page.details import (
+    UnknownNameError,
+    change_detail,
+    host_detail,
+    tier_detail,
+    trail_detail,
+)
 from sluice_airflow.page.feed import AWAY, Feed, as_json, events
 from sluice_airflow.page.logs import guarded_by, log_part
 from sluice_ops.channel import Channel

@@ -110,7 +110,8 @@ def trail_detail(channel: Channel, hook: SluiceHook, change: str) -> dict[str, A
     trail, missing = trail_of_change(channel, hook.endpoints, change)
     return {
         "trail": [
-            line.model_dump(mode="json", include={"name", "at", "by", "outcome", "sentence"}) for line in trail
+            line.model_dump(mode="json", include={"name", "at", "by", "outcome", "sentence"})
+            for line in trail
         ],
         "trail_missing": missing,
     }

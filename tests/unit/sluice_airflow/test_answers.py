@@ -70,7 +70,7 @@ def test_the_page_of_a_waiting_change_shows_what_it_asks(client, channel):
     assert client("ben").get(f"/changes/{CHANGE}").json()["asked"] is None, "it was answered"
 
 
-def test_a_change_has_its_trail_of_the_queue_and_of_postgresql(client, channel, tmp_path, monkeypatch):
+def test_a_change_has_its_trail_of_the_queue_and_of_postgresql(client, tmp_path, monkeypatch):
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     client("ben").post(ANSWER, json={"approved": True})
     without = client("ben").get(f"/changes/{CHANGE}").json()
