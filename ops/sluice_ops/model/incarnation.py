@@ -320,6 +320,8 @@ class IncarnationReport(Frozen):
     """Whether workers that are added later get tasks; drivers of older versions give them none."""
     plans_anew: bool = False
     """Whether a realtime query is planned anew for them; drivers of older versions do not do so."""
+    reads_packed: bool = False
+    """Whether it reads a lineage in one header; drivers of older versions do not."""
     history: tuple[tuple[State, float], ...] = ()
 
     @property

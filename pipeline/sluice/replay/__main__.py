@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from sluice import releases, schema_registry
 from sluice.api import declarations
 from sluice.api.declarations import Pipeline, Tier
+from sluice.driver.control import packed_lineage
 from sluice.driver.control.control_channel import reported_routing
 from sluice.kafka.reader import StreamError, Streams
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError
@@ -123,7 +124,8 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     from sluice.replay.player import Player  # noqa: PLC0415
 
     started = time.monotonic()
-    packed = site_file.load(project.site_path()).packed_lineage
+    with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
+        packed = packed_lineage.is_written(channel, site_file.load(project.site_path()))
     routing = _routing_epochs(where, name)
     player = Player(where, kafka, pipeline, tier, book, replay, routing, packed=packed)
     player.play(stop, quiet=chosen.json)

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import structlog
 
+from sluice.driver.control import packed_lineage
 from sluice_ops.channel.client import (
     ANY_VERSION,
     Channel,
@@ -40,6 +41,7 @@ from sluice_ops.model.load import TierLoad
 from sluice_ops.model.release import Release
 from sluice_ops.model.routing_epochs import RoutingEpochs, newest
 from sluice_ops.model.tier import TierSpec
+from sluice_ops.site.site_file import Site
 
 log = structlog.get_logger()
 
@@ -81,6 +83,7 @@ class ChannelFollower:
             first_tasks={},
             takes_workers=True,
             plans_anew=True,
+            reads_packed=True,
             history=((State.STARTING, now),),
         )
 
@@ -120,6 +123,10 @@ class ChannelFollower:
                 )
             time.sleep(RETRY_SECONDS)
         return None
+
+    def packs_lineage(self, site: Site) -> bool:
+        """Tell whether to write each lineage as one header, as in `packed_lineage.is_written`."""
+        return packed_lineage.is_written(self._channel, site)
 
     # -- orders
 

@@ -192,7 +192,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
             one_for_one=check_tier(session, declared),
             partitions=incarnation.partitions,
             release=incarnation.release,
-            packed_lineage=site.packed_lineage,
+            packed_lineage=follower.packs_lineage(site),
             holds=None if release is None else releases.state_of(release, spec.name),
             depot=depot,
             s3=site.s3,
