@@ -3,12 +3,17 @@ disturbed.
 """
 
 import os
-from collections.abc import Iterator
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, child_environment, runs_completely, until
 
@@ -20,10 +25,12 @@ def write_quiet_site() -> Path:
     """Write a site file whose shifts start half a day from now, and that repairs nothing by itself.
 
     A platform that is started soon after a shift's hour would start in that shift. A repair would
-    hold the maintenance lock when a test needs it.
+    hold the maintenance lock when a test needs it. The hosts stand in two racks.
     """
     site = yaml.safe_load((ROOT / "site.yaml").read_text())
     site["repair"] = False
+    for host, rack in zip(site["hosts"], ("r1", "r1", "r2"), strict=True):
+        host["rack"] = rack
     for hours, shift in enumerate(site["shifts"].values(), start=11):
         shift |= {"schedule": f"0 {(datetime.now(UTC).hour + hours) % 24} * * *", "timezone": "UTC"}
     HOME.mkdir(parents=True, exist_ok=True)
@@ -67,3 +74,55 @@ def complete_pipeline(live: Live) -> None:
     for name in away:
         live.sluice("return", name)
     until("the complete pipeline runs before the scenario", WAIT_SECONDS, live.all_running, every=1.0)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium")
+    assert executable, "install Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Publish the shipped pipeline with edits; at the end upgrade every tier to the shipped code
+    again.
+    """
+
+    def publish_edited(*, refused: str | None = None, **files: dict[str, str]) -> str:
+        checkout = tmp_path / "checkout"
+        shutil.rmtree(checkout, ignore_errors=True)
+        for name in ("ops", "pipeline"):
+            shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "site.yaml", checkout)
+        for name, edits in files.items():
+            path = checkout / "pipeline" / "hits" / f"{name}.py"
+            for before, after in edits.items():
+                assert path.read_text().count(before) == 1, before
+                path.write_text(path.read_text().replace(before, after))
+        done = subprocess.run(
+            [sys.executable, "-m", "sluice.commands.publish"],
+            env={**live.env, "PYTHONPATH": f"{checkout}/ops:{checkout}/pipeline"},
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if refused is not None:
+            assert done.returncode == 1, done.stdout
+            assert refused in done.stderr
+            assert "nothing was published" in done.stderr
+            return ""
+        assert done.returncode == 0, done.stderr
+        release = re.search(r"release (r\d+-[0-9a-f]+)", done.stdout)
+        assert release is not None, done.stdout
+        return release[1]
+
+    yield publish_edited
+    shipped = publish_edited()
+    for name, tier in live.tiers().items():
+        if tier["release"] != shipped:
+            live.sluice("upgrade", name, seconds=600)

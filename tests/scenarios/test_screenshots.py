@@ -3,47 +3,17 @@
 It writes to docs/images. It needs Chromium, which `apt-get install chromium` installs.
 """
 
-import shutil
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.scenarios.browser import PAGE_MILLISECONDS, page_of, take_picture
 from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
 
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]
 
 IMAGES = ROOT / "docs" / "images"
-WIDTH, HEIGHT = 1280, 760
-PAGE_MILLISECONDS = 60_000
 STARVED_SECONDS = 600
 """The time until tiers that were starved while the platform started are not any more."""
-
-
-USERS = {"operator": "airflow_operator", "admin": "airflow"}
-"""Each user of Airflow, and the secret that is the password."""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    executable = shutil.which("chromium")
-    assert executable, "install Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-def page_of(chromium: Browser, live: Live, user: str) -> Page:
-    """Return a page of a browser in which the user is logged in to Airflow."""
-    page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-    page.set_default_timeout(PAGE_MILLISECONDS)
-    page.goto(live.endpoints["airflow"]["url"])
-    page.locator("input[name=username]").fill(user)
-    page.locator("input[name=password]").fill(getattr(live.layout.secrets(), USERS[user]))
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_text("Welcome")).to_be_visible(timeout=PAGE_MILLISECONDS)
-    return page
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +22,7 @@ def browser_page(chromium: Browser, live: Live) -> Page:
 
 
 def shoot(page: Page, name: str) -> None:
-    page.wait_for_timeout(2_000)  # until animations have ended
-    page.screenshot(path=IMAGES / f"{name}.png")
+    take_picture(page, IMAGES / f"{name}.png")
 
 
 def test_screenshots_show_a_drained_host(live: Live, browser_page: Page) -> None:

@@ -1,64 +1,18 @@
 """New code of a tier under load: upgraded without a gap, refused, or rolled back."""
 
 import json
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
+from tests.scenarios.live import WAIT_SECONDS, Live, until
 from tests.scenarios.oracle import Load, counts_agree
+from tests.scenarios.releases import fails_on_buys
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 RATE = 100
-
-
-@pytest.fixture
-def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Publish the shipped pipeline with edits; at the end upgrade every tier to the shipped code
-    again.
-    """
-
-    def publish_edited(*, refused: str | None = None, **files: dict[str, str]) -> str:
-        checkout = tmp_path / "checkout"
-        shutil.rmtree(checkout, ignore_errors=True)
-        for name in ("ops", "pipeline"):
-            shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "site.yaml", checkout)
-        for name, edits in files.items():
-            path = checkout / "pipeline" / "hits" / f"{name}.py"
-            for before, after in edits.items():
-                assert path.read_text().count(before) == 1, before
-                path.write_text(path.read_text().replace(before, after))
-        done = subprocess.run(
-            [sys.executable, "-m", "sluice.commands.publish"],
-            env={**live.env, "PYTHONPATH": f"{checkout}/ops:{checkout}/pipeline"},
-            cwd=checkout,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if refused is not None:
-            assert done.returncode == 1, done.stdout
-            assert refused in done.stderr
-            assert "nothing was published" in done.stderr
-            return ""
-        assert done.returncode == 0, done.stderr
-        release = re.search(r"release (r\d+-[0-9a-f]+)", done.stdout)
-        assert release is not None, done.stdout
-        return release[1]
-
-    yield publish_edited
-    shipped = publish_edited()
-    for name, tier in live.tiers().items():
-        if tier["release"] != shipped:
-            live.sluice("upgrade", name, seconds=600)
 
 
 def upgrade(live: Live, tier: str) -> dict[str, Any]:
@@ -99,19 +53,9 @@ def test_tiers_are_upgraded_without_loss_or_duplicates(live: Live, publish: Call
 
 def test_code_that_fails_on_a_record_is_rolled_back(live: Live, publish: Callable[..., str]) -> None:
     before = live.tiers()["outbound"]
-    careful = (
-        "def careful(kind):\n    if kind == 'buy' and ARMED.exists():\n        raise "
-        "ValueError(kind)\n    return kind\n\n\n"
-    )
     armed = live.home / "armed"
     with Load(live, RATE) as load:
-        publish(
-            outbound={
-                "def deliverable(": "from pathlib import Path\n\nARMED = "
-                f"Path({str(armed)!r})\n\n\n{careful}def deliverable(",
-                '"kind", F.time': 'F.udf(careful, "string")("kind").alias("kind"), F.time',
-            }
-        )
+        publish(outbound=fails_on_buys(armed))
         with ThreadPoolExecutor() as pool:
             steps = pool.submit(upgrade, live, "outbound")
             try:

@@ -13,7 +13,7 @@ from sluice.testing import Record, run, run_batches
 from tests.integration.nexmark.oracle import QUERIES, expected
 from tests.testing_session import end_session
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 BEGIN, COUNT, EVERY_MS = 1_764_400_000_000, 600, 100
 
