@@ -11,6 +11,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -119,13 +120,14 @@ class Source:
         the source has another owner, SourceError if only another start can tell.
         """
         self._refused.clear()
+        put = partial(self._producer.put, on_delivery=self._on_delivery)
         try:
             self._producer.begin_transaction()
             for record in records:
                 headers = [("source", f"{self._name}/{record.place}".encode())]
-                self._produce(self._stream, record.key, record.value, headers)
+                put(self._stream, record.key, record.value, headers=headers)
             for part, value in memory.items():
-                self._produce(SOURCES_TOPIC, f"{self._prefix}{part}".encode(), value, [])
+                put(SOURCES_TOPIC, f"{self._prefix}{part}".encode(), value)
             self._until_answered(lambda: self._producer.commit_transaction(SECONDS))
         except KafkaException as error:
             self._undo(error.args[0])
@@ -133,20 +135,6 @@ class Source:
     @property
     def _prefix(self) -> str:
         return f"{self._stream}/{self._name}/"
-
-    def _produce(
-        self, stream: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
-    ) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    stream, key=key, value=value, headers=headers, on_delivery=self._on_delivery
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                self._producer.poll(0)
-                return
 
     def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:

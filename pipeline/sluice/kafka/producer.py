@@ -7,7 +7,7 @@ write in transactions.
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -45,6 +45,17 @@ class TransactionalProducer(Producer):  # type: ignore[misc]  # confluent_kafka 
     librdkafka 2.16 frees the text of a fatal error twice, and the process dies, if Kafka answers a
     fenced producer while it is dropped (decision 93).
     """
+
+    def put(self, stream: str, key: bytes | None, value: bytes | None, **details: Any) -> None:
+        """Produce a record; wait while the queue is full. `details` are those of `produce`."""
+        while True:
+            try:
+                self.produce(stream, key=key, value=value, **details)
+            except BufferError:
+                self.poll(0.1)
+            else:
+                self.poll(0)
+                return
 
     def __del__(self) -> None:
         """Forget the records in flight, so that no answer counts any more."""

@@ -10,7 +10,7 @@ writer that begins ends the transaction of the writer before it, and fences that
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -199,7 +199,7 @@ class _Writer:
             if error is not None:
                 refusals.append(error.str())
 
-        put = partial(self._put, record_refusal)
+        put = partial(self._producer.put, on_delivery=record_refusal)
         try:
             self._producer.begin_transaction()
             for row in missing:
@@ -216,23 +216,6 @@ class _Writer:
                 raise _FencedError(str(error)) from error
             raise KafkaException(" ".join([error.args[0].str(), *refusals[:1]])) from error
         self._taken = taken
-
-    def _put(
-        self,
-        on_delivery: Callable[[KafkaError | None, Message], None],
-        topic: str,
-        key: bytes | None,
-        value: bytes,
-    ) -> None:
-        """Give a record to the producer; wait while its queue is full."""
-        while True:
-            try:
-                self._producer.produce(topic, key=key, value=value, on_delivery=on_delivery)
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                self._producer.poll(0)
-                return
 
 
 _WRITERS: WeakKeyDictionary[psycopg.Connection[Any], _Writer] = WeakKeyDictionary()

@@ -182,27 +182,13 @@ class _Sender:
         if not new:
             return
         self._producer.begin_transaction()
-        for each in new:
-            self._produce(each.record, f"{self._database}:{each.number}".encode())
+        for number, record in new:
+            headers = [(NUMBER, f"{self._database}:{number}".encode())]
+            self._producer.put(
+                self._stream, record.key, record.value, partition=record.partition, headers=headers
+            )
         self._producer.commit_transaction(SECONDS)
         self._last = new[-1].number
-
-    def _produce(self, record: OutboxRecord, number: bytes) -> None:
-        """Give a record to the producer; wait while its queue is full."""
-        while True:
-            try:
-                self._producer.produce(
-                    self._stream,
-                    record.value,
-                    record.key,
-                    partition=record.partition,
-                    headers=[(NUMBER, number)],
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                self._producer.poll(0)
-                return
 
 
 def last_sent(kafka: str, stream: str, database: str) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from sluice.api import declarations
 from sluice.driver.engine.contract import Standalone
 from sluice.driver.engine.settings import EngineConfig
-from sluice.driver.engine.stateful import StatefulEngine
+from sluice.driver.engine.stateful import STRAGGLER_SECONDS, StatefulEngine
 from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session, settings
 from sluice.driver.state.checkpoint_store import Depot, Folder
@@ -138,6 +138,18 @@ class Runs:
             return ends(self.lab, self.tier) == input_ends
 
         until(f"{self.tier} has no lag", is_level)
+
+    def wait_pruned(self, engine: StatefulEngine) -> None:
+        """Wait until only the checkpoint of an engine's run is left.
+
+        A task or an upload of an earlier run may bring its folder back, until the second removal.
+        """
+        folder = self.lab.home / "checkpoints" / self.tier
+        until(
+            "unneeded checkpoints are deleted",
+            lambda: engine.tick() or [run.name for run in folder.iterdir()] == [engine._state.run],
+            STRAGGLER_SECONDS + 20,
+        )
 
 
 def overtake(first: StatefulEngine, second: StatefulEngine, give: Callable[[], None]) -> None:

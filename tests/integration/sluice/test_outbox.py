@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import sql
 
 from sluice.api.sink import Absorbed, OutboxRecord, Rows
+from sluice.kafka.producer import TransactionalProducer
 from sluice.kafka.reader import StreamError
 from sluice.sinks import outbox
 from sluice.sinks.batches import Batch
@@ -142,16 +143,16 @@ def test_each_record_is_sent_once_whatever_dies(home: Home, monkeypatch: pytest.
 
         # dies with a transaction open in Kafka: the next owner ends it
         put(5)
-        producer = outbox._Sender._produce
+        put_record = TransactionalProducer.put
 
-        def produce_and_die(sender: Any, *given: Any) -> None:
-            producer(sender, *given)
-            sender._producer.flush(10)
+        def put_and_die(producer: TransactionalProducer, *record: Any, **details: Any) -> None:
+            put_record(producer, *record, **details)
+            producer.flush(10)
             message = "killed"
             raise RuntimeError(message)
 
         with monkeypatch.context() as patch:
-            patch.setattr(outbox._Sender, "_produce", produce_and_die)
+            patch.setattr(TransactionalProducer, "put", put_and_die)
             with pytest.raises(RuntimeError):
                 second.send(2)
         with closing(home.owner()) as third:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sluice.driver.state.checkpoints import Checkpoints
 from tests.integration.sluice.state_feed import Feed, equation, sums, table, windows
 from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs, overtake
-from tests.lab import Lab, until
+from tests.lab import Lab
 
 __all__ = ["PIPELINE_MODULE"]
 pytestmark = pytest.mark.timeout(600)
@@ -61,8 +61,7 @@ def test_more_partitions_and_fewer_hold_the_same_keys(
         engine, before = following, partitions
     # Without a change of the number, nothing is repartitioned, and checkpoints of earlier runs are
     # not needed.
-    folder = lab.home / "checkpoints" / tier
-    until("unneeded checkpoints are deleted", lambda: engine.tick() or len(list(folder.iterdir())) == 1, 20)
+    runs.wait_pruned(engine)
     engine.hold()
     runs.set_owner(5)
     engine = runs.start(5, 2)

@@ -16,7 +16,7 @@ from sluice.records.joins import How
 from tests.integration.sluice.state_feed import Feed, equation, sums, table, windows
 from tests.integration.sluice.stateful_pipeline import JOINS
 from tests.integration.sluice.stateful_runs import PIPELINE, PIPELINE_MODULE, Runs, overtake
-from tests.lab import Lab, until
+from tests.lab import Lab
 
 __all__ = ["PIPELINE_MODULE"]
 
@@ -54,12 +54,7 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
     feed.hits(500)
     runs.wait_level(second)
     assert table(lab, "windows", 2) == windows(feed.records["hits"])
-    folder = lab.home / "checkpoints" / "by-window"
-    until(
-        "unneeded checkpoints are deleted",
-        lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"],
-        20,
-    )
+    runs.wait_pruned(second)
 
     # the engine is stopped anywhere, and another continues
     for number in range(3, 6):
@@ -73,6 +68,7 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
         runs.wait_level(second)
     # the same if Spark does not know that its last batch is written
     second.hold()
+    folder = lab.home / "checkpoints" / "by-window"
     max((max(folder.iterdir()) / "commits").glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
     feed.hits(200)
     second.run()
@@ -128,12 +124,7 @@ def test_a_tiers_own_state_is_handed_over(lab: Lab, begin: Callable[[str, int], 
     feed.hits(100)
     runs.wait_level(second)
     # the first engine's checkpoint is deleted after the second has committed its first batch
-    folder = lab.home / "checkpoints" / "summed"
-    until(
-        "unneeded checkpoints are deleted",
-        lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"],
-        20,
-    )
+    runs.wait_pruned(second)
     second.hold()
     runs.set_owner(3)
     third = runs.start(3)

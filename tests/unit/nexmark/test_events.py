@@ -3,7 +3,6 @@
 from collections import Counter
 
 from nexmark.events import FIRST, LONGEST_MS, event
-from nexmark.feed import FeedResult
 
 
 def test_an_event_depends_on_its_seed_number_and_time_only():
@@ -23,8 +22,3 @@ def test_an_auction_ends_after_it_opens():
     lengths = [auction["expires"] - auction["at"] for auction in auctions]
     assert 0 < min(lengths) < 100
     assert LONGEST_MS - 100 < max(lengths) <= LONGEST_MS
-
-
-def test_a_feed_reports_its_counts():
-    assert str(FeedResult(first=5, count=10, failed=0)) == "event 5 to 14: 10 events"
-    assert str(FeedResult(first=5, count=10, failed=2)).endswith("2 not taken by Kafka")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import hits
-from hits.feed import FeedResult, hit
+from hits.feed import hit
 from sluice.api import declarations
 from sluice.commands import publish
+from sluice.ingest.feed import FeedResult
 from sluice.kafka import topics
 from sluice_ops.model.tier import Standby
 
@@ -21,8 +22,7 @@ def test_a_hit_depends_only_on_its_number_and_time():
 
 def test_a_feed_reports_its_counts_and_rate():
     assert (
-        str(FeedResult(first=1, count=100, failed=0, seconds=2.0))
-        == "hit-1 to hit-100: 100 hits in 2.0 s, 50/s"
+        str(FeedResult(first=1, count=100, failed=0, seconds=2.0)) == "100 records, 1 to 100, in 2.0 s, 50/s"
     )
     assert "3 not taken by Kafka" in str(FeedResult(first=1, count=100, failed=3, seconds=2.0))
 
