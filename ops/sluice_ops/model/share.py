@@ -165,6 +165,10 @@ class Numbers(Frozen):
         _in_order(self.minimum, self.target, self.maximum)
         return self
 
+    def __str__(self) -> str:
+        """Return the numbers that are set: `target 3, minimum 1`."""
+        return ", ".join(f"{key} {number}" for key, number in self if number is not None)
+
 
 class Setting(StrEnum):
     """The subject of an entry. A layer has at most one entry for each tenant and setting."""

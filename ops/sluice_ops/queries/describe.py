@@ -6,10 +6,11 @@ The clock is read only for the time until Kafka deletes records.
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import Any
 
 from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName, UnitId
-from sluice_ops.model.incarnation import IncarnationReport, State
+from sluice_ops.model.incarnation import IncarnationReport, State, TierProgress
 from sluice_ops.model.share import Layer
 from sluice_ops.model.status import TierStatus
 from sluice_ops.model.tier import TierSpec
@@ -306,8 +307,15 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         inputs=tier.spec.inputs,
         outputs=tier.spec.outputs,
         latency_p99_ms=progress.details.get("latency_p99_ms") if progress else None,
-        own_counters=progress.details.get("own_counters", {}) if progress else {},
+        quarantined=progress.details.get("quarantined") if progress else None,
+        **_by_stream(progress),
     )
+
+
+def _by_stream(progress: TierProgress | None) -> dict[str, dict[str, Any]]:
+    """Return what the newest drivers tell by name: counters, lags and rates."""
+    names = ("own_counters", "input_lags", "input_rates", "output_rates")
+    return {name: progress.details.get(name, {}) if progress else {} for name in names}
 
 
 def _pressure(spec: TierSpec, status: TierStatus, now: float) -> str | None:

@@ -160,6 +160,14 @@ class TierLine(Frozen):
     """The same time of the slowest record in a hundred; None: the driver is of an older version."""
     own_counters: dict[str, int] = Field(default_factory=dict)
     """The counters of the pipeline's own, since the start of the tier's driver."""
+    input_lags: dict[str, int] = Field(default_factory=dict)
+    """By input stream: the records that the tier has not read yet. Older drivers do not tell."""
+    input_rates: dict[str, float] = Field(default_factory=dict)
+    """By input stream: records per second."""
+    output_rates: dict[str, float] = Field(default_factory=dict)
+    """By stream or sink: records per second."""
+    quarantined: int | None = None
+    """Records that went to quarantine since the start of the tier's driver."""
 
 
 class SlotLine(Frozen):

@@ -1,15 +1,16 @@
 // The dialog of an action: its fields, the plan of a dry run, then the runbook and its steps.
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { type Action, type Field, isWhole, optional, parts, type Plan, title, type Values } from "./form.ts";
-import { Pill } from "./parts.tsx";
-import { end, type Look, look, planOf, reason, type Run, runAddress, trigger } from "./runs.ts";
+import { Pill, Sentence } from "./parts.tsx";
+import { author, dagAddress, end, type Look, look, planOf, reason, type Run, runAddress, trigger } from "./runs.ts";
+import type { Patch } from "./state.ts";
 
 const LOOK_MILLISECONDS = 1000;
 const OVER = ["success", "failed"];
 
 type Stage =
   | { at: "form" }
-  | { at: "planning"; run: Run | null }
+  | { at: "planning"; run: Run | null; look: Look | null }
   | { at: "planned"; run: Run; plan: Plan }
   | { at: "running"; run: Run | null; look: Look | null }
   | { at: "over"; run: Run; look: Look }
@@ -67,12 +68,15 @@ function Tasks({ look: seen }: { look: Look | null }) {
   );
 }
 
-/** Look at a run every second until it is over. */
+/** Look at a run every second until it is over. While the API server does not answer, the run goes on. */
 async function watch(run: Run, seen: (look: Look) => void, alive: () => boolean): Promise<Look | null> {
   while (alive()) {
-    const found = await look(run);
-    seen(found);
-    if (OVER.includes(found.state)) return found;
+    const found = await look(run).catch((error: unknown) => {
+      if (error instanceof TypeError) return null; // what `fetch` throws without an answer
+      throw error;
+    });
+    if (found) seen(found);
+    if (found && OVER.includes(found.state)) return found;
     await new Promise((resolve) => setTimeout(resolve, LOOK_MILLISECONDS));
   }
   return null;
@@ -85,7 +89,9 @@ async function failure(run: Run, found: Look): Promise<string> {
   return why ?? `The run failed${task ? ` in ${task.task_id}` : ""}.`;
 }
 
-export function Dialog({ action, preset, close }: { action: Action; preset: Values; close: () => void }) {
+type Chosen = { action: Action; preset: Values; state: Patch; close: () => void };
+
+export function Dialog({ action, preset, state, close }: Chosen) {
   const dialog = useRef<HTMLDialogElement>(null);
   const alive = useRef(true);
   const [values, setValues] = useState<Values>(() => ({
@@ -102,10 +108,9 @@ export function Dialog({ action, preset, close }: { action: Action; preset: Valu
     );
   };
   const dryRun = () => attempt(async () => {
-    setStage({ at: "planning", run: null });
+    setStage({ at: "planning", run: null, look: null });
     const run = await trigger(action, values, true);
-    setStage({ at: "planning", run });
-    const found = await watch(run, () => {}, () => alive.current);
+    const found = await watch(run, (seen) => setStage({ at: "planning", run, look: seen }), () => alive.current);
     if (found?.state === "success") setStage({ at: "planned", run, plan: await planOf(run, found) });
     else if (found) setStage({ at: "wrong", run, sentence: await failure(run, found) });
   });
@@ -127,8 +132,14 @@ export function Dialog({ action, preset, close }: { action: Action; preset: Valu
   }, []);
 
   const run = "run" in stage ? stage.run : null;
+  const doing = (state.doing ?? []).filter((each) => run && each.by === author(run));
+  /** A dry run that still waits for its turn is of no use any more. */
+  const closed = () => {
+    if (stage.at === "planning" && stage.run && stage.look?.state === "queued") void end(stage.run).catch(() => {});
+    close();
+  };
   return (
-    <dialog ref={dialog} aria-label={name} onClose={close}>
+    <dialog ref={dialog} aria-label={name} onClose={closed}>
       <h2>{name}</h2>
       <p className="soft">{action.summary}</p>
       {stage.at === "form" && asked.length > 0 && (
@@ -146,8 +157,17 @@ export function Dialog({ action, preset, close }: { action: Action; preset: Valu
       )}
       <div role="status">
         {stage.at === "planning" && <p>Making the plan: the runbook runs with dry_run, and nothing moves…</p>}
+        {"look" in stage && stage.look?.state === "queued" && (
+          <p>Waits until another run of <a href={dagAddress(action.dag_id)}>{action.dag_id}</a> is over: one runs at a time.</p>
+        )}
         {stage.at === "planned" && <PlanOf plan={stage.plan} />}
-        {stage.at === "running" && <><p>The runbook runs. To close this window does not end it.</p><Tasks look={stage.look} /></>}
+        {stage.at === "running" && (
+          <>
+            <p>The runbook runs. To close this window does not end it.</p>
+            {doing.map((each) => <p key={each.change}><Sentence text={each.sentence} /></p>)}
+            <Tasks look={stage.look} />
+          </>
+        )}
         {stage.at === "over" && <><p>Done.</p><Tasks look={stage.look} /></>}
       </div>
       {stage.at === "wrong" && <p role="alert" className="warn">{stage.sentence}</p>}

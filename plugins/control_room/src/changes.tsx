@@ -1,8 +1,12 @@
 // The view Changes: what runs now, and what ran before.
-import { Pill, Sentence, Table, To } from "./parts.tsx";
-import { runAddress } from "./runs.ts";
+import { useContext, useState } from "react";
+import { ActingContext, Pill, Sentence, Table, To } from "./parts.tsx";
+import { end, runAddress } from "./runs.ts";
 import type { Change, Doing, State } from "./state.ts";
 import { clock, duration, run } from "./words.ts";
+
+/** How many changes the state lists at most: `CHANGES` in content.py. */
+const LISTED = 20;
 
 /** The steps of a change: done with their times, running, or still to come. */
 export function Steps({ change, step }: { change: Change; step: string | null }) {
@@ -37,6 +41,27 @@ export function ChangeLink({ change }: { change: Change }) {
   return change.all_steps.length > 0 ? <To of="changes" name={change.id}>{change.what}</To> : <>{change.what}</>;
 }
 
+/** How to abort a change: a button if a runbook asked for it, else the command; nothing for viewers. */
+function Abort({ change }: { change: Change }) {
+  const { actions } = useContext(ActingContext);
+  const [wrong, setWrong] = useState<string | null>(null);
+  const asked = run(change.by);
+  if (actions.length === 0) return null;
+  if (!actions.some((action) => action.dag_id === asked?.dag)) {
+    return <p className="soft">To abort it: <code>sluice abort {change.id}</code></p>;
+  }
+  const abort = () => {
+    if (!confirm(`Abort ${change.what}? What it has done is undone, and every tier continues.`)) return;
+    end({ dag: asked!.dag, id: asked!.run }).catch((error: Error) => setWrong(error.message));
+  };
+  return (
+    <div className="buttons">
+      <button type="button" aria-label={`Abort ${change.what}`} onClick={abort}>Abort</button>
+      {wrong && <p role="alert" className="warn">{wrong}</p>}
+    </div>
+  );
+}
+
 /** A change in progress: its step, progress and sentence. */
 export function Running({ doing, change }: { doing: Doing; change: Change | undefined }) {
   const { progress } = doing;
@@ -56,6 +81,7 @@ export function Running({ doing, change }: { doing: Doing; change: Change | unde
         </p>
       )}
       {progress?.waits_for && progress.waits_for !== doing.sentence && <p className="warn">waits for <Sentence text={progress.waits_for} /></p>}
+      {change && doing.step !== "abort" && <Abort change={change} />}
     </section>
   );
 }
@@ -79,12 +105,14 @@ export function Changes({ state }: { state: State }) {
           { head: "took", number: true, cell: (change) => duration(change.seconds) },
           { head: "predicted", number: true, cell: (change) => duration(change.predicted_seconds) },
           { head: "gap", number: true, cell: (change) => duration(change.gap_seconds) },
+          { head: "predicted gap", number: true, cell: (change) => duration(change.predicted_gap_seconds) },
           {
             head: "moves",
             cell: (change) => change.moves.map((move) => `${move.tier} → ${[...new Set([move.driver, ...move.workers])].join(" ")}`).join("; "),
           },
         ]}
       />
+      {state.changes.length >= LISTED && <p className="soft">Older changes: <code>sluice changes</code></p>}
     </>
   );
 }

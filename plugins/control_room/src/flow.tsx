@@ -1,25 +1,24 @@
 // The view Flow: tiers and streams as a graph; where it is narrow, as a list.
 import { useEffect, useRef, useState } from "react";
 import { boxes, type Edge, type Graph, graph, spark } from "./graph.ts";
-import { Act, Pill, To } from "./parts.tsx";
+import { Act, Pill, Runbooks, To } from "./parts.tsx";
 import type { Series, State, Tier } from "./state.ts";
 import { count, duration, latency, rate, tone, workers } from "./words.ts";
 
-const SIZES = { width: 244, height: 244, gap: 96, row: 24, margin: 6 };
+const SIZES = { width: 244, height: 266, gap: 96, row: 24, margin: 6 };
 
 /** What an edge shows: the rate, and the lag of its reader. */
 function figures(edge: Edge, tiers: Map<string, Tier>): { rate: string; lag: string | null; late: boolean } {
   const writer = edge.from === null ? undefined : tiers.get(edge.from);
   const reader = edge.to === null ? undefined : tiers.get(edge.to);
-  const alone = reader?.inputs.length === 1;
   return {
-    rate: rate(alone || !writer ? reader?.rate_in : writer.rate_out),
-    lag: alone ? `lag ${count(reader?.lag)}` : null,
+    rate: rate(reader ? reader.input_rates[edge.stream] : writer?.output_rates[edge.stream]),
+    lag: reader ? `lag ${count(reader.input_lags[edge.stream])}` : null,
     late: reader?.pressure != null,
   };
 }
 
-function Spark({ name, series, values }: { name: string; series: Series | undefined; values: "rate_in" | "lag" }) {
+function Spark({ name, series, values }: { name: string; series: Series | undefined; values: keyof Series }) {
   const line = spark(series?.[values] ?? [], 92, 22);
   return (
     <figure className="spark">
@@ -48,7 +47,8 @@ export function TierCard({ tier, state, alone = false }: { tier: Tier; state: St
       <dl>
         <dt>in</dt><dd>{rate(tier.rate_in)}</dd>
         <dt>out</dt><dd>{rate(tier.rate_out)}</dd>
-        <dt>latency</dt><dd>{latency(tier.latency_ms)}</dd>
+        <dt title="latency of the median record">p50</dt><dd>{latency(tier.latency_ms)}</dd>
+        <dt title="latency of the slowest record in a hundred">p99</dt><dd>{latency(tier.latency_p99_ms)}</dd>
         <dt>last gap</dt><dd>{duration(tier.gap_seconds)}</dd>
       </dl>
       <p>
@@ -58,6 +58,7 @@ export function TierCard({ tier, state, alone = false }: { tier: Tier; state: St
       <div className="messages">
         {tier.held_for !== null && <p className="warn">throttled to {rate(tier.admitted)} for {tier.held_for}</p>}
         {tier.pressure !== null && <p className="warn clip" title={tier.pressure}>{tier.name} {tier.pressure}</p>}
+        {tier.drift && <p className="warn clip" title={tier.drift}>{tier.name} {tier.drift}</p>}
         {trouble && <p className={`clip ${tone(tier.state) === "calm" ? "soft" : "warn"}`} title={trouble}>{trouble}</p>}
         {tier.scaler && (
           <p className="soft clip" title={`${tier.scaler.mode}: ${tier.scaler.reason}`}>
@@ -65,7 +66,7 @@ export function TierCard({ tier, state, alone = false }: { tier: Tier; state: St
           </p>
         )}
       </div>
-      <div className="sparks"><Spark name="rate" series={series} values="rate_in" /><Spark name="lag" series={series} values="lag" /></div>
+      <div className="sparks"><Spark name="rate" series={series} values="rate_in" /><Spark name="lag" series={series} values="lag" /><Spark name="latency" series={series} values="latency_ms" /></div>
       <div className="buttons">
         <Act kind="scale" tier={tier.name} />
         <Act kind="migrate" tier={tier.name} />
@@ -137,6 +138,7 @@ export function Flow({ state }: { state: State }) {
   const wide = width >= boxes(drawn.columns, SIZES).width;
   return (
     <div ref={frame} className="flow">
+      <Runbooks label="Runbooks for the whole pipeline" names={["upgrade_pipeline", "drain_to_empty", "pause_pipeline"]} />
       {state.tiers.length === 0 && (
         <p className="none">No tier is published. <code>sluice publish</code> publishes the pipeline of the site file.</p>
       )}

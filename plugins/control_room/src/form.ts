@@ -34,11 +34,15 @@ export function conf(action: Action, values: Values): Record<string, string | nu
   );
 }
 
-/** What is done to what, as buttons and titles say it: `Drain h1`, `Scale enrich`. */
+/** What is done, as buttons say it: `Drain`, `Write off`. */
+export function verb(action: Action): string {
+  return action.kind.charAt(0).toUpperCase() + action.kind.slice(1).replace("-", " ");
+}
+
+/** What is done to what, as buttons' names and titles say it: `Drain h1`, `Scale enrich`. */
 export function title(action: Action, values: Values): string {
   if (action.kind === "leave") return values.tier ? `Leave EC2 with ${values.tier}` : "Leave EC2";
-  const verb = action.kind.charAt(0).toUpperCase() + action.kind.slice(1).replace("-", " ");
-  return `${verb} ${values.host || values.tier || (action.fields.some((field) => field.name === "tier") ? "all tiers" : "")}`.trim();
+  return `${verb(action)} ${values.host || values.tier || (action.fields.some((field) => field.name === "tier") ? "all tiers" : "")}`.trim();
 }
 
 export type Plan = {

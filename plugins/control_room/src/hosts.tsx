@@ -1,6 +1,6 @@
 // The view Hosts: what each host runs, and its state.
 import { Author } from "./changes.tsx";
-import { Act, Pill, Sentence, To } from "./parts.tsx";
+import { Act, Pill, Runbooks, Sentence, To } from "./parts.tsx";
 import type { Host, Slot, State } from "./state.ts";
 import { clock } from "./words.ts";
 
@@ -22,7 +22,7 @@ type Card = { host: Host; state: State; colours: Map<string, number>; alone?: bo
 export function HostCard({ host, state, colours, alone = false }: Card) {
   const slots = state.slots.filter((slot) => slot.host === host.name);
   const change = state.changes.find((each) => each.id === host.by);
-  const notes = [host.quarantine, host.ending, host.busy_since && `no processor time left since ${clock(host.busy_since)}`];
+  const notes = [host.quarantine, host.ending, host.busy_since && `no processor time left since ${clock(host.busy_since)}`, host.reboot_needed && "an update needs a reboot"];
   const out = host.state !== "up";
   return (
     <article className="card host" aria-label={`host ${host.name}`}>
@@ -66,10 +66,13 @@ export function Hosts({ state }: { state: State }) {
     return <p className="none">No host has registered. <code>sluice agent --host NAME</code> registers one.</p>;
   }
   return (
-    <div className="cards">
-      {state.hosts.map((host) => (
-        <HostCard key={host.name} host={host} colours={colours} state={state} />
-      ))}
-    </div>
+    <>
+      <Runbooks label="Runbooks for several hosts" names={["rolling_reboot", "rebalance", "new_hosts", "game_day"]} />
+      <div className="cards">
+        {state.hosts.map((host) => (
+          <HostCard key={host.name} host={host} colours={colours} state={state} />
+        ))}
+      </div>
+    </>
   );
 }

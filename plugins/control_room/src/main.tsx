@@ -125,7 +125,7 @@ function Frame({ connection, head, children }: Room) {
           </header>
           {wrong && <p role="alert" className="notes">{wrong}</p>}
           {isWhole(state) ? children(state) : !wrong && <p className="none" role="status">Reading the state of the pipeline…</p>}
-          {chosen && <Dialog action={chosen.action} preset={chosen.values} close={() => setChosen(null)} />}
+          {chosen && <Dialog action={chosen.action} preset={chosen.values} state={state} close={() => setChosen(null)} />}
         </div>
       </ActingContext>
     </ConnectionContext>

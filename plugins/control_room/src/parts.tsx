@@ -2,9 +2,10 @@
 import type { ReactNode } from "react";
 import { createContext, useContext } from "react";
 import type { Action, Values } from "./form.ts";
-import { title } from "./form.ts";
+import { title, verb } from "./form.ts";
 import { type Detail, path, type Tab } from "./route.ts";
 import { Link } from "./router.ts";
+import { dagAddress } from "./runs.ts";
 import { tone } from "./words.ts";
 
 /** A state as a coloured word. */
@@ -22,7 +23,7 @@ export function Act({ kind, ...values }: { kind: string } & Values) {
   if (!action) return null;
   return (
     <button type="button" aria-label={title(action, values)} title={action.summary} onClick={() => act(action, values)}>
-      {title(action, {}).split(" ")[0]}
+      {verb(action)}
     </button>
   );
 }
@@ -33,6 +34,21 @@ export const ConnectionContext = createContext<string | null>(null);
 export function To({ of, name, title, children }: { of: Tab | Detail; name?: string; title?: string; children: ReactNode }) {
   const connection = useContext(ConnectionContext);
   return <Link to={path(of, name, connection)} title={title}>{children}</Link>;
+}
+
+/** Links to runbooks that only Airflow's form starts; nothing for viewers. */
+export function Runbooks({ names, label }: { names: string[]; label: string }) {
+  const { actions } = useContext(ActingContext);
+  const connection = useContext(ConnectionContext);
+  if (actions.length === 0) return null;
+  return (
+    <p className="soft">
+      {label}:{" "}
+      {names.map((name, number) => (
+        <span key={name}>{number > 0 && ", "}<a href={dagAddress(connection ? `${connection}_${name}` : name)}>{name}</a></span>
+      ))}
+    </p>
+  );
 }
 
 export type Column<Row> = { head: string; cell: (row: Row) => ReactNode; number?: boolean };

@@ -23,6 +23,16 @@ export function runAddress(run: Run): string {
   return address(`dags/${encodeURIComponent(run.dag)}/runs/${encodeURIComponent(run.id)}`);
 }
 
+/** The address of a runbook in Airflow. */
+export function dagAddress(dag: string): string {
+  return address(`dags/${encodeURIComponent(dag)}`);
+}
+
+/** The author of the changes that a run asks for. */
+export function author(run: Run): string {
+  return `airflow:${run.dag}/${run.id}`;
+}
+
 /** Start a runbook; `dry` only plans. */
 export async function trigger(action: Action, values: Values, dry: boolean): Promise<Run> {
   const id = `page__${dry ? "dry_run__" : ""}${new Date().toISOString().replace("Z", "+00:00")}`;

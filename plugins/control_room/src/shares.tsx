@@ -47,6 +47,19 @@ export function Shares({ state }: { state: State }) {
           },
         ]}
       />
+      {state.shifts.length > 0 && (
+        <Table
+          label="shifts ahead"
+          rows={state.shifts}
+          id={(shift) => shift.name}
+          none=""
+          columns={[
+            { head: "shift", cell: (shift) => <b>{shift.name}</b> },
+            { head: "begins", cell: (shift) => clock(shift.begins) },
+            { head: "shares", cell: (shift) => Object.entries(shift.shares).map(([tenant, numbers]) => `${tenant}: ${numbers}`).join("; ") || "those of the site file" },
+          ]}
+        />
+      )}
       {state.batch_jobs.length > 0 && <BatchJobs jobs={state.batch_jobs} />}
     </>
   );

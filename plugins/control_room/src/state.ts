@@ -34,6 +34,13 @@ export type Tier = {
   published: string | null;
   inputs: string[];
   outputs: string[];
+  /** By stream; empty while the tier's driver does not tell. */
+  input_lags: Record<string, number>;
+  input_rates: Record<string, number>;
+  output_rates: Record<string, number>;
+  /** Since the start of the tier's driver. */
+  quarantined: number | null;
+  drift: string | null;
 };
 
 export type Host = {
@@ -50,6 +57,7 @@ export type Host = {
   quarantine: string | null;
   ending: string | null;
   busy_since: number | null;
+  reboot_needed: boolean;
 };
 
 export type Slot = { id: string; host: string; tenant: string; incarnation: number; state: string };
@@ -105,6 +113,8 @@ export type Share = {
   until: number | null;
   held: number;
 };
+
+export type Shift = { name: string; begins: number; shares: Record<string, string> };
 
 export type BatchJob = {
   job: string;
@@ -170,6 +180,9 @@ export type State = {
   replays: Replay[];
   alerts: Alerts;
   notes: string[];
+  /** Why there are no figures: no rates, no audit, no losses; null: there are. */
+  figures_missing: string | null;
+  shifts: Shift[];
   last_hour: { times: number[]; tiers: Record<string, Series> };
 };
 

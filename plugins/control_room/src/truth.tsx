@@ -4,6 +4,7 @@ import type { State } from "./state.ts";
 import { clock, count, duration, rate } from "./words.ts";
 
 export function Truth({ state }: { state: State }) {
+  const unknown = state.figures_missing && "Unknown, because there are no figures.";
   return (
     <>
       <h2>Audit</h2>
@@ -11,7 +12,7 @@ export function Truth({ state }: { state: State }) {
         label="audit"
         rows={state.audit}
         id={(line) => line.tier}
-        none="The audit has not looked at a tier yet."
+        none={unknown ?? "The audit has not looked at a tier yet."}
         columns={[
           { head: "tier", cell: (line) => <b>{line.tier}</b> },
           { head: "verdict", cell: (line) => (line.lost || line.verdict === "LOST" ? <Pill state="LOST" /> : line.verdict) },
@@ -28,7 +29,7 @@ export function Truth({ state }: { state: State }) {
         label="losses"
         rows={state.losses}
         id={(loss) => String(loss.number)}
-        none="No record is lost."
+        none={unknown ?? "No record is lost."}
         columns={[
           { head: "loss", cell: (loss) => `${loss.number} of ${loss.tier}` },
           { head: "found", cell: (loss) => clock(loss.found_at) },
@@ -38,6 +39,18 @@ export function Truth({ state }: { state: State }) {
             head: "answer",
             cell: (loss) => <Sentence text={`\`sluice replay ${loss.tier}\`, then \`sluice audit --settle ${loss.number}\``} />,
           },
+        ]}
+      />
+      <h2>Quarantine</h2>
+      <Table
+        label="quarantine"
+        rows={state.tiers.filter((tier) => tier.quarantined)}
+        id={(tier) => tier.name}
+        none={unknown ?? "No record went to quarantine since the tiers' drivers started."}
+        columns={[
+          { head: "tier", cell: (tier) => <b>{tier.name}</b> },
+          { head: "records since its driver started", number: true, cell: (tier) => count(tier.quarantined) },
+          { head: "answer", cell: (tier) => <Sentence text={`correct the cause, then \`sluice replay ${tier.name} --quarantine\``} /> },
         ]}
       />
       <h2>Backpressure</h2>
@@ -59,7 +72,7 @@ export function Truth({ state }: { state: State }) {
         label="replays"
         rows={state.replays}
         id={(replay) => String(replay.number)}
-        none="No replay is under way."
+        none={unknown ?? "No replay is under way."}
         columns={[
           { head: "replay", cell: (replay) => `${replay.number} of ${replay.tier}` },
           { head: "written", number: true, cell: (replay) => count(replay.rows_out) },

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Action, conf, optional, parts, plan, title } from "../src/form.ts";
+import { type Action, conf, optional, parts, plan, title, verb } from "../src/form.ts";
 
 const SCALE: Action = {
   kind: "scale",
@@ -42,6 +42,11 @@ test("a title names what is done to what", () => {
   assert.equal(title({ ...drain, kind: "write-off" }, { host: "h2" }), "Write off h2");
   assert.equal(title({ ...SCALE, kind: "leave" }, { tier: "enrich" }), "Leave EC2 with enrich");
   assert.equal(title({ ...SCALE, kind: "leave" }, {}), "Leave EC2");
+});
+
+test("a button has the whole verb", () => {
+  assert.equal(verb({ ...SCALE, kind: "write-off" }), "Write off");
+  assert.equal(verb(SCALE), "Scale");
 });
 
 test("a plan is shown move by move", () => {

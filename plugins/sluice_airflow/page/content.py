@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from sluice_airflow.hooks.sluice import SluiceHook, shared_channel
@@ -17,6 +18,7 @@ from sluice_ops.queries.history import changes_of
 from sluice_ops.queries.lines import ChangeLine, SlotLine
 from sluice_ops.queries.status import shares_of, status_of, troubles
 from sluice_ops.queries.verdicts import verdict
+from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.mirror import Mirror
 from sluice_ops.snapshot.view import View, read_view
 
@@ -72,6 +74,8 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
     shares = shares_of(view, hook.site)
     status = status_of(view, shares, figures, hook.home, time.time())
     return {
+        "figures_missing": figures.missing,
+        "shifts": _shifts(hook),
         **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
         "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *shares.notes],
         "slots": [_slot(line) for line in describe.slots(view, figures)],
@@ -93,6 +97,24 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
         ],
         "losses": [loss.model_dump(mode="json") for loss in figures.losses],
     }
+
+
+def _shifts(hook: SluiceHook) -> list[dict[str, Any]]:
+    """Return when each shift begins next, and its shares; the next shift first."""
+    try:
+        shifts = hook.site().shifts
+    except SiteError:  # `shares_of` says so
+        return []
+    now = datetime.now(UTC)
+    begins = {name: shift.next(now).timestamp() for name, shift in shifts.items()}
+    return [
+        {
+            "name": name,
+            "begins": begins[name],
+            "shares": {tenant: str(numbers) for tenant, numbers in shifts[name].shares.items()},
+        }
+        for name in sorted(begins, key=begins.__getitem__)
+    ]
 
 
 def _slot(line: SlotLine) -> dict[str, Any]:

@@ -81,6 +81,15 @@ def test_other_errors_are_not_reported_as_a_wait(progress: Progress) -> None:
     assert progress._flow.waits_for is None
 
 
+def test_rates_are_told_for_each_input_and_output(progress: Progress) -> None:
+    flow = progress._flow
+    flow.records_in, flow.records_out = {"hits": 100, "ads": 5}, {"enriched": 50}
+    assert progress._rates(10.0) == ({"hits": 0.0, "ads": 0.0}, {"enriched": 0.0})
+    flow.records_in, flow.records_out = {"hits": 120, "ads": 5}, {"enriched": 56, "raw.quarantine": 3}
+    rates = ({"hits": 10.0, "ads": 0.0}, {"enriched": 3.0, "raw.quarantine": 1.5})
+    assert progress._rates(12.0) == rates
+
+
 def test_a_metered_tier_tells_the_meter_of_its_load(progress: Progress) -> None:
     metered: list[bool] = []
     progress._load = cast("Any", SimpleNamespace(measure=lambda sums, **_: metered.append(sums.metered)))

@@ -1,5 +1,6 @@
 """What the page shows, from the queries of the command line."""
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,6 +79,7 @@ def test_losses_and_figures_that_are_missing_are_problems(channel, tmp_path):
     )
     assert [(line["verdict"], line["lost"]) for line in found["audit"]] == [("LOST", 2)]
     assert [each["number"] for each in found["losses"]] == [3]
+    assert found["figures_missing"] == "PostgreSQL does not answer"
     assert "No figures: PostgreSQL does not answer." in found["notes"]
     assert any("counts: 2 records are LOST" in note for note in found["notes"])
 
@@ -90,6 +92,14 @@ def test_an_unreadable_site_file_takes_the_shares_away_and_no_more(channel, tmp_
     found = shown(channel, tmp_path, site=unreadable)
     assert (found["shares"], len(found["tiers"])) == ([], 1)
     assert "No shares: site.yaml: no such key." in found["notes"]
+
+
+def test_the_next_shift_comes_first_with_its_shares(channel, tmp_path):
+    first, second = shown(channel, tmp_path)["shifts"]
+    assert {first["name"], second["name"]} == {"day", "night"}
+    assert time.time() < first["begins"] < second["begins"] < time.time() + 86_400
+    night = first if first["name"] == "night" else second
+    assert night["shares"] == {"enrich": "target 1", "batch": "target 1"}
 
 
 def test_a_queued_batch_job_says_what_it_waits_for(channel, tmp_path):

@@ -90,7 +90,8 @@ class Progress:
         self._stop = threading.Event()
         self._failed = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
-        self._before: tuple[float, int, int] | None = None
+        self._before: tuple[float, dict[str, int], dict[str, int]] | None = None
+        """When the last look was, and the records of each input and output until then."""
         self._behind = LagHistory(config.tier.inputs)
         self._admin: AdminClient | None = None
         self._ends: dict[str, int] = {}
@@ -164,9 +165,8 @@ class Progress:
         flow.pressure, flow.rate_taken = self._behind.pressure, self._behind.rate_taken
         self._look_at_batch()
         now, done, out = time.monotonic(), sum(flow.records_in.values()), sum(flow.records_out.values())
-        before = self._before or (now, done, out)
-        self._before, flow.looked = (now, done, out), time.time()
-        seconds = max(now - before[0], 0.001)
+        input_rates, output_rates = self._rates(now)
+        flow.looked = time.time()
         self._look_at_load(
             Sums(
                 now,
@@ -187,8 +187,8 @@ class Progress:
             tier=TierName(config.tier.name),
             incarnation=Incarnation(config.incarnation),
             at=flow.looked,
-            rate_in=round((done - before[1]) / seconds, 1),
-            rate_out=round((out - before[2]) / seconds, 1),
+            rate_in=round(sum(input_rates.values()), 1),
+            rate_out=round(sum(output_rates.values()), 1),
             lag=sum(flow.lag.values()),
             latency_ms=flow.latency_ms,
             slots=slots,
@@ -196,8 +196,23 @@ class Progress:
                 "positions": positions,
                 "latency_p99_ms": flow.latency_p99_ms,
                 "own_counters": metrics.totals(),
+                "quarantined": flow.quarantined,
+                "input_lags": flow.lag,
+                "input_rates": input_rates,
+                "output_rates": output_rates,
             },
         )
+
+    def _rates(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the records per second of each input, and of each output, since the last look."""
+        counts = (now, dict(self._flow.records_in), dict(self._flow.records_out))
+        before, self._before = self._before or counts, counts
+        seconds = max(now - before[0], 0.001)
+        input_rates, output_rates = (
+            {name: round((count - earlier.get(name, 0)) / seconds, 1) for name, count in counted.items()}
+            for counted, earlier in ((counts[1], before[1]), (counts[2], before[2]))
+        )
+        return input_rates, output_rates
 
     def _kept(self) -> "Mapping[str, float]":
         """Return how long Kafka keeps the records of the inputs; unknown times are left out."""

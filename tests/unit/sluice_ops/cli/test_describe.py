@@ -132,6 +132,16 @@ def test_a_tier_is_shown_with_driver_workers_and_figures() -> None:
     assert workers == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
 
 
+def test_a_tier_is_shown_with_figures_by_stream_if_its_driver_tells_them() -> None:
+    details = {"input_lags": {"hits": 3}, "input_rates": {"hits": 4.5}, "quarantined": 2}
+    tells = Figures({ENRICH: TierProgress(tier=ENRICH, incarnation=Incarnation(2), at=1.0, details=details)})
+    (line,) = describe.tiers(view(host("h1", DRIVER)), tells)
+    assert (line.input_lags, line.input_rates, line.output_rates) == ({"hits": 3}, {"hits": 4.5}, {})
+    assert line.quarantined == 2
+    (line,) = describe.tiers(view(host("h1", DRIVER)), FIGURES)
+    assert (line.input_lags, line.quarantined) == ({}, None)
+
+
 def test_a_tier_without_a_driver_shows_no_old_figures() -> None:
     (line,) = describe.tiers(view(host("h1")), FIGURES)
     assert (line.driver.host, line.rate_in, line.lag) == (None, None, None)
