@@ -4,16 +4,12 @@ libfaketime steps the clock; the Debian package is `libfaketime`. Only the wall 
 Monotonic clocks and all other processes are unaffected.
 """
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.packages import needed
 
-PACKAGE = "libfaketime"
 NAME = "*/faketime/libfaketimeMT.so.1"
 CACHE_SECONDS = 1
 """How long a process keeps the step that it has read."""
@@ -21,19 +17,8 @@ SHARED = Path("/dev/shm")  # noqa: S108 - libfaketime leaves files of killed pro
 
 
 def library() -> Path:
-    """Return libfaketime's library.
-
-    A missing library is installed if the test runs as root on a machine with apt; otherwise the
-    test fails.
-    """
-    library_file = next(Path("/usr/lib").glob(NAME), None)
-    if library_file is None and os.geteuid() == 0 and (apt := shutil.which("apt-get")) is not None:
-        for words in (("update",), ("install", "--yes", "--no-install-recommends", PACKAGE)):
-            subprocess.run([apt, *words], check=False, timeout=300)
-        library_file = next(Path("/usr/lib").glob(NAME), None)
-    if library_file is None:
-        pytest.fail(f"executors under stepped clocks need libfaketime: apt install {PACKAGE}")
-    return library_file
+    """Return libfaketime's library."""
+    return needed("libfaketime", lambda: next(Path("/usr/lib").glob(NAME), None))
 
 
 class Clock:

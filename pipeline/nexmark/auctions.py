@@ -97,8 +97,8 @@ class AverageOfLast(StatefulProcessor):  # type: ignore[misc]  # PySpark has no 
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
         """Replace the oldest prices."""
-        known = [tuple(row) for row in self._last.get()]
-        last = sorted([*known, *((row.closed, row.auction, row.price) for row in rows)])[-LAST:]
+        earlier = [tuple(row) for row in self._last.get()]
+        last = sorted([*earlier, *((row.closed, row.auction, row.price) for row in rows)])[-LAST:]
         self._last.put(last)
         yield Row(seller=key[0], average=sum(price for _, _, price in last) / len(last))
 

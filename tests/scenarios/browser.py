@@ -9,7 +9,7 @@ from tests.scenarios.live import Live
 WIDTH, HEIGHT = 1280, 760
 PAGE_MILLISECONDS = 60_000
 ANIMATION_MILLISECONDS = 2_000
-USERS = {"operator": "airflow_operator", "admin": "airflow"}
+USERS = {"viewer": "airflow_viewer", "operator": "airflow_operator", "admin": "airflow"}
 """Each user of Airflow, and the secret that is the password."""
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.packages import program
 from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, child_environment, runs_completely, until
 
 HOME = Path(os.environ.get("SLUICE_TEST_HOME", ROOT / ".sluice" / "test"))
@@ -78,10 +79,8 @@ def complete_pipeline(live: Live) -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    executable = shutil.which("chromium")
-    assert executable, "install Chromium: apt-get install chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
         yield browser
         browser.close()
 

@@ -1,6 +1,6 @@
 """Makes the screenshots of the README and the docs, of a platform that has just drained a host.
 
-It writes to docs/images. It needs Chromium, which `apt-get install chromium` installs.
+It writes to docs/images.
 """
 
 import pytest

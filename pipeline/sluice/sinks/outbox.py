@@ -201,12 +201,12 @@ def last_sent(kafka: str, stream: str, database: str) -> int:
         bounds = streams.bounds([stream])
         last = 0
         for place, end in bounds.ends.items():
-            first, near, found = end, NEAR_END, 0
-            while not found and first > bounds.oldest[place]:
+            first, near, newest = end, NEAR_END, 0
+            while not newest and first > bounds.oldest[place]:
                 first, near = max(bounds.oldest[place], end - near), near * 10
                 messages = streams.messages(place, first, end)
-                found = max((number_of(message.headers(), database) for message in messages), default=0)
-            last = max(last, found)
+                newest = max((number_of(message.headers(), database) for message in messages), default=0)
+            last = max(last, newest)
         return last
     finally:
         streams.close()

@@ -397,8 +397,8 @@ class Latest(Table):
             if numbers:
                 columns = list(zip(*(records[row] for row in numbers), strict=True))
                 with cursor.connection.transaction():
-                    told = self._replace(cursor, batch, columns, numbers if rows.records else ())
-                changed.extend(told)
+                    changed_rows = self._replace(cursor, batch, columns, numbers if rows.records else ())
+                changed.extend(changed_rows)
 
         why |= find_refused([row for row in range(len(records)) if row not in why], write)
         self._keep_refused(

@@ -120,7 +120,7 @@ function Frame({ connection, head, children }: Room) {
             <h1>Sluice</h1>
             {head}
             <Badge link={link} state={state} />
-            {state.controller && <p className="soft clip" title={state.controller.sentence}>Controller {state.controller.leader}: {state.controller.sentence}</p>}
+            {state.controller && <p className="soft clip" title={state.controller.sentence}>Controller {state.controller.leader}: <Sentence text={state.controller.sentence} /></p>}
             {state.tiers && !state.controller && <p className="warn">No controller has reported yet, so no tier is started or changed.</p>}
           </header>
           {wrong && <p role="alert" className="notes">{wrong}</p>}
