@@ -91,10 +91,10 @@ class _Run(ChangesInTurn):
         """Carry out the last batch."""
         self.say(f"batch {reboot.number}: {', '.join(reboot.batch)}")
         try:
-            failed = self.carry_out_change(rolling.change_of(reboot), rolling.spec_of(reboot.batch))
+            failed = self.carry_out_change(rolling.change_of(reboot), rolling.spec_of(reboot, reboot.batch))
         except KeyboardInterrupt:
             self.fail(rolling.failed_batch(reboot, "it was interrupted"))
-        if failed is not None:
+        if failed is not None and rolling.when_to_ask_again(self.channel, reboot) is None:
             self.fail(rolling.failed_batch(reboot, f"{failed.step} failed: {failed.result.sentence}"))
 
     def fail(self, reason: str) -> NoReturn:

@@ -105,6 +105,13 @@ class WorkerMove(Frozen):
     to: HostName
 
 
+class PartOf(Frozen):
+    """The run of several changes, such as a rolling reboot, to which a change belongs."""
+
+    earlier_events: tuple[str, ...] = ()
+    """The keys of the alerts of events before the run. They stop no rolling reboot."""
+
+
 class ChangeSpec(Frozen):
     """A change as a person requests it. Fields that a kind does not use are None."""
 
@@ -147,6 +154,8 @@ class ChangeSpec(Frozen):
     """When a number ends; None: it holds until somebody changes it."""
     launch: Launch | None = None
     """The instances that a burst launches. The one who launches them fills it in."""
+    part_of: PartOf | None = None
+    """The run of several changes to which it belongs; None: it stands alone."""
 
     @property
     def tenant(self) -> Tenant:

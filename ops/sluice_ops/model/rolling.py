@@ -5,6 +5,9 @@ from pydantic import Field
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.run_node import RunNode
 
+NOT_BEFORE = "not_before"
+"""The detail of a refused preflight that says when the next batch may be posted. Epoch seconds."""
+
 
 class RollingReboot(RunNode):
     """`reboots/<place>`: a rolling reboot that is under way, or has stopped before its end.
@@ -22,6 +25,8 @@ class RollingReboot(RunNode):
     """The hosts of the last batch, which may be under way."""
     rebooted: tuple[HostName, ...] = ()
     """The hosts of the batches that ended well."""
+    not_before: float = 0.0
+    """Until then no batch is posted: the controller refused the last one as too early."""
     complete: bool = False
     """Whether every host is done. The next run begins anew."""
     earlier_events: tuple[str, ...] = ()

@@ -11,9 +11,9 @@ from typing import Any
 
 from sluice_ops.channel import ANY_VERSION, Channel, Write
 from sluice_ops.model import paths
-from sluice_ops.model.change import REBOOT_HOSTS, ChangeSpec, Result
+from sluice_ops.model.change import REBOOT_HOSTS, ChangeSpec, PartOf, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName
-from sluice_ops.model.rolling import RollingReboot
+from sluice_ops.model.rolling import NOT_BEFORE, RollingReboot
 from sluice_ops.model.wording import listed
 from sluice_ops.operations import requests, run_nodes
 from sluice_ops.operations.alerts import read_alerts, read_requests
@@ -101,7 +101,7 @@ def plan(channel: Channel, reboot: RollingReboot, at_once: int, by: str) -> list
     planned = []
     for number, hosts in enumerate(rolling.batches(reboot, hosts_now(channel), at_once)):
         change = requests.change_id("plan", reboot.run, str(reboot.number), str(number))
-        ((_, result),) = requests.run(channel, change, spec_of(hosts), by, PLAN_SECONDS, dry_run=True)
+        ((_, result),) = requests.run(channel, change, spec_of(reboot, hosts), by, PLAN_SECONDS, dry_run=True)
         planned.append(Planned(hosts, result))
     return planned
 
@@ -119,9 +119,10 @@ def refusal(planned: Sequence[Planned]) -> str | None:
     )
 
 
-def spec_of(hosts: Sequence[HostName]) -> ChangeSpec:
+def spec_of(reboot: RollingReboot, hosts: Sequence[HostName]) -> ChangeSpec:
     """Return the change that reboots these hosts together."""
-    return ChangeSpec(kind=REBOOT_HOSTS, hosts=tuple(hosts))
+    part_of = PartOf(earlier_events=reboot.earlier_events)
+    return ChangeSpec(kind=REBOOT_HOSTS, hosts=tuple(hosts), part_of=part_of)
 
 
 def change_of(reboot: RollingReboot) -> ChangeId:
@@ -132,8 +133,8 @@ def change_of(reboot: RollingReboot) -> ChangeId:
 def continue_(channel: Channel, place: str, run: str) -> tuple[RollingReboot, bool]:
     """Return the rolling reboot of this run, and whether its last batch is under way.
 
-    A batch that ended well is written down. StoppedError if the batch failed, or if another run has
-    taken over.
+    A batch that ended well, or came too early, is written down. StoppedError if the batch failed,
+    or if another run has taken over.
     """
     path = paths.rolling_reboot(place)
     read = run_nodes.read_own(channel, path, RollingReboot, run)
@@ -143,11 +144,23 @@ def continue_(channel: Channel, place: str, run: str) -> tuple[RollingReboot, bo
     end = end_of(channel, change_of(reboot))
     if end is End.UNDER_WAY:
         return reboot, True
-    if end is End.BADLY:
+    not_before = None if end is End.WELL else when_to_ask_again(channel, reboot)
+    if end is End.BADLY and not_before is None:
         raise StoppedError(failed_batch(reboot, why_failed(channel, change_of(reboot), REBOOT_HOSTS)))
     ended = _without_batch(reboot, end)
+    if not_before is not None:
+        ended = ended.model_copy(update={"not_before": not_before})
     channel.multi([Write(path, ended, read.version)])
     return ended, False
+
+
+def when_to_ask_again(channel: Channel, reboot: RollingReboot) -> float | None:
+    """Return when the next batch may be posted, if the last one came too early; None: it did not.
+
+    Epoch seconds.
+    """
+    result = requests.read_result(channel, requests.operation_id(change_of(reboot), Step.PREFLIGHT))
+    return None if result is None else result.details.get(NOT_BEFORE)
 
 
 def _without_batch(reboot: RollingReboot, end: End) -> RollingReboot:

@@ -101,7 +101,7 @@ def begin(
     }
     update: dict[str, object] = {"boots": boots, "at": wanted.at}
     if before.run != wanted.run:
-        update |= {"run": wanted.run, "earlier_events": wanted.earlier_events}
+        update |= {"run": wanted.run, "earlier_events": wanted.earlier_events, "not_before": 0.0}
     reboot = before.model_copy(update=update)
     return Begun(reboot, {name: why for name, why in left_out.items() if name not in before.boots}, continued)
 
@@ -181,7 +181,27 @@ def next_turn(  # noqa: PLR0913, PLR0917 - what a turn depends on
         )
     if not left:
         return Complete(_summary(reboot, hosts))
-    opened = open_alerts(alerts, requests, reboot.earlier_events, now)
+    held = obstacle(alerts, requests, reboot.earlier_events, opens, now)
+    if held is not None:
+        return held
+    if now < reboot.not_before:
+        return Wait(reboot.not_before, "the controller begins no batch before")
+    return Batch(reboot.number + 1, left[0])
+
+
+def obstacle(
+    alerts: AlertRecord,
+    requests: AlertRequests,
+    earlier_events: Sequence[str],
+    opens: float | None,
+    now: float,
+) -> Stop | Wait | None:
+    """Return why no batch may begin now; None: one may.
+
+    The run looks before it posts a batch, and the controller again before the batch begins: it may
+    have waited for approval, or for another change.
+    """
+    opened = open_alerts(alerts, requests, earlier_events, now)
     if opened:
         first = alerts.alerts[opened[0]]
         key = first.key if len(opened) == 1 else f"'{first.kind}:*'"
@@ -192,9 +212,7 @@ def next_turn(  # noqa: PLR0913, PLR0917 - what a turn depends on
     if opens is not None:
         return Wait(opens, "the window `reboot_window` of the site file is closed")
     pending = _pending(alerts, requests, now)
-    if pending:
-        return Wait(now + LOOK_SECONDS, f"{listed(pending)} may become an alert")
-    return Batch(reboot.number + 1, left[0])
+    return Wait(now + LOOK_SECONDS, f"{listed(pending)} may become an alert") if pending else None
 
 
 def open_alerts(

@@ -42,6 +42,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         alerts=site.alerts,
         approval=site.approval,
         approval_hours=None if site.approval is None else site.approval.hours,
+        reboot_window=site.reboot_window,
     )
 
 

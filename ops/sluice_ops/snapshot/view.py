@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from sluice_ops.channel import ANY_VERSION, Read
 from sluice_ops.model import paths
-from sluice_ops.model.alert import CHANGE_WAITS, AlertRecord
+from sluice_ops.model.alert import CHANGE_WAITS, AlertRecord, AlertRequests
 from sluice_ops.model.approval import Answer
 from sluice_ops.model.assignment import Assignment, Decommissioned, HostFacts, HostRecord, Observed, Unit
 from sluice_ops.model.backpressure import Holds
@@ -133,8 +133,9 @@ class View:
     """Changes that cannot be read. They count as aborted, and their ids cannot be used again."""
     answers: Mapping[ChangeId, Answer] = field(default_factory=dict)
     """The answers of other persons to changes that wait for approval."""
-    open_alerts: tuple[str, ...] = ()
-    """The keys of the alerts that were told and last, without events and questions to a person."""
+    alerts: AlertRecord = field(default_factory=AlertRecord)
+    alert_requests: AlertRequests = field(default_factory=AlertRequests)
+    """The silences of alerts."""
     used_change_ids: frozenset[ChangeId] = frozenset()
     """The ids of all changes, also of those of which only steps are left."""
     lock: MaintenanceLock | None = None
@@ -162,6 +163,18 @@ class View:
     unread_releases: Mapping[str, str] = field(default_factory=dict)
     """Unreadable release → a sentence with the next step."""
     versions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def open_alerts(self) -> tuple[str, ...]:
+        """The keys of the alerts that were told and last, without events and waiting changes."""
+        return tuple(
+            key
+            for key, alert in self.alerts.alerts.items()
+            if alert.told_at is not None
+            and alert.gone_at is None
+            and alert.ends_at is None
+            and alert.kind != CHANGE_WAITS
+        )
 
     @property
     def unreadable(self) -> list[str]:
@@ -285,7 +298,8 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
             name for name, change in changes.items() if at.is_unread(paths.change(name), change)
         ),
         answers=_answers(at, changes.values()),
-        open_alerts=_open_alerts(at.value(paths.ALERTS, AlertRecord)),
+        alerts=at.value(paths.ALERTS, AlertRecord) or AlertRecord(),
+        alert_requests=at.value(paths.ALERT_REQUESTS, AlertRequests) or AlertRequests(),
         used_change_ids=frozenset({*change_ids, *(change_of_step(OperationId(name)) for name in posted)}),
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
@@ -411,17 +425,6 @@ def _change(at: _Look, name: str) -> ChangeRecord | None:
     """Return a change; None if this version cannot read it or does not know its kind."""
     change = at.value(paths.change(name), ChangeRecord)
     return change if change is not None and change.spec.kind in KINDS else None
-
-
-def _open_alerts(record: AlertRecord | None) -> tuple[str, ...]:
-    return tuple(
-        key
-        for key, alert in ({} if record is None else record.alerts).items()
-        if alert.told_at is not None
-        and alert.gone_at is None
-        and alert.ends_at is None
-        and alert.kind != CHANGE_WAITS
-    )
 
 
 def _answers(at: _Look, changes: Iterable[ChangeRecord | None]) -> dict[ChangeId, Answer]:

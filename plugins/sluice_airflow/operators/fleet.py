@@ -135,10 +135,12 @@ class RollingRebootOperator(_SeveralChangesOperator):
                     return {"sentence": turn.sentence}
 
     def _carry_out_batch(self, channel: Channel, context: Context, reboot: RollingReboot) -> None:
-        change, spec = rolling.change_of(reboot), rolling.spec_of(reboot.batch)
+        change, spec = rolling.change_of(reboot), rolling.spec_of(reboot, reboot.batch)
         try:
             self._go_on(channel, context, change, spec)
         except StepFailedError as error:
+            if rolling.when_to_ask_again(channel, reboot) is not None:
+                return
             sentence = rolling.failed_batch(reboot, str(error))
             raise StepFailedError(rolling.stopped(sentence, self.place)) from error
 

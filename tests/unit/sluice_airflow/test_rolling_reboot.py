@@ -13,6 +13,7 @@ from simulation.world import RULES, World, host
 from sluice_airflow.errors import NothingPostedError, StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.fleet import RollingRebootOperator
+from sluice_ops.channel import trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.alert import Alert, AlertRecord, Severity
 from sluice_ops.model.assignment import Assignment, HostState
@@ -181,6 +182,23 @@ def test_batches_begin_only_inside_the_window(site):
     site.go()
     site.check_complete()
     assert site.world.wall() > opens.timestamp()
+
+
+def test_a_batch_that_the_controller_refuses_as_too_early_comes_again(site):
+    opens = datetime.fromtimestamp(site.world.wall() + 300, UTC).replace(second=0)
+    window = WindowConfig(schedule=f"{opens.minute} {opens.hour} * * *", hours=1)
+    site.world.rules = replace(site.world.rules, reboot_window=window)  # the run's site file has none
+    site.deadline = 120.0
+    site.go()
+    site.check_complete()
+    assert site.world.wall() > opens.timestamp()
+    assert site.world.channel.read(NODE, RollingReboot).value.number == 3
+    begun = [entry for entry in _trail(site.world.channel) if entry.outcome == "begun"]
+    assert min(entry.at for entry in begun) >= opens.timestamp()
+
+
+def _trail(channel):
+    return [queued.entry for queued in trail_queue.queued(channel) if "reboot" in queued.entry.what]
 
 
 def test_a_run_that_another_run_has_replaced_ends(site):

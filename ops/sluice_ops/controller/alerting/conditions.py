@@ -23,6 +23,7 @@ from sluice_ops.model.change import (
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, Phase, State
 from sluice_ops.model.load import TierLoad
+from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.status import STARVED, Loss, TierState, TierStatus
 from sluice_ops.model.tier import Standby
 from sluice_ops.model.trail import what_of
@@ -280,8 +281,11 @@ def _waiting(look: Look) -> Iterator[Condition]:
 
 
 def _refused(look: Look, change: ChangeRecord, steps: list[EndedStep]) -> Condition | None:
-    """Return the condition of a change that nobody approved; None if a person withdrew it."""
-    if any(step.operation.step is Step.ABORT for step in steps):
+    """Return the condition of a change that nobody approved.
+
+    None if a person withdrew it, or if its run asks again later.
+    """
+    if any(step.operation.step is Step.ABORT or NOT_BEFORE in step.result.details for step in steps):
         return None
     reasons = [step.result.sentence for step in steps if not step.result.ok]
     page = f"changes/{change.id}"
@@ -299,6 +303,8 @@ def _refusals(look: Look) -> Iterator[tuple[float, str, Condition | None]]:
         operation, result = ended.operation, ended.result
         by, at = operation.by, result.finished_at
         if operation.step not in BEFORE_BEGIN or by in OWN or author_reads(by, dry_run=operation.dry_run):
+            continue
+        if NOT_BEFORE in result.details:  # its run asks again later
             continue
         prefix = "dry run of " if operation.dry_run else ""
         request = prefix + _request(operation.spec)

@@ -23,8 +23,10 @@ from sluice_ops.model.change import (
     Plan,
     Step,
 )
+from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
+from sluice_ops.planning import rolling
 from sluice_ops.planning.approval import facts_of, too_expensive
 from sluice_ops.planning.changes.burst import launched
 from sluice_ops.planning.changes.kinds import KINDS
@@ -57,9 +59,8 @@ def approval(draft: Draft, operation: Operation) -> Outcome:
     planned = _planned(draft, operation, None)
     if isinstance(planned, Failed):
         return planned
-    if planned.asked is None:
-        return Done("instances may be launched: no other person has to approve this")
-    return _asks(draft, operation, planned)
+    asks = _asks(draft, operation, planned)
+    return asks or Done("instances may be launched: no other person has to approve this")
 
 
 def _approved(draft: Draft, operation: Operation) -> Outcome:
@@ -90,13 +91,35 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         return planned
     if operation.dry_run:
         return _told(planned, holder)
-    if waits is not None:
-        return approvals.outgrown(waits, planned.asked) or _begun(draft, operation, planned, waits.asked)
-    if (begun := _begun_before(draft, operation)) is not None:
-        return begun
-    return (
-        _begun(draft, operation, planned, None) if planned.asked is None else _asks(draft, operation, planned)
-    )
+    if waits is None:
+        obstacle = _begun_before(draft, operation) or _asks(draft, operation, planned)
+    else:
+        obstacle = approvals.outgrown(waits, planned.asked)
+    obstacle = obstacle or _too_early(draft, operation)
+    return obstacle or _begun(draft, operation, planned, None if waits is None else waits.asked)
+
+
+def _too_early(draft: Draft, operation: Operation) -> Waiting | Failed | None:
+    """Hold back a batch of a rolling reboot until it may begin; None: it may now.
+
+    It is refused if it cannot begin before its deadline, and if an alert is open. Its run then
+    looks again, and keeps the approval.
+    """
+    spec, window, view = operation.spec, draft.rules.reboot_window, draft.view
+    if not KINDS[spec.kind].held_back:
+        return None
+    opens = None if window is None else window.opens(draft.now)
+    earlier_events = () if spec.part_of is None else spec.part_of.earlier_events
+    held = rolling.obstacle(view.alerts, view.alert_requests, earlier_events, opens, draft.now)
+    if held is None:
+        return None
+    if isinstance(held, rolling.Stop):
+        again, why = draft.now + rolling.LOOK_SECONDS, held.sentence
+    else:
+        again, why = held.until, held.reason
+        if again - draft.now < (_seconds_left(draft, operation) or 0.0):
+            return Waiting(f"the {spec.kind} waits: {why}")
+    return Failed(f"not begun: {why}; nothing was changed", {NOT_BEFORE: again})
 
 
 def _begun_before(draft: Draft, operation: Operation) -> Failed | None:
@@ -138,8 +161,12 @@ def _planned(draft: Draft, operation: Operation, approved: ChangeSpec | None) ->
     return _Planned(spec, planned, asked)
 
 
-def _asks(draft: Draft, operation: Operation, planned: _Planned) -> Outcome:
-    """Have a planned change wait for approval: it has a record, and no maintenance lock."""
+def _asks(draft: Draft, operation: Operation, planned: _Planned) -> Waiting | None:
+    """Have a planned change wait for approval, if it needs one: it has a record, and no
+    maintenance lock.
+    """
+    if planned.asked is None:
+        return None
     record = _record(draft, operation, planned, ChangeState.WAITING, planned.asked)
     draft.changes[operation.change] = record
     return Waiting(approvals.sentence(record))

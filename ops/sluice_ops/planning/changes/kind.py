@@ -144,6 +144,8 @@ class Kind:
     """Whether the release step keeps the new incarnation's settings for every later incarnation."""
     waits_for_lock: ClassVar[bool] = False
     """Whether the change waits until another change ends, instead of being refused."""
+    held_back: ClassVar[bool] = False
+    """Whether the change begins only in the site file's `reboot_window`, while no alert is open."""
     unpredicted: ClassVar[str] = ""
     """The part of the change's time that is unknown until a change of this kind was timed here."""
 

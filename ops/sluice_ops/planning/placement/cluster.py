@@ -263,6 +263,8 @@ class Rules:
     """When a change waits for a second person; None: never."""
     approval_hours: Window | None = None
     """The hours in which every change of tiers waits; None: no hour does."""
+    reboot_window: Window | None = None
+    """When batches of rolling reboots may begin; None: at any time."""
     refused: str = ""
     """Why the site file as it is now cannot be used; empty if it can."""
     drivers: Fraction = Fraction(0)

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -76,6 +77,23 @@ def test_an_alert_stops_it_and_the_next_command_continues(world, monkeypatch):
     done = run("rack:r1")
     assert done.exit_code == OK, done.output
     assert "continues the rolling reboot" in done.stdout
+    assert reboots(world) == {"h1": 1, "h2": 1, "h3": 1, "h4": 0}
+
+
+def test_the_command_waits_when_the_controller_holds_a_batch_back(world):
+    opens = world.wall() + 600
+
+    class Window:
+        def opens(self, now):
+            return None if now >= opens else opens
+
+    world.rules = replace(world.rules, reboot_window=Window())
+    done = run("rack:r1", "--at-once", "3", "--deadline", "60")
+    assert done.exit_code == OK, done.output
+    assert "preflight not begun: the window `reboot_window` of the site file is closed" in done.stdout
+    assert "the controller begins no batch before" in done.stdout
+    assert "batch 2: h1, h2, h3\n" in done.stdout
+    assert world.wall() >= opens
     assert reboots(world) == {"h1": 1, "h2": 1, "h3": 1, "h4": 0}
 
 

@@ -20,6 +20,7 @@ class RebootHosts(Reboot):
     command = False
     exact = True
     waits_for_lock = True
+    held_back = True
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         unknown = sorted({*spec.hosts} - cluster.hosts.keys())

@@ -1,6 +1,7 @@
 """Which states of a simulated site are alerts, what they say, and what explains what."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from simulation.world import RULES, host, tier
@@ -12,6 +13,7 @@ from sluice_ops.model.backpressure import Expiry, Lag, Pressure
 from sluice_ops.model.batch import Reclaim, Reclaims
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.load import TierLoad
+from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import Loss
 from sluice_ops.model.tier import Mode, Standby, TierSpec
@@ -216,6 +218,23 @@ def test_a_refused_dry_run_of_the_schedule_is_told_until_one_is_well(site):
 )
 def test_a_refusal_that_its_author_has_read_is_not_told(site, by, dry_run):
     refuse(site, by, dry_run=dry_run)
+    assert site.record.alerts == {}
+
+
+def test_a_batch_of_hosts_that_came_too_early_is_not_told(site):
+    details = {NOT_BEFORE: site.wall() + 900}
+    early = Result(ok=False, sentence="not begun", finished_at=site.wall(), details=details)
+    refuse(site, "airflow:rolling_reboot/manual__1", result=early)
+    assert site.record.alerts == {}
+    opens = site.wall() + 100_000
+    window = SimpleNamespace(opens=lambda _now: opens)
+    rule = ApprovalRule(always=("reboot-hosts",))
+    site.rules = replace(site.rules, approval=rule, reboot_window=window)
+    runbook = site.begin("c1", kind="reboot-hosts", hosts=("h1",), by="airflow:rolling_reboot/manual__1")
+    site.wait(10)
+    answer(site.channel, "c1", "cli:ben", approved=True)
+    site.wait(200)
+    assert NOT_BEFORE in runbook.results[Step.PREFLIGHT].details
     assert site.record.alerts == {}
 
 
