@@ -66,7 +66,8 @@ class _Run(ChangesInTurn):
         """Carry out the change of a tier."""
         self.say(f"{turn.tier} {'goes back' if state.failed else 'is upgraded'} to {turn.release}")
         try:
-            failed = self.carry_out_change(pipeline_upgrade.change_of(state), pipeline_upgrade.spec_of(turn))
+            change, spec = pipeline_upgrade.change_of(state), pipeline_upgrade.spec_of(state, turn)
+            failed = self.carry_out_change(change, spec)
         except KeyboardInterrupt:
             why = f"{turn.tier}: it was interrupted"
             self.end_badly(pipeline_upgrade.stopped(self.channel, state, why))

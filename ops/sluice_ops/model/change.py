@@ -108,6 +108,12 @@ class WorkerMove(Frozen):
 class PartOf(Frozen):
     """The run of several changes, such as a rolling reboot, to which a change belongs."""
 
+    run: str
+    """The beginning of the ids of all its changes, also of those of a later try."""
+    hosts: tuple[HostName, ...] = ()
+    """All hosts of a run that is about hosts."""
+    tiers: tuple[TierName, ...] = ()
+    """All tiers of a run that is about tiers."""
     earlier_events: tuple[str, ...] = ()
     """The keys of the alerts of events before the run. They stop no rolling reboot."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sluice_ops.channel import Channel, Write
 from sluice_ops.model import paths
-from sluice_ops.model.change import DRAIN_TO_EMPTY, ChangeSpec, Result
+from sluice_ops.model.change import DRAIN_TO_EMPTY, ChangeSpec, PartOf, Result
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.pipeline_drain import PipelineDrain
@@ -113,12 +113,17 @@ def plan(channel: Channel, drain: PipelineDrain, by: str) -> Result:
 
 def spec_of(drain: PipelineDrain, kind: str) -> ChangeSpec:
     """Return the last change. The first one names no tiers: it asks for the whole drain."""
-    return ChangeSpec(kind=kind, tiers=() if drain.number == 1 else drain.tiers)
+    tiers = () if drain.number == 1 else drain.tiers
+    return ChangeSpec(kind=kind, tiers=tiers, part_of=PartOf(run=_changes(drain)))
 
 
 def change_of(drain: PipelineDrain) -> ChangeId:
     """Return the id of the last change."""
-    return requests.change_id(f"drain-to-empty-{drain.begun_at:.3f}-{drain.number}")
+    return requests.change_id(_changes(drain), str(drain.number))
+
+
+def _changes(drain: PipelineDrain) -> str:
+    return f"drain-to-empty-{drain.begun_at:.3f}"
 
 
 def continue_(channel: Channel, run: str, now: float) -> PipelineDrain:

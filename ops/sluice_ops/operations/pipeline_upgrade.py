@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sluice_ops.channel import ANY_VERSION, Channel, Write
 from sluice_ops.model import paths
-from sluice_ops.model.change import UPGRADE, ChangeSpec, Result
+from sluice_ops.model.change import UPGRADE, ChangeSpec, PartOf, Result
 from sluice_ops.model.ids import ChangeId, TierName
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.model.release import Release, number_of
@@ -119,13 +119,14 @@ def plan(channel: Channel, upgrade: PipelineUpgrade, by: str) -> tuple[TierName,
     if not isinstance(turn, Next):
         return None
     change = requests.change_id("plan", upgrade.run)
-    ((_, result),) = requests.run(channel, change, spec_of(turn), by, PLAN_SECONDS, dry_run=True)
+    ((_, result),) = requests.run(channel, change, spec_of(upgrade, turn), by, PLAN_SECONDS, dry_run=True)
     return turn.tier, result
 
 
-def spec_of(turn: Next) -> ChangeSpec:
+def spec_of(upgrade: PipelineUpgrade, turn: Next) -> ChangeSpec:
     """Return the change that upgrades a tier."""
-    return ChangeSpec(kind=UPGRADE, tier=turn.tier, release=turn.release)
+    part_of = PartOf(run=_changes(upgrade), tiers=tuple(upgrade.before))
+    return ChangeSpec(kind=UPGRADE, tier=turn.tier, release=turn.release, part_of=part_of)
 
 
 def under_way(upgrade: PipelineUpgrade) -> Next | None:
@@ -138,7 +139,11 @@ def under_way(upgrade: PipelineUpgrade) -> Next | None:
 
 def change_of(upgrade: PipelineUpgrade) -> ChangeId:
     """Return the id of the last change."""
-    return requests.change_id(f"upgrade-pipeline-{upgrade.begun_at:.3f}-{upgrade.number}")
+    return requests.change_id(_changes(upgrade), str(upgrade.number))
+
+
+def _changes(upgrade: PipelineUpgrade) -> str:
+    return f"upgrade-pipeline-{upgrade.begun_at:.3f}"
 
 
 def continue_(channel: Channel, run: str) -> PipelineUpgrade:

@@ -121,13 +121,17 @@ def refusal(planned: Sequence[Planned]) -> str | None:
 
 def spec_of(reboot: RollingReboot, hosts: Sequence[HostName]) -> ChangeSpec:
     """Return the change that reboots these hosts together."""
-    part_of = PartOf(earlier_events=reboot.earlier_events)
+    part_of = PartOf(run=_changes(reboot), hosts=tuple(reboot.boots), earlier_events=reboot.earlier_events)
     return ChangeSpec(kind=REBOOT_HOSTS, hosts=tuple(hosts), part_of=part_of)
 
 
 def change_of(reboot: RollingReboot) -> ChangeId:
     """Return the id of the change of the last batch."""
-    return requests.change_id(f"reboot-{reboot.place}-{reboot.begun_at:.3f}-{reboot.number}")
+    return requests.change_id(_changes(reboot), str(reboot.number))
+
+
+def _changes(reboot: RollingReboot) -> str:
+    return f"reboot-{reboot.place}-{reboot.begun_at:.3f}"
 
 
 def continue_(channel: Channel, place: str, run: str) -> tuple[RollingReboot, bool]:

@@ -18,9 +18,11 @@ class Facts:
     names: tuple[str, ...]
     """The names under which the rule's `always` may list the change."""
     tiers: tuple[TierName, ...]
-    """The tiers that the change hands over, changes in place, pauses, or injects a fault into."""
+    """The tiers that the change hands over, changes in place, pauses, or injects a fault into, and
+    those that its whole run does.
+    """
     hosts: tuple[HostName, ...]
-    """The hosts that the change names, or that a write-off of all hosts means."""
+    """The hosts that the change or its whole run names, or that a write-off of all hosts means."""
     gap_seconds: float
     alerts: tuple[str, ...] = ()
     """The keys of the alerts that last."""
@@ -44,6 +46,10 @@ def facts_of(spec: ChangeSpec, planned: Plan, cluster: Cluster, alerts: tuple[st
     if Step.INJECT in kind.steps:
         tiers |= {*spec.named_tiers}
     hosts = {*spec.named_hosts}
+    if spec.part_of is not None:
+        hosts |= {*spec.part_of.hosts}
+        tiers |= {*spec.part_of.tiers}
+        tiers |= {tier for name in hosts & cluster.hosts.keys() for tier in cluster.hosts[name].tiers}
     if Step.WRITE_OFF in kind.steps and spec.host is None:
         hosts |= cluster.braked
     all_of_them = (PAUSE_ALL,) if Step.PAUSE in kind.steps and kind.is_of_all(spec) else ()

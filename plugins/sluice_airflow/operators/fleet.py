@@ -218,7 +218,7 @@ class UpgradePipelineOperator(_SeveralChangesOperator):
         self, channel: Channel, context: Context, state: PipelineUpgrade, turn: planning.Next
     ) -> None:
         """Carry out the change of a tier. If it failed, the next turn reads why, and goes back."""
-        change, spec = pipeline_upgrade.change_of(state), pipeline_upgrade.spec_of(turn)
+        change, spec = pipeline_upgrade.change_of(state), pipeline_upgrade.spec_of(state, turn)
         try:
             self._go_on(channel, context, change, spec)
         except StepFailedError as error:

@@ -12,7 +12,7 @@ from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base, changes, fleet
 from sluice_ops.model import paths
 from sluice_ops.model.change import Result
-from sluice_ops.operations import requests
+from sluice_ops.operations import approvals, requests
 
 MOST_TURNS = 80
 
@@ -29,6 +29,7 @@ class SimulatedAirflow:
 
     def __init__(self, monkeypatch, world):
         self.world, self.channel, self.pushed = world, world.channel, {}
+        self.approved = []
         monkeypatch.setattr(base, "LOOK_SECONDS", 0.0)
         clock = SimpleNamespace(time=world.wall, monotonic=world.clock, sleep=self.tick)
         for module in (base, changes, fleet, requests):
@@ -40,7 +41,11 @@ class SimulatedAirflow:
         yield self.channel
 
     def tick(self, _seconds=1.0):
+        """Let time pass; another person approves what waits."""
         self.world.tick()
+        for change in approvals.waiting(self.world.channel):
+            approvals.answer(self.world.channel, change.id, "cli:ben", approved=True)
+            self.approved.append(change.id)
 
     def carry_out(self, make, *, run="r1", dry_run=False, loses_events=False, turns=MOST_TURNS):
         """Run the task that `make` returns, and return its result.

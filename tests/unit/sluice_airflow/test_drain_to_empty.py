@@ -1,5 +1,6 @@
 """The task of `drain_to_empty` goes on after a death at any wait, and always takes pauses back."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from sluice_airflow.errors import NothingPostedError, PipelineFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.fleet import DrainToEmptyOperator, TakeDrainBackOperator
 from sluice_ops.model import paths
+from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.incarnation import State
 from sluice_ops.planning.pipeline_drain import Flow, Measured
 from tests.unit.sluice_airflow.conftest import ROOT
@@ -39,10 +41,10 @@ class Site(SimulatedAirflow):
         flows = {"outbound": Flow(self.world.wall(), self.left, 0.0)}
         return Measured(self.missing, {"in/0": 10**6, "hits/0": 0}, self.world.wall(), flows)
 
-    def go(self, *, loses_events=False, dry_run=False, task=DrainToEmptyOperator, waits=MOST_TURNS):
+    def go(self, *, run="r1", loses_events=False, dry_run=False, task=DrainToEmptyOperator, waits=MOST_TURNS):
         """Run a task to its end, or let it wait so many times."""
         make = partial(task, task_id="drain")
-        return self.carry_out(make, loses_events=loses_events, dry_run=dry_run, turns=waits)
+        return self.carry_out(make, run=run, loses_events=loses_events, dry_run=dry_run, turns=waits)
 
     def states(self):
         return {self.world.state(name) for name in self.world.specs}
@@ -69,6 +71,19 @@ def test_a_tier_that_does_not_get_empty_fails_the_task_and_resumes_all(site, los
     with pytest.raises(PipelineFailedError, match="outbound has 9 records left"):
         site.go(loses_events=loses_events)
     assert site.states() == {State.RUNNING}
+
+
+def test_one_approval_holds_for_every_pause_and_the_way_back(site):
+    rule = ApprovalRule(always=("drain-to-empty", "resume"))
+    site.world.rules = replace(site.world.rules, approval=rule)
+    site.left = 9
+    with pytest.raises(PipelineFailedError, match="outbound has 9 records left"):
+        site.go()
+    assert site.states() == {State.RUNNING}
+    site.left = 0
+    site.go(run="r2")
+    assert site.states() == {State.PAUSED}
+    assert len(site.approved) == 2, "one for each run"
 
 
 @pytest.mark.parametrize("waits", [1, 2, 3])

@@ -16,6 +16,7 @@ from sluice_airflow.operators.fleet import RollingRebootOperator
 from sluice_ops.channel import trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.alert import Alert, AlertRecord, Severity
+from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.assignment import Assignment, HostState
 from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.model.rolling import RollingReboot
@@ -199,6 +200,14 @@ def test_a_batch_that_the_controller_refuses_as_too_early_comes_again(site):
 
 def _trail(channel):
     return [queued.entry for queued in trail_queue.queued(channel) if "reboot" in queued.entry.what]
+
+
+def test_one_approval_holds_for_the_whole_rack(site):
+    site.world.rules = replace(site.world.rules, approval=ApprovalRule(hosts=2))
+    site.go(at_once=1)
+    site.check_complete()
+    assert len(site.batches()) == 3
+    assert len(site.approved) == 1
 
 
 def test_a_run_that_another_run_has_replaced_ends(site):

@@ -1,5 +1,6 @@
 """The task of `upgrade_pipeline` goes on after a death at any wait, and can go back."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,6 +10,7 @@ from simulation.world import NEW, OLD, TIERS, with_new_release
 from sluice_airflow.errors import PipelineFailedError
 from sluice_airflow.operators.fleet import UpgradePipelineOperator
 from sluice_ops.model import paths
+from sluice_ops.model.approval import ApprovalRule
 from tests.unit.sluice_airflow.conftest import ROOT
 from tests.unit.sluice_airflow.simulated_airflow import SimulatedAirflow
 
@@ -54,6 +56,17 @@ def test_after_a_failed_trial_the_canary_goes_back(site, loses_events):
     ):
         site.go(loses_events=loses_events)
     assert site.releases() == {OLD}
+
+
+@pytest.mark.parametrize("rule", [{"tiers": 2}, {"always": ("upgrade",)}], ids=["tiers", "always"])
+def test_one_approval_holds_for_all_tiers_and_the_way_back(site, rule):
+    site.world.rules = replace(site.world.rules, approval=ApprovalRule(**rule))
+    site.world.logs["counts"].sets_aside[NEW] = 40
+    with pytest.raises(PipelineFailedError, match="went back, in this order: outbound"):
+        site.go()
+    assert site.releases() == {OLD}
+    assert len(site.world.channel.children("/changes")) == 3
+    assert len(site.approved) == 1
 
 
 def test_a_dry_run_names_the_tiers_in_order_and_changes_nothing(site):

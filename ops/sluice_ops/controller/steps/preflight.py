@@ -41,7 +41,7 @@ class _Planned(NamedTuple):
     spec: ChangeSpec
     plan: Plan
     asked: Asked | None
-    """The approval that it needs; None: none."""
+    """The approval that it needs, or has from an earlier change of its run; None: none."""
 
 
 def approval(draft: Draft, operation: Operation) -> Outcome:
@@ -96,7 +96,7 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     else:
         obstacle = approvals.outgrown(waits, planned.asked)
     obstacle = obstacle or _too_early(draft, operation)
-    return obstacle or _begun(draft, operation, planned, None if waits is None else waits.asked)
+    return obstacle or _begun(draft, operation, planned, planned.asked if waits is None else waits.asked)
 
 
 def _too_early(draft: Draft, operation: Operation) -> Waiting | Failed | None:
@@ -165,7 +165,7 @@ def _asks(draft: Draft, operation: Operation, planned: _Planned) -> Waiting | No
     """Have a planned change wait for approval, if it needs one: it has a record, and no
     maintenance lock.
     """
-    if planned.asked is None:
+    if planned.asked is None or planned.asked.approved_by:
         return None
     record = _record(draft, operation, planned, ChangeState.WAITING, planned.asked)
     draft.changes[operation.change] = record
@@ -174,7 +174,7 @@ def _asks(draft: Draft, operation: Operation, planned: _Planned) -> Waiting | No
 
 def _told(planned: _Planned, holder: str | None) -> Done:
     """Return the result of a dry run."""
-    asked = planned.asked
+    asked = None if planned.asked is None or planned.asked.approved_by else planned.asked
     notes = [] if holder is None else [f"not now: {holder}"]
     notes += [] if asked is None else [f"it would wait for the approval of another person: {asked.why}"]
     details: dict[str, Any] = {"plan": planned.plan.model_dump(mode="json")}

@@ -103,7 +103,7 @@ def test_silenced_alerts_and_events_before_the_run_stop_no_batch(world):
     assert runbook.ok
     world.channel.put(paths.ALERT_REQUESTS, AlertRequests())
     event = lags(world, ends_at=world.wall() + 900)
-    part_of = PartOf(earlier_events=(event.key,))
+    part_of = PartOf(run="r", earlier_events=(event.key,))
     later = world.begin("c2", kind="reboot-hosts", hosts=("h2",), part_of=part_of)
     world.settle()
     assert later.ok
