@@ -195,7 +195,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
             notices=SpotNotices(metadata),
             folder=folder,
             reboot=rebooter,
-            checkup=Checkup(doctor_of(facts.name) if is_checked else None),
+            checkup=Checkup(doctor_of(facts.name) if is_checked else None, rebooter.lost_capacity),
             reclaim_seconds=task_seconds(site.reclaim_seconds),
         )
         signal.signal(signal.SIGTERM, lambda *_: agent.end())

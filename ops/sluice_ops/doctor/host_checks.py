@@ -405,9 +405,11 @@ def _services(host: Host) -> Iterator[Finding]:
 
 
 def _database(host: Host) -> Iterator[Finding]:
-    """Check that drivers of this host can connect to PostgreSQL as their own role."""
+    """Check the clock, and that drivers of this host can connect to PostgreSQL as their role."""
     try:
-        yield reach.check_postgres(host.services.postgres_as(Role.DRIVER))
+        url = host.services.postgres_as(Role.DRIVER)
+        yield reach.check_postgres(url)
+        yield from reach.check_clock(url)
     except endpoints.EndpointsError as error:
         advice = f"for the password files, see {page('Access', 'PostgreSQL')}"
         yield Finding("postgres", Verdict.BAD, str(error), advice)

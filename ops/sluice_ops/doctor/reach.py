@@ -1,8 +1,10 @@
 """Check that this host reaches the services of the endpoints file, and that its agent runs."""
 
 import socket
+import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psycopg
 from kazoo.handlers.threading import KazooTimeoutError
@@ -17,6 +19,8 @@ from sluice_ops.model.wording import page
 
 SECONDS = 3.0
 """Limit for a service to answer."""
+CLOCK_SECONDS = 5.0
+"""How far a host's clock may be from PostgreSQL's."""
 ADVICE = (
     "start the service, open the network from this host to it, or correct its address in the endpoints file"
 )
@@ -91,6 +95,26 @@ def check_postgres(url: str) -> Finding:
     except psycopg.Error as error:
         return Finding("postgres", Verdict.BAD, " ".join(str(error).split()), ADVICE)
     return Finding("postgres", Verdict.OK, "PostgreSQL accepts the drivers' user and password")
+
+
+def check_clock(url: str) -> Iterator[Finding]:
+    """Compare this host's clock with PostgreSQL's; no finding if PostgreSQL does not answer."""
+    with suppress(psycopg.Error), psycopg.connect(url, connect_timeout=int(SECONDS)) as connection:
+        asked = time.time()
+        answer = connection.execute("select extract(epoch from clock_timestamp())::float8").fetchone()
+        if answer is not None:
+            yield clock_finding(asked, float(answer[0]), time.time())
+
+
+def clock_finding(asked: float, theirs: float, heard: float) -> Finding:
+    """Judge this host's clock by the time that PostgreSQL told between `asked` and `heard`."""
+    ahead, behind = asked - theirs, theirs - heard
+    if max(ahead, behind) <= CLOCK_SECONDS:
+        sentence = f"this host's clock is within {CLOCK_SECONDS:g} s of PostgreSQL's"
+        return Finding("clock", Verdict.OK, sentence)
+    by = f"{ahead:.0f} s ahead of" if ahead > 0 else f"{behind:.0f} s behind"
+    advice = "let a service such as chrony set the clock of every machine"
+    return Finding("clock", Verdict.BAD, f"this host's clock is {by} PostgreSQL's", advice)
 
 
 def _connection_error(address: str) -> str | None:

@@ -26,12 +26,17 @@ def doctor_of(host: str) -> tuple[str, ...]:
 class Checkup:
     """Checks the host in a thread until nothing is bad."""
 
-    def __init__(self, command: Sequence[str] | None) -> None:
-        """Check by `command`. None: nothing is to be checked."""
+    def __init__(
+        self, command: Sequence[str] | None, lost_capacity: Callable[[], tuple[str, ...]] = tuple
+    ) -> None:
+        """Check by `command`, and what the machine lost over a reboot. None: nothing is to be
+        checked.
+        """
         self._command = command
+        self._lost_capacity = lost_capacity
         self._over = threading.Event()
         self.findings: tuple[str, ...] | None = () if command is None else None
-        """What the doctor finds bad; None: it has not checked yet."""
+        """What is bad; None: not checked yet."""
 
     def start(self, wake: Callable[[], None]) -> None:
         """Begin; `wake` is called after each check."""
@@ -46,7 +51,7 @@ class Checkup:
 
     def _run(self, command: Sequence[str], wake: Callable[[], None]) -> None:
         while not self._over.is_set():
-            self.findings = bad_findings(command)
+            self.findings = (*bad_findings(command), *self._lost_capacity())
             if self.findings:
                 log.warning(
                     "the host is not sound; a reboot or a canary waits for it, and the check repeats",

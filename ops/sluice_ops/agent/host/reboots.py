@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import structlog
 
 from sluice_ops.agent.host.processes import boot_id
@@ -17,6 +18,10 @@ log = structlog.get_logger()
 
 SENTINEL = Path("/var/run/reboot-required")
 """Debian and Ubuntu make this file after an update that needs a reboot."""
+
+
+MEMORY_PART = 0.98
+"""The part of its memory that a machine has after a reboot: another kernel may keep some."""
 
 
 def is_reboot_needed() -> bool:
@@ -31,6 +36,11 @@ def boot_of(last: RebootRecord | None) -> str:
     """
     kernel = boot_id()
     return kernel if last is None or not last.done or last.boot != kernel else f"{kernel}/{last.asked}"
+
+
+def capacity() -> tuple[int, int]:
+    """Return the number of processors of the machine, and its memory in MiB."""
+    return os.cpu_count() or 1, psutil.virtual_memory().total >> 20
 
 
 class Rebooter:
@@ -69,6 +79,17 @@ class Rebooter:
         record = self._folder.reboot()
         return record is not None and record.done
 
+    def lost_capacity(self) -> tuple[str, ...]:
+        """Return what the machine has lost over the last requested reboot; empty: nothing."""
+        record, (processors, memory) = self._folder.reboot(), capacity()
+        if record is None or not record.done:
+            return ()
+        if processors >= record.processors and memory >= record.memory * MEMORY_PART:
+            return ()
+        now = f"{processors} processors and {memory:,} MiB"
+        before = f"{record.processors} and {record.memory:,} MiB"
+        return (f"capacity: the machine has {now}; before the reboot it had {before}",)
+
     def __call__(self, request: str) -> None:
         """Reboot the host for the operation `request`, unless a reboot for it is done or under
         way.
@@ -76,7 +97,8 @@ class Rebooter:
         record = self._folder.reboot()
         if record is not None and record.asked == request:
             return
-        record = RebootRecord(asked=request, boot=boot_id())
+        processors, memory = capacity()
+        record = RebootRecord(asked=request, boot=boot_id(), processors=processors, memory=memory)
         try:
             self._folder.write_reboot(record)
         except OSError as error:  # without the file, the agent would reboot again and again

@@ -61,6 +61,10 @@ class RebootRecord(Frozen):
     """The id of the operation that requested the reboot."""
     boot: str
     done: bool = False
+    processors: int = 0
+    """The processors of the machine before the reboot; 0: an older agent has not counted them."""
+    memory: int = 0
+    """The memory of the machine before the reboot. Unit: MiB."""
 
 
 class ProcessFile(Frozen):

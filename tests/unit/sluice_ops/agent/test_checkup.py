@@ -59,3 +59,13 @@ def test_a_host_without_a_requested_reboot_needs_no_check() -> None:
     check = Checkup(None)
     check.start(lambda: None)
     assert check.findings == ()
+
+
+def test_what_the_machine_lost_is_a_finding_like_those_of_the_doctor(tmp_path: Path) -> None:
+    command = doctor(tmp_path / "answer", ("java", "ok", "Java 25"))
+    checked = threading.Event()
+    check = Checkup(command, lambda: ("capacity: half the memory",))
+    check.start(checked.set)
+    assert checked.wait(10)
+    check.stop()
+    assert check.findings == ("capacity: half the memory",)

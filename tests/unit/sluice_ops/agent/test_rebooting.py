@@ -77,3 +77,31 @@ def test_a_file_of_the_machine_says_that_a_reboot_is_needed(
     assert not is_reboot_needed()
     (tmp_path / "reboot-required").touch()
     assert is_reboot_needed()
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_machine_that_lost_a_part_over_a_reboot_is_not_sound(
+    folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def machine(processors: int, memory: int) -> None:
+        monkeypatch.setattr(reboots, "capacity", lambda: (processors, memory))
+
+    machine(8, 16_000)
+    rebooter(folder)("op-1")
+    machine(8, 8_000)
+    assert rebooter(folder).lost_capacity() == (), "the reboot is not done"
+    monkeypatch.setattr(reboots, "boot_id", lambda: "another")
+    after = rebooter(folder)
+    after.check_reboot()
+    (finding,) = after.lost_capacity()
+    assert "has 8 processors and 8,000 MiB; before the reboot it had 8 and 16,000 MiB" in finding
+    machine(6, 16_000)
+    assert len(after.lost_capacity()) == 1
+    for processors, memory in ((8, 15_900), (16, 32_000)):
+        machine(processors, memory)
+        assert after.lost_capacity() == (), "another kernel keeps some memory; more is welcome"
+
+
+def test_the_record_of_an_older_agent_has_no_capacity_to_compare(folder: HostFolder) -> None:
+    (folder.path / "reboot.json").write_text('{"asked": "op-1", "boot": "the one before", "done": true}')
+    assert rebooter(folder).lost_capacity() == ()
