@@ -84,7 +84,12 @@ def main() -> int:
     collect_rarely()
     channel = Channel(address, credential)
     controller = Controller(
-        channel, options.name, lambda: site_watcher.rules, options.lost_seconds, credential
+        channel,
+        options.name,
+        lambda: site_watcher.rules,
+        options.lost_seconds,
+        credential,
+        certificates=() if where is None else where.certificates,
     )
     threading.Thread(
         target=site_watcher.follow, args=(controller.wake,), name="site file", daemon=True

@@ -8,7 +8,7 @@ leader stops deciding as soon as its ZooKeeper session is in doubt.
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -135,11 +135,13 @@ class Controller:
         lost_seconds: float = LOST_SECONDS,
         credential: Credential | None = None,
         delivery: Delivery | None = None,
+        certificates: Sequence[str] = (),
     ) -> None:
         """Work on `channel` under the current rules of the site file.
 
         `rules` is called in each pass. Without `credential`, hosts cannot join through this
-        controller. `delivery` sends the alerts; by default, apprise does.
+        controller. `delivery` sends the alerts; by default, apprise does. `certificates` are the
+        files of certificates whose ends are watched.
         """
         self._channel = channel
         self._name = name
@@ -149,8 +151,7 @@ class Controller:
         self._joining = None if credential is None else Joining(channel, self._mirror, credential)
         self._absences = Absences(lost_seconds)
         self._scaling = Scaling(channel)
-        tls = None if credential is None else credential.tls
-        self._alerting = Alerting(channel, delivery or Delivery(), Certificates(tls))
+        self._alerting = Alerting(channel, delivery or Delivery(), Certificates(certificates))
         self._ages = TimestampAges()
         self._baseline: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)

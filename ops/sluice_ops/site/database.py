@@ -41,6 +41,13 @@ def users_of(address: str) -> Path | None:
     return Path(folder)
 
 
+def certificates_of(address: str) -> list[str]:
+    """Return the files with certificates that the address names."""
+    options = dict(parse_qsl(urlsplit(address).query))
+    named = (options.get("sslrootcert"), options.get("sslcert"))
+    return [file for file in named if file is not None and file.startswith("/")]
+
+
 def with_role(address: str, role: Role) -> str:
     """Return the address for a role; DatabaseError if its password file is not readable."""
     folder = users_of(address)

@@ -144,6 +144,14 @@ class Endpoints(Frozen):
             else {**SPARK_SECURITY, "spark.authenticate.secret": self.spark_secret}
         )
 
+    @property
+    def certificates(self) -> tuple[str, ...]:
+        """The files with certificates for ZooKeeper, Kafka and PostgreSQL."""
+        tls, kafka = None if self.access is None else self.access.tls, brokers(self.kafka)
+        named = [] if tls is None else [tls.ca, tls.certificate]
+        named += [kafka.ca, kafka.certificate, *database.certificates_of(self.postgres)]
+        return tuple(dict.fromkeys(file for file in named if file))
+
     def kafka_as(self, user: User) -> str:
         """Return Kafka's address for a user; EndpointsError if the password file is unusable."""
         address = with_user(self.kafka, user)

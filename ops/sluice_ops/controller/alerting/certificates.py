@@ -1,13 +1,11 @@
-"""The ends of the certificates with which this controller reaches ZooKeeper."""
+"""The ends of the certificates with which this site's machines reach the services."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
 from cryptography import x509
-
-from sluice_ops.model.access import Tls
 
 log = structlog.get_logger()
 
@@ -18,9 +16,9 @@ READ_SECONDS = 600.0
 class Certificates:
     """Reads the files again from time to time, because a person renews them."""
 
-    def __init__(self, tls: Tls | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the files of `tls`; None: the connection is not encrypted."""
-        self._files = () if tls is None else tuple(file for file in (tls.ca, tls.certificate) if file)
+    def __init__(self, files: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        """Read these files; one that is not on this machine, or not for its user, is left out."""
+        self._files = files
         self._clock = clock
         self._due = 0.0
         self._ends: dict[str, float] = {}
@@ -36,6 +34,8 @@ class Certificates:
 def _end(file: str) -> float | None:
     try:
         certificates = x509.load_pem_x509_certificates(Path(file).read_bytes())
+    except (FileNotFoundError, PermissionError):
+        return None
     except (OSError, ValueError) as error:
         log.warning("a certificate cannot be read, so its end is not known", file=file, error=str(error))
         return None

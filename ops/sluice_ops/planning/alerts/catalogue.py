@@ -240,7 +240,7 @@ ALERTS = (
         "`sluice logs {host}` names the process and how it hung; if the alert fires again, "
         "check disk, memory and kernel log of the host",
         ("SluiceHung", "increase(sluice_agent_hung_total[15m]) > 0"),
-        watched=False,
+        page="hosts/{host}",
     ),
     AlertKind(
         "task-hangs",
@@ -393,9 +393,10 @@ ALERTS = (
         "certificate-ends",
         WARNING,
         0,
-        "a certificate of the controller ends in less than {value} days",
+        "a certificate for ZooKeeper, Kafka or PostgreSQL ends in less than {value} days",
         "nothing: the platform renews no certificate",
-        "renew the certificate in the file above, then restart the controllers one after the other",
+        "renew the file above on every machine, then restart controllers and agents one after the other; "
+        "a tier reads it when it is next handed over",
         stops_reboots=False,
     ),
     AlertKind(

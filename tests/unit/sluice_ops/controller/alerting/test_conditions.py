@@ -9,6 +9,7 @@ from simulation.world import RULES, host, tier
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
 from sluice_ops.model.approval import ApprovalRule
+from sluice_ops.model.assignment import HUNG_SINCE, UnitState
 from sluice_ops.model.backpressure import Expiry, Lag, Pressure
 from sluice_ops.model.batch import Reclaim, Reclaims
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
@@ -317,6 +318,29 @@ def test_a_certificate_is_told_three_weeks_before_its_end(site):
     site.certificates = {"/etc/sluice/ca.pem": site.wall() + 20 * DAY}
     site.wait(10)
     assert "/etc/sluice/ca.pem" in site.alert("certificate-ends").happened
+
+
+def test_a_slot_that_hung_is_told_once_and_each_hang_anew(site):
+    agent = site.agents["h1"]
+    slot = next(unit for unit in agent.units if unit.startswith("slot-"))
+
+    def hang(since, restarts):
+        reason = f"killed ({HUNG_SINCE} {since} UTC: its Worker was stopped; its agent ended it)"
+        agent.units[slot] = (UnitState.STARTING, reason, site.wall())
+        site.wait(2)
+        agent.units[slot] = (UnitState.RUNNING, reason, site.wall())
+        agent.restarts[slot] = restarts
+        site.wait(60)
+
+    hang("18:03:22", 1)
+    told = site.alert("process-hung")
+    assert told.happened.startswith("a slot on h1 hung: killed (hung since 18:03:22 UTC: its Worker")
+    assert told.page == "hosts/h1"
+    assert site.fired == {f"process-hung:h1/{slot}/18:03:22"}
+    hang("19:00:00", 2)
+    assert site.fired == {f"process-hung:h1/{slot}/19:00:00"}, "the slot tells its last hang"
+    site.wait(DAY)
+    assert site.record.alerts == {}
 
 
 def test_an_instance_without_work_is_told_after_half_an_hour(site):
