@@ -198,7 +198,7 @@ def reboots_a_rack(live: Live, anna: Person, ben: Person) -> None:
         expect(ben.page.get_by_label("approval of reboot-hosts h1 h2")).to_be_visible()
         ben.picture("reboot-waits")
         ben.open("required_actions")
-        ben.page.get_by_role("link", name="waits for the approval").click()
+        ben.page.locator(f"a[href*='{run}']").filter(has_text="waits for the approval").click()
         approve = ben.page.get_by_role("button", name="Approve")
         expect(approve).to_be_enabled()
         ben.picture("approval")
