@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 
+DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
+PARSE_SECONDS = 1.0
+"""The processor time that a DAG file may take, once everything is imported."""
 RUNBOOKS = {kind.runbook: name for name, kind in KINDS.items() if kind.runbook} | {
     "burst_to_ec2": "burst",
     "leave_ec2": "leave",
@@ -61,6 +65,14 @@ def task_path(dag):
         assert len(after) <= 1
         task = after[0] if after else None
     return names
+
+
+@pytest.mark.parametrize("file", DAG_FILES, ids=lambda file: file.name)
+def test_a_dag_file_parses_in_a_second(bag, file):
+    assert bag.import_errors == {}, "the imports are warm"
+    before = time.process_time()
+    assert DagBag(str(file)).dags
+    assert time.process_time() - before < PARSE_SECONDS
 
 
 def test_every_runbook_and_every_tier_has_its_dag(bag):
