@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,21 @@ def runs_completely(tier: dict[str, Any]) -> bool:
     """Tell whether a tier runs with all its workers."""
     active = [worker["state"] == "active" for worker in tier["workers"]]
     return tier["state"] == "running" and bool(active) and all(active)
+
+
+DATA_PLANE_STEPS = ("prepare", "cut", "verify", "release")
+"""The steps in which the data plane starts, hands over, and ends incarnations."""
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Where the seconds of a run went."""
+
+    first_effect: float
+    """From the trigger until the first step was posted."""
+    outside: float
+    """From the trigger until the run's end, without the work of the data plane."""
+    steps: dict[str, float]
 
 
 @dataclass
@@ -194,13 +210,26 @@ class Live:
             )
         )
 
-    def run(self, dag: str, **conf: Any) -> None:
-        """Trigger a runbook, and assert that it succeeds."""
+    def run(self, dag: str, **conf: Any) -> str:
+        """Trigger a runbook, assert that it succeeds, and return its run's id."""
         run = self.trigger(dag, **conf)
         state = self.wait_for_end(dag, run)
         assert state == "success", (
             f"{dag} {conf} ended {state}: {self.steps(dag, run)}\n{self.log_of_failed(dag, run)}"
         )
+        return run
+
+    def times_of(self, dag: str, run: str) -> RunTimes:
+        """Return where the seconds of a run went that has ended."""
+        named = self.airflow_api("GET", f"/dags/{dag}/dagRuns/{run}")
+        triggered, ended = (
+            datetime.fromisoformat(named[key]).timestamp() for key in ("queued_at", "end_date")
+        )
+        change = f"{dag}.{run}"
+        posted = min(step["posted_at"] for step in self.sluice_json("operations", change))
+        took = next(line["steps"] for line in self.sluice_json("changes") if line["id"] == change)
+        work = sum(took.get(step, 0.0) for step in DATA_PLANE_STEPS)
+        return RunTimes(posted - triggered, ended - triggered - work, took)
 
     def log_of_failed(self, dag: str, run: str) -> str:
         """Return the last lines of the failed tasks' logs."""

@@ -12,6 +12,8 @@ LONG = pytest.mark.long
 
 GAP_SECONDS = 1.5
 """The longest time without output in `enriched` that a drain may cause."""
+FIRST_EFFECT_SECONDS, OUTSIDE_SECONDS = 5.0, 15.0
+"""What a drain may take until it posts its first step, and outside the work of the data plane."""
 RATE = 125
 """Records per second.
 
@@ -24,11 +26,14 @@ DRAINS = int(os.environ.get("SLUICE_TEST_DRAINS", "10"))
 def test_a_host_is_drained_and_returned_under_load(live: Live) -> None:
     host = live.tiers()["entry"]["driver"]["host"]
     with Load(live, RATE) as load:
-        live.run("drain_host", host=host)
+        run = live.run("drain_host", host=host)
         assert live.tier_processes_on(host) == []
         assert live.hosts()[host]["state"] == "drained"
     load.check()
     load.gap()
+    times = live.times_of("drain_host", run)
+    assert times.first_effect <= FIRST_EFFECT_SECONDS, times
+    assert times.outside <= OUTSIDE_SECONDS, times
     live.run("return_host", host=host)
     assert live.hosts()[host]["state"] == "up"
 

@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.links import LINKS
 from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_airflow.run_seconds import seconds_of_run
 from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.channel import Channel
 from sluice_ops.model.approval import MOST_SECONDS
@@ -121,6 +122,11 @@ class SluiceOperator(BaseOperator):
                 self.log.info("%s", entry.sentence)
         return result
 
+    def log_seconds(self, channel: Channel, operation: str, began: float) -> None:
+        """Log where the seconds of a run went, if this was the last step of its change."""
+        if (sentence := seconds_of_run(channel, operation, began, time.time())) is not None:
+            self.log.info("%s", sentence)
+
     def wait_in_triggerer(
         self,
         operation: Operation,
@@ -128,12 +134,13 @@ class SluiceOperator(BaseOperator):
         finish: bool,
         alone: bool = False,
         asks: bool = False,
+        began: float | None = None,
         **more: Any,
     ) -> NoReturn:
         """Free the worker until the posted operation has ended; then `resume` is called, with
         `more`.
 
-        `finish`, `alone` and `asks` are those of `OperationTrigger`.
+        `finish`, `alone`, `asks` and `began` are those of `OperationTrigger`.
         """
         self.log.info("The step takes longer; the lines of its journal follow in this log")
         until = end_of(operation)
@@ -145,6 +152,7 @@ class SluiceOperator(BaseOperator):
                 finish=finish,
                 alone=alone,
                 asks=asks,
+                began=began,
                 sluice_conn_id=self.sluice_conn_id,
             ),
             method_name="resume",

@@ -103,8 +103,8 @@ class SluiceChangeOperator(SluiceOperator):
         steps = KINDS[spec.kind].steps
         first = requests.operation_id(change, steps[0])
         posted = channel.read(paths.operation(first), Operation)
-        until = (time.time() if posted is None else posted.value.posted_at) + self.deadline
-        until += requests.waited_seconds(channel, change)
+        begun_at = time.time() if posted is None else posted.value.posted_at
+        until = begun_at + self.deadline + requests.waited_seconds(channel, change)
         for step in steps:
             operation = self._operation(context, change, step, spec, max(1.0, until - time.time()))
             answer = requests.read_result(channel, operation.id)
@@ -116,6 +116,7 @@ class SluiceChangeOperator(SluiceOperator):
                     self._carry_out(channel, context, aborting)
                 raise StepFailedError(f"{step} failed: {result.sentence}")  # noqa: TRY003, EM102
             self.log.info("%s: %s", step, result.sentence)
+        self.log_seconds(channel, operation.id, begun_at)
         return {"sentence": result.sentence, **result.details}
 
     def _carry_out(self, channel: Channel, context: Context, operation: Operation) -> Result:
@@ -129,8 +130,8 @@ class SluiceChangeOperator(SluiceOperator):
             read = channel.read(paths.operation(operation.id), Operation)
             posted = operation if read is None else read.value  # an earlier try may have posted it
             if time.time() < end_of(posted) or requests.waits_for_approval(channel, posted.id):
-                form = {"form_of": posted.change} if show_form(context, channel, posted.change) else {}
-                self.wait_in_triggerer(posted, finish=False, alone=True, asks=not form, **form)
+                form_of = posted.change if show_form(context, channel, posted.change) else None
+                self.wait_in_triggerer(posted, finish=False, alone=True, asks=not form_of, form_of=form_of)
             result = Result(ok=False, sentence=no_result(operation.step), finished_at=time.time())
         return result
 

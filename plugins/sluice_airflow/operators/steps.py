@@ -97,6 +97,7 @@ class StepOperator(SluiceOperator):
                 result = self.post(channel, operation)
                 if result is None:
                     self._wait(context, channel, operation)
+                self.log_seconds(channel, operation.id, began(context).timestamp())
         return self.end(context, result)
 
     def operation(self, context: Context) -> Operation:
@@ -130,7 +131,8 @@ class StepOperator(SluiceOperator):
     def _wait(self, context: Context, channel: Channel, operation: Operation) -> NoReturn:
         """Wait in the triggerer; if the change waits for approval, the task shows the form."""
         waits = show_form(context, channel, operation.change)
-        self.wait_in_triggerer(operation, finish=not self.resumes(context), asks=not waits)
+        began_at = began(context).timestamp()
+        self.wait_in_triggerer(operation, finish=not self.resumes(context), asks=not waits, began=began_at)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after the trigger has fired, or after a person has answered the form."""
@@ -152,6 +154,7 @@ class StepOperator(SluiceOperator):
             result = self.post(channel, posted.value)
             if result is None:
                 self._wait(context, channel, posted.value)
+            self.log_seconds(channel, posted.value.id, began(context).timestamp())
         return self.end(context, result)
 
     def end(self, context: Context, result: Result) -> dict[str, Any]:

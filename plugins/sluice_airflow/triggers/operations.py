@@ -18,6 +18,7 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from sluice_airflow.forms import FOLLOW_CHANGE, dag_id
 from sluice_airflow.hooks.sluice import shared_channel
+from sluice_airflow.run_seconds import seconds_of_run
 from sluice_airflow.triggers.tier_watch import TierEvent, TierWatch
 from sluice_airflow.triggers.waiting import RECHECK_SECONDS, first_value, monotonic, rest
 from sluice_ops.channel import Channel, ChannelAwayError
@@ -48,6 +49,7 @@ class OperationTrigger(BaseTrigger):
         finish: bool = True,
         alone: bool = False,
         asks: bool = False,
+        began: float | None = None,
         sluice_conn_id: str | None = None,
     ) -> None:
         """Wait for `operation` until the wall-clock time `until`.
@@ -55,6 +57,8 @@ class OperationTrigger(BaseTrigger):
         With `finish`, a success ends the task in the triggerer; otherwise the task resumes in a
         worker. `alone` says that no other task of the run would abort the change. With `asks`, the
         trigger fires as soon as the change waits for approval, so that the task shows its form.
+        `began` is the run's start by the wall clock: after the last step of a change, the log says
+        where its seconds went. None: the task in the worker says it.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.operation = operation
@@ -62,6 +66,7 @@ class OperationTrigger(BaseTrigger):
         self.finish = finish
         self.alone = alone
         self.asks = asks
+        self.began = began
         self.sluice_conn_id = sluice_conn_id
         self._heard = 0
         self._last = "the journal is empty"
@@ -76,6 +81,7 @@ class OperationTrigger(BaseTrigger):
                 "finish": self.finish,
                 "alone": self.alone,
                 "asks": self.asks,
+                "began": self.began,
                 "sluice_conn_id": self.sluice_conn_id,
             },
         )
@@ -167,6 +173,10 @@ class OperationTrigger(BaseTrigger):
             self._heard += 1
             self._last = f"the journal's last line: {entry.sentence}"
             self.log.info("%s", entry.sentence)
+        if result is not None and self.began is not None:
+            sentence = seconds_of_run(channel, self.operation, self.began, time.time())
+            if sentence is not None:
+                self.log.info("%s", sentence)
         return waits, result
 
     def _ended(self, result: Result) -> TriggerEvent:
