@@ -15,7 +15,7 @@ from sluice_ops.agent.host.faults import Faults
 from sluice_ops.agent.host.presence import Presence
 from sluice_ops.agent.host.processes import Process
 from sluice_ops.agent.host.reboots import boot_of, is_reboot_needed
-from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.host.store import HangRecord, HostFolder
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import (
     SOON_SECONDS,
@@ -88,7 +88,14 @@ class Agent:
         self._write_error_logged = False
         self._started_at = time.time()
         self._ages = TimestampAges()
-        self._watchdog = Watchdog("agent", HANGS, ("kazoo",), ("subprocess",))
+        self._last_hang = folder.hang()
+        self._watchdog = Watchdog(
+            "agent",
+            HANGS,
+            ("kazoo",),
+            ("subprocess",),
+            give_up=lambda: folder.write_hang(HangRecord(at=time.time())),
+        )
         self._ending = False
         self._away_since: float | None = None
         self._logged_causes: set[str] = set()
@@ -248,6 +255,7 @@ class Agent:
             reboot_needed=is_reboot_needed(),
             findings=self._checkup.findings,
             agent_started=self._started_at,
+            agent_hung_at=None if self._last_hang is None else self._last_hang.at,
             limits=self._process_control.limits,
             ends_at=self._notices.ends_at,
             at_risk_since=self._notices.at_risk_since,

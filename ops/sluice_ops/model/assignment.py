@@ -137,6 +137,8 @@ class Observed(Frozen):
     findings: tuple[str, ...] | None = None
     """What `sluice doctor --host` finds bad since the last requested reboot; None: not checked."""
     agent_started: float
+    agent_hung_at: float | None = None
+    """When an earlier agent of the host hung, and ended itself; None: none did."""
     limits: str
     """`cgroup v1`, `cgroup v2`, or why the host has no control groups."""
     ends_at: float | None = None

@@ -74,6 +74,13 @@ class ProcessFile(Frozen):
     started: int
 
 
+class HangRecord(Frozen):
+    """`hang.json`: the last time that an agent of this host hung, and ended itself."""
+
+    at: float
+    """Wall clock of the host."""
+
+
 class FaultRecord(Frozen):
     """`fault.json`: the last fault of a game day."""
 
@@ -347,6 +354,14 @@ class HostFolder:
     def write_fault(self, record: FaultRecord) -> None:
         """Write the last fault of a game day to `fault.json`."""
         write_private(self.path / "fault.json", record.model_dump_json(indent=1))
+
+    def hang(self) -> HangRecord | None:
+        """Return the last time that an agent of this host hung."""
+        return _read(self.path / "hang.json", HangRecord, self._damaged)
+
+    def write_hang(self, record: HangRecord) -> None:
+        """Write to `hang.json` that this agent hangs."""
+        write_private(self.path / "hang.json", record.model_dump_json(indent=1))
 
     def forget_reboot(self) -> None:
         """Delete `reboot.json`."""

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.model.alert import AIRFLOW, CHANGE_WAITS, PAGE, AlertSettings, Condition, Report, author_reads
-from sluice_ops.model.assignment import HUNG_SINCE, HostState, UnitKind
+from sluice_ops.model.assignment import HUNG_SINCE, HostState, Observed, UnitKind
 from sluice_ops.model.change import (
     BEFORE_BEGIN,
     OWN,
@@ -37,7 +37,7 @@ from sluice_ops.planning.alerts.catalogue import (
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.snapshot.rules import with_view
-from sluice_ops.snapshot.view import HostView, TierView, View
+from sluice_ops.snapshot.view import TierView, View
 
 STEADY_SECONDS = 300.0
 """How long a tier has to run after a failed driver until the failure is over."""
@@ -204,22 +204,28 @@ def _hosts(look: Look) -> Iterator[Condition]:
         idle = host.live and host.facts is not None and host.facts.zone == BURST_ZONE
         if idle and not host.assignment.units and not changing:
             yield BY_NAME["instance-idle"].condition(name, host=name)
-        yield from _hung_slots(look, host)
+        for process, at, kind, how in () if host.observed is None else _hung(host.observed):
+            if look.now < at + EVENT_SECONDS:
+                yield BY_NAME["process-hung"].condition(
+                    f"{name}/{process}",
+                    detail=how,
+                    ends_at=at + EVENT_SECONDS,
+                    recovers=False,
+                    kind=kind,
+                    host=name,
+                )
 
 
-def _hung_slots(look: Look, host: HostView) -> Iterator[Condition]:
-    """Yield the slots of a host that hung within the last day; a driver has its own alert."""
-    for unit in () if host.observed is None else host.observed.hurt:
+def _hung(observed: Observed) -> Iterator[tuple[str, float, str, str]]:
+    """Yield the hung processes of a host, when, of which kind, and how; a driver has its own
+    alert.
+    """
+    if observed.agent_hung_at is not None:
+        yield f"agent/{observed.agent_hung_at:.0f}", observed.agent_hung_at, "host agent", ""
+    for unit in observed.hurt:
         since = (unit.exit or "").partition(HUNG_SINCE)[2].split()[:1]
-        if since and unit.id.startswith(UnitKind.SLOT) and look.now < unit.since + EVENT_SECONDS:
-            yield BY_NAME["process-hung"].condition(
-                f"{host.name}/{unit.id}/{since[0]}",
-                detail=unit.exit or "",
-                ends_at=unit.since + EVENT_SECONDS,
-                recovers=False,
-                kind=UnitKind.SLOT,
-                host=host.name,
-            )
+        if since and unit.id.startswith(UnitKind.SLOT):
+            yield f"{unit.id}/{since[0]}", unit.since, UnitKind.SLOT, unit.exit or ""
 
 
 # -- changes

@@ -236,7 +236,7 @@ ALERTS = (
         WARNING,
         0,
         "a {kind} on {host} hung",
-        "the agent ended and replaced the {kind}",
+        "the {kind} was ended, and another one replaced it",
         "`sluice logs {host}` names the process and how it hung; if the alert fires again, "
         "check disk, memory and kernel log of the host",
         ("SluiceHung", "increase(sluice_agent_hung_total[15m]) > 0"),

@@ -95,3 +95,20 @@ def test_the_agent_reports_since_when_its_host_is_busy(
     neighbours = SimpleNamespace(starved={}, modest={}, busy_since=7.0)
     agent_of(process_control, folder, presence=presence, notices=notices, neighbours=neighbours)._report()
     assert [report.busy_since for report in reports] == [7.0]
+
+
+def test_an_agent_that_hung_is_reported_by_the_next_one(
+    process_control: ProcessControl, folder: HostFolder
+) -> None:
+    reports: list[Observed] = []
+    parts = {
+        "presence": SimpleNamespace(report=reports.append),
+        "notices": SimpleNamespace(ends_at=None, at_risk_since=None),
+    }
+    first = agent_of(process_control, folder, **parts)
+    first._report()
+    before = time.time()
+    first._watchdog._give_up()  # the watchdog calls it before it ends the process
+    agent_of(process_control, folder, **parts)._report()
+    assert reports[0].agent_hung_at is None
+    assert before <= (reports[1].agent_hung_at or 0.0) <= time.time()

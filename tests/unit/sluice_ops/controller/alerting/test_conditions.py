@@ -343,6 +343,18 @@ def test_a_slot_that_hung_is_told_once_and_each_hang_anew(site):
     assert site.record.alerts == {}
 
 
+def test_an_agent_that_hung_is_told_once_by_the_next_one(site):
+    hung_at = site.wall()
+    site.agents["h2"].notice = {"agent_hung_at": hung_at}
+    site.wait(60)
+    told = site.alert("process-hung")
+    assert told.key == f"process-hung:h2/agent/{hung_at:.0f}"
+    assert told.happened == "a host agent on h2 hung"
+    assert told.did == "the host agent was ended, and another one replaced it"
+    site.wait(DAY)
+    assert site.record.alerts == {}
+
+
 def test_an_instance_without_work_is_told_after_half_an_hour(site):
     site.add_host(host("ec2-1", zone="ec2"))
     site.wait(1900)
