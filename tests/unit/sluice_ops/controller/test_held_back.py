@@ -112,7 +112,7 @@ def test_silenced_alerts_and_events_before_the_run_stop_no_batch(world):
 def test_a_batch_waits_for_a_window_that_opens_before_its_deadline(world):
     runbook = batch(world, closes_in=-1, deadline=NIGHT)
     pass_time(world, 3)
-    assert not runbook.ended
+    assert runbook.current is Step.PREFLIGHT
     world.rules = replace(world.rules, reboot_window=None)
     world.settle()
     assert runbook.ok
@@ -122,7 +122,7 @@ def test_a_batch_waits_for_a_condition_that_may_become_an_alert(world):
     lags(world, fired=False)
     runbook = batch(world)
     pass_time(world, int(LOOK_SECONDS) + 5)
-    assert not runbook.ended
+    assert runbook.current is Step.PREFLIGHT
     world.channel.put(paths.ALERTS, AlertRecord())
     world.settle()
     assert runbook.ok
