@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, Transform
-    from sluice.api.formats import Avro, Bytes
+    from sluice.api.formats import Avro, Bytes, Protobuf
     from sluice.api.grouping import All, Direct, Fields, Global, Grouping, Local, Shuffle
     from sluice.api.hooks import Hooks
     from sluice.api.marks import Marks, first_seen
@@ -48,6 +48,7 @@ __all__ = [
     "ParquetFiles",
     "Pipeline",
     "Post",
+    "Protobuf",
     "Quantum",
     "Rows",
     "Shuffle",
@@ -76,7 +77,7 @@ _NAMES_BY_MODULE = {
         "Tier",
         "Transform",
     ),
-    "sluice.api.formats": ("Avro", "Bytes"),
+    "sluice.api.formats": ("Avro", "Bytes", "Protobuf"),
     "sluice.api.grouping": ("All", "Direct", "Fields", "Global", "Grouping", "Local", "Shuffle"),
     "sluice.api.hooks": ("Hooks",),
     "sluice.api.marks": ("Marks", "first_seen"),

@@ -117,7 +117,7 @@ def store(  # noqa: PLR0913 - the parts of a release
 ) -> tuple[Release, bool]:
     """Return the release of the present code, and whether it is new.
 
-    `shapes` is called only for a new release. `schemas` are the ids of the Avro schemas by stream.
+    `shapes` is called only for a new release. `schemas` are the ids of schemas by stream.
     ChangedError if the digest of the code is not `checked`, or if its release has other ids. After
     the return, the release survives a loss of power.
     """

@@ -12,6 +12,7 @@ that publishing would refuse raises DeclarationError. No service is needed. The 
 Spark, which takes some seconds; later calls use the same session.
 """
 
+import base64
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,13 +26,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import SparkSession
 
 from sluice.api.declarations import DeclarationError, Stream, Tier
-from sluice.api.formats import Avro, Bytes
+from sluice.api.formats import Bytes, SchemaFormat, schema_words
 from sluice.checks.operators import KAFKA
 from sluice.checks.shapes import columns
 from sluice.commands.validation import HEAP, SETTINGS, use_gateway, validate_tier
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
-from sluice.records.formats import avro_of_json, columns_of_avro
+from sluice.records.formats import codec
 from sluice.records.lineage import REASON, TO, business, collected, transformed
 from sluice.records.routing import with_reason
 from sluice.records.state_inputs import UNMATCHED, output_mode, transformed_with_state
@@ -51,7 +52,7 @@ class Record:
     """A record that arrives at a given time."""
 
     value: Columns | str | bytes
-    """Columns; or text or bytes in a stream from outside, or in Avro or bytes."""
+    """Columns; or text or bytes in a stream from outside; or bytes in a stream with a format."""
     arrived: datetime
     """The time of arrival in the pipeline, with a time zone."""
 
@@ -213,28 +214,30 @@ def _kafka_records(records: Records, stream: Stream, tier: Tier, first: int) -> 
 
 
 def _column_names(stream: Stream) -> list[str] | None:
-    match stream.format:
-        case Avro() as form:
-            return [*columns_of_avro(session(), form)]
-        case Bytes():
-            return None
+    if isinstance(stream.format, SchemaFormat):
+        return [*codec(stream.format).columns(session())]
+    if isinstance(stream.format, Bytes):
+        return None
     return None if stream.columns is None else list(columns(stream.columns))
 
 
 def _in_format(values: Sequence[Columns | str | bytes], stream: Stream) -> list[bytes]:
     """Return the bytes of records in the format of their stream; bytes stay as they are."""
     written = [_bytes(value) for value in values]
-    if not isinstance(stream.format, Avro):
+    if not isinstance(stream.format, SchemaFormat):
         return written
     places = [place for place, value in enumerate(values) if isinstance(value, Mapping)]
     if places:
-        texts = session().createDataFrame([(written[place].decode(),) for place in places], "json string")
-        rows = texts.coalesce(1).select(avro_of_json(session(), "json", stream.format)).collect()
-        for place, (record,) in zip(places, rows, strict=True):
-            if record is None:
-                message = f'"{stream.name}": {values[place]!r} does not fit the stream\'s Avro schema'
+        texts = (written[place].decode() for place in places)
+        records = codec(stream.format).of_json(session(), texts)
+        for place, record in zip(places, records, strict=True):
+            if isinstance(record, str):
+                message = (
+                    f'"{stream.name}": {values[place]!r} does not fit the stream\'s '
+                    f"{schema_words(stream.format)}: {record}"
+                )
                 raise DeclarationError(message)
-            written[place] = bytes(record)
+            written[place] = record
     return written
 
 
@@ -260,6 +263,8 @@ def _bytes(value: Columns | str | bytes) -> bytes:
 
 
 def _json(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()  # as Spark reads a binary column
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):

@@ -17,7 +17,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Declarations": ("Pipeline", "Tier", "Stream", "State", "Quantum", "JobTable", "Transform"),
     "Values of a tier": ("Kind", "Mode", "Delivery", "Standby"),
     "Groupings": ("Local", "Shuffle", "Fields", "All", "Global", "Direct", "Grouping"),
-    "Formats": ("Avro", "Bytes"),
+    "Formats": ("Avro", "Protobuf", "Bytes"),
     "Sinks": ("Once", "Totals", "Latest", "ParquetFiles", "KafkaTopic", "Post"),
     "Functions of a transform": ("joined",),
     "Backpressure": ("Watermarks", "Lag"),

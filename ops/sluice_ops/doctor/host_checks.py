@@ -158,7 +158,7 @@ def _jars(host: Host) -> Iterator[Finding]:
         for jar in jars.needed(jars.locked(jars.LOCK.read_text()), buckets=in_bucket)
         if jar.folder != "broker"
     ]
-    content = "Spark's packages for Kafka and Avro" + (" and the jars for S3" if in_bucket else "")
+    content = "the packages for Kafka, Avro and Protobuf" + (" and the jars for S3" if in_bucket else "")
     folder = host.services.home / "jars"
     faulty = jars.faulty(needed, host.services.home)
     if faulty:

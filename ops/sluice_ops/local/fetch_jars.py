@@ -1,5 +1,5 @@
-"""Fetch the jars that pyspark lacks: Kafka's broker, Spark's packages for Kafka and
-Avro, and S3's if needed.
+"""Fetch the jars that pyspark lacks: Kafka's broker, the packages for Kafka, Avro and Protobuf, and
+S3's if needed.
 
 Ivy, one of pyspark's jars, downloads them according to the machine's Ivy settings. Each jar must
 have its checksum in `jars.lock`.

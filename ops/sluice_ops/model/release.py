@@ -21,7 +21,7 @@ class StreamShape(Frozen):
     """By column: the type in Spark's words. None: raw records from outside."""
     grouping: str = "Local()"
     format: str | None = None
-    """`Avro` or `Bytes`; None: JSON, or text from outside."""
+    """`Avro`, `Protobuf` or `Bytes`; None: JSON, or text from outside."""
 
 
 class SinkShape(Frozen):
@@ -68,7 +68,7 @@ class Release(Frozen):
     published_at: float
     tiers: dict[TierName, TierShape] = Field(default_factory=dict)
     schemas: dict[str, int] = Field(default_factory=dict)
-    """By stream that a tier writes in Avro: the id of its schema in the schema registry."""
+    """By stream that a tier writes in Avro or Protobuf: the id of its schema in the registry."""
 
     @property
     def number(self) -> int:

@@ -1,6 +1,7 @@
 """The jars that pyspark lacks, as `jars.lock` lists them.
 
-They are Kafka's broker, Spark's packages for Kafka and Avro, and S3's jars for sites that use S3.
+They are Kafka's broker, Spark's packages for Kafka and Avro, Protobuf's for Java, and S3's jars for
+sites that use S3.
 """
 
 import hashlib

@@ -237,7 +237,7 @@ class Site(Frozen):
     s3: S3Config = S3Config()
     """The S3 service that has the bucket of `checkpoints`."""
     schema_registry: str | None = Field(default=None, pattern=r"^https?://[^\s/@?#]+(/[^\s?#]+)*$")
-    """The address of the schema registry, for streams in Avro, such as `http://registry:8081`.
+    """The address of the schema registry, for Avro and Protobuf, such as `http://registry:8081`.
 
     Any registry with Confluent's interface. Every host reaches it. Default: none.
     """

@@ -82,7 +82,7 @@ class Stream:
     A tier with `holds=False` throttles no entry.
     """
     format: Format | None = None
-    """How the records are encoded: `Avro(schema)` or `Bytes()`.
+    """How the records are encoded: `Avro(schema)`, `Protobuf(message)` or `Bytes()`.
 
     None: JSON, or text from outside.
     """

@@ -30,7 +30,7 @@ from pathlib import Path
 import psycopg
 
 from sluice import published, releases, schema_registry
-from sluice.api import declarations
+from sluice.api import declarations, formats
 from sluice.checks.shapes import shapes
 from sluice.commands import tables, validation
 from sluice.commands.publish_results import Checked, Preview, Published, published_from
@@ -312,8 +312,10 @@ def _publish(
     )
 
 
-def _schemas(settings: site_file.Site, pipeline: declarations.Pipeline) -> tuple[str, dict[str, str]]:
-    """Return the registry's address, and the Avro schemas that it has to know."""
+def _schemas(
+    settings: site_file.Site, pipeline: declarations.Pipeline
+) -> tuple[str, dict[str, formats.SchemaFormat]]:
+    """Return the registry's address, and the schemas that it has to know."""
     return settings.schema_registry or "", schema_registry.written_schemas(pipeline)
 
 

@@ -9,18 +9,14 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
 
-from sluice import Avro, Bytes, DeclarationError, Kind, Once, Pipeline, Stream, Tier, testing
+from sluice import Avro, Bytes, DeclarationError, Kind, Once, Pipeline, Stream, Tier
 from sluice.api.formats import header
 from sluice.schema_registry import with_ids
 from sluice.testing import run
-from sluice_ops.local import fetch_jars
-from sluice_ops.local.layout import LOWEST_BASE, Layout, Ports
 from tests.integration.sluice.avro_pipeline import MAYBE, TEXT, schema
-from tests.lab import ROOT
 from tests.schema_registry import Registry, registry
-from tests.testing_session import end_session
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long, pytest.mark.usefixtures("session_with_packages")]
 
 LONG = {"type": "long"}
 JSON_SCHEMA = '{"type": "object", "properties": {"id": {"type": "string"}}}'
@@ -35,20 +31,6 @@ GARBAGE = (
     b"\0\0\0\0\0\xfe\xff\xff\xff\x0e",
 )
 """Not Avro; empty; cut off; a negative length; a length of two gigabytes."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let the session of `sluice.testing` have Spark's packages; end the session at the end."""
-    folder = tmp_path_factory.mktemp("home")
-    layout = Layout(home=folder, ports=Ports.above(LOWEST_BASE), site=ROOT / "site.yaml")
-    layout.make_folders()
-    fetch_jars.fetch(layout, threading.Event())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLUICE_HOME", str(folder))
-        testing.session()
-    yield
-    end_session()
 
 
 @pytest.fixture(scope="module")

@@ -4,21 +4,24 @@ over, and schemas evolve, while each record reaches the table once.
 
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sluice.api.formats import header
-from sluice_ops.model import paths
-from sluice_ops.model.incarnation import State
-from sluice_ops.model.tier import TierSpec
 from tests.integration.sluice import avro_pipeline
 from tests.integration.sluice.avro_pipeline import MAYBE, TEXT, schema
-from tests.lab import ROOT, Lab, until
+from tests.integration.sluice.format_checks import (
+    Sender,
+    hand_over,
+    is_complete,
+    publish,
+    published_release,
+    quarantined,
+    stored,
+)
+from tests.lab import Lab, until
 from tests.schema_registry import Registry, registry
 
 PIPELINE_MODULE = "tests.integration.sluice.avro_pipeline"
@@ -44,95 +47,39 @@ def text(value: str) -> bytes:
     return bytes([2 * len(value)]) + value.encode()
 
 
-class Sender:
-    """Sends hits with the schema that it has registered, and garbage between them."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
-        self.ids: list[str] = []
-
-    def send(self, count: int, schema_id: int, rest: bytes = b"") -> None:
-        for number in range(len(self.ids), len(self.ids) + count):
-            self.ids.append(f"hit-{number}")
-            record = header(schema_id) + text(self.ids[-1]) + rest
-            self.producer.produce("raw", record, partition=number % 4)
-        assert self.producer.flush(60) == 0
-
-    def send_garbage(self) -> None:
-        for number, record in enumerate(GARBAGE):
-            self.producer.produce("raw", record, partition=number % 4)
-        assert self.producer.flush(60) == 0
+def avro(schema_id: int, rest: bytes = b"") -> Callable[[str], bytes]:
+    return lambda name: header(schema_id) + text(name) + rest
 
 
-def stored(lab: Lab) -> list[str]:
-    return [row[0] for row in lab.query("select id from stored")]
-
-
-def is_complete(lab: Lab, sender: Sender) -> Callable[[], bool]:
-    return lambda: len(stored(lab)) >= len(sender.ids)
-
-
-def published_release(lab: Lab) -> str:
-    spec = lab.channel.read(paths.tier("entry"), TierSpec)
-    assert spec is not None
-    assert spec.value.release is not None
-    return spec.value.release
-
-
-def publish(lab: Lab, folder: Path, field: str, kind: str) -> subprocess.CompletedProcess[str]:
-    """Publish the pipeline with one more field in `hits`; `kind` is TEXT or MAYBE."""
-    module_file = folder / Path(avro_pipeline.__file__).relative_to(ROOT)
-    module_file.parent.mkdir(parents=True, exist_ok=True)
-    code = Path(avro_pipeline.__file__).read_text()
-    for before, after in (
-        ('"id string, user string"', f'"id string, user string, {field} string"'),
-        ("schema(id=TEXT, user=MAYBE)\n", f"schema(id=TEXT, user=MAYBE, {field}={kind})\n"),
-        ('selectExpr("id", ', f'selectExpr("id", "\'red\' as {field}", '),
-    ):
-        assert code.count(before) == 1, before
-        code = code.replace(before, after)
-    module_file.write_text(code)
-    for parent in list(module_file.relative_to(folder).parents)[:-1]:
-        (folder / parent / "__init__.py").touch()
-    command = [sys.executable, "-m", "sluice.commands.publish"]
-    return subprocess.run(command, env=lab.env, cwd=folder, capture_output=True, text=True, check=False)
-
-
-def quarantined(lab: Lab) -> dict[bytes, str]:
-    """Return the reason of each record in quarantine."""
-    reasons = {}
-    consumer = Consumer({"bootstrap.servers": lab.endpoints.kafka, "group.id": "test-formats"})
-    try:
-        count = len(consumer.list_topics("raw.quarantine").topics["raw.quarantine"].partitions)
-        consumer.assign([TopicPartition("raw.quarantine", number, 0) for number in range(count)])
-        while messages := consumer.consume(100, timeout=5):
-            for message in messages:
-                reasons[message.value()] = dict(message.headers())["reason"].decode()
-    finally:
-        consumer.close()
-    return reasons
+def one_more(field: str, kind: str) -> dict[str, str]:
+    """Return the changes that give `hits` one more field; `kind` is TEXT or MAYBE."""
+    return {
+        '"id string, user string"': f'"id string, user string, {field} string"',
+        "schema(id=TEXT, user=MAYBE)\n": f"schema(id=TEXT, user=MAYBE, {field}={kind})\n",
+        'selectExpr("id", ': f'selectExpr("id", "\'red\' as {field}", ',
+    }
 
 
 def test_each_avro_record_arrives_once_while_its_schema_evolves(
     lab: Lab, schemas: Registry, tmp_path: Path
 ) -> None:
     old = schemas.register("raw-value", schema(id=TEXT))
-    release, sender = published_release(lab), Sender(lab)
+    release, sender = published_release(lab), Sender(lab, GARBAGE)
     lab.start_owner("entry", 1, "h1", release=release)
     lab.start_owner("store", 1, "h2", release=release)
-    sender.send(200, old)
+    sender.send(200, avro(old))
     sender.send_garbage()
     until("the first records are stored", is_complete(lab, sender), seconds=420)
 
     lab.driver("entry", 1).kill()
-    sender.send(200, old)
+    sender.send(200, avro(old))
     lab.start_owner("entry", 2, "h1", release=release)
     until("the records after the kill are stored", is_complete(lab, sender))
     lab.stop("entry", 1)
 
     evolved = schemas.register("raw-value", schema(id=TEXT, extra={"type": "int", "default": 0}, user=MAYBE))
-    sender.send(100, evolved, rest=b"\x54" + b"\x02" + text("anna"))
-    sender.send(40, old)  # the executor of this incarnation knows both schemas from here on
+    sender.send(100, avro(evolved, b"\x54" + b"\x02" + text("anna")))
+    sender.send(40, avro(old))  # the executor of this incarnation knows both schemas from here on
     until("records of the new schema are stored", is_complete(lab, sender))
     assert lab.query("select count(*) from stored where \"user\" = 'anna'") == [(100,)]
 
@@ -140,9 +87,9 @@ def test_each_avro_record_arrives_once_while_its_schema_evolves(
     newest = schemas.register("raw-value", schema(id=TEXT, more=MAYBE, user=MAYBE))
     schemas.process.send_signal(signal.SIGSTOP)
     try:
-        sender.send(100, old)
+        sender.send(100, avro(old))
         until("records of known schemas are stored", is_complete(lab, sender))
-        sender.send(4, newest, rest=b"\x00\x00")
+        sender.send(4, avro(newest, b"\x00\x00"))
         until("the executor says what it waits for", lambda: f"schema id {newest}" in executor_log(lab, 2))
         assert len(stored(lab)) == len(sender.ids) - 4
     finally:
@@ -151,17 +98,15 @@ def test_each_avro_record_arrives_once_while_its_schema_evolves(
 
     # the pipeline's own schema evolves: published with a new id, and taken over with a hand-over
     versions = schemas.ask("/subjects/hits-value/versions")
-    second = publish(lab, tmp_path / "second", "team", "MAYBE")
+    second = publish(lab, tmp_path / "second", avro_pipeline, one_more("team", "MAYBE"))
     assert second.returncode == 0, second.stdout + second.stderr
     assert len(schemas.ask("/subjects/hits-value/versions")) == len(versions) + 1
-    lab.cut("entry", 2, 3, "h3", release=published_release(lab))
-    lab.wait_for("entry", 3, State.RUNNING)
-    lab.set_owner("entry", 3)
-    sender.send(100, old)
+    hand_over(lab, 2, 3)
+    sender.send(100, avro(old))
     until("records of the new release are stored by the old one", is_complete(lab, sender))
 
     # an incompatible schema is refused before anything changes
-    third = publish(lab, tmp_path / "third", "must", "TEXT")
+    third = publish(lab, tmp_path / "third", avro_pipeline, one_more("must", "TEXT"))
     assert third.returncode == 1, third.stdout
     assert "hits-value: the new field must has no default" in third.stderr
     assert "nothing was published" in third.stderr
