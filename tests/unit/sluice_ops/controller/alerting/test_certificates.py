@@ -41,7 +41,7 @@ def test_the_files_for_kafka_postgresql_and_zookeeper_are_watched(authority):
     assert all(0 < end - time.time() <= HOUR for end in ends.values())
 
 
-def test_connections_without_tls_or_with_the_machines_authorities_have_none():
+def test_without_tls_or_with_the_machines_authorities_none_is_watched():
     plain = "postgresql://u:p@db/x?sslmode=verify-full&sslrootcert=system"
     assert endpoints(postgres=plain).certificates == ()
 
