@@ -1,5 +1,5 @@
 // The page Sluice: Airflow loads this component into its own page.
-import { type KeyboardEvent, type ReactNode, useEffect, useMemo, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { Dialog } from "./act.tsx";
 import { Alerts, firing } from "./alerts.tsx";
 import { changeOf, Changes, Running } from "./changes.tsx";
@@ -54,6 +54,9 @@ function Badge({ link, state }: { link: Link; state: Patch }) {
   return <span className="pill good">{link.mode}</span>;
 }
 
+/** Whether a key has changed the view. Its tab then gets the focus, which Airflow's router drops. */
+let focusTab = false;
+
 function Tabs({ tab, change, state }: { tab: Tab; change: (tab: Tab) => void; state: State }) {
   const marks: Partial<Record<Tab, number>> = {
     alerts: firing(state).length,
@@ -65,11 +68,16 @@ function Tabs({ tab, change, state }: { tab: Tab; change: (tab: Tab) => void; st
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     const next = TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length]!;
+    focusTab = true;
     change(next);
-    event.currentTarget.querySelector<HTMLElement>(`#sluice-tab-${next}`)?.focus();
   };
+  const list = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (focusTab) list.current!.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
+    focusTab = false;
+  }, [tab]);
   return (
-    <div role="tablist" aria-label="views" onKeyDown={onKeyDown}>
+    <div ref={list} role="tablist" aria-label="views" onKeyDown={onKeyDown}>
       {TABS.map((name) => (
         <button
           key={name}
