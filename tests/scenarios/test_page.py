@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from tests.scenarios.browser import PAGE_MILLISECONDS, page_of
 from tests.scenarios.live import WAIT_SECONDS, Live, until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(1200), pytest.mark.filterwarnings("ignore")]
 
 VIEWS = ("Flow", "Hosts", "Changes", "Alerts", "Shares", "Truth")
 NARROW = {"width": 390, "height": 800}

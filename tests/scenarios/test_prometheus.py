@@ -15,7 +15,7 @@ from sluice_ops.planning.alerts.catalogue import ALERTS
 from tests.packages import program
 from tests.scenarios.live import ROOT, WAIT_SECONDS, Live, until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(900)]
 
 SHIPPED_PORT = 27009
 """The port of the metrics of the embedded controller, in the shipped configuration."""
