@@ -18,14 +18,14 @@ def needed(package: str, find: Callable[[], T | None]) -> T:
     A missing package is installed if the test runs as root on a machine with apt; otherwise the
     test fails.
     """
-    found = find()
-    if found is None and os.geteuid() == 0 and (apt := shutil.which("apt-get")) is not None:
+    result = find()
+    if result is None and os.geteuid() == 0 and (apt := shutil.which("apt-get")) is not None:
         for words in (("update",), ("install", "--yes", "--no-install-recommends", package)):
             subprocess.run([apt, *words], check=False, timeout=SECONDS)
-        found = find()
-    if found is None:
+        result = find()
+    if result is None:
         pytest.fail(f"this test needs a package: apt-get install {package}")
-    return found
+    return result
 
 
 def program(name: str) -> str:

@@ -1,7 +1,7 @@
 """The rotation of the long tests.
 
-Each commit runs one of 36 parts, so 36 commits in a row run all long tests. With fewer than 25
-parts, one would take longer than 12 minutes; 36 leave room on a busy machine.
+Each commit runs one of 48 parts, so 48 commits in a row run all long tests. With fewer than 30
+parts, one would take longer than 12 minutes; 48 leave room on a busy machine.
 
 `tests/long_seconds.json` holds the seconds that each long test takes on two cores; until a part has
 run alone, an estimate. A run prints both numbers, so that the file can be corrected. A key is a
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-PARTS = 36
+PARTS = 48
 PART_SECONDS = 660
 """The longest time of a part: continuous integration has to end within 45 minutes."""
 SECONDS_FILE = Path(__file__).with_name("long_seconds.json")

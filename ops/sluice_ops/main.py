@@ -214,6 +214,10 @@ def replay(  # noqa: PLR0913 - one parameter for each option
         float | None,
         typer.Option(metavar="RATE", help="Most records per second. Default: 100.", min=0.1),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Continue the replay with this name, if it has begun."),
+    ] = None,
     resume: Annotated[int | None, typer.Option(metavar="NUMBER", help="Continue this replay.", min=1)] = None,
     cancel: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="End this replay for good.", min=1)
@@ -240,6 +244,7 @@ def replay(  # noqa: PLR0913 - one parameter for each option
         ("--from", begin),
         ("--to", end),
         ("--rate", rate),
+        ("--name", name),
         ("--resume", resume),
         ("--cancel", cancel),
     ):

@@ -21,6 +21,11 @@ from sluice_ops.site.site_file import HOST_NAME, Site
 
 FOLLOW_CHANGE = "follow_change"
 """The DAG that shows a change of the control channel."""
+REPLAY_TIER = "replay_tier"
+REPLAY = "Process old or quarantined records of a tier again, beside the live records."
+"""What `replay_tier` does."""
+INPUTS, QUARANTINE = "inputs", "quarantine"
+"""Which records a replay reads."""
 BURST_TO_EC2, LEAVE_EC2 = "burst_to_ec2", "leave_ec2"
 RUNBOOKS: Mapping[str, str] = {
     **{kind.name: kind.runbook for kind in KINDS.values() if kind.runbook},
@@ -189,6 +194,33 @@ _SCHEMAS: dict[Input, Callable[[Field, Pipeline], dict[str, Any]]] = {
 }
 
 
+def _optional_text(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], title=title, description=description)
+
+
+def replay_fields(pipeline: Pipeline) -> dict[str, Param]:
+    """Return the form fields of a replay."""
+    place = "A time such as 2026-11-21T22:00, or a record's place such as hits/2:1700."
+    return {
+        "tier": Param(
+            type="string",
+            enum=[*pipeline.tiers],
+            title="Tier",
+            description="The tier that processes the records.",
+        ),
+        "records": Param(
+            INPUTS,
+            type="string",
+            enum=[INPUTS, QUARANTINE],
+            title="Records",
+            description="The records of its inputs, or those that it put into quarantine.",
+        ),
+        "begin": _optional_text("From", f"{place} Empty: the oldest record."),
+        "end": _optional_text("To", f"{place} Empty: the newest record."),
+        "rate": Param(100, type="integer", minimum=1, title="Rate", description="Most records per second."),
+    }
+
+
 def reason_to_skip(site: Site, shift: str, due: datetime, now: datetime) -> str | None:
     """Return why a shift that was due does not begin; None if it begins."""
     configured = site.shifts.get(shift)
@@ -205,10 +237,10 @@ def reason_to_skip(site: Site, shift: str, due: datetime, now: datetime) -> str 
     )
 
 
-def deadline(description: str) -> Param:
-    """Return the form field for the time after which something is aborted."""
+def deadline(description: str, seconds: float = DEADLINE_SECONDS) -> Param:
+    """Return the form field for the time after which something is aborted, with its default."""
     return Param(
-        DEADLINE_SECONDS,
+        seconds,
         type="number",
         title="Deadline",
         minimum=5,

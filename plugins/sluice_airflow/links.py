@@ -12,32 +12,43 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 
-def address(path: str, operator: BaseOperator) -> str:
-    """Return the address of a page, with the connection of the operator's pipeline if any."""
+def address(path: str, sluice_conn_id: str | None) -> str:
+    """Return the address of a page, with the pipeline's connection if there is one."""
     base = conf.get("api", "base_url", fallback=None) or ""
-    connection = getattr(operator, "sluice_conn_id", None)
-    words = "" if connection is None else urlencode({"connection": connection})
+    words = "" if sluice_conn_id is None else urlencode({"connection": sluice_conn_id})
     return f"{base.rstrip('/')}/{path}{'?' if words else ''}{words}"
 
 
-class PageLink(BaseOperatorLink):
+class PipelineLink(BaseOperatorLink):
+    """A link that is the same for all tasks of a pipeline."""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
+        """Return the address."""
+        return self.of(getattr(operator, "sluice_conn_id", None))
+
+    def of(self, sluice_conn_id: str | None) -> str:
+        """Return the address for the connection's pipeline."""
+        raise NotImplementedError
+
+
+class PageLink(PipelineLink):
     """The page with the tiers, hosts and changes of the task's pipeline."""
 
     name = "Sluice"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
+    def of(self, sluice_conn_id: str | None) -> str:
         """Return the page's address."""
-        return address(PAGE, operator)
+        return address(PAGE, sluice_conn_id)
 
 
-class DashboardLink(BaseOperatorLink):
+class DashboardLink(PipelineLink):
     """The dashboard that the pipeline's connection names."""
 
     name = "Dashboard"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
+    def of(self, sluice_conn_id: str | None) -> str:
         """Return the dashboard's address; empty, and so no link, if the connection names none."""
-        return SluiceHook(getattr(operator, "sluice_conn_id", None)).dashboard or ""
+        return SluiceHook(sluice_conn_id).dashboard or ""
 
 
 class DriverLogLink(BaseOperatorLink):
@@ -47,7 +58,8 @@ class DriverLogLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002
         """Return the address of the log in the page."""
-        return address(f"{PAGE}/logs/{operator.tier}", operator)  # type: ignore[attr-defined]
+        path = f"{PAGE}/logs/{operator.tier}"  # type: ignore[attr-defined]
+        return address(path, getattr(operator, "sluice_conn_id", None))
 
 
 LINKS = (PageLink(), DashboardLink())

@@ -75,6 +75,22 @@ def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Li
     load.check()
 
 
+@pytest.mark.long
+def test_a_replay_from_airflow_reads_the_quarantine_again(live: Live) -> None:
+    since, producer = ends(live, "raw.quarantine"), Producer(live.kafka)
+    for value in BAD.values():
+        producer.produce("raw", value=value)
+    producer.flush(20)
+    until("they are in quarantine", WAIT_SECONDS, lambda: len(quarantined(live, since)) == len(BAD))
+    dry = live.run("replay_tier", tier="entry", records="quarantine", dry_run=True)
+    run = live.run("replay_tier", tier="entry", records="quarantine", rate=500)
+    by_name = "SELECT quarantined, ended_at IS NOT NULL FROM replays WHERE name = %s"
+    ((left, ended),) = live.rows(by_name, f"airflow:replay_tier/{run}")
+    assert ended
+    assert left >= len(BAD), "the records are as bad as before"
+    assert live.rows(by_name, f"airflow:replay_tier/{dry}") == []
+
+
 def test_an_unknown_host_in_the_form_is_refused_and_nothing_moves(live: Live) -> None:
     before = {name: tier["incarnation"] for name, tier in live.tiers().items()}
     run = live.trigger("drain_host", host="nowhere")

@@ -151,7 +151,7 @@ def test_two_persons_run_a_day_of_operations(
     spike.check()
     load.check()
     counts_agree(live)
-    assert len(box.about("outbound")) == 2, f"one alert of one cause: {box.subjects}"
+    assert len(box.about("upgrade")) == 2, f"one alert of one cause: {box.subjects}"
     reads_what_happened(anna)
 
 

@@ -210,8 +210,8 @@ def clear(live: Live, run: str, *tasks: str) -> None:
 
 @LONG
 def test_a_drain_survives_a_zombie_task_and_cleared_tasks(live: Live) -> None:
-    """A worker dies after its task posted a step, and a person clears that step and an
-    earlier one.
+    """A worker dies after its task posted the first step, and a person clears two steps that the
+    triggerer posted.
     """
     with Load(live, RATE) as load, Channel(live.endpoints["zookeeper"]) as channel:
         before = incarnations(live)
@@ -219,22 +219,23 @@ def test_a_drain_survives_a_zombie_task_and_cleared_tasks(live: Live) -> None:
         on_host = {name for name in before if host in live.hosts_of(name)}
         run = live.trigger("drain_host", host=host)
         change = requests.change_id(f"drain_host.{run}")
-        prepare = paths.operation(requests.operation_id(change, Step.PREPARE))
-        until("prepare is posted", WAIT_SECONDS, lambda: channel.exists(prepare), every=0.05)
+        preflight, prepare = (
+            paths.operation(requests.operation_id(change, step)) for step in (Step.PREFLIGHT, Step.PREPARE)
+        )
+        until("preflight is posted", WAIT_SECONDS, lambda: channel.exists(preflight), every=0.02)
         for process in busy_airflow_worker(live):
             process.kill()
         killed = time.monotonic()
-        assert task_try(live, run, "prepare") == ("running", 1), (
-            "the worker died before the task was deferred to the triggerer"
-        )
+        assert task_try(live, run, "preflight") == ("running", 1), "the worker died before its task ended"
         until(
-            "Airflow finds the zombie, and retries prepare",
+            "Airflow finds the zombie, and retries preflight",
             WAIT_SECONDS,
-            lambda: task_try(live, run, "prepare")[1] == 2,
+            lambda: task_try(live, run, "preflight")[1] == 2,
         )
         print(f"the zombie was retried {time.monotonic() - killed:.0f} s after its worker was killed")
+        until("prepare is posted", WAIT_SECONDS, lambda: channel.exists(prepare))
         clear(live, run, "cordon", "prepare")
-        until("prepare is retried once more", WAIT_SECONDS, lambda: task_try(live, run, "prepare")[1] >= 3)
+        until("prepare is waited for again", WAIT_SECONDS, lambda: task_try(live, run, "prepare")[1] >= 2)
         assert live.wait_for_end("drain_host", run) == "success", live.log_of_failed("drain_host", run)
         until("all tiers run again", WAIT_SECONDS, live.all_running)
         posted = {name for name in channel.children("/operations") if name.startswith(f"{change}.")}

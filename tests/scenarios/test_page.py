@@ -77,10 +77,10 @@ def test_every_view_is_accessible_and_fits_a_phone(live: Live, chromium: Browser
                     page.get_by_role("tab", name=view).click()
                     expect(page.get_by_role("tabpanel")).not_to_be_empty()
                     assert page.locator(".sluice").first.evaluate(WIDER) == 0, (view, size)
-                    found = Axe().run(page, context=".sluice").response["violations"]
+                    violations = Axe().run(page, context=".sluice").response["violations"]
                     serious = [
                         (each["id"], [node["target"] for node in each["nodes"]])
-                        for each in found
+                        for each in violations
                         if each["impact"] in SERIOUS
                     ]
                     assert serious == [], (view, scheme, size)

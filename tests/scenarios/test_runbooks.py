@@ -157,6 +157,7 @@ def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
     assert int(reported) > 0
 
 
+@pytest.mark.long
 def test_the_pipeline_is_paused_and_resumed(live: Live) -> None:
     with Load(live, RATE) as load:
         run = live.trigger("pause_pipeline")

@@ -173,6 +173,29 @@ def abort(
     return _carry_out(channel, _operation(change, Step.ABORT, spec, by, ABORT_SECONDS), on_sentence)
 
 
+def end_of(operation: Operation) -> float:
+    """Return until when a posted step's result is waited for, in wall-clock time."""
+    return operation.posted_at + operation.deadline_seconds + GRACE_SECONDS
+
+
+def next_step(channel: Channel, first: Operation, step: Step) -> Operation:
+    """Return a step that follows the first one of its change, with what is left of its time.
+
+    The time in which the first step waited for approval does not count.
+    """
+    result = read_result(channel, first.id)
+    waited = 0.0 if result is None else float(result.details.get(WAITED, 0.0))
+    end, now = first.posted_at + first.deadline_seconds + waited, time.time()
+    return first.model_copy(
+        update={
+            "id": operation_id(first.change, step),
+            "step": step,
+            "posted_at": now,
+            "deadline_seconds": max(1.0, end - now),
+        }
+    )
+
+
 def abort_of(operation: Operation, by: str) -> Operation:
     """Return the abort of the change to which a posted step belongs."""
     return _operation(operation.change, Step.ABORT, operation.spec, by, ABORT_SECONDS)

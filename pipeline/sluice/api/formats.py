@@ -52,7 +52,7 @@ class Protobuf:
 
     @property
     def descriptor(self) -> Any:
-        """What the class says about its fields and its file."""
+        """The class's description of its fields and its file."""
         message: Any = self.message
         return message.DESCRIPTOR
 

@@ -79,10 +79,12 @@ class AvroCodec:
             if isinstance(self.form, PublishedAvro)
             else (None, ANY_ID)
         )
-        known = -1 if schema_id is None else schema_id
+        published_id = -1 if schema_id is None else schema_id
         kind = StructType().add("payload", "binary").add("reason", "string")
         schema = self.form.schema
-        return java_functions.registered(session, READER, "sluice.AvroReader", kind, registry, known, schema)
+        return java_functions.registered(
+            session, READER, "sluice.AvroReader", kind, registry, published_id, schema
+        )
 
 
 def _refuse_missing_package() -> None:

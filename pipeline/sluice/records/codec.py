@@ -1,4 +1,4 @@
-"""What reads and writes the records of a format with a schema, and what all such formats share."""
+"""The interface to records of a format with a schema, and the parts that such formats share."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol

@@ -26,11 +26,12 @@ def registered(
     name = f"sluice_{source.stem.lower()}_{digest}"
     if not session.catalog.functionExists(name):
         jvm: Any = session._jvm  # noqa: SLF001 — no public API
-        given = session.sparkContext._gateway.new_array(jvm.java.lang.Object, len(arguments))  # noqa: SLF001
+        gateway = session.sparkContext._gateway  # noqa: SLF001 — as above
+        constructor_arguments = gateway.new_array(jvm.java.lang.Object, len(arguments))
         for number, argument in enumerate(arguments):
-            given[number] = argument
+            constructor_arguments[number] = argument
         loaded = _class_loader(session.sparkContext, source).loadClass(class_name)
-        function = loaded.getConstructors()[0].newInstance(given)
+        function = loaded.getConstructors()[0].newInstance(constructor_arguments)
         returned = jvm.org.apache.spark.sql.types.DataType.fromJson(kind.json())
         session._jsparkSession.udf().register(name, function, returned)  # noqa: SLF001
     return name

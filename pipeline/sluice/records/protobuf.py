@@ -153,9 +153,8 @@ def _files(file: FileDescriptor) -> bytes:
     """Return a file after all that it imports, as a FileDescriptorSet."""
     files = {imported.name: imported.serialized_pb for imported in _with_imports(file)}
     protos = [FileDescriptorProto.FromString(content) for content in files.values()]
-    for (
-        proto
-    ) in protos:  # otherwise Java would read texts of proto2 that are not UTF-8, with other characters
+    for proto in protos:
+        # otherwise Java would read texts of proto2 that are not UTF-8, with other characters
         proto.options.java_string_check_utf8 = True
     return bytes(FileDescriptorSet(file=protos).SerializeToString())
 

@@ -65,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--rate", type=float, help=f"the maximum of records per second; default: {DEFAULT_RATE:g}"
     )
+    parser.add_argument("--name", help="continue the replay with this name, if it has begun")
     parser.add_argument("--resume", type=int, help="continue the replay with this number")
     parser.add_argument("--cancel", type=int, help="end the replay with this number for good")
     parser.add_argument("--dry-run", action="store_true", help="only show which records would be read")
@@ -72,8 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if sum(choice is not None for choice in (chosen.tier, chosen.resume, chosen.cancel)) != 1:
         parser.error("give one of: a tier, --resume NUMBER, --cancel NUMBER")
-    if chosen.tier is None and (chosen.quarantine or chosen.begin or chosen.end):
-        parser.error("--quarantine, --from and --to need a new replay: name a tier")
+    if chosen.tier is None and (chosen.quarantine or chosen.begin or chosen.end or chosen.name):
+        parser.error("--quarantine, --from, --to and --name need a new replay: name a tier")
     if chosen.rate is not None and chosen.rate <= 0:
         parser.error("--rate must be more than 0")
     stop = threading.Event()
@@ -102,6 +103,8 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     where = endpoints.load()
     book = Book(where.postgres_as(Role.OPERATOR))
     known = None if chosen.resume is None else book.find(chosen.resume)
+    if chosen.name is not None:
+        known = book.named(chosen.name)
     name = chosen.tier if known is None else known.tier
     release, pipeline = _code_of(where, name)
     tier = pipeline.tier(name)
@@ -115,7 +118,7 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     if chosen.dry_run or not replay.left:
         return _report(chosen, book, pipeline, replay, 0.0)
     _add_to_trail(where, f"replay {_summary(replay)}")
-    replay = book.take(book.add(replay) if known is None else replay)
+    replay = book.take(book.add(replay, chosen.name) if known is None else replay)
     if not chosen.json:
         sys.stderr.write(
             f"Replay {replay.number}: {_summary(replay)}, with the code of {release or 'the checkout'}.\n"

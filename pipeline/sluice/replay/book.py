@@ -30,6 +30,7 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         "pace float8 NOT NULL DEFAULT 0, ADD COLUMN IF NOT EXISTS sentence text NOT NULL DEFAULT '', ADD "
         "COLUMN IF NOT EXISTS said_at timestamptz"
     ),
+    sql.SQL("ALTER TABLE replays ADD COLUMN IF NOT EXISTS name text UNIQUE"),
 )
 """`sluice.commands.publish` runs each statement once; a statement whose text changes runs again."""
 
@@ -147,11 +148,11 @@ class Book:
     def __init__(self, postgres: str) -> None:
         self._connection = connect(postgres)
 
-    def add(self, replay: Replay) -> Replay:
-        """Insert a new replay, and return it with its number."""
+    def add(self, replay: Replay, name: str | None = None) -> Replay:
+        """Insert a new replay, and return it with its number; `name` makes a second insert fail."""
         row = self._connection.execute(
-            "INSERT INTO replays (tier, source, rate, begins, done, ends) VALUES (%s, %s, %s, %s, %s, %s)"
-            " RETURNING number",
+            "INSERT INTO replays (tier, source, rate, begins, done, ends, name)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING number",
             (
                 replay.tier,
                 replay.source,
@@ -159,9 +160,15 @@ class Book:
                 json.dumps(replay.begins),
                 json.dumps(replay.done),
                 json.dumps(replay.ends),
+                name,
             ),
         ).fetchone()
         return replace(replay, number=0 if row is None else int(row[0]))
+
+    def named(self, name: str) -> Replay | None:
+        """Return the replay with this name, or None; ReplayError if it was cancelled."""
+        row = self._connection.execute("SELECT number FROM replays WHERE name = %s", (name,)).fetchone()
+        return None if row is None else self.find(int(row[0]))
 
     def find(self, number: int) -> Replay:
         """Return an earlier replay; ReplayError if unknown, cancelled, or of an old version."""

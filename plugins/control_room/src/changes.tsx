@@ -41,18 +41,18 @@ export function ChangeLink({ change }: { change: Change }) {
   return change.all_steps.length > 0 ? <To of="changes" name={change.id}>{change.what}</To> : <>{change.what}</>;
 }
 
-/** How to abort a change: a button if a runbook asked for it, else the command; nothing for viewers. */
+/** How to abort a change: a button if a run of Airflow asked for it, else the command; nothing for viewers. */
 function Abort({ change }: { change: Change }) {
   const { actions } = useContext(ActingContext);
   const [wrong, setWrong] = useState<string | null>(null);
   const asked = run(change.by);
   if (actions.length === 0) return null;
-  if (!actions.some((action) => action.dag_id === asked?.dag)) {
+  if (asked === null) {
     return <p className="soft">To abort it: <code>sluice abort {change.id}</code></p>;
   }
   const abort = () => {
     if (!confirm(`Abort ${change.what}? What it has done is undone, and every tier continues.`)) return;
-    end({ dag: asked!.dag, id: asked!.run }).catch((error: Error) => setWrong(error.message));
+    end({ dag: asked.dag, id: asked.run }).catch((error: Error) => setWrong(error.message));
   };
   return (
     <div className="buttons">

@@ -74,6 +74,7 @@ export function TierCard({ tier, state, alone = false }: { tier: Tier; state: St
         {tier.state === "running" && <Act kind="pause" tier={tier.name} />}
         {tier.state === "running" && tier.release !== null && <Act kind="upgrade" tier={tier.name} />}
         {alone && <Act kind="burst" tier={tier.name} />}
+        {alone && <Act kind="replay" tier={tier.name} />}
         {alone && state.shares.some((share) => share.tenant === tier.name && share.extra > 0) && <Act kind="leave" tier={tier.name} />}
       </div>
     </article>

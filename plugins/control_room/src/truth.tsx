@@ -37,7 +37,12 @@ export function Truth({ state }: { state: State }) {
           { head: "what", cell: (loss) => loss.sentence },
           {
             head: "answer",
-            cell: (loss) => <Sentence text={`\`sluice replay ${loss.tier}\`, then \`sluice audit --settle ${loss.number}\``} />,
+            cell: (loss) => (
+              <>
+                <Act kind="replay" tier={loss.tier} records="inputs" />{" "}
+                <Sentence text={`\`sluice replay ${loss.tier}\`, then \`sluice audit --settle ${loss.number}\``} />
+              </>
+            ),
           },
         ]}
       />
@@ -50,7 +55,15 @@ export function Truth({ state }: { state: State }) {
         columns={[
           { head: "tier", cell: (tier) => <b>{tier.name}</b> },
           { head: "records since its driver started", number: true, cell: (tier) => count(tier.quarantined) },
-          { head: "answer", cell: (tier) => <Sentence text={`correct the cause, then \`sluice replay ${tier.name} --quarantine\``} /> },
+          {
+            head: "answer",
+            cell: (tier) => (
+              <>
+                <Act kind="replay" tier={tier.name} records="quarantine" />{" "}
+                <Sentence text={`correct the cause, then \`sluice replay ${tier.name} --quarantine\``} />
+              </>
+            ),
+          },
         ]}
       />
       <h2>Backpressure</h2>

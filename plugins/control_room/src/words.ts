@@ -53,7 +53,7 @@ export function workers(states: string[]): string {
 export function tone(state: string): "good" | "busy" | "bad" | "calm" {
   if (["running", "up", "done", "active", "success", "balanced"].includes(state)) return "good";
   if (["failed", "lost", "aborted", "upstream_failed", "LOST", "critical"].includes(state)) return "bad";
-  if (["paused", "drained", "stopped", "skipped"].includes(state)) return "calm";
+  if (["paused", "drained", "stopped", "skipped", "to come"].includes(state)) return "calm";
   return "busy";
 }
 

@@ -4,7 +4,7 @@ A file of Airflow's DAGs folder calls `runbooks`, and Airflow adds the DAGs to t
 has the tasks that runbooks share.
 """
 
-from sluice_airflow.dags import burst, fleet, follow, hours, scaler, shifts, tiers
+from sluice_airflow.dags import burst, fleet, follow, hours, replay, scaler, shifts, tiers
 from sluice_airflow.dags.parts import of_kind
 from sluice_airflow.forms import Pipeline
 from sluice_ops.planning.changes.kinds import KINDS
@@ -28,4 +28,5 @@ def runbooks(sluice_conn_id: str | None = None) -> None:
     scaler.make(pipeline)
     shifts.make(pipeline)
     hours.make(pipeline)
+    replay.make(pipeline)
     tiers.make(pipeline)

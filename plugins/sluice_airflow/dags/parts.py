@@ -14,7 +14,13 @@ from airflow.sdk import DAG, BaseOperator, Param, TriggerRule, chain
 
 from sluice_airflow import forms
 from sluice_airflow.notifiers.alerts import SluiceNotifier
-from sluice_airflow.operators.steps import END, AbortOperator, BeginShiftOperator, StepOperator
+from sluice_airflow.operators.steps import (
+    END,
+    AbortOperator,
+    BeginShiftOperator,
+    NextStepOperator,
+    StepOperator,
+)
 from sluice_ops.model.change import ChangeKind, Step
 from sluice_ops.planning.changes.kind import Kind
 from sluice_ops.planning.changes.kinds import KINDS
@@ -95,6 +101,11 @@ DRAIN_FAILED = SluiceNotifier(
     "stopped, it names the tiers that are still paused.",
     do="Read the reason: it names the tier that did not get empty, how far it is and what holds it. Remove "
     "the cause, and trigger drain_to_empty again. Tiers that are still paused: `sluice resume`.",
+)
+REPLAY_FAILED = SluiceNotifier(
+    did="The replay has stopped. What it has written stays, and live records flow on.",
+    do="Read the reason in the task's log, and remove the cause. Then clear the task: the same replay "
+    "continues.",
 )
 WAIT_FAILED = SluiceNotifier(
     did="The scaler still changes the workers at home, without runs in Airflow. No burst begins, and none "
@@ -234,11 +245,19 @@ def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: s
     change = {"kind": kind, **fields}
     steps = KINDS[kind].steps
     begins = BeginShiftOperator if "shift" in fields else StepOperator
+    first = steps[0]
     return [
-        (begins if step is steps[0] else StepOperator)(
-            task_id=task_id(step), step=step, change=change, **((last or {}) if step is steps[-1] else {})
-        )
-        for step in steps
+        begins(task_id=task_id(first), step=first, change=change),
+        *(
+            NextStepOperator(
+                task_id=task_id(step),
+                step=step,
+                change=change,
+                first=first,
+                **((last or {}) if step is steps[-1] else {}),
+            )
+            for step in steps[1:]
+        ),
     ]
 
 

@@ -63,11 +63,6 @@ def change_spec(fields: Mapping[str, Any], context: Context) -> ChangeSpec:
     return ChangeSpec.model_validate(values)
 
 
-def end_of(operation: Operation) -> float:
-    """Return until when a posted step's result is waited for, in wall-clock time."""
-    return operation.posted_at + operation.deadline_seconds + requests.GRACE_SECONDS
-
-
 def no_result(step: Step, heard: str = "") -> str:
     """Return the message for a step without a result in time, with what was `heard` last."""
     missing = f"step {step} has no result {requests.GRACE_SECONDS:.0f} s after its deadline"
@@ -143,7 +138,7 @@ class SluiceOperator(BaseOperator):
         `finish`, `alone`, `asks` and `began` are those of `OperationTrigger`.
         """
         self.log.info("The step takes longer; the lines of its journal follow in this log")
-        until = end_of(operation)
+        until = requests.end_of(operation)
         approval = MOST_SECONDS if operation.step in BEFORE_BEGIN and not operation.dry_run else 0.0
         self.defer(
             trigger=OperationTrigger(

@@ -18,7 +18,6 @@ from sluice_airflow.operators.base import (
     SluiceOperator,
     asked_by,
     change_spec,
-    end_of,
     no_result,
     person_behind,
 )
@@ -129,7 +128,7 @@ class SluiceChangeOperator(SluiceOperator):
         if result is None:
             read = channel.read(paths.operation(operation.id), Operation)
             posted = operation if read is None else read.value  # an earlier try may have posted it
-            if time.time() < end_of(posted) or requests.waits_for_approval(channel, posted.id):
+            if time.time() < requests.end_of(posted) or requests.waits_for_approval(channel, posted.id):
                 form_of = posted.change if show_form(context, channel, posted.change) else None
                 self.wait_in_triggerer(posted, finish=False, alone=True, asks=not form_of, form_of=form_of)
             result = Result(ok=False, sentence=no_result(operation.step), finished_at=time.time())

@@ -210,7 +210,7 @@ class UpgradePipelineOperator(_SeveralChangesOperator):
                 continue
             pipeline_upgrade.finish(channel, state)
             if isinstance(turn, planning.Returned):
-                raise PipelineFailedError(turn.sentence)
+                raise StepFailedError(turn.sentence)  # the controller has told the failed change
             self.log.info("Done: %s", turn.sentence)
             return {"sentence": turn.sentence}
 

@@ -1,9 +1,9 @@
-"""One step of a runbook as a task: posts one operation, waits for its result briefly, then defers
-to the triggerer.
+"""One step of a runbook as a task: posts one operation, and waits for its result.
 
-The controller carries the change out; these tasks only post and wait. The operation's id follows
-from the run and the step. So a task that is retried, cleared or started twice finds the operation
-that it posted before.
+The first step and an abort start in a worker, which reads the form; all other steps start in the
+triggerer. The controller carries the change out; these tasks only post and wait. The operation's id
+follows from the run and the step. So a task that is retried, cleared or started twice finds the
+operation that it posted before.
 """
 
 import time
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from airflow.sdk import Context, TaskInstanceState
+from airflow.sdk import Context, ParamsDict, TaskInstanceState  # type: ignore[attr-defined]  # not in the stub
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.triggers.base import StartTriggerArgs
 
 from sluice_airflow import forms
 from sluice_airflow.errors import (
@@ -31,6 +32,7 @@ from sluice_airflow.operators.base import (
     no_result,
     person_behind,
 )
+from sluice_airflow.triggers.operations import StepTrigger
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.change import Operation, Result, Step
@@ -177,6 +179,29 @@ def _extended(operation: Operation, channel: Channel) -> Operation:
     """Return the step with the time that its change waited for approval added to its deadline."""
     waited = 0.0 if operation.step is Step.ABORT else requests.waited_seconds(channel, operation.change)
     return operation.model_copy(update={"deadline_seconds": operation.deadline_seconds + waited})
+
+
+class NextStepOperator(StepOperator):
+    """Carries out a step after the first one, in the triggerer.
+
+    A worker starts only after a failure, for a task with outlets, and in `dag.test()`.
+    """
+
+    start_from_trigger = True
+
+    def __init__(self, *, first: Step, **kwargs: Any) -> None:
+        """Carry out a step of the change that the task of the step `first` began.
+
+        The trigger ends at the run's deadline, so the task needs no time limit of its own.
+        """
+        super().__init__(execution_timeout=None, **kwargs)
+        # Airflow's triggerer would end with an error at a field of the form without a default,
+        # before it reads the form's values; the DAG has all fields anyway
+        self.params = ParamsDict()
+        path, arguments = StepTrigger(
+            self.step, first, finish=not self.outlets, sluice_conn_id=self.sluice_conn_id
+        ).serialize()
+        self.start_trigger_args = StartTriggerArgs(path, "resume", trigger_kwargs=arguments)
 
 
 class BeginShiftOperator(StepOperator):

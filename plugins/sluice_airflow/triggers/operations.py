@@ -1,5 +1,5 @@
-"""Triggers that wait for a step's result, for an event of a tier, for new hosts, and for a wish of
-the scaler.
+"""Triggers that post a step and wait for its result, or wait for an event of a tier, for new hosts,
+or for a wish of the scaler.
 
 A trigger starts from the beginning when the triggerer restarts. So its state is in its arguments
 and in the control channel alone. `tier_watch` decides which event of a tier matters.
@@ -8,6 +8,7 @@ and in the control channel alone. `tier_watch` decides which event of a tier mat
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -18,12 +19,14 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from sluice_airflow.forms import FOLLOW_CHANGE, dag_id
 from sluice_airflow.hooks.sluice import shared_channel
+from sluice_airflow.links import LINKS
 from sluice_airflow.run_seconds import seconds_of_run
 from sluice_airflow.triggers.tier_watch import TierEvent, TierWatch
 from sluice_airflow.triggers.waiting import RECHECK_SECONDS, first_value, monotonic, rest
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
-from sluice_ops.model.change import Operation, Result
+from sluice_ops.model.change import ChangeRecord, ChangeState, Operation, Result, Step
+from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.operations import requests
 from sluice_ops.operations.scaling import scaler_changes
@@ -70,6 +73,7 @@ class OperationTrigger(BaseTrigger):
         self.sluice_conn_id = sluice_conn_id
         self._heard = 0
         self._last = "the journal is empty"
+        self._links: dict[str, str] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow makes this trigger again."""
@@ -155,6 +159,9 @@ class OperationTrigger(BaseTrigger):
         posted = channel.read(paths.operation(self.operation), Operation)
         if posted is None:
             return
+        change = channel.read(paths.change(posted.value.change), ChangeRecord)
+        if change is not None and change.value.state is ChangeState.DONE:
+            return  # the run ended because its change did
         requests.post(channel, requests.abort_of(posted.value, by))
         self.log.warning(
             "A person ended the %s: change %s is aborted, and the tiers continue as before the change",
@@ -182,12 +189,70 @@ class OperationTrigger(BaseTrigger):
     def _ended(self, result: Result) -> TriggerEvent:
         if result.ok and self.finish:
             self.log.info("Done: %s", result.sentence)
-            return TaskSuccessEvent(xcoms={"return_value": {"sentence": result.sentence, **result.details}})
+            answer = {"sentence": result.sentence, **result.details}
+            return TaskSuccessEvent(xcoms={"return_value": answer, **self._links})
         return self._event(result, self._last)
 
     def _event(self, result: Result | None, heard: str) -> TriggerEvent:
         answer = None if result is None else result.model_dump(mode="json")
         return TriggerEvent({"operation": self.operation, "result": answer, "heard": heard})
+
+
+class StepTrigger(OperationTrigger):
+    """Post a step of the run's change, and wait for its result.
+
+    The task starts here, without a worker: a worker takes seconds of processor time to start. The
+    first step of the change was posted by a worker, so the channel has what the step needs.
+    """
+
+    def __init__(
+        self, step: str, first: str, *, finish: bool = True, sluice_conn_id: str | None = None
+    ) -> None:
+        """Post `step` of a change that began with `first`; `finish` as for `OperationTrigger`."""
+        super().__init__("", 0.0, finish=finish, sluice_conn_id=sluice_conn_id)
+        self.step = Step(step)
+        self.first = Step(first)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments from which Airflow makes this trigger again."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "step": str(self.step),
+                "first": str(self.first),
+                "finish": self.finish,
+                "sluice_conn_id": self.sluice_conn_id,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Post the step, also after ZooKeeper was away, and wait for its result."""
+        task: Any = self.task_instance
+        change = requests.change_id(f"{task.dag_id}.{task.run_id}")
+        self.operation = requests.operation_id(change, self.step)
+        self.began = task.get_template_context()["dag_run"].start_date.timestamp()
+        posted = await first_value(partial(self._post, change), inf, self.sluice_conn_id)
+        if not isinstance(posted, Operation):
+            yield self._event(None, str(posted))
+            return
+        self.until = requests.end_of(posted)
+        async for event in super().run():
+            yield event
+
+    def _post(self, change: ChangeId) -> Operation | str:
+        """Return the posted step, or why it cannot be posted."""
+        # a worker would make the task's links
+        self._links = {link.xcom_key: link.of(self.sluice_conn_id) for link in LINKS}
+        channel = shared_channel(self.sluice_conn_id).get()
+        first = channel.read(paths.operation(requests.operation_id(change, self.first)), Operation)
+        if first is None:
+            return "the change's first step is gone from the channel"
+        operation = requests.next_step(channel, first.value, self.step)
+        if requests.post(channel, operation):
+            self.log.info("Posted step %s of change %s", self.step, change)
+            return operation
+        posted = channel.read(paths.operation(operation.id), Operation)
+        return operation if posted is None else posted.value
 
 
 class TierTrigger(BaseTrigger):

@@ -203,11 +203,11 @@ def test_a_replay_at_most_doubles_live_latency_and_survives_a_kill(world: World)
     with world.window("before"):
         time.sleep(CALM_SECONDS)
     until("the audit has judged the input", lambda: world.is_judged(raw_ends))
-    words = ("enter", "--to", warm, "--rate", str(REPLAYED))
+    words = ("enter", "--to", warm, "--rate", str(REPLAYED), "--name", "patch")
     with world.window("replay"):
         number = world.replay_killed(*words, after=300)
-        result = world.replay("--resume", str(number))
-    assert result["left"] == 0
+        result = world.replay(*words)
+    assert (result["number"], result["left"]) == (number, 0), "the name's second call continues"
     assert result["put"] >= RATE * WARM_SECONDS * 0.9
     with world.window("after"):
         time.sleep(CALM_SECONDS)

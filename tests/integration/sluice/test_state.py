@@ -78,6 +78,7 @@ def test_windows_are_those_of_the_input_whoever_counts_them(
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
+@pytest.mark.long
 def test_a_lost_checkpoint_is_rebuilt_from_the_input(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
 ) -> None:
@@ -112,6 +113,7 @@ def test_the_audit_balances_a_state_and_misses_a_deleted_row(
     assert "rows, and" in missing.sentence
 
 
+@pytest.mark.long
 def test_a_tiers_own_state_is_handed_over(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
     runs = begin("summed", 1)
     first = runs.start(1)
@@ -170,6 +172,7 @@ def test_a_join_gives_each_result_once_though_it_moves(
     assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
 
 
+@pytest.mark.long
 def test_a_row_that_its_table_refuses_is_kept_and_the_tier_continues(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
 ) -> None:

@@ -25,7 +25,7 @@ PIPELINE_MODULE = "tests.integration.sluice.grouping_pipeline"
 PARTITIONS = range(4)
 NUMBERS = range(200)
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ def test_a_burst_launches_an_instance_and_leaving_terminates_it(site, agents, da
     assert controller.steps() == ["approval", *moves, *moves]
 
 
+@pytest.mark.long
 def test_a_burst_whose_handover_fails_leaves_no_instance(site, agents, dags):  # noqa: ARG001
     with AnsweringController(
         site.zookeeper, fails={Step.PREPARE: "no worker registered within 60 s"}
@@ -136,6 +137,7 @@ def mark_failed(dag, step, controller):
     set_dag_run_state_to_failed(dag=scheduler_dag, run_id=dag_run.run_id, commit=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fails", [{}, {Step.PREPARE: "the step was aborted"}])
 def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, dags, fails):  # noqa: ARG001
     dag = dags["burst_to_ec2"]
@@ -153,6 +155,7 @@ def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, da
     assert not alerts.exists() or [path.name.split(".")[-3] for path in alerts.iterdir()] == ["prepare"]
 
 
+@pytest.mark.long
 def test_an_instance_that_a_tier_runs_on_is_not_terminated(site, agents, dags):  # noqa: ARG001
     (instance,) = ec2.the_cloud().launch("someone", 1, print)
     identity, host = instance.id, instance.host

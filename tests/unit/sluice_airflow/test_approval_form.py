@@ -19,7 +19,7 @@ from sluice_airflow.triggers import operations
 from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.model import paths
 from sluice_ops.model.approval import Answer
-from sluice_ops.model.change import Operation, Result, Step
+from sluice_ops.model.change import ChangeRecord, ChangeState, Operation, Result, Step
 from sluice_ops.operations.requests import operation_id
 from tests.unit.sluice_airflow.memory import MemoryChannel, share_with_triggers, waiting_pause
 
@@ -172,22 +172,25 @@ def test_an_answer_goes_only_to_the_change_whose_form_is_shown(site, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("task", "run", "aborts"),
+    ("task", "run", "state", "aborts"),
     [
-        ("scheduled", "running", False),  # a person answered the form, or cleared the task
-        ("failed", "running", True),
-        ("scheduled", "failed", True),
+        ("scheduled", "running", ChangeState.WAITING, False),  # a person answered, or cleared the task
+        ("failed", "running", ChangeState.WAITING, True),
+        ("scheduled", "failed", ChangeState.ACTIVE, True),
+        ("success", "success", ChangeState.DONE, False),  # the trigger ended late
     ],
 )
-def test_an_answer_ends_the_wait_of_a_task_but_not_its_change(site, monkeypatch, task, run, aborts):
+def test_an_answer_ends_the_wait_of_a_task_but_not_its_change(site, monkeypatch, task, run, state, aborts):
     change = site.whole_change()
     site.waits(change=change)
+    (record,) = site.channel.of(ChangeRecord)
+    site.channel.put(paths.change(change), record.model_copy(update={"state": state}))
     trigger = site.deferred({"operation": operation_id(change, Step.PREFLIGHT), "waits": True})
     trigger.task_instance = SimpleNamespace(dag_id="own", run_id="r1", task_id="pause", map_index=-1)
     states = {"get_task_states": {"r1": {"pause": task}}, "get_dagrun_state": run}
-    for name, state in states.items():
+    for name, answer in states.items():
         monkeypatch.setattr(
-            operations.RuntimeTaskInstance, name, staticmethod(lambda *_, state=state, **__: state)
+            operations.RuntimeTaskInstance, name, staticmethod(lambda *_, answer=answer, **__: answer)
         )
     asyncio.run(trigger.on_kill())
     assert (Step.ABORT in {posted.step for posted in site.channel.of(Operation)}) is aborts

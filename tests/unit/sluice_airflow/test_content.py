@@ -117,10 +117,23 @@ def test_two_looks_at_an_unchanged_pipeline_are_equal(channel, tmp_path):
 
 def test_each_action_is_a_runbook_with_the_fields_of_its_form():
     found = {action["kind"]: action for action in actions(Pipeline.of(None))}
-    assert found.keys() == {"burst", "leave", *(kind.name for kind in KINDS.values() if kind.runbook)}
+    assert found.keys() == {
+        "burst",
+        "leave",
+        "replay",
+        *(kind.name for kind in KINDS.values() if kind.runbook),
+    }
     assert found["drain"]["dag_id"] == "drain_host"
     assert (found["burst"]["dag_id"], found["leave"]["dag_id"]) == ("burst_to_ec2", "leave_ec2")
     assert [field["name"] for field in found["burst"]["fields"]] == ["tier", "k"]
+    assert found["replay"]["dag_id"] == "replay_tier"
+    assert [field["name"] for field in found["replay"]["fields"]] == [
+        "tier",
+        "records",
+        "begin",
+        "end",
+        "rate",
+    ]
     (host,) = found["drain"]["fields"]
     assert (host["name"], host["type"], "default" in host) == ("host", "string", False)
     until = next(field for field in found["scale"]["fields"] if field["name"] == "until")

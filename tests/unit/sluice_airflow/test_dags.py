@@ -7,10 +7,15 @@ import json
 import subprocess
 import sys
 import time
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from airflow.api_fastapi.execution_api.datamodels.taskinstance import DagRun as DagRunData
 from airflow.dag_processing.dagbag import DagBag
+from airflow.executors.workloads.task import TaskInstanceDTO
+from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
@@ -18,6 +23,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from sluice_airflow.dags.parts import page, task_id
 from sluice_airflow.dags.shifts import FIRST_RUN_LATE
 from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_airflow.operators.steps import StepOperator
 from sluice_ops.model.change import Step
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.planning.changes.kind import HOST, Input
@@ -86,6 +92,7 @@ def test_every_runbook_and_every_tier_has_its_dag(bag):
         "rolling_reboot",
         "upgrade_pipeline",
         "drain_to_empty",
+        "replay_tier",
     }
     assert set(bag.dags) == set(RUNBOOKS) | others | tiers
 
@@ -100,12 +107,46 @@ def test_a_failed_step_is_followed_by_an_abort_and_fails_the_run(bag):
     for name in RUNBOOKS:
         dag = bag.dags[name]
         abort, end = dag.get_task("abort"), dag.get_task("end")
-        steps = {task.task_id for task in dag.tasks if task.__class__.__name__ == "StepOperator"}
+        steps = {task.task_id for task in dag.tasks if isinstance(task, StepOperator)} - {"abort"}
         assert end.upstream_task_ids == {task_path(dag)[-1]}
         if not abort.is_teardown:
             assert steps <= abort.upstream_task_ids, name
             assert abort.trigger_rule == TriggerRule.ONE_FAILED
             assert not end.downstream_task_ids, "`end` must be a leaf: its upstream failure fails the run"
+
+
+def test_the_triggerer_can_begin_each_step_after_the_first(bag):
+    begun, now = 0, datetime.now(UTC)
+    for name in RUNBOOKS:
+        dag = bag.dags[name]
+        empty = {key: field.schema for key, field in dag.params.items() if not field.has_value}
+        conf = {
+            key: (schema.get("enum") or schema.get("examples") or [1])[0] for key, schema in empty.items()
+        }
+        run = DagRunData(
+            dag_id=name,
+            run_id="r1",
+            logical_date=None,
+            data_interval_start=None,
+            data_interval_end=None,
+            run_after=now,
+            start_date=now,
+            end_date=None,
+            run_type="manual",
+            state="running",
+            conf=conf,
+            consumed_asset_events=[],
+            partition_key=None,
+        ).model_dump(exclude_unset=True)
+        for task in (task for task in dag.tasks if task.start_from_trigger):
+            instance = TaskInstanceDTO.model_construct(
+                id=uuid.uuid4(), dag_id=name, run_id="r1", task_id=task.task_id, map_index=-1, try_number=1
+            )
+            made = TriggerRunner.create_runtime_ti(instance, DagSerialization.to_dict(dag), run)
+            context = made.get_template_context()
+            assert context["dag_run"].start_date == now
+            begun += 1
+    assert begun > len(RUNBOOKS)
 
 
 def test_a_burst_is_undone_however_its_run_ends(bag):

@@ -15,6 +15,7 @@ from sluice_airflow.operators import base
 from sluice_airflow.operators.changes import OPERATORS
 from sluice_airflow.operators.steps import StepOperator
 from sluice_airflow.triggers import operations
+from sluice_airflow.triggers.operations import StepTrigger
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.operations.requests import change_id, operation_id
@@ -92,6 +93,19 @@ def test_a_last_step_that_ends_in_the_worker_says_it(channel, context, capsys):
 
 
 def test_a_last_step_that_ends_in_the_triggerer_says_it(channel, context, capsys):
+    done = carried_out(channel, RUN, but=(Step.RELEASE,))
+    task = context["ti"]
+    task.get_template_context = lambda: context
+    trigger = StepTrigger(Step.RELEASE, Step.PREFLIGHT)
+    trigger.task_instance = task
+    release = operation_id(RUN, Step.RELEASE)
+    channel.on_create(paths.operation(release), paths.result(release), done)
+
+    asyncio.run(anext(trigger.run()))
+    assert len(SAYS.findall(capsys.readouterr().out)) == 1
+
+
+def test_a_last_step_that_began_in_a_worker_says_it_too(channel, context, capsys):
     done = carried_out(channel, RUN, but=(Step.RELEASE,))
     with pytest.raises(TaskDeferred) as deferred:
         last_task().execute(context)

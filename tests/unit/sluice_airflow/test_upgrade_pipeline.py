@@ -7,7 +7,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from simulation.world import NEW, OLD, TIERS, with_new_release
 
-from sluice_airflow.errors import PipelineFailedError
+from sluice_airflow.errors import StepFailedError
 from sluice_airflow.operators.fleet import UpgradePipelineOperator
 from sluice_ops.model import paths
 from sluice_ops.model.approval import ApprovalRule
@@ -51,9 +51,7 @@ def test_every_tier_gets_the_release(site, loses_events):
 @pytest.mark.parametrize("loses_events", [False, True], ids=["with events", "each wait is another try"])
 def test_after_a_failed_trial_the_canary_goes_back(site, loses_events):
     site.world.logs["counts"].sets_aside[NEW] = 40
-    with pytest.raises(
-        PipelineFailedError, match=r"counts: trial failed.*went back, in this order: outbound"
-    ):
+    with pytest.raises(StepFailedError, match=r"counts: trial failed.*went back, in this order: outbound"):
         site.go(loses_events=loses_events)
     assert site.releases() == {OLD}
 
@@ -62,7 +60,7 @@ def test_after_a_failed_trial_the_canary_goes_back(site, loses_events):
 def test_one_approval_holds_for_all_tiers_and_the_way_back(site, rule):
     site.world.rules = replace(site.world.rules, approval=ApprovalRule(**rule))
     site.world.logs["counts"].sets_aside[NEW] = 40
-    with pytest.raises(PipelineFailedError, match="went back, in this order: outbound"):
+    with pytest.raises(StepFailedError, match="went back, in this order: outbound"):
         site.go()
     assert site.releases() == {OLD}
     assert len(site.world.channel.children("/changes")) == 3

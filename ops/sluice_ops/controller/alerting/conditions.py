@@ -303,7 +303,7 @@ def _waiting(look: Look) -> Iterator[Condition]:
 
 
 def _refused(look: Look, change: ChangeRecord, steps: list[EndedStep]) -> Condition | None:
-    """Return the condition of a change that nobody approved.
+    """Return the condition of a change that was not approved.
 
     None if a person withdrew it, or if its run asks again later.
     """

@@ -95,7 +95,7 @@ def _of_run(draft: Draft, spec: ChangeSpec) -> list[ChangeRecord]:
 
 
 def _goes_back(draft: Draft, spec: ChangeSpec) -> bool:
-    """Tell whether a change takes back what its run did to its tiers: nobody is asked for that."""
+    """Tell whether a change takes back what its run did to its tiers, which needs no approval."""
     specs = [tier.spec for tier in draft.view.tiers.values()]
     ended = (change.spec for change in _of_run(draft, spec) if change.state is ChangeState.DONE)
     done = {tier for each in ended for tier in KINDS[each.kind].whole_tiers(each, specs)}

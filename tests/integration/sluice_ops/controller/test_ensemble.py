@@ -16,7 +16,7 @@ from sluice_ops.model.change import EpochRecord
 from tests.ensemble import Ensemble, Link, writing
 from tests.integration.sluice_ops.controller.test_leaders import Controllers, leader
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 CHROOT = "/hits"
 PAUSE_SECONDS = 2.0

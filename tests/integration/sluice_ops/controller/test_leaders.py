@@ -233,6 +233,7 @@ def test_a_damaged_node_of_one_tier_does_not_affect_other_tiers(pipeline):
     world.until_true(lambda: "cannot be read" not in sentence() and world.all_well(), 30)
 
 
+@pytest.mark.long
 def test_the_standby_finishes_a_rollback_when_the_leader_is_killed(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
@@ -255,6 +256,7 @@ def test_the_standby_finishes_a_rollback_when_the_leader_is_killed(pipeline):
     world.check_settled()
 
 
+@pytest.mark.long
 def test_prometheus_finds_each_controller_and_only_the_leader_shows_state(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
@@ -280,6 +282,7 @@ def test_prometheus_finds_each_controller_and_only_the_leader_shows_state(pipeli
     world.until_true(lambda: scrape(standby, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
 
 
+@pytest.mark.long
 def test_a_changed_site_file_is_drift_and_repair_applies_it(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
@@ -315,6 +318,7 @@ def test_a_changed_site_file_is_drift_and_repair_applies_it(pipeline):
     assert leader(world) == "c1"
 
 
+@pytest.mark.long
 def test_a_new_leader_knows_earlier_deaths_on_a_host_and_quarantines_it(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
@@ -412,6 +416,7 @@ def test_a_handover_is_switched_soon_after_the_report(pipeline):
     assert 0 <= switched - running_since < STEP_SECONDS + 0.5
 
 
+@pytest.mark.long
 def test_a_frozen_leader_finds_another_leader_and_stands_by(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
@@ -430,6 +435,7 @@ def test_a_frozen_leader_finds_another_leader_and_stands_by(pipeline):
     world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 60)
 
 
+@pytest.mark.long
 def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     world, controllers = pipeline
     hangs = controllers.folder / "hangs"
@@ -452,6 +458,7 @@ def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     world.until_true(world.all_well, 120)
 
 
+@pytest.mark.long
 def test_writes_of_a_leader_that_was_frozen_before_them_are_refused(pipeline):
     world, controllers = pipeline
     controllers.start("c1", "tests.freeze_before_write", paths.change("k1"))
@@ -478,6 +485,7 @@ def test_writes_of_a_leader_that_was_frozen_before_them_are_refused(pipeline):
     assert (leader(world), world.channel.read(paths.EPOCH, EpochRecord).value.epoch) == ("c2", first + 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("standby", [False, True])
 def test_a_drain_is_carried_out_once_when_the_leaders_session_expires(pipeline, zookeeper, standby):
     world, controllers = pipeline
@@ -504,6 +512,7 @@ def test_a_drain_is_carried_out_once_when_the_leaders_session_expires(pipeline, 
     world.check_settled()
 
 
+@pytest.mark.long
 def test_nothing_moves_while_zookeeper_is_away(pipeline, zookeeper_process):
     world, controllers = pipeline
     controllers.start("c1")

@@ -333,9 +333,9 @@ def test_a_slot_that_hung_is_told_once_and_each_hang_anew(site):
         site.wait(60)
 
     hang("18:03:22", 1)
-    told = site.alert("process-hung")
-    assert told.happened.startswith("a slot on h1 hung: killed (hung since 18:03:22 UTC: its Worker")
-    assert told.page == "hosts/h1"
+    alert = site.alert("process-hung")
+    assert alert.happened.startswith("a slot on h1 hung: killed (hung since 18:03:22 UTC: its Worker")
+    assert alert.page == "hosts/h1"
     assert site.fired == {f"process-hung:h1/{slot}/18:03:22"}
     hang("19:00:00", 2)
     assert site.fired == {f"process-hung:h1/{slot}/19:00:00"}, "the slot tells its last hang"
@@ -348,10 +348,10 @@ def test_an_agent_that_hung_is_told_once_by_the_next_one(site):
     hung_at = site.wall()
     site.agents["h2"].notice = {"agent_hung_at": hung_at}
     site.wait(60)
-    told = site.alert("process-hung")
-    assert told.key == f"process-hung:h2/agent/{hung_at:.0f}"
-    assert told.happened == "a host agent on h2 hung"
-    assert told.did == "the host agent was ended, and another one replaced it"
+    alert = site.alert("process-hung")
+    assert alert.key == f"process-hung:h2/agent/{hung_at:.0f}"
+    assert alert.happened == "a host agent on h2 hung"
+    assert alert.did == "the host agent was ended, and another one replaced it"
     site.ahead += DAY
     site.wait(120)
     assert site.record.alerts == {}
