@@ -5,7 +5,7 @@ jobs until a slot is free. It never disturbs the tiers: it runs only on slots th
 tenant `batch`.
 """
 
-from sluice_airflow.assets import SLOTS_LENT
+from sluice_airflow.assets import SLOTS_LENT, table
 from sluice_airflow.dags.parts import BATCH_FAILED, runbook
 from sluice_airflow.operators.batch import SHORT_LIVED, SluiceBatchOperator
 
@@ -13,6 +13,8 @@ with runbook("nightly_report", doc=__doc__, schedule=[SLOTS_LENT], tags=("batch"
     SluiceBatchOperator(
         task_id="report",
         module="hits.nightly_report",
+        inlets=[table("delivered")],
+        outlets=[table("campaign_daily")],
         conf=SHORT_LIVED,
         retries=3,
         on_failure_callback=BATCH_FAILED,

@@ -7,19 +7,31 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from sluice_ops.model.tier import TierSpec
+from sluice.api.column_types import columns
+from sluice.api.declarations import Pipeline, Tier
+from sluice_ops.model.tier import PublishedTier, TierSpec
 from sluice_ops.site import project
 from sluice_ops.site.files import atomic_file
 
 
 def path() -> Path:
-    """Return the path of the file, a JSON list with one specification for each tier."""
+    """Return the path of the file, a JSON list with one `PublishedTier` for each tier."""
     return project.home() / "tiers.json"
 
 
-def write(specs: Iterable[TierSpec]) -> None:
+def write(specs: Iterable[TierSpec], pipeline: Pipeline) -> None:
+    tiers = [_described(spec, pipeline.tier(spec.name)).model_dump(mode="json") for spec in specs]
     with atomic_file(path()) as unfinished:
-        unfinished.write_text(json.dumps([spec.model_dump(mode="json") for spec in specs], indent=1))
+        unfinished.write_text(json.dumps(tiers, indent=1))
+
+
+def _described(spec: TierSpec, tier: Tier) -> PublishedTier:
+    streams = {
+        stream.name: None if stream.columns is None else columns(stream.columns)
+        for stream in (*tier.inputs, *tier.outputs)
+    }
+    tables = {} if tier.sink is None or not tier.sink.transactional else {tier.sink.name: tier.sink.columns}
+    return PublishedTier(**dict(spec), streams=streams, tables=tables)
 
 
 def changed_at() -> int:

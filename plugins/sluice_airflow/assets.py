@@ -1,18 +1,22 @@
-"""Assets: events by which one DAG starts another."""
+"""Assets: events by which one DAG starts another, and the pipeline in Airflow's graph of assets."""
+
+from collections.abc import Iterable
+from urllib.parse import quote, unquote
 
 from airflow.sdk import Asset
 
 from sluice_airflow.forms import dag_id
+from sluice_ops.model.tier import PublishedTier
+
+SCHEME = "sluice://"
+STREAMS, TABLES = "streams", "tables"
 
 
 def slots_lent(sluice_conn_id: str | None = None) -> Asset:
     """Return the asset of the event that a shift has lent slots to the tenant `batch`, so that
     batch jobs may start.
     """
-    return Asset(
-        name=dag_id("slots_lent_to_batch", sluice_conn_id),
-        uri=f"sluice://{_site(sluice_conn_id)}shares/batch",
-    )
+    return _asset("slots_lent_to_batch", "shares/batch", sluice_conn_id)
 
 
 def hour_complete(sluice_conn_id: str | None = None) -> Asset:
@@ -20,13 +24,52 @@ def hour_complete(sluice_conn_id: str | None = None) -> Asset:
 
     They arrived between the event's `extra["from"]` and `extra["until"]`, whole hours in UTC.
     """
-    return Asset(
-        name=dag_id("hour_complete", sluice_conn_id), uri=f"sluice://{_site(sluice_conn_id)}pipeline/hours"
-    )
+    return _asset("hour_complete", "pipeline/hours", sluice_conn_id)
 
 
-def _site(sluice_conn_id: str | None) -> str:
-    return "" if sluice_conn_id is None else f"{sluice_conn_id}/"
+def stream(name: str, sluice_conn_id: str | None = None) -> Asset:
+    """Return the asset of a stream. Its event says that a run launched the tier that writes it."""
+    return _asset(f"stream_{name}", f"{STREAMS}/{quote(name, safe='')}", sluice_conn_id)
+
+
+def table(name: str, sluice_conn_id: str | None = None) -> Asset:
+    """Return the asset of a table.
+
+    The event of a tier's table is that of `hour_complete`: the table has all records of these
+    hours. The event of a batch job's table says that a task with this outlet has succeeded.
+    """
+    return _asset(f"table_{name}", f"{TABLES}/{quote(name, safe='')}", sluice_conn_id)
+
+
+def inputs(tier: PublishedTier, sluice_conn_id: str | None = None) -> list[Asset]:
+    """Return the streams that a tier reads."""
+    return [stream(name, sluice_conn_id) for name in tier.inputs]
+
+
+def outputs(tier: PublishedTier, sluice_conn_id: str | None = None) -> list[Asset]:
+    """Return the streams and tables that a tier writes."""
+    return [*(stream(name, sluice_conn_id) for name in tier.outputs), *tables([tier], sluice_conn_id)]
+
+
+def tables(tiers: Iterable[PublishedTier], sluice_conn_id: str | None = None) -> list[Asset]:
+    """Return the tables that tiers write."""
+    return [table(name, sluice_conn_id) for tier in tiers for name in tier.tables]
+
+
+def is_table(asset: object) -> bool:
+    """Tell whether an asset is a table of a pipeline."""
+    return isinstance(asset, Asset) and asset.uri.startswith(SCHEME) and f"/{TABLES}/" in asset.uri
+
+
+def place(asset: Asset) -> tuple[str | None, str, str]:
+    """Return an asset's connection, its folder such as `streams`, and its name there."""
+    *connection, folder, name = asset.uri.removeprefix(SCHEME).split("/")
+    return connection[0] if connection else None, folder, unquote(name)
+
+
+def _asset(name: str, path: str, sluice_conn_id: str | None) -> Asset:
+    site = "" if sluice_conn_id is None else f"{sluice_conn_id}/"
+    return Asset(name=dag_id(name, sluice_conn_id), uri=f"{SCHEME}{site}{path}", group="sluice")
 
 
 SLOTS_LENT = slots_lent()

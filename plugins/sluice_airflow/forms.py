@@ -14,6 +14,7 @@ from airflow.sdk import Param
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
 from sluice_ops.model.ids import BATCH
+from sluice_ops.model.tier import PublishedTier
 from sluice_ops.planning.changes.faults import FAULTS
 from sluice_ops.planning.changes.kind import HOST, Field, Input, Kind
 from sluice_ops.planning.changes.kinds import KINDS
@@ -42,12 +43,13 @@ class Pipeline:
     sluice_conn_id: str | None
     site: Site
     tiers: tuple[str, ...]
+    published: tuple[PublishedTier, ...]
 
     @classmethod
     def of(cls, sluice_conn_id: str | None) -> "Pipeline":
         """Read the files that the connection names, or without one this process's own."""
         hook = SluiceHook(sluice_conn_id)
-        return cls(sluice_conn_id, hook.site(), hook.tiers())
+        return cls(sluice_conn_id, hook.site(), hook.tiers(), hook.published())
 
     def dag_id(self, name: str) -> str:
         """Return the id of a DAG: the name, with the connection's id before it if there is one."""

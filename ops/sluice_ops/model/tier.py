@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
+from pydantic import Field
+
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.resources import Frozen, Quantum
 
@@ -80,6 +82,18 @@ class TierSpec(Frozen):
     """The newest published release, to which this declaration belongs; None: no release yet."""
     distance: int = 0
     """Hops to the pipeline's end. Tiers with 0 are nearest the end and are stopped first."""
+
+
+class PublishedTier(TierSpec):
+    """A tier in `tiers.json`: its declaration, and the columns of its streams and tables."""
+
+    streams: dict[str, dict[str, str] | None] = Field(default_factory=dict)
+    """By stream that the tier reads or writes: its columns and their types in Spark's words.
+
+    None: the declaration names no columns.
+    """
+    tables: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """By table that the tier writes: its columns and their SQL types."""
 
 
 def written_by(tiers: Iterable[TierSpec]) -> set[str]:

@@ -297,7 +297,7 @@ def _publish(
         outdated = _outdated(channel, specs)
         for name in releases.prune(where.home, _used_releases(channel)):
             channel.delete(paths.release(name))
-    published.write(specs)
+    published.write(specs, pipeline)
     return Published(
         pipeline=settings.pipeline,
         tiers=[spec.name for spec in specs],

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
+from sluice_airflow.assets import inputs, outputs
 from sluice_airflow.dags.parts import LAUNCH_FAILED, TIER_FAILED, tags
 from sluice_airflow.forms import Pipeline
 from sluice_airflow.operators.tiers import LaunchTierOperator, SuperviseTierOperator
@@ -24,7 +25,10 @@ failed, cleared or deleted: `sluice stop {tier}` stops it. The run ends when the
 
 
 def make(pipeline: Pipeline) -> None:
+    conn = pipeline.sluice_conn_id
+    flows = {str(tier.name): (inputs(tier, conn), outputs(tier, conn)) for tier in pipeline.published}
     for tier in pipeline.tiers:
+        inlets, outlets = flows.get(tier, ([], []))
         with DAG(
             pipeline.dag_id(f"tier_{tier}"),
             description=f"Launches and supervises tier {tier}",
@@ -33,16 +37,18 @@ def make(pipeline: Pipeline) -> None:
             catchup=False,
             max_active_runs=1,
             is_paused_upon_creation=False,
-            tags=tags(("tier",), pipeline.sluice_conn_id),
+            tags=tags(("tier",), conn),
             default_args={
                 "owner": "sluice",
                 "execution_timeout": timedelta(minutes=5),
-                "sluice_conn_id": pipeline.sluice_conn_id,
+                "sluice_conn_id": conn,
             },
         ):
             launch = LaunchTierOperator(
                 task_id="launch",
                 tier=tier,
+                inlets=inlets,
+                outlets=outlets,
                 retries=100,
                 retry_delay=timedelta(seconds=5),
                 on_failure_callback=LAUNCH_FAILED,

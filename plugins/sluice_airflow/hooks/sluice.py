@@ -22,6 +22,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.status import ControllerStatus
+from sluice_ops.model.tier import PublishedTier
 from sluice_ops.planning.pipeline_drain import Measured
 from sluice_ops.queries.figures import Figures, read_figures
 from sluice_ops.queries.in_flight import measure
@@ -87,15 +88,20 @@ class SluiceHook(BaseHook):
         """Return the content of the endpoints file."""
         return endpoints.load(None if self.sluice_conn_id is None else self.endpoints_path)
 
+    def published(self) -> tuple[PublishedTier, ...]:
+        """Return the published tiers; none before the first publish, or without a usable file."""
+        try:
+            tiers = json.loads((self.home / "tiers.json").read_text())
+            return tuple(PublishedTier.model_validate(tier, extra="ignore") for tier in tiers)
+        except (OSError, ValueError, TypeError):
+            return ()
+
     def tiers(self) -> tuple[str, ...]:
         """Return the names of the published tiers, or else of the tiers with a share in the site
         file.
         """
-        try:
-            published = json.loads((self.home / "tiers.json").read_text())
-            return tuple(tier["name"] for tier in published)
-        except (OSError, ValueError, TypeError, KeyError):
-            return tuple(name for name in self.site().shares if name != BATCH)
+        published = tuple(tier.name for tier in self.published())
+        return published or tuple(name for name in self.site().shares if name != BATCH)
 
     def figures(self) -> Figures:
         """Return the figures in PostgreSQL. On an error, the result only has `missing`."""

@@ -257,6 +257,7 @@ class SluiceBatchOperator(SluiceOperator, SparkSubmitOperator):
             self._find_file()
             with self.hook.open() as channel:
                 if context["params"].get("dry_run"):
+                    self.outlets = []  # nothing is written, so no other DAG may start
                     self._tell_plan(channel, context)
                     return
                 job = self._post(channel, context)

@@ -5,11 +5,11 @@ An hour is complete when all records that arrived before its end have left every
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import Context
+from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -97,10 +97,17 @@ class HourOperator(SluiceOperator):
 
     ui_color = "#e6dcf2"
 
-    def __init__(self, *, sluice_conn_id: str | None = None, **kwargs: Any) -> None:
-        """Use the asset as outlet for new events, and as inlet for reading past events."""
+    def __init__(
+        self, *, outlets: Sequence[Asset] = (), sluice_conn_id: str | None = None, **kwargs: Any
+    ) -> None:
+        """Use the asset as outlet for new events, and as inlet for reading past events.
+
+        The assets in `outlets` get the same events.
+        """
         self.asset = hour_complete(sluice_conn_id)
-        super().__init__(sluice_conn_id=sluice_conn_id, inlets=[self.asset], outlets=[self.asset], **kwargs)
+        super().__init__(
+            sluice_conn_id=sluice_conn_id, inlets=[self.asset], outlets=[self.asset, *outlets], **kwargs
+        )
 
     def execute(self, context: Context) -> None:
         """Announce the hour at once if it is complete, or else defer to the triggerer."""
@@ -147,10 +154,11 @@ class HourOperator(SluiceOperator):
         if begin >= until:
             message = f"all hours up to {_clock(until.timestamp())} were announced before"
             raise AirflowSkipException(message)
-        context["outlet_events"][self.asset].extra = {
-            "from": begin.isoformat(),
-            "until": until.isoformat(),
-        }
+        for asset in self.outlets:
+            context["outlet_events"][asset].extra = {
+                "from": begin.isoformat(),
+                "until": until.isoformat(),
+            }
         self.log.info("Complete from %s until %s", _clock(begin.timestamp()), _clock(until.timestamp()))
 
 

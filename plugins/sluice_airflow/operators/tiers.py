@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow.sdk import NEVER_EXPIRE, Context  # type: ignore[attr-defined]  # not in the stub
 
+from sluice_airflow.assets import is_table
 from sluice_airflow.errors import TierFailedError, translated_errors
 from sluice_airflow.links import LINKS, DriverLogLink
 from sluice_airflow.operators.base import WATCH_SECONDS, SluiceOperator, asked_by
@@ -64,7 +65,12 @@ class LaunchTierOperator(TierOperator):
     """Requests that the tier runs; a tier that the controller gave up is started again."""
 
     def execute(self, context: Context) -> None:
-        """Write the request to the control channel; writing it twice has no further effect."""
+        """Write the request to the control channel; writing it twice has no further effect.
+
+        Airflow then makes an event of each outlet that the task still has. A table has none here:
+        its event means complete hours.
+        """
+        self.outlets = [asset for asset in self.outlets if not is_table(asset)]
         with translated_errors(), self.hook.open() as channel:
             if (tried := start_again(channel, self.tier, asked_by(context), restarted=-1)) is not None:
                 self.log.info(

@@ -2,6 +2,8 @@
 publish.
 """
 
+import json
+
 import pytest
 from simulation.world import tier
 
@@ -9,7 +11,7 @@ from sluice import published, releases
 from sluice.api import declarations
 from sluice.audit.__main__ import tiers_to_audit
 from sluice_ops.model.release import Release
-from sluice_ops.model.tier import Mode
+from sluice_ops.model.tier import Mode, PublishedTier
 
 RELEASE = Release(name="r1-00000000", module="hits", digest="0" * 64, published_at=0.0)
 
@@ -38,7 +40,7 @@ def test_the_pipeline_published_from_another_site_file_is_audited(home, monkeypa
         return declarations.load("hits")
 
     monkeypatch.setattr(releases, "load", load)
-    published.write([tier("entry", Mode.BATCH, 0, release=RELEASE.name)])
+    published.write([tier("entry", Mode.BATCH, 0, release=RELEASE.name)], declarations.load("hits"))
     assert published.changed_at() > 0
     assert {audited.name for audited in tiers_to_audit(home, {RELEASE.name: RELEASE}.get)} == {
         "entry",
@@ -46,3 +48,18 @@ def test_the_pipeline_published_from_another_site_file_is_audited(home, monkeypa
         "counts",
         "outbound",
     }
+
+
+def test_the_file_has_the_columns_of_streams_and_tables():
+    pipeline = declarations.load("hits")
+    published.write(pipeline.specs(), pipeline)
+    written = [PublishedTier.model_validate(each) for each in json.loads(published.path().read_text())]
+    tiers = {each.name: each for each in written}
+    assert [each.model_dump(include=set(type(each).model_fields)) for each in pipeline.specs()] == [
+        each.model_dump(exclude={"streams", "tables"}) for each in written
+    ]
+    assert tiers["entry"].streams["raw"] is None, "records from outside have no columns"
+    assert tiers["entry"].streams["hits"] == tiers["enrich"].streams["hits"]
+    assert tiers["enrich"].streams["hits"]["at"] == "bigint"
+    assert (tiers["enrich"].tables, list(tiers["counts"].tables)) == ({}, ["campaign_counts"])
+    assert tiers["outbound"].tables["delivered"]["at"] == "timestamptz"

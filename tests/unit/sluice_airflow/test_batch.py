@@ -13,6 +13,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from simulation.memory import MemoryChannel
 
+from sluice_airflow.assets import table
 from sluice_airflow.errors import NoSlotsError, SlotsTakenBackError, UnusableJobError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base, batch
@@ -277,8 +278,10 @@ def test_contradicting_arguments_are_refused_when_the_dag_is_read(fields, reason
 def test_a_dry_run_tells_the_queue_and_queues_nothing(channel, spark):
     channel.grant("other", 2)
     task_context = context(dry_run=True)
-    operator().execute(task_context)
+    report = operator(outlets=[table("campaign_daily")])
+    report.execute(task_context)
     assert task_context["pushed"] == {"plan": {"lent": 0, "granted": 2, "queued": 0}}
+    assert report.outlets == [], "a dry run writes no table, so it announces none"
     assert (channel.jobs, spark.submitted) == ([], [])
 
 

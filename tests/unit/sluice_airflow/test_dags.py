@@ -20,12 +20,13 @@ from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
+from sluice_airflow.assets import hour_complete, stream, table
 from sluice_airflow.dags.parts import page, task_id
 from sluice_airflow.dags.shifts import FIRST_RUN_LATE
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators.steps import StepOperator
 from sluice_ops.model.change import Step
-from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.model.tier import Delivery, Kind, Mode, PublishedTier, TierSpec
 from sluice_ops.planning.changes.kind import HOST, Input
 from sluice_ops.planning.changes.kind import Kind as ChangeKind
 from sluice_ops.planning.changes.kinds import KINDS
@@ -316,6 +317,29 @@ def test_dags_follow_the_published_tiers(own_home):
     dags = DagBag(str(ROOT / "dags")).dags
     assert {name for name in dags if name.startswith("tier_")} == {"tier_fifth"}
     assert dags["scale_tier"].params.get_param("tier").schema["enum"] == ["fifth", "batch"]
+    launch = dags["tier_fifth"].get_task("launch")
+    assert (launch.inlets, launch.outlets) == ([stream("hits")], []), "the file of an earlier version"
+
+
+def test_the_graph_of_assets_has_the_streams_and_tables_of_tiers(own_home):
+    fields = {"kind": Kind.PROCESSING, "mode": Mode.BATCH, "delivery": Delivery.AT_LEAST_ONCE}
+    tiers = [
+        PublishedTier(name="first", inputs=("raw",), outputs=("hits",), **fields),
+        PublishedTier(name="last", inputs=("hits", "ads"), tables={"sums": {"ad": "text"}}, **fields),
+    ]
+    (own_home / "tiers.json").write_text(json.dumps([tier.model_dump(mode="json") for tier in tiers]))
+    before = time.process_time()
+    dags = DagBag(str(ROOT / "dags")).dags
+    assert time.process_time() - before < PARSE_SECONDS * len(DAG_FILES)
+    launches = [dags[f"tier_{name}"].get_task("launch") for name in ("first", "last")]
+    assert [(launch.inlets, launch.outlets) for launch in launches] == [
+        ([stream("raw")], [stream("hits")]),
+        ([stream("hits"), stream("ads")], [table("sums")]),
+    ]
+    assert dags["hour_complete"].get_task("tell").outlets == [hour_complete(), table("sums")]
+    again = DagBag(str(ROOT / "dags")).dags
+    for name in ("tier_first", "tier_last", "hour_complete"):
+        assert DagSerialization.to_dict(dags[name]) == DagSerialization.to_dict(again[name])
 
 
 def test_two_pipelines_have_dags_of_their_own_in_one_airflow(own_home, monkeypatch):

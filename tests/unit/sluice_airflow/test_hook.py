@@ -12,6 +12,7 @@ from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators.steps import StepOperator
 from sluice_airflow.operators.tiers import LaunchTierOperator, SuperviseTierOperator
 from sluice_ops.model.change import Step
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -50,9 +51,20 @@ def test_a_connection_names_the_files(shop):
 
 
 def test_the_published_tiers_are_those_of_the_connections_home(shop, tmp_path):
-    (tmp_path / "tiers.json").write_text('[{"name": "orders"}]')
+    spec = TierSpec(
+        name="orders", kind=Kind.ENTRY, mode=Mode.BATCH, delivery=Delivery.AT_LEAST_ONCE, inputs=("raw",)
+    )
+    (tmp_path / "tiers.json").write_text(
+        json.dumps([spec.model_dump(mode="json") | {"of": "a newer version"}])
+    )
     shop.connect(home=str(tmp_path))
-    assert SluiceHook("shop").tiers() == ("orders",)
+    hook = SluiceHook("shop")
+    assert hook.tiers() == ("orders",)
+    (orders,) = hook.published()
+    assert (orders.inputs, orders.streams, orders.tables) == (("raw",), {}, {}), "an older version's file"
+    (tmp_path / "tiers.json").write_text("[3]")
+    assert hook.published() == ()
+    assert "entry" in hook.tiers(), "without a usable file, the site file names the tiers"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,23 @@ to the hour's end.
 """
 
 import asyncio
+from collections import defaultdict
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_airflow.assets import hour_complete, table
 from sluice_airflow.hooks.sluice import SluiceHook
-from sluice_airflow.operators.hours import HOUR, CompleteTrigger, announced_until, beginning, least_complete
+from sluice_airflow.operators.hours import (
+    HOUR,
+    CompleteTrigger,
+    HourOperator,
+    announced_until,
+    beginning,
+    least_complete,
+)
 from sluice_ops.queries.figures import Audited, Figures
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -68,3 +78,25 @@ def test_unusable_extras_of_an_event_count_as_not_announced():
         == announced_until({"until": NOON.isoformat()})
         == NOON
     )
+
+
+def test_each_table_gets_the_event_of_the_complete_hours(monkeypatch):
+    monkeypatch.setattr(
+        SluiceHook, "figures", lambda _hook: Figures(audit=(audited("a", NOON.timestamp() + 60),))
+    )
+    before = SimpleNamespace(extra={"until": (NOON - 3 * HOUR).isoformat()})
+    past = SimpleNamespace(ascending=lambda _oldest_first: SimpleNamespace(limit=lambda _most: [before]))
+    events = defaultdict(SimpleNamespace)
+    tell = HourOperator(task_id="tell", outlets=[table("delivered")])
+    tell.execute(
+        {
+            "dag_run": SimpleNamespace(run_after=NOON + HOUR / 10),
+            "inlet_events": {hour_complete(): past},
+            "outlet_events": events,
+        }
+    )
+    hours = {"from": (NOON - 3 * HOUR).isoformat(), "until": NOON.isoformat()}
+    assert {asset.name: event.extra for asset, event in events.items()} == {
+        "hour_complete": hours,
+        "table_delivered": hours,
+    }

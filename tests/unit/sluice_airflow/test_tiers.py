@@ -5,10 +5,17 @@ from contextlib import nullcontext
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from sluice_airflow.assets import stream, table
 from sluice_airflow.errors import TierFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import tiers
-from sluice_airflow.operators.tiers import BEHIND, LOSS, REPORTED, SuperviseTierOperator
+from sluice_airflow.operators.tiers import (
+    BEHIND,
+    LOSS,
+    REPORTED,
+    LaunchTierOperator,
+    SuperviseTierOperator,
+)
 from sluice_airflow.triggers.tier_watch import TierEvent
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import IncarnationReport, State, TierWanted
@@ -93,3 +100,16 @@ def test_a_given_up_tier_is_restarted_unless_a_stop_is_requested(supervise, monk
     with pytest.raises(TaskDeferred):
         supervise.execute({"task_state_store": Store()})
     assert started == (["entry"] if running else [])
+
+
+def test_a_launch_announces_streams_and_no_tables(monkeypatch):
+    channel, assets = MemoryChannel(), [stream("hits"), table("sums")]
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(channel))
+    monkeypatch.setattr(tiers, "asked_by", lambda _context: "airflow:tier_entry/r1")
+    wanted = []
+    monkeypatch.setattr(tiers.requests, "want", lambda _channel, tier, **_fields: wanted.append(tier))
+    launch = LaunchTierOperator(task_id="launch", tier="entry", outlets=assets)
+    assert launch.outlets == assets
+    launch.execute({})
+    assert wanted == ["entry"]
+    assert launch.outlets == [stream("hits")], "an event on a table means complete hours"
