@@ -23,6 +23,13 @@ def get_provider_info() -> dict[str, Any]:
         "extra-links": [
             f"sluice_airflow.links.{name}" for name in ("PageLink", "DashboardLink", "DriverLogLink")
         ],
+        "asset-uris": [
+            {
+                "schemes": ["sluice"],
+                "handler": None,
+                "to_openlineage_converter": "sluice_airflow.lineage.dataset",
+            }
+        ],
         "connection-types": [
             {
                 "connection-type": "sluice",

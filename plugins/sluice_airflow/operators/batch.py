@@ -16,12 +16,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from sluice_airflow import lineage
 from sluice_airflow.errors import NoSlotsError, SlotsTakenBackError, UnusableJobError, translated_errors
 from sluice_airflow.forms import dag_id
 from sluice_airflow.operators import base
@@ -44,6 +45,9 @@ from sluice_ops.model.wording import counted
 from sluice_ops.operations import batch_jobs
 from sluice_ops.operations.requests import POLL_SECONDS
 from sluice_ops.site.site_file import Site
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
 CONNECTION = "sluice_spark"
 LOOPBACK = "127.0.0.1"
@@ -286,6 +290,10 @@ class SluiceBatchOperator(SluiceOperator, SparkSubmitOperator):
             return
         self._find_file()
         self._run(context, event["job"])
+
+    def get_openlineage_facets_on_start(self) -> "OperatorLineage[Any, Any]":
+        """Return the application, for the events of the task's start and end."""
+        return lineage.of_application(self.application if self.module is None else file_of(self.module))
 
     def _find_file(self) -> None:
         if self.module is not None:

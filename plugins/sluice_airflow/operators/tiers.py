@@ -9,10 +9,11 @@ started again.
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import NEVER_EXPIRE, Context  # type: ignore[attr-defined]  # not in the stub
 
+from sluice_airflow import lineage
 from sluice_airflow.assets import is_table
 from sluice_airflow.errors import TierFailedError, translated_errors
 from sluice_airflow.links import LINKS, DriverLogLink
@@ -22,6 +23,9 @@ from sluice_airflow.triggers.tier_watch import TierEvent, read_incarnations, rea
 from sluice_ops.channel import Channel
 from sluice_ops.model.status import TierState
 from sluice_ops.operations import requests
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
 REPORTED = "reported"
 """Key of the newest incarnation whose failure was reported."""
@@ -59,6 +63,10 @@ class TierOperator(SluiceOperator):
         """Work on `tier`."""
         super().__init__(**kwargs)
         self.tier = tier
+
+    def get_openlineage_facets_on_start(self) -> "OperatorLineage[Any, Any]":
+        """Return the tier's streams and tables, for the events of a task's start and end."""
+        return lineage.of_tier(self.tier, self.sluice_conn_id)
 
 
 class LaunchTierOperator(TierOperator):

@@ -34,7 +34,9 @@ def test_every_module_link_and_class_that_the_provider_names_exists():
     for name in (name for part in parts for name in part["python-modules"]):
         import_module(name)
     (connection,) = info["connection-types"]
-    for path in (*info["notifications"], *info["extra-links"], connection["hook-class-name"]):
+    (assets,) = info["asset-uris"]
+    named = (*info["notifications"], *info["extra-links"], connection["hook-class-name"])
+    for path in (*named, assets["to_openlineage_converter"]):
         module, _, name = path.rpartition(".")
         assert hasattr(import_module(module), name), path
 
