@@ -10,6 +10,7 @@ from sluice_ops.controller.outcome import Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import approvals, settling
 from sluice_ops.controller.steps.abort import abort, undo
+from sluice_ops.controller.steps.canary import canary
 from sluice_ops.controller.steps.decommission import decommission
 from sluice_ops.controller.steps.game_day import inject, judge_fault
 from sluice_ops.controller.steps.handover import cut, prepare
@@ -45,6 +46,7 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.RELEASE: release,
     Step.REBOOT: reboot,
     Step.HEALTH: health,
+    Step.CANARY: canary,
     Step.RETURN: return_host,
     Step.PAUSE: pause_or_resume,
     Step.RESUME: pause_or_resume,
@@ -226,6 +228,7 @@ def _concerns(change: ChangeRecord, tier: str) -> bool:
     return _is_of_all(change.spec) or tier in {
         *change.spec.named_tiers,
         *change.incarnations,
+        *change.canaries,
         *(move.tier for move in change.plan.moves),
     }
 

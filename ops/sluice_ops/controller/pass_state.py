@@ -235,6 +235,13 @@ class Draft:
         """Make an incarnation the only owner, without a handover under way or a standby."""
         self.update_owner(tier, owner=number, next=None, standby=None, phase=Phase.STEADY, paused_workers=())
 
+    def drop_next(self, tier: TierName) -> None:
+        """Take the next incarnation of a tier away; the owner goes on."""
+        number = self.owners[tier].next
+        if number is not None:
+            self.retire(tier, number)
+            self.update_owner(tier, next=None, phase=Phase.STEADY)
+
     # -- hosts, batch and changes
 
     def host(self, name: HostName) -> HostView | None:

@@ -76,6 +76,8 @@ class Step(StrEnum):
     """Reboot the drained host and wait for its agent."""
     HEALTH = "health"
     """Check that the host's agent answers and its capacity is there."""
+    CANARY = "canary"
+    """Have a worker on each rebooted host process records, and remove the worker again."""
     RETURN = "return"
     """Let the host be used again. Ends the change."""
     PAUSE = "pause"
@@ -273,6 +275,10 @@ class ChangeRecord(Frozen):
     incarnations: dict[TierName, int] = Field(default_factory=dict)
     """By tier: the incarnation that the change started, or the owner that it changed in place."""
     receipts: dict[TierName, dict[str, Any]] = Field(default_factory=dict)
+    canaries: dict[TierName, int] = Field(default_factory=dict)
+    """By tier: the incarnation with a worker on rebooted hosts, dropped when these are proved."""
+    proofs: dict[HostName, str] = Field(default_factory=dict)
+    """By rebooted host: the sentence on the worker that has processed records there."""
     took: dict[Step, float] = Field(default_factory=dict)
     """How long each step has taken so far. Unit: seconds."""
     stepped_at: float = 0.0

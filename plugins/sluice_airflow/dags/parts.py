@@ -143,6 +143,7 @@ _TASKS = {
     Step.RELEASE: "frees the slots of the old incarnations",
     Step.REBOOT: "tells the host's agent to run the reboot command, and waits until the agent is back",
     Step.HEALTH: "checks that the host's agent answers, with the full capacity",
+    Step.CANARY: "has a worker on the host process records in a warm-up, and removes the worker again",
     Step.RETURN: "opens the host to work again",
     Step.PAUSE: "stops each tier after a commit; the tier keeps its slots",
     Step.RESUME: "starts each tier again from its last commit",

@@ -415,9 +415,10 @@ def _drivers(look: Look, tier: TierView) -> Iterator[Condition]:
     """Yield the last failure of a driver that was no part of a change, and the last hang."""
     name, owner, report = tier.spec.name, tier.owner.owner or 0, _owner_report(tier)
     in_failed_changes = {
-        change.incarnations.get(name)
+        started.get(name)
         for change in look.view.changes.values()
         if change.state is not ChangeState.DONE
+        for started in (change.incarnations, change.canaries)
     }
     failed = [
         number

@@ -1,5 +1,5 @@
-"""When a burst, or a new host, is ready: a worker on each host has processed records (decisions 78
-and 86).
+"""When a burst, or a new or rebooted host, is ready: a worker on each host has processed records
+(decisions 78, 86 and 102).
 
 A tier that is handed over has to show this in the warm-up of its next incarnation, before the
 handover. In place, the workers that joined have to show it. Where no records flow, the driver gives
@@ -43,21 +43,19 @@ def why_not_ready(draft: Draft, change: ChangeRecord, tier: TierName, number: In
         awaited = ", ".join(f"{' or '.join(workers)} on {host}" for host, workers in missing.items())
         return Waiting(f"waiting until {awaited} has processed records")
     host, (worker, *_) = next(iter(missing.items()))
-    kind = change.spec.kind
+    spec = change.spec
+    if KINDS[spec.kind].proves_host:
+        are = "is" if len(missing) == 1 else "are"
+        undone = f"{listed(missing)} {are} cordoned, and {tier} goes on as before"
+        again = f"sluice return {host} && sluice canary {host}"
+    else:
+        undone = f"the {spec.kind} is undone, and {tier} goes on without it"
+        again = f"sluice {spec.kind} {tier}{'' if spec.k is None else f' {spec.k}'}"
     return Failed(
         f"the workers of {tier} on {listed(missing)} can take tasks, but processed no record in "
-        f"{READY_SECONDS:.0f} s: they do not reach Kafka, or Spark gave them no partition; the {kind} "
-        f"is undone, and {tier} goes on without it; read the log: `sluice logs {host}/{worker}`; then try "
-        f"again: `{_again(change, tier)}`"
+        f"{READY_SECONDS:.0f} s: they do not reach Kafka, or Spark gave them no partition; {undone}; "
+        f"read the log: `sluice logs {host}/{worker}`; then try again: `{again}`"
     )
-
-
-def _again(change: ChangeRecord, tier: TierName) -> str:
-    """Return the commands that try the change again."""
-    spec = change.spec
-    if spec.host is not None:
-        return f"sluice return {spec.host} && sluice {spec.kind} {spec.host}"
-    return f"sluice {spec.kind} {tier}{'' if spec.k is None else f' {spec.k}'}"
 
 
 def proof(draft: Draft, change: ChangeRecord) -> str | None:
@@ -65,14 +63,25 @@ def proof(draft: Draft, change: ChangeRecord) -> str | None:
     moved = [move.tier for move in change.plan.moves]
     tier = moved[0] if moved and KINDS[change.spec.kind].proves_host else change.spec.tier
     owner = None if tier is None or tier not in draft.owners else draft.owners[tier].owner
-    report = None if tier is None or owner is None else health.report(draft, tier, owner)
-    if tier is None or owner is None or report is None or report.first_tasks is None:
+    if tier is None or owner is None:
         return None
-    proofs = [
-        f"{host} {_described(report.first_tasks, workers)}"
-        for host, workers in _workers_by_host(draft, change, tier, owner).items()
-    ]
-    return "; ".join(proofs) or None
+    return "; ".join(proofs(draft, change, tier, owner).values()) or None
+
+
+def proofs(draft: Draft, change: ChangeRecord, tier: TierName, number: Incarnation) -> dict[HostName, str]:
+    """Return for each host of a burst or a canary which worker has processed records there.
+
+    Empty if there is none, or if the driver is of an older version.
+    """
+    report = health.report(draft, tier, number)
+    if report is None or report.first_tasks is None:
+        return {}
+    named = _canary_did if KINDS[change.spec.kind].proves_host else _burst_did
+    first = {
+        host: max((report.first_tasks.get(worker, -1), worker) for worker in workers)
+        for host, workers in _workers_by_host(draft, change, tier, number).items()
+    }
+    return {host: named(host, worker, records) for host, (records, worker) in first.items()}
 
 
 def _workers_by_host(
@@ -80,7 +89,7 @@ def _workers_by_host(
 ) -> dict[HostName, list[UnitId]]:
     """Return the workers of a burst, by its living hosts; in place, those that joined.
 
-    Of a canary: the workers on its host.
+    Of a canary: a worker on each of its hosts.
     """
     spec, kind = draft.incarnations[tier].get(number), KINDS[change.spec.kind]
     if spec is None or not (kind.launches or kind.proves_host):
@@ -91,7 +100,7 @@ def _workers_by_host(
             for worker, host in zip(
                 slot_ids(tier, number, len(spec.placement.slots)), spec.placement.slots, strict=True
             )
-            if host == change.spec.host
+            if host in change.spec.named_hosts
         }
     now = aftermath(change.spec, cluster_of_draft(draft))
     place = target(tier, now.rules).extra_to
@@ -112,11 +121,20 @@ def _seconds_able(draft: Draft, change: ChangeRecord, tier: TierName, report: In
     return min(draft.age(stamp) for stamp in stamps)
 
 
-def _described(first_tasks: dict[UnitId, int], workers: list[UnitId]) -> str:
-    """Say what the workers of a host have done first."""
-    records, worker = max((first_tasks.get(worker, -1), worker) for worker in workers)
+def _canary_did(host: HostName, worker: UnitId, records: int) -> str:
+    return f"{host}'s canary {worker} {_first_work(records)}"
+
+
+def _burst_did(host: HostName, worker: UnitId, records: int) -> str:
+    return f"{host} {'' if records < 0 else f'is ready: {worker} '}{_first_work(records)}"
+
+
+def _first_work(records: int) -> str:
+    """Say what a worker has done first."""
     if records < 0:  # the owner died, and the next incarnation took over at once
         return "has processed no record yet"
-    if records:
-        return f"is ready: {worker} has processed {records:,} records"
-    return f"is ready: {worker} has run an empty task, because no records flowed"
+    return (
+        f"has processed {records:,} records"
+        if records
+        else "has run an empty task, because no records flowed"
+    )

@@ -26,7 +26,7 @@ def rollback_target(draft: Draft, tier: TierName) -> str | None:
     """
     owning, wanted = draft.owner_spec(tier), draft.wanted[tier]
     if owning is None or any(
-        change.state is ChangeState.ACTIVE and tier in change.incarnations
+        change.state is ChangeState.ACTIVE and tier in {**change.incarnations, **change.canaries}
         for change in draft.changes.values()
     ):
         return None

@@ -256,7 +256,8 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
         return
     end = health.death(draft, tier, record.next)
     wanted = any(
-        change.state is ChangeState.ACTIVE and change.incarnations.get(tier) == record.next
+        change.state is ChangeState.ACTIVE
+        and record.next in {change.incarnations.get(tier), change.canaries.get(tier)}
         for change in draft.changes.values()
     )
     if end is None and (wanted or rollback.is_under_way(draft, tier)):
@@ -264,8 +265,7 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
     reason = "its change has ended" if end is None else f"it {end.reason}"
     draft.deaths[tier, record.next] = reason
     draft.log(f"{tier}: incarnation {record.next} is dropped, {record.owner} goes on ({reason})")
-    draft.retire(tier, record.next)
-    draft.update_owner(tier, next=None, phase=Phase.STEADY)
+    draft.drop_next(tier)
 
 
 def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death) -> TierStatus:

@@ -16,7 +16,7 @@ from sluice_ops.model.change import (
     Step,
 )
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
-from sluice_ops.model.incarnation import IncarnationSpec, Phase
+from sluice_ops.model.incarnation import IncarnationSpec
 from sluice_ops.model.status import TierState
 from sluice_ops.model.wording import listed, workers
 from sluice_ops.operations.requests import operation_id
@@ -71,13 +71,12 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     """Undo what a change has not finished, and end the change as aborted."""
     change = draft.changes[identity]
     resize_in_place.take_back(draft, identity)
-    for tier, number in change.incarnations.items():
+    for tier, number in (*change.incarnations.items(), *change.canaries.items()):
         if tier not in draft.owners:
             continue  # the tier cannot be read
         record = draft.owners[tier]
         if record.next == number:
-            draft.update_owner(tier, next=None, phase=Phase.STEADY)
-            draft.retire(tier, record.next)
+            draft.drop_next(tier)
             draft.log(
                 f"{tier}: incarnation {number} is dropped, incarnation {record.owner} goes on (aborted)"
             )
@@ -101,7 +100,7 @@ def _give_back(draft: Draft, change: ChangeRecord, host: HostName) -> None:
     elif _is_unsound(draft, change, host):
         draft.set_host_state(host, HostState.CORDONED, operation_id(change.id, Step.HEALTH))
         draft.log(f"{host} stays cordoned, because it is not sound after its reboot: sluice return {host}")
-    elif KINDS[change.spec.kind].proves_host and record is not None and record.state is HostState.UP:
+    elif _is_unproved(draft, change, host):
         draft.set_host_state(host, HostState.CORDONED, change.id)
         draft.log(f"{host} is cordoned, because no worker has proved it: sluice return {host}")
     elif record is not None and record.by == change.id and record.state is not HostState.UP:
@@ -118,12 +117,27 @@ def _give_back(draft: Draft, change: ChangeRecord, host: HostName) -> None:
 def _is_unsound(draft: Draft, change: ChangeRecord, host: HostName) -> bool:
     """Tell whether a host has rebooted for the change, and the check after it found it bad."""
     view = draft.host(host)
-    observed = None if view is None else view.observed
     return (
-        observed is not None
-        and observed.rebooted == operation_id(change.id, Step.REBOOT)
-        and bool(observed.findings)
+        _has_rebooted(draft, change, host)
+        and view is not None
+        and view.observed is not None
+        and bool(view.observed.findings)
     )
+
+
+def _is_unproved(draft: Draft, change: ChangeRecord, host: HostName) -> bool:
+    """Tell whether a worker was to prove a host, and did not; other hosts are used as before."""
+    kind, record = KINDS[change.spec.kind], draft.records.get(host)
+    if Step.REBOOT in kind.steps:
+        return host not in change.proofs and _has_rebooted(draft, change, host)
+    return kind.proves_host and record is not None and record.state is HostState.UP
+
+
+def _has_rebooted(draft: Draft, change: ChangeRecord, host: HostName) -> bool:
+    """Tell whether the agent of a host reports the reboot of the change."""
+    view = draft.host(host)
+    observed = None if view is None else view.observed
+    return observed is not None and observed.rebooted == operation_id(change.id, Step.REBOOT)
 
 
 def predicted_seconds(draft: Draft, change: ChangeRecord) -> float | None:
@@ -161,7 +175,7 @@ def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
         return tier in _whole_tiers(draft, change) or not set(change.spec.workers).isdisjoint(
             draft.workers(tier)
         )
-    return tier in {**change.incarnations, **change.receipts}
+    return tier in {**change.incarnations, **change.receipts, **change.canaries}
 
 
 def _end_others(draft: Draft, operation: Operation) -> None:

@@ -199,7 +199,7 @@ def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waitin
     once = KINDS[draft.changes[identity].spec.kind].sets_tier
     if (
         number is not None
-        and (dropped := _why_dropped(draft, tier, Incarnation(number), once=once)) is not None
+        and (dropped := why_dropped(draft, tier, Incarnation(number), once=once)) is not None
     ):
         return Failed(dropped)
     owning = draft.owner_spec(tier)
@@ -272,7 +272,7 @@ def _placement(change: ChangeSpec, now: Cluster, move: Move, owning: Placement) 
     return place_tier(spec, aim, owning, now.hosts)[0]
 
 
-def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, once: bool) -> str | None:
+def why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, once: bool) -> str | None:
     """Say why a prepared incarnation ended; None if another one has to be prepared instead.
 
     This is so if its host was lost, or if the tier has moved on. With `once`, an incarnation that

@@ -78,8 +78,7 @@ def _reboot(draft: Draft, operation: Operation, host: HostView) -> Outcome:
 
 def health(draft: Draft, operation: Operation) -> Outcome:
     """Wait until the agents answer for their newest assignments; return the hosts' capacity."""
-    kind = KINDS[operation.spec.kind]
-    is_checked = kind.proves_host or Step.REBOOT in kind.steps
+    is_checked = KINDS[operation.spec.kind].proves_host
     return _for_each(draft, operation, lambda host: _health(host, is_checked=is_checked))
 
 

@@ -28,7 +28,7 @@ def test_a_worker_of_a_tier_without_state_processes_records_there():
     assert runbook.ok, runbook.results
     assert world.placement("outbound").slots == ("h3",)
     assert "worker 0 of outbound is to process records on h3" in runbook.results[Step.PREFLIGHT].sentence
-    assert "h3 is ready: slot-outbound-2-0 has processed" in runbook.results[Step.CUT].sentence
+    assert "h3's canary slot-outbound-2-0 has processed" in runbook.results[Step.CUT].sentence
     world.settle()
     world.check_settled()
 

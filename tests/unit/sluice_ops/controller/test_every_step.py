@@ -384,6 +384,15 @@ def full_home(*before):
 
 
 @cache
+def single():
+    """Return a world with a tier of one worker on three hosts."""
+    world = Mortal(tiers=(tier("near", Mode.BATCH, 0),), rules=replace(RULES, shares={}, shifts={}))
+    world.want()
+    world.settle()
+    return world
+
+
+@cache
 def silent(*, in_place):
     """Return a world where new workers process no record."""
     world = (full_home() if in_place else running()).twin()
@@ -518,6 +527,8 @@ CASES = {
     "drain": on_host("drain"),
     "reboot": on_host("reboot"),
     "reboot hosts": change("reboot-hosts", spread, hosts=("h1", "h2")),
+    "reboot of a host that is not proved": change("reboot", lambda: silent(in_place=False), host="h2"),
+    "reboot of two hosts by one worker": change("reboot-hosts", single, hosts=("h1", "h2")),
     "decommission": on_host("decommission"),
     "decommission of a dead host": Case(
         dead, lambda world: world.begin("c1", kind="decommission", host="h3"), "decommission"
@@ -592,6 +603,7 @@ CASES = {
     "abort of a decommission": aborted("decommission", Step.CUT),
     "abort of a decommission at its end": aborted("decommission", Step.DECOMMISSION),
     "abort of a reboot": aborted("reboot", Step.PREPARE),
+    "abort of a reboot at its canary": aborted("reboot", Step.CANARY),
     "abort of a reboot of hosts": aborted("reboot-hosts", Step.CUT, spread, hosts=("h1", "h2")),
     "abort of an upgrade": aborted("upgrade", Step.TRIAL, tier="enrich"),
     "abort of a repartition": aborted("repartition", Step.CUT, tier="counts", partitions=6),

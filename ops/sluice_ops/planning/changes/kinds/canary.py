@@ -1,16 +1,16 @@
 """Prove that a host can work: one worker moves there, and has to process records."""
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 
 from sluice_ops.model.change import ChangeSpec, Move, Step, WorkerMove
 from sluice_ops.model.ids import HostName
+from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.kind import HOST, MOVE_STEPS, MovesWorkers
 from sluice_ops.planning.changes.lookups import host_of
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.exactly import place_exactly
-from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.shares import Target, available_extra, target
 
 
 class Canary(MovesWorkers):
@@ -32,7 +32,7 @@ class Canary(MovesWorkers):
         """Fix the worker for all steps."""
         if spec.moving or spec.host is None or spec.host not in cluster.hosts:
             return spec
-        return spec.model_copy(update={"moving": _canary(spec.host, cluster)})
+        return spec.model_copy(update={"moving": workers_to([spec.host], cluster)})
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         name = host_of(spec, cluster)
@@ -41,11 +41,7 @@ class Canary(MovesWorkers):
             message = f"host {name} is {host.state}, so no worker can move there; run `sluice return {name}`"
             raise RefusedError(message)
         if not spec.moving:
-            message = (
-                f"no single worker can move to {name}: no tier runs, or room, locality, spread or dedicated "
-                f"forbid it; to see why, run `sluice migrate TIER {name} --worker SLOT --dry-run`"
-            )
-            raise RefusedError(message)
+            raise RefusedError(no_worker_to(name))
         return []
 
     def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
@@ -57,23 +53,49 @@ class Canary(MovesWorkers):
 KIND = Canary()
 
 
-def _canary(host: HostName, cluster: Cluster) -> tuple[WorkerMove, ...]:
-    """Return the worker that moves to a host, of the tier whose handover costs least.
+def no_worker_to(host: HostName) -> str:
+    """Return that no worker can prove a host, and how to find out why."""
+    return (
+        f"no single worker can move to {host}: no tier runs, or room, locality, spread or dedicated "
+        f"forbid it; to see why, run `sluice migrate TIER {host} --worker SLOT --dry-run`"
+    )
 
-    Empty if no single worker may move there.
+
+def workers_to(hosts: Sequence[HostName], cluster: Cluster, *, short: bool = False) -> tuple[WorkerMove, ...]:
+    """Return one worker for each host, all of the tier whose handover costs least.
+
+    Hosts to which no further worker of this tier may move are left out. Empty if no tier may move a
+    single worker to any of the hosts. With `short`, a tier with fewer workers than its share may.
     """
     for tier in sorted(cluster.end_first(), key=_cost):
         now = tier.placement
         if now is None or tier.failed or tier.paused:
             continue
         aim = target(tier.spec.name, cluster.rules)
-        for worker in reversed(range(len(now.slots))):
-            slots = tuple(host if number == worker else slot for number, slot in enumerate(now.slots))
-            with suppress(RefusedError):
-                place_exactly(tier.spec, aim, now.model_copy(update={"slots": slots}), cluster.hosts)
-                if slots != now.slots:
-                    return (WorkerMove(tier=tier.spec.name, worker=worker, to=host),)
+        if short:
+            aim = aim.with_own(min(aim.own, len(now.slots) - available_extra(aim, cluster.hosts)))
+        if moving := tuple(_moving(tier, now, aim, hosts, cluster)):
+            return moving
     return ()
+
+
+def _moving(
+    tier: TierNow, now: Placement, aim: Target, hosts: Sequence[HostName], cluster: Cluster
+) -> Iterable[WorkerMove]:
+    """Yield the workers of one tier that move, as many as the rules of the site allow together."""
+    after, left = now, [*range(len(now.slots))]
+    for host in hosts:
+        for worker in [number for number in reversed(left) if now.slots[number] != host]:
+            slots = (*after.slots[:worker], host, *after.slots[worker + 1 :])
+            moved = after.model_copy(update={"slots": slots})
+            try:
+                place_exactly(tier.spec, aim, moved, cluster.hosts)
+            except RefusedError:
+                continue
+            after = moved
+            left.remove(worker)
+            yield WorkerMove(tier=tier.spec.name, worker=worker, to=host)
+            break
 
 
 def _cost(tier: TierNow) -> tuple[bool, bool]:

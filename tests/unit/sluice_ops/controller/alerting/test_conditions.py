@@ -147,6 +147,17 @@ def test_a_failed_change_is_one_alert_whoever_asked(site):
     assert alert.did == "the change was undone: every tier goes on with the incarnation that ran"
 
 
+def test_a_reboot_whose_host_is_not_proved_is_one_alert(site):
+    for log in site.logs.values():
+        log.first_records = None
+    site.begin("b1", kind="reboot", host="h1")
+    site.wait(200)
+    assert site.fired == {"change-failed:reboot_h1"}
+    happened = site.alert("change-failed").happened
+    assert "processed no record in 60 s" in happened
+    assert "h1 is cordoned" in happened
+
+
 def test_the_same_change_that_succeeds_later_ends_the_alert(site):
     name = failed_drain(site)
     site.wait(10)
