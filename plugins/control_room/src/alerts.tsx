@@ -1,5 +1,7 @@
 // The view Alerts: what is wrong now, what the platform did, what to do, and what is silenced.
-import { Pill, Sentence, Table, To } from "./parts.tsx";
+import { useContext, useState } from "react";
+import { ask } from "./live.ts";
+import { ActingContext, ConnectionContext, Pill, Sentence, Table, To } from "./parts.tsx";
 import type { Detail } from "./route.ts";
 import type { Alert, State } from "./state.ts";
 import { clock, duration } from "./words.ts";
@@ -7,6 +9,45 @@ import { clock, duration } from "./words.ts";
 /** The alerts that a person was told, and that last. */
 export function firing(state: State): Alert[] {
   return state.alerts.alerts.filter((alert) => alert.state === "told");
+}
+
+/** For how long the page silences an alert. */
+const HOURS = [1, 2, 8];
+
+/** Silence an alert; the command for users without buttons. */
+function Silence({ of }: { of: string }) {
+  const { actions } = useContext(ActingContext);
+  const connection = useContext(ConnectionContext);
+  const [hours, setHours] = useState(2);
+  const [wrong, setWrong] = useState<string | null>(null);
+  if (actions.length === 0) return <code>sluice alert silence {of} --for 2h</code>;
+  return (
+    <div className="buttons">
+      <select aria-label={`hours of the silence of ${of}`} value={hours} onChange={(event) => setHours(Number(event.target.value))}>
+        {HOURS.map((each) => <option key={each} value={each}>{each} h</option>)}
+      </select>
+      <button type="button" aria-label={`Silence ${of}`} onClick={() => void ask("alerts/silence", connection, { key: of, hours }).then(setWrong)}>
+        Silence
+      </button>
+      {wrong && <p role="alert" className="warn">{wrong}</p>}
+    </div>
+  );
+}
+
+/** End a silence; the command for users without buttons. */
+function EndSilence({ of }: { of: string }) {
+  const { actions } = useContext(ActingContext);
+  const connection = useContext(ConnectionContext);
+  const [wrong, setWrong] = useState<string | null>(null);
+  if (actions.length === 0) return <code>sluice alert unsilence '{of}'</code>;
+  return (
+    <>
+      <button type="button" aria-label={`End silence of ${of}`} onClick={() => void ask("alerts/unsilence", connection, { key: of }).then(setWrong)}>
+        End silence
+      </button>
+      {wrong && <p role="alert" className="warn">{wrong}</p>}
+    </>
+  );
 }
 
 function AlertCard({ alert }: { alert: Alert }) {
@@ -24,7 +65,7 @@ function AlertCard({ alert }: { alert: Alert }) {
         <dt>what happened</dt><dd className="lines"><Sentence text={alert.happened} /></dd>
         <dt>what the platform did</dt><dd><Sentence text={alert.did} /></dd>
         <dt>what to do</dt><dd><Sentence text={alert.do} /></dd>
-        <dt>to silence it</dt><dd><code>sluice alert silence {alert.key} --for 2h</code></dd>
+        {alert.state === "told" && <><dt>to silence it</dt><dd><Silence of={alert.key} /></dd></>}
       </dl>
     </li>
   );
@@ -71,7 +112,7 @@ export function Alerts({ state }: { state: State }) {
           { head: "alert", cell: (silence) => <b>{silence.key}</b> },
           { head: "until", cell: (silence) => clock(silence.until) },
           { head: "by", cell: (silence) => silence.by },
-          { head: "to end it", cell: (silence) => <code>sluice alert unsilence '{silence.key}'</code> },
+          { head: "to end it", cell: (silence) => <EndSilence of={silence.key} /> },
         ]}
       />
       <h2>Over</h2>

@@ -5,9 +5,6 @@ import { end, runAddress } from "./runs.ts";
 import type { Change, Doing, State } from "./state.ts";
 import { clock, duration, run } from "./words.ts";
 
-/** How many changes the state lists at most: `CHANGES` in content.py. */
-const LISTED = 20;
-
 /** The steps of a change: done with their times, running, or still to come. */
 export function Steps({ change, step }: { change: Change; step: string | null }) {
   const all = change.all_steps.length > 0 ? change.all_steps : Object.keys(change.steps);
@@ -112,7 +109,7 @@ export function Changes({ state }: { state: State }) {
           },
         ]}
       />
-      {state.changes.length >= LISTED && <p className="soft">Older changes: <code>sluice changes</code></p>}
+      {state.older_changes && <p className="soft">Older changes: <code>sluice changes</code></p>}
     </>
   );
 }

@@ -4,7 +4,7 @@ import { AlertsOf } from "./alerts.tsx";
 import { Author, ChangeLink, Running, Steps } from "./changes.tsx";
 import { coloursOf, HostCard } from "./hosts.tsx";
 import { TierCard } from "./flow.tsx";
-import { address, refusal } from "./live.ts";
+import { address, ask, refusal } from "./live.ts";
 import { Log } from "./log.tsx";
 import { ConnectionContext, Pill, Sentence, Table, To } from "./parts.tsx";
 import type { Detail } from "./route.ts";
@@ -260,14 +260,10 @@ function Answer({ change, asked, mayAnswer, answered }: { change: Change; asked:
   const [sending, setSending] = useState(false);
   const send = async (approved: boolean) => {
     setSending(true);
-    const answer = await fetch(address(`sluice/changes/${encodeURIComponent(change.id)}/answer`, { connection }), {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ approved, why }),
-    }).catch(() => null);
-    setWrong(answer === null ? "Airflow's API server does not answer. Try again." : answer.ok ? null : await refusal(answer));
+    const refused = await ask(`changes/${encodeURIComponent(change.id)}/answer`, connection, { approved, why });
+    setWrong(refused);
     setSending(false);
-    if (answer?.ok) answered();
+    if (refused === null) answered();
   };
   return (
     <section className="card running" aria-label={`approval of ${change.what}`}>

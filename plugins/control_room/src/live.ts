@@ -27,6 +27,17 @@ export async function refusal(answer: Response): Promise<string> {
   return typeof detail === "string" ? detail : `Airflow answers ${answer.status}. ${detail ? JSON.stringify(detail) : ""}`;
 }
 
+/** Ask something of the page's own server; return why it was refused, or null. */
+export async function ask(path: string, connection: string | null, body: unknown): Promise<string | null> {
+  const answer = await fetch(address(`sluice/${path}`, { connection }), {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  }).catch(() => null);
+  if (answer === null) return "Airflow's API server does not answer. Try again.";
+  return answer.ok ? null : refusal(answer);
+}
+
 /** Call `onPatch` with each change of the state; return a function that ends it. */
 export function follow(
   connection: string | null,

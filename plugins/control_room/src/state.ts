@@ -174,6 +174,8 @@ export type State = {
   shares: Share[];
   batch_jobs: BatchJob[];
   changes: Change[];
+  /** Whether there are changes before those in `changes`. */
+  older_changes: boolean;
   holds: Hold[];
   audit: Audit[];
   losses: Loss[];

@@ -6,6 +6,7 @@ loads; `plugins/control_room` has its sources. `content`, `details`, `actions` a
 """
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -34,6 +35,7 @@ from sluice_ops.channel import Channel
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.logs import MOST_LINES
 from sluice_ops.model.resources import Frozen
+from sluice_ops.operations import alerts
 from sluice_ops.operations.approvals import AnswerError, answer
 from sluice_ops.queries.logs import LogAwayError, UnknownLogError, find_log
 from sluice_ops.snapshot.view import View
@@ -41,7 +43,9 @@ from sluice_ops.snapshot.view import View
 LINES = 500
 """How many lines of a log are shown, unless the query says otherwise."""
 MOST_CHARACTERS = 1000
-"""The longest reason of an answer."""
+"""The longest reason of an answer, and the longest key of a silence."""
+MOST_HOURS = 24
+"""The longest silence from the page."""
 BUNDLE = "control_room.js"
 
 app = FastAPI(title="Sluice", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[READER])
@@ -202,6 +206,60 @@ def answer_change(  # noqa: PLR0913, PLR0917 - the body, and what the route depe
         answer(channel, name, f"airflow:{user.get_name()}", approved=form.approved, why=form.why.strip())
     except AnswerError as error:
         raise HTTPException(409, str(error)) from error
+    except AWAY as error:
+        raise HTTPException(503, str(error)) from error
+
+
+class EndSilenceForm(Frozen):
+    """The alerts of which the site is told again."""
+
+    key: str = Field(min_length=1, max_length=MOST_CHARACTERS)
+
+
+class SilenceForm(EndSilenceForm):
+    """The alerts of which nothing is told, and for how long."""
+
+    hours: float = Field(gt=0, le=MOST_HOURS)
+
+
+@app.post("/alerts/silence", status_code=204)
+def silence_alert(
+    form: SilenceForm,
+    user: User,
+    connection: Annotated[str | None, Depends(_known)],
+    channel: Annotated[Channel, Depends(channel_of)],
+) -> None:
+    """Silence alerts, as `sluice alert silence` does, in the name of the user.
+
+    403 unless the user may trigger a runbook in Airflow.
+    """
+    with _acting(user, connection) as by:
+        alerts.silence(channel, form.key, time.time() + form.hours * 3600, by)
+
+
+@app.post("/alerts/unsilence", status_code=204)
+def end_silence(
+    form: EndSilenceForm,
+    user: User,
+    connection: Annotated[str | None, Depends(_known)],
+    channel: Annotated[Channel, Depends(channel_of)],
+) -> None:
+    """End a silence, as `sluice alert unsilence` does, in the name of the user.
+
+    403 unless the user may trigger a runbook in Airflow. 404 if there is no such silence.
+    """
+    with _acting(user, connection) as by:
+        if not alerts.unsilence(channel, form.key, by):
+            raise HTTPException(404, f"{form.key} is not silenced")
+
+
+@contextmanager
+def _acting(user: User, connection: str | None) -> Iterator[str]:
+    """Return the author of a write of a user who may trigger a runbook; 403 for others."""
+    if not permitted_actions(user, connection):
+        raise HTTPException(403, "Airflow's roles do not let you start runbooks, and so not silence alerts")
+    try:
+        yield f"airflow:{user.get_name()}"
     except AWAY as error:
         raise HTTPException(503, str(error)) from error
 

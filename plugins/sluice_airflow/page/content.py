@@ -73,13 +73,15 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
     """
     shares = shares_of(view, hook.site)
     status = status_of(view, shares, figures, hook.home, time.time())
+    changes = changes_of(view, CHANGES + 1)
     return {
         "figures_missing": figures.missing,
         "shifts": _shifts(hook),
         **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
         "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *shares.notes],
         "slots": [_slot(line) for line in describe.slots(view, figures)],
-        "changes": [change_of(view, line) for line in changes_of(view, CHANGES)],
+        "changes": [change_of(view, line) for line in changes[-CHANGES:]],
+        "older_changes": len(changes) > CHANGES,
         "holds": [line.model_dump(mode="json") for line in describe.holds(view)],
         "audit": [
             {

@@ -44,6 +44,8 @@ ROUTES = sorted((route.path, *route.methods) for route in app.routes)
 def test_there_are_no_routes_but_the_page_and_its_data():
     assert ROUTES == [
         ("/actions", "GET"),
+        ("/alerts/silence", "POST"),
+        ("/alerts/unsilence", "POST"),
         ("/changes/{name}", "GET"),
         ("/changes/{name}/answer", "POST"),
         ("/connections", "GET"),

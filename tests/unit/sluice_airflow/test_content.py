@@ -8,7 +8,7 @@ import pytest
 
 from sluice_airflow.forms import Pipeline
 from sluice_airflow.page.actions import actions
-from sluice_airflow.page.content import content
+from sluice_airflow.page.content import CHANGES, content
 from sluice_ops.model import paths
 from sluice_ops.model.batch import BatchGrants, BatchRequest
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan, Step
@@ -69,6 +69,24 @@ def test_a_change_has_all_steps_of_its_kind_in_their_order(channel, tmp_path):
     (line,) = shown(channel, tmp_path)["changes"]
     assert (line["what"], line["steps"]) == ("drain h1", {"preflight": 0.5})
     assert line["all_steps"] == [step.value for step in KINDS["drain"].steps]
+
+
+@pytest.mark.parametrize("count", [CHANGES, CHANGES + 1])
+def test_the_page_says_whether_older_changes_exist(channel, tmp_path, count):
+    for number in range(count):
+        change = ChangeRecord(
+            id=ChangeId(f"d{number}"),
+            spec=ChangeSpec(kind="drain", host=HostName("h1")),
+            plan=Plan(),
+            state=ChangeState.DONE,
+            by="cli:anna",
+            started_at=float(number),
+        )
+        channel.put(paths.change(change.id), change)
+    found = shown(channel, tmp_path)
+    assert len(found["changes"]) == CHANGES
+    assert found["changes"][-1]["id"] == f"d{count - 1}"
+    assert found["older_changes"] is (count > CHANGES)
 
 
 def test_losses_and_figures_that_are_missing_are_problems(channel, tmp_path):
