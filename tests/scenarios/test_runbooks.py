@@ -1,6 +1,7 @@
 """Every runbook, triggered in Airflow under load: no record is lost or duplicated."""
 
 import os
+import re
 
 import pytest
 
@@ -62,10 +63,13 @@ def test_a_host_is_rebooted(live: Live) -> None:
     host = live.hosts_of("enrich").pop()
     before = live.service_pid(f"agent-{host}")
     with Load(live, RATE) as load:
-        live.run("reboot_host", host=host)
+        run = live.run("reboot_host", host=host)
         assert live.service_pid(f"agent-{host}") != before
         assert live.hosts()[host]["state"] == "up"
     load.check()
+    posted = live.sluice_json("operations", f"reboot_host.{run}")
+    (said,) = [step["sentence"] for step in posted if step["step"] == "canary"]
+    assert re.fullmatch(rf"{host}'s canary slot-\S+ has processed [1-9][\d,]* records", said)
 
 
 @LONG
