@@ -216,7 +216,7 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Continue the replay with this name, if it has begun."),
+        typer.Option(metavar="NAME", help="A name for the replay; a replay with this name continues."),
     ] = None,
     resume: Annotated[int | None, typer.Option(metavar="NUMBER", help="Continue this replay.", min=1)] = None,
     cancel: Annotated[

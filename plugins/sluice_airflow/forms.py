@@ -202,7 +202,7 @@ def _optional_text(title: str, description: str) -> Param:
 
 def replay_fields(pipeline: Pipeline) -> dict[str, Param]:
     """Return the form fields of a replay."""
-    place = "A time such as 2026-11-21T22:00, or a record's place such as hits/2:1700."
+    place = "A time such as 2026-11-21T22:00Z, or a record's place such as hits/2:1700."
     return {
         "tier": Param(
             type="string",
@@ -217,7 +217,9 @@ def replay_fields(pipeline: Pipeline) -> dict[str, Param]:
             title="Records",
             description="The records of its inputs, or those that it put into quarantine.",
         ),
-        "begin": _optional_text("From", f"{place} Empty: the oldest record."),
+        "begin": _optional_text(
+            "From", f"{place} Empty: the oldest record; of quarantine, the oldest that no replay has read."
+        ),
         "end": _optional_text("To", f"{place} Empty: the newest record."),
         "rate": Param(100, type="integer", minimum=1, title="Rate", description="Most records per second."),
     }

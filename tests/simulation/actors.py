@@ -55,6 +55,8 @@ class Log:
         """The number of keys that a repartition loses."""
         self.first_records = 40
         """The records of a worker's first task; 0: no records flow; None: it processes none."""
+        self.idle = ()
+        """The ends of the names of workers that process no record in any case."""
 
 
 class SimDriver:
@@ -224,7 +226,8 @@ class SimDriver:
         working = self._workers_with_executor() - set(record.paused_workers) - self.spares
         if self.first_tasks is None or working == self.first_tasks.keys():
             return
-        new = {} if self.log.first_records is None else dict.fromkeys(working, self.log.first_records)
+        able = {worker for worker in working if not worker.endswith(self.log.idle)}
+        new = {} if self.log.first_records is None else dict.fromkeys(able, self.log.first_records)
         first_tasks = new | {worker: count for worker, count in self.first_tasks.items() if worker in working}
         if first_tasks != self.first_tasks:
             self.first_tasks = first_tasks

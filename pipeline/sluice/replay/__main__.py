@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--rate", type=float, help=f"the maximum of records per second; default: {DEFAULT_RATE:g}"
     )
-    parser.add_argument("--name", help="continue the replay with this name, if it has begun")
+    parser.add_argument("--name", help="a name for the replay; a replay with this name continues")
     parser.add_argument("--resume", type=int, help="continue the replay with this number")
     parser.add_argument("--cancel", type=int, help="end the replay with this number for good")
     parser.add_argument("--dry-run", action="store_true", help="only show which records would be read")
@@ -90,6 +90,9 @@ def main(arguments: list[str] | None = None) -> int:
         releases.ChangedError,
     ) as error:
         sys.stderr.write(f"{error}\n")
+        return FAILED
+    except psycopg.errors.UndefinedColumn as error:
+        sys.stderr.write(f"an earlier version of Sluice made the tables; run `sluice publish` first: {error}")
         return FAILED
     except (BrokenOffError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
@@ -117,7 +120,7 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     )
     if chosen.dry_run or not replay.left:
         return _report(chosen, book, pipeline, replay, 0.0)
-    _add_to_trail(where, f"replay {_summary(replay)}")
+    _add_to_trail(where, f"replay {_summary(replay)}", chosen.name)
     replay = book.take(book.add(replay, chosen.name) if known is None else replay)
     if not chosen.json:
         sys.stderr.write(
@@ -139,7 +142,7 @@ def _cancel(chosen: argparse.Namespace) -> int:
     where = endpoints.load()
     book = Book(where.postgres_as(Role.OPERATOR))
     replay = book.find(chosen.cancel)
-    _add_to_trail(where, f"cancel replay {replay.number} of {replay.tier}")
+    _add_to_trail(where, f"cancel replay {replay.number} of {replay.tier}", None)
     book.cancel(replay.number)
     if chosen.json:
         sys.stdout.write(f"{json.dumps({'number': replay.number, 'left': replay.left})}\n")
@@ -178,9 +181,9 @@ def _routing_epochs(where: endpoints.Endpoints, tier: str) -> RoutingEpochs | No
         return newest(reported_routing(channel, tier))
 
 
-def _add_to_trail(where: endpoints.Endpoints, what: str) -> None:
-    """Add an entry to the trail, before the operation begins."""
-    entry = Entry(at=time.time(), by=trail_queue.cli_user(), what=what, outcome=Outcome.BEGUN)
+def _add_to_trail(where: endpoints.Endpoints, what: str, name: str | None) -> None:
+    """Add an entry to the trail, before the operation begins; a replay's name is its author."""
+    entry = Entry(at=time.time(), by=name or trail_queue.cli_user(), what=what, outcome=Outcome.BEGUN)
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         channel.multi([trail_queue.write(Role.OPERATOR, entry)])
 

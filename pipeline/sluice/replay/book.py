@@ -149,7 +149,7 @@ class Book:
         self._connection = connect(postgres)
 
     def add(self, replay: Replay, name: str | None = None) -> Replay:
-        """Insert a new replay, and return it with its number; `name` makes a second insert fail."""
+        """Insert a new replay; return it with its number. UniqueViolation if the name is taken."""
         row = self._connection.execute(
             "INSERT INTO replays (tier, source, rate, begins, done, ends, name)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING number",

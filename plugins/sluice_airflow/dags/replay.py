@@ -1,5 +1,7 @@
 """The DAG `replay_tier`: process old or quarantined records of a tier again."""
 
+from datetime import timedelta
+
 from sluice_airflow import forms
 from sluice_airflow.dags.parts import REPLAY_FAILED, runbook
 from sluice_airflow.operators.replay import ReplayOperator
@@ -14,6 +16,8 @@ Records that have gone through the tier are recognised and dropped. The replay s
 while live records would take twice as long. A dry run says how many records would be read.
 """
 SECONDS = 24 * 3600.0
+RETRIES = 60
+"""One each minute: a replay may take a day, and services may be away for some minutes."""
 
 
 def make(pipeline: forms.Pipeline) -> None:
@@ -36,5 +40,7 @@ def make(pipeline: forms.Pipeline) -> None:
             begin="{{ params.begin or '' }}",
             end="{{ params.end or '' }}",
             rate="{{ params.rate }}",
+            retries=RETRIES,
+            retry_delay=timedelta(minutes=1),
             on_failure_callback=REPLAY_FAILED,
         )

@@ -9,10 +9,10 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -89,18 +89,25 @@ class SluiceHook(BaseHook):
         return endpoints.load(None if self.sluice_conn_id is None else self.endpoints_path)
 
     def published(self) -> tuple[PublishedTier, ...]:
-        """Return the published tiers; none before the first publish, or without a usable file."""
+        """Return the published tiers that this version knows; none before the first publish."""
+        tiers = []
+        for tier in self._published():
+            with suppress(ValueError):
+                tiers.append(PublishedTier.model_validate(tier, extra="ignore"))
+        return tuple(tiers)
+
+    def _published(self) -> list[dict[str, Any]]:
         try:
             tiers = json.loads((self.home / "tiers.json").read_text())
-            return tuple(PublishedTier.model_validate(tier, extra="ignore") for tier in tiers)
-        except (OSError, ValueError, TypeError):
-            return ()
+        except (OSError, ValueError):
+            return []
+        return [tier for tier in tiers if isinstance(tier, dict)] if isinstance(tiers, list) else []
 
     def tiers(self) -> tuple[str, ...]:
         """Return the names of the published tiers, or else of the tiers with a share in the site
         file.
         """
-        published = tuple(tier.name for tier in self.published())
+        published = tuple(tier["name"] for tier in self._published() if "name" in tier)
         return published or tuple(name for name in self.site().shares if name != BATCH)
 
     def figures(self) -> Figures:

@@ -16,8 +16,8 @@ from sluice_airflow.forms import INPUTS, QUARANTINE
 from sluice_airflow.operators.base import SluiceOperator, asked_by
 from sluice_airflow.operators.steps import seconds_left
 
-FAILED, AWAY = 1, 3
-"""The command's exit codes if the replay is refused, and if a service does not answer."""
+FAILED, AWAY, STOPPED = 1, 3, 130
+"""The command's exit codes: the replay is refused, a service does not answer, a signal came."""
 
 
 class ReplayOperator(SluiceOperator):
@@ -52,7 +52,7 @@ class ReplayOperator(SluiceOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the command until the replay is complete, or the run's deadline passes."""
-        late, sentence = threading.Event(), "the command said nothing"
+        late, sentence = threading.Event(), "sluice replay printed nothing"
         with subprocess.Popen(
             self._words(context),
             env=os.environ | self._environment(),
@@ -75,7 +75,7 @@ class ReplayOperator(SluiceOperator):
         if late.is_set():
             message = f"the run's deadline passed, so the replay was stopped. {sentence}"
             raise AirflowFailException(message)
-        if code == AWAY:
+        if code in {AWAY, STOPPED}:  # stopped: Airflow's worker ends, as it does when Airflow restarts
             raise AwayError(sentence)
         raise AirflowFailException(sentence if code == FAILED else f"exit code {code}: {sentence}")
 

@@ -257,7 +257,8 @@ def end_silence(
 def _acting(user: User, connection: str | None) -> Iterator[str]:
     """Return the author of a write of a user who may trigger a runbook; 403 for others."""
     if not permitted_actions(user, connection):
-        raise HTTPException(403, "Airflow's roles do not let you start runbooks, and so not silence alerts")
+        message = "nothing is changed: silences need the right to start runbooks; ask an admin of Airflow"
+        raise HTTPException(403, message)
     try:
         yield f"airflow:{user.get_name()}"
     except AWAY as error:

@@ -23,7 +23,7 @@ from sluice_airflow.links import LINKS
 from sluice_airflow.run_seconds import seconds_of_run
 from sluice_airflow.triggers.tier_watch import TierEvent, TierWatch
 from sluice_airflow.triggers.waiting import RECHECK_SECONDS, first_value, monotonic, rest
-from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.channel import Channel, ChannelAwayError, Read
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeRecord, ChangeState, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId
@@ -156,7 +156,7 @@ class OperationTrigger(BaseTrigger):
 
     def _abort(self, by: str) -> None:
         channel = shared_channel(self.sluice_conn_id).get()
-        posted = channel.read(paths.operation(self.operation), Operation)
+        posted = self._posted(channel)
         if posted is None:
             return
         change = channel.read(paths.change(posted.value.change), ChangeRecord)
@@ -168,6 +168,10 @@ class OperationTrigger(BaseTrigger):
             "task" if self.alone else "run",
             posted.value.change,
         )
+
+    def _posted(self, channel: Channel) -> Read[Operation] | None:
+        """Return a step of the change; None if none is posted."""
+        return channel.read(paths.operation(self.operation), Operation)
 
     def _look(self) -> tuple[bool, Result | None]:
         """Return whether the change waits for approval, and the result of the step."""
@@ -233,11 +237,17 @@ class StepTrigger(OperationTrigger):
         self.began = task.get_template_context()["dag_run"].start_date.timestamp()
         posted = await first_value(partial(self._post, change), inf, self.sluice_conn_id)
         if not isinstance(posted, Operation):
-            yield self._event(None, str(posted))
+            yield self._event(Result(ok=False, sentence=str(posted), finished_at=time.time()), "")
             return
         self.until = requests.end_of(posted)
         async for event in super().run():
             yield event
+
+    def _posted(self, channel: Channel) -> Read[Operation] | None:
+        """Return the first step: this one may not be posted yet."""
+        task: Any = self.task_instance
+        change = requests.change_id(f"{task.dag_id}.{task.run_id}")
+        return channel.read(paths.operation(requests.operation_id(change, self.first)), Operation)
 
     def _post(self, change: ChangeId) -> Operation | str:
         """Return the posted step, or why it cannot be posted."""
@@ -246,7 +256,7 @@ class StepTrigger(OperationTrigger):
         channel = shared_channel(self.sluice_conn_id).get()
         first = channel.read(paths.operation(requests.operation_id(change, self.first)), Operation)
         if first is None:
-            return "the change's first step is gone from the channel"
+            return "the channel no longer has the first step of the change: trigger the runbook again"
         operation = requests.next_step(channel, first.value, self.step)
         if requests.post(channel, operation):
             self.log.info("Posted step %s of change %s", self.step, change)

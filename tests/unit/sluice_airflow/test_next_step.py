@@ -129,7 +129,10 @@ def test_a_failed_step_goes_to_a_worker(channel):
 
 @pytest.mark.usefixtures("channel")
 def test_a_step_without_a_first_one_fails_with_the_reason():
-    assert fired().payload["heard"] == "the change's first step is gone from the channel"
+    assert (
+        fired().payload["result"]["sentence"]
+        == "the channel no longer has the first step of the change: trigger the runbook again"
+    )
 
 
 def test_airflow_makes_each_next_steps_trigger_from_the_serialised_dag():

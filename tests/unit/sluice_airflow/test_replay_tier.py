@@ -88,10 +88,11 @@ def test_a_dry_run_leaves_the_commands_sentence_as_the_plan(command):
     [
         (1, AirflowFailException, "^the tier keeps state$"),
         (3, AwayError, "^the tier keeps state$"),
+        (130, AwayError, "^the tier keeps state$"),
         (137, AirflowFailException, "^exit code 137: the tier keeps state$"),
     ],
 )
-def test_only_a_service_that_is_away_is_asked_again(command, code, error, says):
+def test_only_a_replay_that_a_service_or_a_signal_ended_is_tried_again(command, code, error, says):
     command(code, sentence="the tier keeps state")
     with pytest.raises(error, match=says):
         operator().execute(context())

@@ -71,17 +71,23 @@ def proof(draft: Draft, change: ChangeRecord) -> str | None:
 def proofs(draft: Draft, change: ChangeRecord, tier: TierName, number: Incarnation) -> dict[HostName, str]:
     """Return for each host of a burst or a canary which worker has processed records there.
 
-    Empty if there is none, or if the driver is of an older version.
+    Empty if there is none, or if the driver is of an older version. A canary that has processed
+    nothing is left out.
     """
     report = health.report(draft, tier, number)
     if report is None or report.first_tasks is None:
         return {}
-    named = _canary_did if KINDS[change.spec.kind].proves_host else _burst_did
+    is_canary = KINDS[change.spec.kind].proves_host
+    named = _canary_did if is_canary else _burst_did
     first = {
         host: max((report.first_tasks.get(worker, -1), worker) for worker in workers)
         for host, workers in _workers_by_host(draft, change, tier, number).items()
     }
-    return {host: named(host, worker, records) for host, (records, worker) in first.items()}
+    return {
+        host: named(host, worker, records)
+        for host, (records, worker) in first.items()
+        if records >= 0 or not is_canary
+    }
 
 
 def _workers_by_host(

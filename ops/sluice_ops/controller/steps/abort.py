@@ -102,7 +102,7 @@ def _give_back(draft: Draft, change: ChangeRecord, host: HostName) -> None:
         draft.log(f"{host} stays cordoned, because it is not sound after its reboot: sluice return {host}")
     elif _is_unproved(draft, change, host):
         draft.set_host_state(host, HostState.CORDONED, change.id)
-        draft.log(f"{host} is cordoned, because no worker has proved it: sluice return {host}")
+        draft.log(f"{host} is cordoned, because no worker has processed records there: sluice return {host}")
     elif record is not None and record.by == change.id and record.state is not HostState.UP:
         draft.set_host_state(host, HostState.UP, change.id)
         draft.log(f"{host} may be used again (aborted)")

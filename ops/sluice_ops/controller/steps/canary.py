@@ -30,6 +30,9 @@ def canary(draft: Draft, operation: Operation) -> Outcome:
     change = draft.changes[operation.change]
     for tier, number in change.canaries.items():
         obstacle = _obstacle(draft, change, tier, Incarnation(number))
+        if isinstance(obstacle, Failed):
+            proofs = burst_readiness.proofs(draft, change, tier, Incarnation(number))
+            draft.update_change(change.id, proofs={**change.proofs, **proofs})
         if obstacle is not None:
             return obstacle
         _note_proofs(draft, change, tier, Incarnation(number))
@@ -63,7 +66,7 @@ def _note_proofs(draft: Draft, change: ChangeRecord, tier: TierName, number: Inc
     if number in {record.owner, record.next}:
         slots = draft.incarnations[tier][number].placement.slots
         proofs = {
-            host: f"{host}'s canary {tier}/{number} is ready; its driver is older, and counts no records"
+            host: f"{host}'s canary {tier}/{number} is ready; its driver's older version counts no records"
             for host in change.spec.named_hosts
             if host in slots
         } | burst_readiness.proofs(draft, change, tier, number)

@@ -137,6 +137,17 @@ def test_a_proved_host_of_a_batch_returns_when_another_is_not_proved():
     world.check_settled()
 
 
+def test_of_two_hosts_only_the_one_without_a_proof_stays_cordoned():
+    shares = {"counts": Share(minimum=1, target=2, maximum=4)}
+    world = running(tiers=[tier("counts", Mode.BATCH, 0)], rules=replace(RULES, shares=shares, shifts={}))
+    world.logs["counts"].idle = ("-1",)
+    runbook = world.begin("c1", kind="reboot-hosts", hosts=("h1", "h2"))
+    world.settle()
+    assert not runbook.ok
+    assert {world.host_state(name) for name in ("h1", "h2")} == {HostState.UP, HostState.CORDONED}
+    world.check_settled()
+
+
 @pytest.mark.parametrize(("target", "canaries"), [(1, 2), (2, 1)])
 def test_a_tier_proves_as_many_hosts_at_once_as_it_has_workers(target, canaries):
     shares = {"counts": Share(minimum=1, target=target, maximum=4)}

@@ -15,7 +15,7 @@ class Reboot(Drain):
     steps = (*Drain.steps, Step.REBOOT, Step.HEALTH, Step.CANARY, Step.RETURN)
     runbook = "reboot_host"
     proves_host = True
-    unpredicted = "how long the host takes to boot and to prove itself"
+    unpredicted = "how long the host takes to boot, and its canary to process records"
 
 
 KIND = Reboot()
