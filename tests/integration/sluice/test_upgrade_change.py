@@ -3,36 +3,30 @@ refused, or rolled back.
 """
 
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import OwnerRecord
-from tests.integration.sluice import stateful_pipeline
+from tests.integration.sluice.edited_release import MARK, MARKED, OTHER_STATE, publish_edited
 from tests.integration.sluice.operated_lab import operated, site_of, sluice, steps, tier_line
 from tests.integration.sluice.state_feed import Feed, assert_windows, ends, equation, feeding, table
 from tests.integration.sluice.stateful_runs import PIPELINE_MODULE
-from tests.lab import ROOT, Lab, until
+from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]
 TIER, RATE = "by-window", 100
-MARK = 10**12
-"""The new code adds this number to each sum that it writes."""
-SHIPPED = 'counted.select("who", F.col("window.start").alias("since"), "hits", "ids")'
-MARKED = SHIPPED.replace('"ids"', f'(F.col("ids") + {MARK}).alias("ids")')
 WHO = 'F.when(F.col("who") == "{who}", {what}).otherwise(F.col("who")).alias("who")'
 FAILING_NAME = 'F.raise_error(F.lit("cannot take this one"))'
 SLEPT = 'F.java_method(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(30000).cast("bigint"))'
 SLOW_NAME = f'F.concat("who", F.substring({SLEPT}, 1, 0))'
 """Does not change the name: with another key, the earlier row would stay in the table."""
-SUM = 'F.sum("id").alias("ids")'
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 
@@ -53,24 +47,7 @@ def running(lab: Lab, feed: Feed) -> Iterator[Lab]:
 @pytest.fixture
 def publish(lab: Lab, tmp_path: Path) -> Callable[..., str]:
     """Publish the pipeline with edits; return the release."""
-
-    def publish_edited(**edits: str) -> str:
-        module_file = tmp_path / Path(stateful_pipeline.__file__).relative_to(ROOT)
-        module_file.parent.mkdir(parents=True, exist_ok=True)
-        code = Path(stateful_pipeline.__file__).read_text()
-        for before, after in ((SHIPPED, edits.get("result", SHIPPED)), (SUM, edits.get("sums", SUM))):
-            assert code.count(before) == 1, before
-            code = code.replace(before, after)
-        module_file.write_text(code)
-        for folder in list(module_file.relative_to(tmp_path).parents)[:-1]:
-            (tmp_path / folder / "__init__.py").touch()
-        command = [sys.executable, "-m", "sluice.commands.publish"]
-        done = subprocess.run(command, env=lab.env, cwd=tmp_path, capture_output=True, text=True, check=False)
-        match = re.search(r"release (r\d+-[0-9a-f]+) is new", done.stdout)
-        assert match is not None, done.stdout + done.stderr
-        return match[1]
-
-    return publish_edited
+    return partial(publish_edited, lab, tmp_path)
 
 
 def owner(lab: Lab) -> int | None:
@@ -136,7 +113,7 @@ def test_code_that_does_worse_is_rolled_back(
 def test_code_with_other_state_is_refused_and_can_start_over_by_hand(
     running: Lab, feed: Feed, publish: Callable[..., str]
 ) -> None:
-    line, other = tier_line(running, TIER), publish(sums='F.max("id").alias("ids")')
+    line, other = tier_line(running, TIER), publish(sums=OTHER_STATE)
     with feeding(feed, RATE):
         refused = sluice(running, "upgrade", TIER)
     sentence = steps(refused)["preflight"]["sentence"]
