@@ -255,9 +255,10 @@ def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: s
                 step=step,
                 change=change,
                 first=first,
-                **((last or {}) if step is steps[-1] else {}),
+                then=then,
+                **((last or {}) if then is None else {}),
             )
-            for step in steps[1:]
+            for step, then in zip(steps[1:], (*steps[2:], None), strict=True)
         ),
     ]
 

@@ -189,17 +189,19 @@ class NextStepOperator(StepOperator):
 
     start_from_trigger = True
 
-    def __init__(self, *, first: Step, **kwargs: Any) -> None:
+    def __init__(self, *, first: Step, then: Step | None = None, **kwargs: Any) -> None:
         """Carry out a step of the change that the task of the step `first` began.
 
-        The trigger ends at the run's deadline, so the task needs no time limit of its own.
+        A success posts the step `then` at once: its task begins only after scheduler and triggerer
+        have looked again, seconds later. The trigger ends at the run's deadline, so the task needs
+        no time limit of its own.
         """
         super().__init__(execution_timeout=None, **kwargs)
         # Airflow's triggerer would end with an error at a field of the form without a default,
         # before it reads the form's values; the DAG has all fields anyway
         self.params = ParamsDict()
         path, arguments = StepTrigger(
-            self.step, first, finish=not self.outlets, sluice_conn_id=self.sluice_conn_id
+            self.step, first, then, finish=not self.outlets, sluice_conn_id=self.sluice_conn_id
         ).serialize()
         self.start_trigger_args = StartTriggerArgs(path, "resume", trigger_kwargs=arguments)
 

@@ -8,6 +8,7 @@ and in the control channel alone. `tier_watch` decides which event of a tier mat
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any
@@ -210,12 +211,22 @@ class StepTrigger(OperationTrigger):
     """
 
     def __init__(
-        self, step: str, first: str, *, finish: bool = True, sluice_conn_id: str | None = None
+        self,
+        step: str,
+        first: str,
+        then: str | None = None,
+        *,
+        finish: bool = True,
+        sluice_conn_id: str | None = None,
     ) -> None:
-        """Post `step` of a change that began with `first`; `finish` as for `OperationTrigger`."""
+        """Post `step` of a change that began with `first`, and after its success the step `then`.
+
+        `finish` is as for `OperationTrigger`.
+        """
         super().__init__("", 0.0, finish=finish, sluice_conn_id=sluice_conn_id)
         self.step = Step(step)
         self.first = Step(first)
+        self.then = None if then is None else Step(then)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow makes this trigger again."""
@@ -224,6 +235,7 @@ class StepTrigger(OperationTrigger):
             {
                 "step": str(self.step),
                 "first": str(self.first),
+                "then": None if self.then is None else str(self.then),
                 "finish": self.finish,
                 "sluice_conn_id": self.sluice_conn_id,
             },
@@ -232,34 +244,39 @@ class StepTrigger(OperationTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Post the step, also after ZooKeeper was away, and wait for its result."""
         task: Any = self.task_instance
-        change = requests.change_id(f"{task.dag_id}.{task.run_id}")
-        self.operation = requests.operation_id(change, self.step)
+        self.operation = requests.operation_id(self._change, self.step)
         self.began = task.get_template_context()["dag_run"].start_date.timestamp()
-        posted = await first_value(partial(self._post, change), inf, self.sluice_conn_id)
+        posted = await first_value(partial(self._post, self.step), inf, self.sluice_conn_id)
         if not isinstance(posted, Operation):
             yield self._event(Result(ok=False, sentence=str(posted), finished_at=time.time()), "")
             return
         self.until = requests.end_of(posted)
         async for event in super().run():
+            if isinstance(event, TaskSuccessEvent) and self.then is not None:
+                with suppress(ChannelAwayError):  # the next task posts the step, if it is not there
+                    await asyncio.to_thread(self._post, self.then)
             yield event
+
+    @property
+    def _change(self) -> ChangeId:
+        task: Any = self.task_instance
+        return requests.change_id(f"{task.dag_id}.{task.run_id}")
 
     def _posted(self, channel: Channel) -> Read[Operation] | None:
         """Return the first step: this one may not be posted yet."""
-        task: Any = self.task_instance
-        change = requests.change_id(f"{task.dag_id}.{task.run_id}")
-        return channel.read(paths.operation(requests.operation_id(change, self.first)), Operation)
+        return channel.read(paths.operation(requests.operation_id(self._change, self.first)), Operation)
 
-    def _post(self, change: ChangeId) -> Operation | str:
-        """Return the posted step, or why it cannot be posted."""
+    def _post(self, step: Step) -> Operation | str:
+        """Return a posted step, or why it cannot be posted."""
         # a worker would make the task's links
         self._links = {link.xcom_key: link.of(self.sluice_conn_id) for link in LINKS}
         channel = shared_channel(self.sluice_conn_id).get()
-        first = channel.read(paths.operation(requests.operation_id(change, self.first)), Operation)
+        first = self._posted(channel)
         if first is None:
             return "the channel no longer has the first step of the change: trigger the runbook again"
-        operation = requests.next_step(channel, first.value, self.step)
+        operation = requests.next_step(channel, first.value, step)
         if requests.post(channel, operation):
-            self.log.info("Posted step %s of change %s", self.step, change)
+            self.log.info("Posted step %s of change %s", step, self._change)
             return operation
         posted = channel.read(paths.operation(operation.id), Operation)
         return operation if posted is None else posted.value

@@ -69,9 +69,9 @@ def done(sentence="done", *, ok=True, **details):
     return Result(ok=ok, sentence=sentence, details=details, finished_at=0.0)
 
 
-def trigger():
+def trigger(then=None):
     began = datetime.fromtimestamp(time.time() - POSTED_SECONDS_AGO, UTC)
-    made = StepTrigger(Step.CUT, Step.PREFLIGHT)
+    made = StepTrigger(Step.CUT, Step.PREFLIGHT, then)
     made.task_instance = SimpleNamespace(
         dag_id="drain_host",
         run_id="r1",
@@ -81,8 +81,8 @@ def trigger():
     return made
 
 
-def fired():
-    return asyncio.run(anext(trigger().run()))
+def fired(then=None):
+    return asyncio.run(anext(trigger(then).run()))
 
 
 def test_a_step_is_posted_as_the_first_one_with_the_time_that_is_left(channel, first):
@@ -127,6 +127,29 @@ def test_a_failed_step_goes_to_a_worker(channel):
     assert fired().payload["result"]["sentence"] == "no room on h2"
 
 
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_success_posts_the_following_step_at_once_and_a_failure_does_not(channel, ok):
+    channel.on_create(paths.operation(CUT), paths.result(CUT), done(ok=ok))
+    fired(Step.VERIFY)
+    assert (Step.VERIFY in {each.step for each in channel.of(Operation)}) is ok
+
+
+@pytest.mark.usefixtures("first")
+def test_a_step_that_could_not_be_posted_at_once_is_posted_by_its_own_task(channel, monkeypatch):
+    channel.on_create(paths.operation(CUT), paths.result(CUT), done())
+    posts = channel.create
+
+    def away_for_verify(path, value):
+        if value.step is Step.VERIFY:
+            message = "ZooKeeper does not answer"
+            raise ChannelAwayError(message)
+        return posts(path, value)
+
+    monkeypatch.setattr(channel, "create", away_for_verify)
+    assert isinstance(fired(Step.VERIFY), TaskSuccessEvent)
+
+
 @pytest.mark.usefixtures("channel")
 def test_a_step_without_a_first_one_fails_with_the_reason():
     assert (
@@ -146,5 +169,10 @@ def test_airflow_makes_each_next_steps_trigger_from_the_serialised_dag():
     started = read.get_task("cut_over").start_trigger_args
     assert started.trigger_cls == f"{StepTrigger.__module__}.{StepTrigger.__qualname__}"
     again = StepTrigger(**smart_decode_trigger_kwargs(started.trigger_kwargs))
-    assert (again.step, again.first, again.finish) == (Step.CUT, Step.PREFLIGHT, True)
+    assert (again.step, again.first, again.then) == (Step.CUT, Step.PREFLIGHT, Step.VERIFY)
+    assert again.finish
+    ends = StepTrigger(
+        **smart_decode_trigger_kwargs(read.get_task("release").start_trigger_args.trigger_kwargs)
+    )
+    assert ends.then is None
     assert read.get_task("cut_over").execution_timeout is None
