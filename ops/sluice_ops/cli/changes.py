@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from sluice_ops.cli.become import become
 from sluice_ops.cli.exit_codes import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json
-from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS
-from sluice_ops.planning.changes.kind import Field, Input, Kind
+from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS, START
+from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind
 from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.site import project
 
 if TYPE_CHECKING:
     from sluice_ops.channel.client import Channel
@@ -190,7 +192,6 @@ def _running(channel: "Channel", tier: "TierName") -> "TierWanted | None":
 def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
     """Request the start or stop of a tier in ZooKeeper; the controller starts or stops the tier."""
     from sluice_ops.channel.trail_queue import cli_user  # noqa: PLC0415
-    from sluice_ops.model.change import START  # noqa: PLC0415
     from sluice_ops.model.ids import TierName  # noqa: PLC0415
     from sluice_ops.operations import requests  # noqa: PLC0415
     from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
@@ -230,8 +231,73 @@ def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
 
 
 for _kind in _OFFERED.values():
-    if _kind.command:
+    if _kind.command and _kind.name != START:
         app.command(_kind.name, epilog=f"Example: {_kind.example}")(_command(_kind))
+
+
+@app.command(epilog=f"Example: {KINDS[START].example}, or: sluice start by-user --from before-fix --dry-run")
+def start(
+    tier: Annotated[str, typer.Argument(metavar="TIER", help=TIER.help)],
+    *,
+    savepoint: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="NAME", help="Go back to this savepoint, and process all later records again."
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --from: accept that changed rows go to streams again.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a tier. A tier that was given up after failures is tried again.
+
+    With --from, a stopped tier with state goes back to a savepoint. Run this where the tier's
+    checkpoints are, as the user of the drivers.
+    """
+    if savepoint is not None:
+        project.use_code()
+        options = ["--yes"] * yes + ["--dry-run"] * dry_run + ["--json"] * as_json
+        become("sluice.commands.savepoint", "start", tier, savepoint, *options)
+    if yes:
+        message = "--yes needs --from"
+        raise WrongUsageError(message)
+    _want(KINDS[START], tier, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(
+    epilog="Example: sluice savepoint by-user before-fix, or: sluice savepoint by-user before-fix --remove"
+)
+def savepoint(
+    tier: Annotated[str, typer.Argument(metavar="TIER", help="The tier with state, running or stopped.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The savepoint's name. Default: the date and time, in UTC."),
+    ] = None,
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the savepoint instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Keep the state of a tier under a name.
+
+    The tier runs on. `sluice start --from` goes back to the state later, also with another release.
+    Run this command where the tier's checkpoints are, as the user of the drivers.
+    """
+    if remove and name is None:
+        message = "--remove needs the savepoint's name; see `sluice savepoints`"
+        raise WrongUsageError(message)
+    project.use_code()
+    words = [tier] if name is None else [tier, name]
+    action = "remove" if remove else "take"
+    become("sluice.commands.savepoint", action, *words, *["--json"] * as_json)
+
+
+@app.command(epilog="Example: sluice savepoints --json | jq -r '.[] | select(.tier == \"by-user\").name'")
+def savepoints(*, as_json: AsJson = False) -> None:
+    """List the savepoints of all tiers with state."""
+    project.use_code()
+    become("sluice.commands.savepoint", "list", *["--json"] * as_json)
 
 
 @app.command(epilog="Example: sluice drift --json | jq '.drift[].why', or: sluice drift --repair")

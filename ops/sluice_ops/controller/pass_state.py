@@ -196,6 +196,7 @@ class Draft:
             failures=failures,
             release=release,
             partitions=partitions or self.wanted[tier].partitions,
+            savepoint=self.wanted[tier].savepoint,
             attempt=self.wanted[tier].attempt,
         )
         if counted_hosts is None:

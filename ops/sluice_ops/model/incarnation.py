@@ -13,6 +13,7 @@ from sluice_ops.model.backpressure import Pressure
 from sluice_ops.model.ids import HostName, Incarnation, TierName, UnitId
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.routing_epochs import RoutingEpochs
+from sluice_ops.model.savepoint import StartFrom
 
 STATE_PARTITIONS = 2
 """The default number of partitions of a tier's state in Spark."""
@@ -73,6 +74,8 @@ class IncarnationSpec(Frozen):
 
     A checkpoint with another number is repartitioned at the start.
     """
+    savepoint: StartFrom | None = None
+    """The savepoint from which its state comes; None: from no savepoint."""
     attempt: int = 0
     """`TierWanted.attempt` when this was written. A higher one starts a given-up tier again."""
     start: Timed | None = None
@@ -406,6 +409,8 @@ class TierWanted(Frozen):
     """
     partitions: int = STATE_PARTITIONS
     """The partitions of the state of the next incarnation. Set by accepted repartitions."""
+    savepoint: StartFrom | None = None
+    """The savepoint from which the tier was started last; None: never from one."""
     skipped: dict[str, int] = Field(default_factory=dict)
     """By `stream/partition`: the offset before which a person declared unread records as lost for
     good.

@@ -6,11 +6,11 @@ The caller reads the channel, and carries out what `next_turn` says.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sluice_ops.model.compatibility import incompatibilities
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.model.release import Release, TierShape
 from sluice_ops.model.wording import listed
-from sluice_ops.planning.changes.compatibility import incompatibilities
 from sluice_ops.planning.placement.cluster import RefusedError
 
 

@@ -126,15 +126,17 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
 )
 """The platform's own tables. `sluice.commands.publish` creates them."""
 
-LAST = (
+BATCHES = (
     "SELECT batch, ends, extract(epoch FROM at)::float8, extract(epoch FROM clock_timestamp() - at)::float8,"
     " (SELECT coalesce(jsonb_object_agg(stream, id), '{}') FROM tier_streams"
     " WHERE tier_streams.tier = ledger.tier),"
     " (SELECT coalesce(jsonb_object_agg(stream || '/' || partition, epoch), '{}') FROM tier_streams,"
     " jsonb_each(epochs) AS leaders (partition, epoch)"
     " WHERE tier_streams.tier = ledger.tier AND with_epochs) FROM ledger"
-    " WHERE tier = %s ORDER BY batch DESC"
+    " WHERE tier = %s"
 )
+LAST = f"{BATCHES} ORDER BY batch DESC"
+BATCH = f"{BATCHES} AND batch = %s"
 
 
 class GivenUpError(LedgerMovedError):
@@ -343,6 +345,11 @@ class Ledger(Connected):
         """Return the tier's last `count` batches, the newest first."""
         rows = self.open().execute(f"{LAST} LIMIT %s", (self.tier, count)).fetchall()
         return [LastBatch(*row) for row in rows]
+
+    def batch(self, number: int) -> LastBatch | None:
+        """Return one batch of the tier; None if the ledger does not have it."""
+        row = self.open().execute(BATCH, (self.tier, number)).fetchone()
+        return None if row is None else LastBatch(*row)
 
     def forget_ends(self, places: Sequence[str]) -> None:
         """Remove the ends of these partitions, so that the next batch may begin anywhere in them.

@@ -20,6 +20,7 @@ from sluice.sinks.fence import FencedError
 from sluice.sinks.table import Latest
 from sluice_ops.model.ids import HostName, Incarnation
 from sluice_ops.model.incarnation import STATE_PARTITIONS, IncarnationSpec, Placement, Receipt
+from sluice_ops.model.savepoint import StartFrom
 from tests.integration.sluice.state_feed import ends
 from tests.lab import Lab, until
 
@@ -89,6 +90,8 @@ class Runs:
     depot: Depot | None = None
     max_offsets: int | None = None
     """The largest batch, if it differs from the tier's."""
+    savepoint: StartFrom | None = None
+    """The savepoint from which the tier was started last."""
     engines: list[StatefulEngine] = field(default_factory=list)
     receipts: dict[int, Receipt] = field(default_factory=dict)
     """Where each incarnation began."""
@@ -105,6 +108,7 @@ class Runs:
             postgres=endpoints.postgres,
             home=self.lab.home,
             partitions=partitions,
+            savepoint=self.savepoint,
         )
         assert isinstance(tier.sink, Latest)
         self.session.conf.set(

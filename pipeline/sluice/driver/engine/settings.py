@@ -9,6 +9,7 @@ from sluice.driver.control.write_fence import Unfenced, WriterFence
 from sluice.driver.counters import Flow
 from sluice.driver.spark.workers import Workers
 from sluice_ops.model.incarnation import STATE_PARTITIONS
+from sluice_ops.model.savepoint import StartFrom
 from sluice_ops.site.site_file import S3Config
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class EngineConfig:
     """Whether records carry their lineage in one header, not in the five of former versions."""
     holds: tuple[str, ...] | None = None
     """The state plan of that release, operator by operator; None if unknown."""
+    savepoint: StartFrom | None = None
+    """The savepoint from which the tier was started last; None: never from one."""
     depot: "Depot | None" = None
     """Where the checkpoints of the tier's state are; None: in the tier's own folder."""
     s3: S3Config = field(default_factory=S3Config)

@@ -23,7 +23,14 @@ from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
 from sluice.driver.state.checkpoint_selection import Candidate
 from sluice.driver.state.checkpoint_store import Depot
-from sluice.driver.state.checkpoints import Checkpoints, Code
+from sluice.driver.state.checkpoints import (
+    LEDGER_BATCHES,
+    Checkpoints,
+    Code,
+    as_candidate,
+    counts,
+    in_force,
+)
 from sluice.driver.state.repartition import repartition
 from sluice.failures import error_text, is_disk_full
 from sluice.kafka.positions import RecordsGoneError, start
@@ -42,17 +49,13 @@ from sluice.sinks.batches import Batch, LastBatch
 from sluice.sinks.outbox import Outbox
 from sluice.sinks.table import Latest
 from sluice_ops.model.incarnation import Receipt, Repartitioned
+from sluice_ops.model.savepoint import StartFrom, why_unusable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log = structlog.get_logger()
 
-LEDGER_BATCHES = 100
-"""So many of the ledger's last batches are looked for among checkpoints.
-
-Spark keeps a fifth of that (`minBatchesToRetain`).
-"""
 UNREADABLE = ("CANNOT_LOAD_STATE_STORE", "Checksum error", "Incomplete log file")
 """Spark's words for a checkpoint whose state, or log, it cannot read."""
 LATE_SECONDS = 60.0
@@ -175,7 +178,8 @@ class StateJob:
     ) -> None:
         """Prepare; nothing is read or written yet."""
         self._config, self._control, self._sink, self._writer = config, control, sink, writer
-        self.checkpoints = Checkpoints(depot, Code(config.release, config.holds))
+        origin = None if config.savepoint is None else config.savepoint.origin
+        self.checkpoints = Checkpoints(depot, Code(config.release, config.holds, origin))
         self.run: str | None = None
         """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
@@ -225,22 +229,23 @@ class StateJob:
         state again.
 
         DiskFullError: the checkpoints' disk is full. StateGoneError: the records to build the state
-        are gone.
+        are gone, or the tier has to begin from a savepoint that cannot be used.
         """
         config, self.run = self._config, None
         require_room(self.checkpoints.depot)
+        begun = in_force(config.savepoint, self._writer.ledger)
         endings = (
             []
             if last is None
             else [
                 ending
                 for ending in self._writer.ledger.last_batches(LEDGER_BATCHES)
-                if ending.is_followed(bounds.oldest)
+                if ending.is_followed(bounds.oldest) and counts(ending, begun)
             ]
         )
         for key, value in self.checkpoints.depot.query.items():
             config.session.conf.set(key, value)
-        checkpoint, candidate, repartitioned = self._take_up(endings)
+        checkpoint, candidate, repartitioned = self._take_up(endings, begun, bounds)
         self._changes, self._absorbed, self._watermark = Changes(self._sink), Absorbed(), Watermark()
         self._kept, self._pruned, self._again, self._others = None, False, inf, None
         self._loaded = None if candidate is None else candidate.number
@@ -425,14 +430,19 @@ class StateJob:
             self._outbox.close()
 
     def _take_up(
-        self, endings: Sequence[LastBatch]
+        self, endings: Sequence[LastBatch], begun: StartFrom | None, bounds: Bounds
     ) -> tuple[QueryCheckpoint, Candidate | None, Repartitioned | None]:
         """Make the run's checkpoint from the newest one that can be loaded, with the wanted number
         of partitions.
         """
         config = self._config
         while True:
-            self.run, candidate = self.checkpoints.begin(config.incarnation, older(endings, self._damaged))
+            saved, why = (None, "") if begun is None else self._saved(begun, bounds)
+            self.run, candidate = self.checkpoints.begin(
+                config.incarnation, older(endings, self._damaged), saved
+            )
+            if begun is not None and candidate is None and not endings:
+                raise StateGoneError(self._back_refused(begun, why))
             if candidate is None or candidate.committed.partitions == config.partitions:
                 return RunCheckpoint(self.checkpoints, self.run), candidate, None
             try:
@@ -450,6 +460,29 @@ class StateJob:
                 self._pass_over(candidate.number)
             else:
                 return RunCheckpoint(self.checkpoints, self.run), candidate, repartitioned
+
+    def _saved(self, begun: StartFrom, bounds: Bounds) -> tuple[Candidate | None, str]:
+        """Return the state of the savepoint from which the tier was started; None if it cannot be
+        used. The text says why a run that needs it cannot begin.
+        """
+        savepoint = self.checkpoints.savepoint(begun.name)
+        if savepoint is None:
+            return None, "it was removed"
+        if savepoint.number in self._damaged:
+            return None, "Spark cannot read its files"
+        if not self.checkpoints.fits(savepoint):
+            return None, f"release {self._config.release} keeps another state"
+        batch = self._writer.ledger.batch(savepoint.number)
+        ends = None if batch is None else batch.ends
+        why = why_unusable(savepoint, ends, self._writer.logs.streams, bounds.oldest)
+        return (as_candidate(savepoint), "files of it are missing") if why is None else (None, why)
+
+    def _back_refused(self, begun: StartFrom, why: str) -> str:
+        tier = self._config.tier.name
+        return (
+            f"{tier} was started from savepoint {begun.name}, which cannot be used: {why}; choose another "
+            f"one of `sluice savepoints`: `sluice stop {tier}`, then `sluice start {tier} --from NAME`"
+        )
 
     def _pass_over(self, number: int) -> None:
         self._damaged.append(number)

@@ -194,6 +194,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
             release=incarnation.release,
             packed_lineage=follower.packs_lineage(site),
             holds=None if release is None else releases.state_of(release, spec.name),
+            savepoint=incarnation.savepoint,
             depot=depot,
             s3=site.s3,
             workers=workers,

@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,10 +17,17 @@ from sluice.driver.state.checkpoint_selection import QUERY, Candidate, Committed
 from sluice.driver.state.checkpoint_store import Depot
 from sluice.driver.state.offset_log import offsets_of, partitions_of
 from sluice.sinks.batches import LastBatch
+from sluice.sinks.ledger import Ledger
+from sluice_ops.model.savepoint import Savepoint, StartFrom
 
 log = structlog.get_logger()
+LEDGER_BATCHES = 100
+"""So many of the ledger's last batches are looked for among checkpoints.
+
+Spark keeps a fifth of that (`minBatchesToRetain`).
+"""
 RUN = re.compile(r"\d+\.\d+")
-WHOLE_PATHS = re.compile(r"state/\d+/_metadata/v2/\d+")
+WHOLE_PATHS = re.compile(r"/state/\d+/_metadata/v2/\d+$")
 """Files with whole paths of an operator's other files.
 
 A copy for another run needs that run's paths.
@@ -29,6 +36,12 @@ LENDERS = 16
 """How many files are linked or copied at the same time; in a bucket each takes a request."""
 MADE_BY = "made-by"
 """The folder with the code of each run. It is beside the runs, where Spark does not look."""
+SAVEPOINTS = "savepoints"
+"""The folder with the description of each savepoint."""
+SAVED = "saved"
+"""The folder with the files of each savepoint. It is no run, so nothing removes it."""
+ABOUT = "about"
+"""The file that describes a savepoint."""
 COMMIT = re.compile(r"commits/(\d+)")
 
 
@@ -41,16 +54,47 @@ class Code:
     release: str | None = None
     holds: tuple[str, ...] | None = None
     """The state plan, operator by operator."""
+    origin: str | None = None
+    """The start from a savepoint from which the state comes; None: from none."""
 
     def fits(self, other: "Code") -> bool:
         """Tell whether this code can continue with the state of other code; True if a state plan is
         unknown.
+
+        A tier that was started from a savepoint leaves all other state behind.
         """
-        return None in {self.holds, other.holds} or self.holds == other.holds
+        return self.origin == other.origin and (
+            None in {self.holds, other.holds} or self.holds == other.holds
+        )
 
     def is_same(self, other: "Code") -> bool:
         """Tell whether both are the same release; True if a release is unknown."""
         return None in {self.release, other.release} or self.release == other.release
+
+
+def in_force(begun: StartFrom | None, ledger: Ledger) -> StartFrom | None:
+    """Return the tier's last start from a savepoint; None if there was none, or if a person made
+    the ledger begin anew since.
+    """
+    batch = None if begun is None else ledger.batch(begun.after)
+    return begun if begun is not None and batch is not None and batch.ends == begun.ends else None
+
+
+def counts(ending: LastBatch, begun: StartFrom | None) -> bool:
+    """Tell whether a run may continue from a batch of the ledger; `begun` is the tier's last start
+    from a savepoint.
+
+    At earlier batches, the table has rows that the state since that start did not make. Pure.
+    """
+    return begun is None or ending.number > begun.after
+
+
+def as_candidate(savepoint: Savepoint) -> Candidate:
+    """Return a savepoint's state. Pure."""
+    folder = f"{SAVED}/{savepoint.name}"
+    return Candidate(
+        Committed(folder, savepoint.batch, savepoint.ends, savepoint.partitions), savepoint.number
+    )
 
 
 @dataclass(frozen=True)
@@ -61,22 +105,17 @@ class Checkpoints:
     code: Code = Code()
     """The code of new runs."""
 
-    def begin(self, incarnation: int, endings: Sequence[LastBatch]) -> tuple[str, Candidate | None]:
-        """Make the folder of a new run, with the newest state of a batch in the ledger; empty if
-        there is none.
+    def begin(
+        self, incarnation: int, endings: Sequence[LastBatch], saved: Candidate | None = None
+    ) -> tuple[str, Candidate | None]:
+        """Make the folder of a new run, with the newest state of a batch in the ledger, or else
+        with the savepoint `saved`; empty if there is none.
 
         Checkpoints of the same code come first. If other code was tried in between, the results
         that it wrote are computed and written again.
         """
         run = self._make(incarnation)
-        made_by = {name: self._made_by(name) for name in self._runs()}
-        committed = (
-            batch for name, code in made_by.items() if self.code.fits(code) for batch in self._commits(name)
-        )
-        in_ledger = candidates([(last.number, last.ends) for last in endings], committed)
-        for candidate in sorted(
-            in_ledger, key=lambda candidate: not self.code.is_same(made_by[candidate.committed.run])
-        ):
+        for candidate in (*self._in_ledger(endings), *([] if saved is None else [saved])):
             if self._copy(candidate.committed, run):
                 log.info(
                     "the run begins from a checkpoint",
@@ -87,6 +126,60 @@ class Checkpoints:
                 )
                 return run, candidate
         return run, None
+
+    def save(
+        self, name: str, endings: Sequence[LastBatch], describe: Callable[[Candidate, Code], Savepoint]
+    ) -> Savepoint | None:
+        """Copy the newest state of a batch in the ledger into a savepoint; None if there is none.
+
+        The savepoint counts once its description is written. FileExistsError: the name is taken.
+        """
+        place, files = f"{SAVEPOINTS}/{name}", f"{SAVED}/{name}"
+        if not self.depot.make(place):
+            raise FileExistsError(name)
+        saved = None
+        try:
+            self.depot.remove(files)  # of a savepoint whose removal was interrupted
+            self.depot.make(files)
+            for candidate in self._in_ledger(endings):
+                code = self._made_by(candidate.committed.run)
+                if self._lend(candidate.committed, files, self.depot.lend):
+                    self.depot.sync(files)
+                    saved = describe(candidate, code)
+                    self.depot.write(f"{place}/{ABOUT}", saved.model_dump_json())
+                    break
+        finally:
+            if saved is None:
+                self.forget(name)
+        return saved
+
+    def savepoints(self) -> list[Savepoint]:
+        """Return the complete savepoints, the oldest first."""
+        names = (name.partition("/") for name in self.depot.names(SAVEPOINTS))
+        read = (self.savepoint(name) for name, _, file in names if file == ABOUT)
+        return sorted(filter(None, read), key=lambda savepoint: savepoint.taken_at)
+
+    def savepoint(self, name: str) -> Savepoint | None:
+        """Return a complete savepoint; None if there is none of this name."""
+        try:
+            about = self.depot.read(f"{SAVEPOINTS}/{name}/{ABOUT}")
+        except FileNotFoundError:
+            return None
+        return Savepoint.model_validate_json(about, extra="allow")
+
+    def fits(self, savepoint: Savepoint) -> bool:
+        """Tell whether the code of new runs can continue with a savepoint's state."""
+        state = None if savepoint.shape is None else savepoint.shape.state
+        holds = None if state is None else state.operators or None
+        return self.code.fits(Code(savepoint.release, holds, self.code.origin))
+
+    def forget(self, name: str) -> bool:
+        """Remove a savepoint, also an incomplete one; return whether there was one."""
+        place = f"{SAVEPOINTS}/{name}"
+        existed = not self.depot.make(place)
+        self.depot.remove(place)
+        self.depot.remove(f"{SAVED}/{name}")
+        return existed
 
     def go_on(self, incarnation: int, run: str) -> tuple[str, Committed]:
         """Make the folder of a new run from the last batch that an ended run committed.
@@ -148,7 +241,8 @@ class Checkpoints:
             code = json.loads(self.depot.read(f"{MADE_BY}/{run}/code"))
         except FileNotFoundError:
             return Code()
-        return Code(code["release"], None if code["holds"] is None else tuple(code["holds"]))
+        holds = None if code["holds"] is None else tuple(code["holds"])
+        return Code(code["release"], holds, code.get("origin"))
 
     def _commits(self, run: str, names: Sequence[str] | None = None) -> Iterator[Committed]:
         for name in self.depot.names(run) if names is None else names:
@@ -165,20 +259,36 @@ class Checkpoints:
             except (ValueError, LookupError) as error:
                 log.warning("a damaged checkpoint is skipped", run=run, batch=batch, error=repr(error))
 
+    def _in_ledger(self, endings: Sequence[LastBatch]) -> list[Candidate]:
+        """Return the batches in the ledger from which this code may continue, the best first."""
+        made_by = {name: self._made_by(name) for name in self._runs()}
+        committed = (
+            batch for name, code in made_by.items() if self.code.fits(code) for batch in self._commits(name)
+        )
+        return sorted(
+            candidates([(last.number, last.ends) for last in endings], committed),
+            key=lambda candidate: not self.code.is_same(made_by[candidate.committed.run]),
+        )
+
     def _copy(self, committed: Committed, run: str) -> bool:
         """Link or copy the files of a committed batch into a run's folder; return whether all were
         there.
         """
 
-        def lend(name: str) -> None:
-            with suppress(FileNotFoundError):  # likewise
-                if WHOLE_PATHS.fullmatch(name):
-                    self.depot.write(
-                        f"{run}/{name}", self._with_paths_of(run, self.depot.read(f"{committed.run}/{name}"))
-                    )
-                else:
-                    self.depot.lend(f"{committed.run}/{name}", f"{run}/{name}")
+        def lend(name: str, to: str) -> None:
+            if WHOLE_PATHS.search(name):
+                self.depot.write(to, self._with_paths_of(run, self.depot.read(name)))
+            else:
+                self.depot.lend(name, to)
 
+        if not self._lend(committed, run, lend):
+            return False
+        # an id of its own, for Spark takes two queries with one id for a restarted query
+        self.depot.write(f"{run}/{QUERY}", json.dumps({"id": str(uuid.uuid4())}))
+        return True
+
+    def _lend(self, committed: Committed, folder: str, lend: Callable[[str, str], None]) -> bool:
+        """Lend the files of a committed batch to a folder; return whether all were there."""
         files = manifest(self.depot.names(committed.run), committed.batch, committed.partitions) or ()
         short = next((name for name in files if not self.depot.is_whole(f"{committed.run}/{name}")), None)
         if short is not None:
@@ -189,16 +299,19 @@ class Checkpoints:
                 file=short,
             )
             return False
+
+        def lend_if_there(name: str) -> None:
+            with suppress(FileNotFoundError):  # the run goes on, and removes old files
+                lend(f"{committed.run}/{name}", f"{folder}/{name}")
+
         commits = [name for name in files if COMMIT.fullmatch(name)]
         with ThreadPoolExecutor(LENDERS) as pool:
             for group in ([name for name in files if name not in commits], commits):
-                deque(pool.map(lend, group), maxlen=0)
-        if manifest(self.depot.names(run), committed.batch, committed.partitions) is None:
-            self.depot.remove(run)
-            self.depot.make(run)
+                deque(pool.map(lend_if_there, group), maxlen=0)
+        if manifest(self.depot.names(folder), committed.batch, committed.partitions) is None:
+            self.depot.remove(folder)
+            self.depot.make(folder)
             return False
-        # an id of its own, for Spark takes two queries with one id for a restarted query
-        self.depot.write(f"{run}/{QUERY}", json.dumps({"id": str(uuid.uuid4())}))
         return True
 
     def _with_paths_of(self, run: str, content: str) -> str:

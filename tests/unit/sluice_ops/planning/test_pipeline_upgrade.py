@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_ops.model.compatibility import incompatibilities
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.model.release import Release, SinkShape, StreamShape, TierShape
-from sluice_ops.planning.changes.compatibility import incompatibilities
 from sluice_ops.planning.pipeline_upgrade import Complete, Next, Returned, TierRuns, next_turn, order, stopped
 from sluice_ops.planning.placement.cluster import RefusedError
 

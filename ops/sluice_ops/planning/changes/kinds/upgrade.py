@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from sluice_ops.model.change import UPGRADE, ChangeSpec, Step
+from sluice_ops.model.compatibility import incompatibilities
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.release import number_of
-from sluice_ops.planning.changes.compatibility import incompatibilities
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import notes_if_stopped, tier_of
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow

@@ -1,13 +1,19 @@
 """Whether a tier may be handed over from one release to another.
 
 The new code must still fit the tiers that read or write the same streams, the sink's table and the
-saved state. The kind `upgrade` calls this module.
+saved state. The kind `upgrade` and starts from a savepoint call this module.
 """
 
 from collections.abc import Iterable, Mapping
 
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
+
+REBUILT = (
+    ": after such an upgrade, the state is built again from the tier's first record on, "
+    "if Kafka still has that record, and rows of other keys stay in the table"
+)
+"""What an upgrade to code with another state does; a savepoint is never used by such code."""
 
 
 def incompatibilities(
@@ -159,6 +165,5 @@ def _state(before: StateShape | None, after: StateShape | None) -> Iterable[str]
         old = [operator for operator in before.operators if operator not in after.operators]
         yield (
             f"the state of the new code holds {'; '.join(new) or 'less'}, and the checkpoint holds "
-            f"{'; '.join(old) or 'less'}: after such an upgrade, the state is built again from the tier's "
-            "first record on, if Kafka still has that record, and rows of other keys stay in the table"
+            f"{'; '.join(old) or 'less'}{REBUILT}"
         )

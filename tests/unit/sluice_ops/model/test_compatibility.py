@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_ops.model.compatibility import incompatibilities
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
-from sluice_ops.planning.changes.compatibility import incompatibilities
 
 RAW = StreamShape(name="raw")
 HITS = StreamShape(name="hits", columns={"id": "string", "at": "bigint"}, grouping="Fields(columns=('id',))")
