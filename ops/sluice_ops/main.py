@@ -9,9 +9,10 @@ import typer
 
 from sluice_ops.cli import alert, batch, changes, ingest, lists, logs, projects, scaler, serving, top
 from sluice_ops.cli.become import become
-from sluice_ops.cli.exit_codes import CODES, Commands, WrongUsageError
+from sluice_ops.cli.errors import Commands, WrongUsageError
 from sluice_ops.cli.output import AsJson
 from sluice_ops.local import commands
+from sluice_ops.model.exit_codes import CODES
 from sluice_ops.site import project
 
 REPLAY_NICE = 10

@@ -23,7 +23,7 @@ Q4 = Latest(
 )
 Q6 = Latest("q6_prices_by_seller", {"seller": "bigint", "average": "double precision"}, key=("seller",))
 LAST = 10
-"""So many closed auctions of a seller count in q6."""
+"""The number of a seller's last closed auctions that q6 averages."""
 WON = "category int, seller bigint, auction bigint, price bigint, closed timestamp"
 
 

@@ -58,7 +58,7 @@ def tables(tiers: Iterable[PublishedTier], sluice_conn_id: str | None = None) ->
 
 def is_table(asset: object) -> bool:
     """Tell whether an asset is a table of a pipeline."""
-    return isinstance(asset, Asset) and asset.uri.startswith(SCHEME) and f"/{TABLES}/" in asset.uri
+    return isinstance(asset, Asset) and asset.uri.startswith(SCHEME) and place(asset)[1] == TABLES
 
 
 def place(asset: Asset) -> tuple[str | None, str, str]:

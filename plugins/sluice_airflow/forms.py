@@ -24,7 +24,7 @@ FOLLOW_CHANGE = "follow_change"
 """The DAG that shows a change of the control channel."""
 REPLAY_TIER = "replay_tier"
 REPLAY = "Process old or quarantined records of a tier again, beside the live records."
-"""What `replay_tier` does."""
+"""What the DAG `replay_tier` is for."""
 INPUTS, QUARANTINE = "inputs", "quarantine"
 """Which records a replay reads."""
 BURST_TO_EC2, LEAVE_EC2 = "burst_to_ec2", "leave_ec2"
@@ -196,10 +196,6 @@ _SCHEMAS: dict[Input, Callable[[Field, Pipeline], dict[str, Any]]] = {
 }
 
 
-def _optional_text(title: str, description: str) -> Param:
-    return Param(None, type=["null", "string"], title=title, description=description)
-
-
 def replay_fields(pipeline: Pipeline) -> dict[str, Param]:
     """Return the form fields of a replay."""
     place = "A time such as 2026-11-21T22:00Z, or a record's place such as hits/2:1700."
@@ -217,10 +213,12 @@ def replay_fields(pipeline: Pipeline) -> dict[str, Param]:
             title="Records",
             description="The records of its inputs, or those that it put into quarantine.",
         ),
-        "begin": _optional_text(
-            "From", f"{place} Empty: the oldest record; of quarantine, the oldest that no replay has read."
+        "begin": Param(
+            **_OPTIONAL_TEXT,
+            title="From",
+            description=f"{place} Empty: the oldest record; for quarantine, the oldest unread one.",
         ),
-        "end": _optional_text("To", f"{place} Empty: the newest record."),
+        "end": Param(**_OPTIONAL_TEXT, title="To", description=f"{place} Empty: the newest record."),
         "rate": Param(100, type="integer", minimum=1, title="Rate", description="Most records per second."),
     }
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from sluice_ops.channel import Channel
-from sluice_ops.cli.exit_codes import AWAY
 from sluice_ops.local.start.supervisord import Supervisor
 from sluice_ops.model import paths
 from sluice_ops.model.change import Step
+from sluice_ops.model.exit_codes import AWAY
 from sluice_ops.operations import requests
 from sluice_ops.planning.changes.kinds import KINDS
 from tests.scenarios.live import WAIT_SECONDS, Live, until

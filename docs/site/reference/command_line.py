@@ -6,8 +6,8 @@ from typing import Any
 import typer
 
 from docs.site.reference.text import code, escaped, table
-from sluice_ops.cli.exit_codes import CODES
 from sluice_ops.main import app
+from sluice_ops.model.exit_codes import CODES
 
 
 def page() -> str:

@@ -5,10 +5,11 @@ import time
 import typer
 
 from sluice_ops.channel.trail_queue import cli_user
-from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeRecord, ChangeState, MaintenanceLock
+from sluice_ops.model.exit_codes import FAILED, OK
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
 from sluice_ops.operations.connect import open_channel

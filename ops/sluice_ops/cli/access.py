@@ -15,10 +15,11 @@ import psycopg
 import typer
 
 from sluice_ops.channel import Channel, access_lists, trail_queue
-from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
+from sluice_ops.model.exit_codes import FAILED, OK
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.wording import page
 from sluice_ops.operations import joining

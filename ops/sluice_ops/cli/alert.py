@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from sluice_ops.cli.exit_codes import FAILED, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json, print_table
 from sluice_ops.model.alert import AlertRecord, AlertRequests
+from sluice_ops.model.exit_codes import FAILED
 from sluice_ops.queries.alerts import lines, shown, silence_lines
 from sluice_ops.queries.formats import ago, clock
 

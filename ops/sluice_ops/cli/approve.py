@@ -5,8 +5,9 @@ import time
 import typer
 
 from sluice_ops.channel.trail_queue import cli_user
-from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import print_json, print_table
+from sluice_ops.model.exit_codes import FAILED, OK
 from sluice_ops.model.trail import what_of
 from sluice_ops.operations.approvals import AnswerError, answer, waiting
 from sluice_ops.operations.connect import open_channel

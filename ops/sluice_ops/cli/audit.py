@@ -8,10 +8,10 @@ import typer
 
 from sluice_ops.channel import ChannelAwayError, trail_queue
 from sluice_ops.channel.trail_queue import cli_user
-from sluice_ops.cli.exit_codes import FAILED
 from sluice_ops.cli.output import print_json, print_table
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
+from sluice_ops.model.exit_codes import FAILED
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.operations.connect import open_channel

@@ -11,7 +11,7 @@ import typer
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_of
-from sluice_ops.cli.exit_codes import FAILED, OK, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2, reaper
 from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed, tiers_by_host
@@ -22,6 +22,7 @@ from sluice_ops.cloud.launch_checks import check_launch
 from sluice_ops.cloud.receipts import keep_receipts, receipts_now
 from sluice_ops.model import paths
 from sluice_ops.model.change import ChangeSpec, Step
+from sluice_ops.model.exit_codes import FAILED, OK
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.snapshot import the_site

@@ -11,9 +11,9 @@ from datetime import datetime
 import typer
 
 from sluice_ops.channel.trail_queue import cli_user
-from sluice_ops.cli.exit_codes import FAILED, OK
 from sluice_ops.cli.output import print_json
 from sluice_ops.model.change import ChangeSpec, Plan, Result, Step
+from sluice_ops.model.exit_codes import FAILED, OK
 from sluice_ops.model.wording import workers
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import StepResult, abort, change_id, run

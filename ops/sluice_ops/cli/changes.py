@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sluice_ops.cli.become import become
-from sluice_ops.cli.exit_codes import WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json
 from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS, START
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind

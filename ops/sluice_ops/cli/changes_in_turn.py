@@ -10,9 +10,10 @@ import typer
 
 from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.channel.trail_queue import cli_user
-from sluice_ops.cli.exit_codes import FAILED, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.model.change import ChangeSpec, Step
+from sluice_ops.model.exit_codes import FAILED
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.operations import requests
 from sluice_ops.planning.placement.cluster import RefusedError

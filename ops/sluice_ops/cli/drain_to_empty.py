@@ -8,9 +8,9 @@ from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import ended_as_by_ctrl_c
 from sluice_ops.cli.changes_in_turn import ChangesInTurn, new_run
-from sluice_ops.cli.exit_codes import FAILED, OK
 from sluice_ops.cli.output import print_json, print_table
 from sluice_ops.model.change import RESUME
+from sluice_ops.model.exit_codes import FAILED, OK
 from sluice_ops.model.pipeline_drain import DrainReceipt, PipelineDrain
 from sluice_ops.operations import pipeline_drain
 from sluice_ops.operations.connect import open_channel

@@ -6,9 +6,9 @@ import typer
 
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import carry_out, identity_of
-from sluice_ops.cli.exit_codes import FAILED
 from sluice_ops.cli.output import print_json, print_table
 from sluice_ops.model.change import NO_DRIFT, NO_MOVE, REPAIR, ChangeSpec, Move, Plan, Step
+from sluice_ops.model.exit_codes import FAILED
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import operation_id, read_result, run

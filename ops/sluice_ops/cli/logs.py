@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice_ops.cli.exit_codes import AWAY, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json
+from sluice_ops.model.exit_codes import AWAY
 from sluice_ops.model.wording import listed
 from sluice_ops.site import project
 

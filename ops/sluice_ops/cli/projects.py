@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from sluice_ops.cli.become import become
-from sluice_ops.cli.exit_codes import WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson
 from sluice_ops.site import project
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sluice_ops.cli.exit_codes import WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json, print_table
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.scaler import Mode

@@ -8,9 +8,9 @@ import time
 import typer
 
 from sluice_ops.channel import ChannelAwayError
-from sluice_ops.cli.exit_codes import AWAY
 from sluice_ops.cli.output import print_json, print_table, text
 from sluice_ops.model.alert import AlertRecord
+from sluice_ops.model.exit_codes import AWAY
 from sluice_ops.operations.snapshot import snapshot_and_alerts, the_site
 from sluice_ops.queries import describe
 from sluice_ops.queries.alerts import notes as alert_notes

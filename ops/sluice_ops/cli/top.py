@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sluice_ops.cli.exit_codes import WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import text
 from sluice_ops.queries.alerts import AlertLine
 from sluice_ops.queries.formats import ago

@@ -8,8 +8,8 @@ from sluice_ops.channel import Channel, ConflictError
 from sluice_ops.channel.trail_queue import cli_user
 from sluice_ops.cli.carry_out import ended_as_by_ctrl_c
 from sluice_ops.cli.changes_in_turn import ChangesInTurn, new_run
-from sluice_ops.cli.exit_codes import FAILED, OK
 from sluice_ops.cli.output import print_json
+from sluice_ops.model.exit_codes import FAILED, OK
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.operations import pipeline_upgrade
 from sluice_ops.operations.connect import open_channel

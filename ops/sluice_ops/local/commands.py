@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice_ops.cli.exit_codes import INTERRUPTED, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json, print_table
+from sluice_ops.model.exit_codes import INTERRUPTED
 from sluice_ops.model.kafka_access import User
 from sluice_ops.site import project
 

@@ -95,7 +95,11 @@ def waits_for_approval(channel: Channel, identity: str) -> bool:
 def waited_seconds(channel: Channel, change: str) -> float:
     """Return how long a change waited until it was approved, which its deadline does not count."""
     results = (read_result(channel, operation_id(change, step)) for step in BEFORE_BEGIN)
-    return sum(float(result.details.get(WAITED, 0.0)) for result in results if result is not None)
+    return sum(_waited(result) for result in results)
+
+
+def _waited(result: Result | None) -> float:
+    return 0.0 if result is None else float(result.details.get(WAITED, 0.0))
 
 
 def wait(
@@ -154,7 +158,7 @@ def run(  # noqa: PLR0913 - the fields of a form
         left = max(1.0, until - time.monotonic())
         result = _carry_out(channel, _operation(change, step, spec, by, left, dry_run=dry_run), on_sentence)
         done.append(StepResult(step, result))
-        until += float(result.details.get(WAITED, 0.0))
+        until += _waited(result)
         if not result.ok:
             if step not in BEFORE_BEGIN:
                 done.append(StepResult(Step.ABORT, abort(channel, change, spec, by, on_sentence)))
@@ -183,8 +187,7 @@ def next_step(channel: Channel, first: Operation, step: Step) -> Operation:
 
     The time in which the first step waited for approval does not count.
     """
-    result = read_result(channel, first.id)
-    waited = 0.0 if result is None else float(result.details.get(WAITED, 0.0))
+    waited = _waited(read_result(channel, first.id))
     end, now = first.posted_at + first.deadline_seconds + waited, time.time()
     return first.model_copy(
         update={

@@ -40,6 +40,7 @@ from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Write, 
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.database import OWNER
+from sluice_ops.model.exit_codes import AWAY, FAILED, INTERRUPTED, WRONG_USAGE
 from sluice_ops.model.incarnation import IncarnationSpec, TierWanted
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.release import Release
@@ -49,7 +50,6 @@ from sluice_ops.model.unknown_names import unknown
 from sluice_ops.model.unusable_spares import unusable_spares
 from sluice_ops.site import endpoints, project, site_file
 
-FAILED, WRONG_USAGE, AWAY, INTERRUPTED = 1, 2, 3, 130
 BY = "publish"
 """The author of a stop of an undeclared tier."""
 

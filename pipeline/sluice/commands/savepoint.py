@@ -32,6 +32,7 @@ from sluice.sinks.ledger import Ledger
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
+from sluice_ops.model.exit_codes import AWAY, FAILED
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.kafka_access import User
@@ -48,9 +49,6 @@ from sluice_ops.model.status import ControllerStatus, TierState
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.site import endpoints, project, site_file
-
-FAILED = 1
-AWAY = 3
 
 
 class SavepointError(Exception):

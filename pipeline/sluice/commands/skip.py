@@ -28,13 +28,11 @@ from sluice.sinks.ledger import Ledger
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
+from sluice_ops.model.exit_codes import AWAY, FAILED
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.site import endpoints, project, site_file
-
-FAILED = 1
-AWAY = 3
 
 
 class SkipError(Exception):

@@ -27,6 +27,7 @@ from sluice.replay.request import refuse, span
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
+from sluice_ops.model.exit_codes import AWAY, FAILED, INTERRUPTED
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.release import Release
@@ -37,9 +38,6 @@ from sluice_ops.site import endpoints, project, site_file
 
 DEFAULT_RATE = 100.0
 """Unit: records per second."""
-FAILED = 1
-AWAY = 3
-STOPPED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -105,23 +103,23 @@ def main(arguments: list[str] | None = None) -> int:
 def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     where = endpoints.load()
     book = Book(where.postgres_as(Role.OPERATOR))
-    known = None if chosen.resume is None else book.find(chosen.resume)
+    earlier = None if chosen.resume is None else book.find(chosen.resume)
     if chosen.name is not None:
-        known = book.named(chosen.name)
-    name = chosen.tier if known is None else known.tier
+        earlier = book.named(chosen.name)
+    name = chosen.tier if earlier is None else earlier.tier
     release, pipeline = _code_of(where, name)
     tier = pipeline.tier(name)
-    refuse(pipeline, tier, quarantine=chosen.quarantine if known is None else known.quarantined)
+    refuse(pipeline, tier, quarantine=chosen.quarantine if earlier is None else earlier.quarantined)
     kafka = where.kafka_as(User.OPERATOR)
     replay = (
         _new_replay(chosen, book, Streams(kafka), tier)
-        if known is None
-        else replace(known, rate=chosen.rate or known.rate)
+        if earlier is None
+        else replace(earlier, rate=chosen.rate or earlier.rate)
     )
     if chosen.dry_run or not replay.left:
         return _report(chosen, book, pipeline, replay, 0.0)
     _add_to_trail(where, f"replay {_summary(replay)}", chosen.name)
-    replay = book.take(book.add(replay, chosen.name) if known is None else replay)
+    replay = book.take(book.add(replay, chosen.name) if earlier is None else replay)
     if not chosen.json:
         sys.stderr.write(
             f"Replay {replay.number}: {_summary(replay)}, with the code of {release or 'the checkout'}.\n"
@@ -267,7 +265,7 @@ def _report(
         sys.stdout.write(
             f"Replay {replay.number} of {replay.tier}: {', '.join(results)}; {seconds:.0f} s{next_step}.\n"
         )
-    return STOPPED if replay.left and not chosen.dry_run else 0
+    return INTERRUPTED if replay.left and not chosen.dry_run else 0
 
 
 def _sinks_after(pipeline: Pipeline, tier: str) -> list[str]:

@@ -15,9 +15,7 @@ from sluice_airflow.errors import AwayError
 from sluice_airflow.forms import INPUTS, QUARANTINE
 from sluice_airflow.operators.base import SluiceOperator, asked_by
 from sluice_airflow.operators.steps import seconds_left
-
-FAILED, AWAY, STOPPED = 1, 3, 130
-"""The command's exit codes: the replay is refused, a service does not answer, a signal came."""
+from sluice_ops.model.exit_codes import AWAY, FAILED, INTERRUPTED
 
 
 class ReplayOperator(SluiceOperator):
@@ -63,11 +61,13 @@ class ReplayOperator(SluiceOperator):
             self._process = process
             timer = threading.Timer(seconds_left(context), self._stop, (process, late))
             timer.start()
-            for line in process.stdout or ():
-                sentence = line.strip() or sentence
-                self.log.info("%s", line.rstrip())
-            code = process.wait()
-            timer.cancel()
+            try:
+                for line in process.stdout or ():
+                    sentence = line.strip() or sentence
+                    self.log.info("%s", line.rstrip())
+                code = process.wait()
+            finally:
+                timer.cancel()
         if code == 0:
             if context["params"]["dry_run"]:
                 context["ti"].xcom_push("plan", {"sentence": sentence})
@@ -75,7 +75,7 @@ class ReplayOperator(SluiceOperator):
         if late.is_set():
             message = f"the run's deadline passed, so the replay was stopped. {sentence}"
             raise AirflowFailException(message)
-        if code in {AWAY, STOPPED}:  # stopped: Airflow's worker ends, as it does when Airflow restarts
+        if code in {AWAY, INTERRUPTED}:  # Airflow's worker ends, as it does when Airflow restarts
             raise AwayError(sentence)
         raise AirflowFailException(sentence if code == FAILED else f"exit code {code}: {sentence}")
 

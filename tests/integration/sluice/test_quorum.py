@@ -22,9 +22,9 @@ import pytest
 
 from sluice.kafka.reader import Streams
 from sluice_ops.channel import ChannelAwayError
-from sluice_ops.cli.exit_codes import AWAY
 from sluice_ops.model import paths
 from sluice_ops.model.change import EpochRecord
+from sluice_ops.model.exit_codes import AWAY
 from sluice_ops.model.status import ControllerStatus
 from tests.ensemble import SERVERS, Ensemble, writing
 from tests.integration.sluice.operated_lab import command, site_of, sluice, steps, tier_line, with_agents

@@ -33,7 +33,14 @@ def test_an_address_names_the_connection_and_the_stream(conn, name):
 def test_only_tables_of_a_pipeline_are_tables():
     assert is_table(table("hits"))
     assert is_table(table("hits", "shop"))
-    others = [stream("tables"), slots_lent("shop"), hour_complete(), Asset("s3://x/tables/y"), "tables"]
+    others = [
+        stream("tables"),
+        stream("hits", "tables"),
+        slots_lent("shop"),
+        hour_complete(),
+        Asset("s3://x/tables/y"),
+        "tables",
+    ]
     assert not any(map(is_table, others))
 
 

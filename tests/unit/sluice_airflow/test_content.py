@@ -83,23 +83,23 @@ def test_the_page_says_whether_older_changes_exist(channel, tmp_path, count):
             started_at=float(number),
         )
         channel.put(paths.change(change.id), change)
-    found = shown(channel, tmp_path)
-    assert len(found["changes"]) == CHANGES
-    assert found["changes"][-1]["id"] == f"d{count - 1}"
-    assert found["older_changes"] is (count > CHANGES)
+    state = shown(channel, tmp_path)
+    assert len(state["changes"]) == CHANGES
+    assert state["changes"][-1]["id"] == f"d{count - 1}"
+    assert state["older_changes"] is (count > CHANGES)
 
 
 def test_losses_and_figures_that_are_missing_are_problems(channel, tmp_path):
     line = Audited(tier="counts", once=5, again=0, judges=True, at=1.0)
     loss = OpenLoss(number=3, tier="counts", place="hits/0:7", records=2, sentence="lost", found_at=1.0)
-    found = shown(
+    state = shown(
         channel, tmp_path, Figures(audit=(line,), losses=(loss,), missing="PostgreSQL does not answer")
     )
-    assert [(line["verdict"], line["lost"]) for line in found["audit"]] == [("LOST", 2)]
-    assert [each["number"] for each in found["losses"]] == [3]
-    assert found["figures_missing"] == "PostgreSQL does not answer"
-    assert "No figures: PostgreSQL does not answer." in found["notes"]
-    assert any("counts: 2 records are LOST" in note for note in found["notes"])
+    assert [(line["verdict"], line["lost"]) for line in state["audit"]] == [("LOST", 2)]
+    assert [each["number"] for each in state["losses"]] == [3]
+    assert state["figures_missing"] == "PostgreSQL does not answer"
+    assert "No figures: PostgreSQL does not answer." in state["notes"]
+    assert any("counts: 2 records are LOST" in note for note in state["notes"])
 
 
 def test_an_unreadable_site_file_takes_the_shares_away_and_no_more(channel, tmp_path):
@@ -107,9 +107,9 @@ def test_an_unreadable_site_file_takes_the_shares_away_and_no_more(channel, tmp_
         message = "site.yaml: no such key"
         raise SiteError(message)
 
-    found = shown(channel, tmp_path, site=unreadable)
-    assert (found["shares"], len(found["tiers"])) == ([], 1)
-    assert "No shares: site.yaml: no such key." in found["notes"]
+    state = shown(channel, tmp_path, site=unreadable)
+    assert (state["shares"], len(state["tiers"])) == ([], 1)
+    assert "No shares: site.yaml: no such key." in state["notes"]
 
 
 def test_the_next_shift_comes_first_with_its_shares(channel, tmp_path):

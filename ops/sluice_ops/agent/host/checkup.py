@@ -36,7 +36,7 @@ class Checkup:
         self._lost_capacity = lost_capacity
         self._over = threading.Event()
         self.findings: tuple[str, ...] | None = () if command is None else None
-        """What the last check found bad. None: the first check has not ended."""
+        """The faults of the last check. None: the first check has not ended."""
 
     def start(self, wake: Callable[[], None]) -> None:
         """Begin; `wake` is called after each check."""

@@ -8,12 +8,13 @@ from dataclasses import asdict
 
 import typer
 
-from sluice_ops.cli.exit_codes import FAILED, INTERRUPTED, WrongUsageError
+from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import print_json, print_table
 from sluice_ops.local.simulation.cluster import Size, SizeError
 from sluice_ops.local.simulation.processes import SimulationError
 from sluice_ops.local.simulation.run import simulate as run
 from sluice_ops.local.simulation.targets import PEAK_BYTES, Figures, Target, targets
+from sluice_ops.model.exit_codes import FAILED, INTERRUPTED
 from sluice_ops.site.installation import PlatformError
 
 MEBIBYTE = 2**20

@@ -137,7 +137,7 @@ class Kind:
     launches: ClassVar[bool] = False
     """Whether instances are launched before the first step."""
     proves_host: ClassVar[bool] = False
-    """Whether a worker on each of the spec's hosts has to process records, to prove the host."""
+    """Whether the change needs a worker that processes records on each of the spec's hosts."""
     repairs: ClassVar[bool] = False
     """Whether the change moves drifted tiers to where a plan would place them."""
     sets_tier: ClassVar[bool] = False

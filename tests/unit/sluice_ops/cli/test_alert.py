@@ -8,10 +8,10 @@ import pytest
 from simulation.memory import MemoryChannel
 from typer.testing import CliRunner
 
-from sluice_ops.cli.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.alert import Alert, AlertRecord, AlertRequests, ChannelHealth
+from sluice_ops.model.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.operations import alerts
 from sluice_ops.planning.alerts.catalogue import BY_NAME
 from sluice_ops.queries.alerts import notes

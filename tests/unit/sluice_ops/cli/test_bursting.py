@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli import burst as bursting
 from sluice_ops.cli.carry_out import Carried
-from sluice_ops.cli.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
 from sluice_ops.cloud import burst_hosts, ec2
 from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
+from sluice_ops.model.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.launch import Launch
 from sluice_ops.model.load import TierLoad

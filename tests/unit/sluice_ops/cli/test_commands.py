@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 from sluice_ops.channel import ChannelAwayError, ConflictError
 from sluice_ops.cli.changes import spec_of
-from sluice_ops.cli.exit_codes import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
+from sluice_ops.cli.errors import Commands, WrongUsageError, explain
 from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRecord
 from sluice_ops.model.backpressure import Hold, Holds
 from sluice_ops.model.change import ChangeSpec
+from sluice_ops.model.exit_codes import AWAY, FAILED, WRONG_USAGE
 from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.incarnation import TierProgress, TierWanted
 from sluice_ops.model.status import Check

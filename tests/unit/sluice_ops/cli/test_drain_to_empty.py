@@ -13,11 +13,11 @@ from simulation.world import TIERS, World
 from typer.testing import CliRunner
 
 from sluice_ops.cli import drain_to_empty as command
-from sluice_ops.cli.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.change import ChangeRecord
+from sluice_ops.model.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.pipeline_drain import PipelineDrain
 from sluice_ops.operations import requests

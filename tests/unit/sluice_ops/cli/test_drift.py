@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sluice_ops.cli.exit_codes import AWAY, FAILED
 from sluice_ops.main import app
 from sluice_ops.model.change import NO_DRIFT, NO_MOVE, Move, Plan, Result, Step
+from sluice_ops.model.exit_codes import AWAY, FAILED
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.operations.requests import StepResult

@@ -9,12 +9,12 @@ from simulation.world import World
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sluice_ops.cli.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.cloud import ec2
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, slot_ids
 from sluice_ops.model.change import ChangeRecord, Step
+from sluice_ops.model.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.operations import requests

@@ -10,9 +10,9 @@ from simulation.memory import MemoryChannel
 from typer.testing import CliRunner
 
 from sluice_ops.channel import ChannelAwayError, NotAllowedError
-from sluice_ops.cli.exit_codes import AWAY, FAILED, WRONG_USAGE
 from sluice_ops.main import app
 from sluice_ops.model.assignment import UnitKind
+from sluice_ops.model.exit_codes import AWAY, FAILED, WRONG_USAGE
 from sluice_ops.model.logs import LogPart
 from sluice_ops.queries.logs import LogAwayError
 from sluice_ops.snapshot.view import View

@@ -11,12 +11,12 @@ from simulation.world import World, host
 from typer.testing import CliRunner
 
 from sluice_ops.cli import rolling as command
-from sluice_ops.cli.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.alert import Alert, AlertRecord, Severity
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import Step
+from sluice_ops.model.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.operations import requests
 
 

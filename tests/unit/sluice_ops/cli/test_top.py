@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli import top
-from sluice_ops.cli.exit_codes import WRONG_USAGE
 from sluice_ops.cli.top import ALERT_COLUMNS, HOST_COLUMNS, TIER_COLUMNS, Screen, render
 from sluice_ops.main import app
 from sluice_ops.model.assignment import UnitKind
+from sluice_ops.model.exit_codes import WRONG_USAGE
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import TierProgress
 from sluice_ops.queries import describe

@@ -10,10 +10,10 @@ from simulation.world import NEW, OLD, TIERS, with_new_release
 from typer.testing import CliRunner
 
 from sluice_ops.cli import upgrade_pipeline as command
-from sluice_ops.cli.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.change import Step
+from sluice_ops.model.exit_codes import FAILED, OK, WRONG_USAGE
 from sluice_ops.operations import requests
 
 pytestmark = pytest.mark.timeout(400)

@@ -162,9 +162,9 @@ def test_a_tier_proves_as_many_hosts_at_once_as_it_has_workers(target, canaries)
     world.until(note)
     assert runbook.ok, runbook.results
     assert len(numbers) == canaries
-    said = runbook.results[Step.CANARY].sentence
-    assert "h1's canary slot-counts-" in said
-    assert "h2's canary slot-counts-" in said
+    sentence = runbook.results[Step.CANARY].sentence
+    assert "h1's canary slot-counts-" in sentence
+    assert "h2's canary slot-counts-" in sentence
 
 
 def test_a_host_that_may_hold_no_tier_returns_without_a_canary():
@@ -172,8 +172,8 @@ def test_a_host_that_may_hold_no_tier_returns_without_a_canary():
     runbook = world.begin("c1", kind="reboot", host="h1")
     world.settle()
     assert runbook.ok, runbook.results
-    said = runbook.results[Step.CANARY].sentence
-    assert "h1 has no canary, because no single worker can move to h1" in said
+    sentence = runbook.results[Step.CANARY].sentence
+    assert "h1 has no canary, because no single worker can move to h1" in sentence
     assert world.host_state("h1") is HostState.UP
 
 

@@ -1,4 +1,4 @@
-"""Exit codes for scripts, and errors as one line for people."""
+"""Errors as one line for people, and an exit code for scripts."""
 
 import os
 import sys
@@ -7,16 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from sluice_ops.model.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
 from sluice_ops.site.installation import PlatformAwayError
-
-OK = 0
-FAILED = 1
-"""The operation failed, or Sluice itself has an error."""
-WRONG_USAGE = 2
-AWAY = 3
-"""A service that the command needs does not answer."""
-INTERRUPTED = 130
-"""Ctrl-C."""
 
 EXTRAS = {
     "airflow": "airflow",
@@ -31,8 +23,6 @@ EXTRAS = {
     "uvicorn": "ingest",
 }
 """Package → the extra of Sluice that installs it."""
-
-CODES = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 3 the platform does not answer."
 
 
 class Commands(TyperGroup):
