@@ -39,6 +39,7 @@ def leftover_pids(tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
     process = begin(tmp_path, "--hosts", "50", "--slots", "400", "--json")
     out, log = process.communicate()

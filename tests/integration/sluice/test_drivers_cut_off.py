@@ -30,7 +30,7 @@ STOP_SECONDS = 5.0
 AWAY, BACK = "ZooKeeper does not answer; the driver continues", "ZooKeeper answers again"
 """What a driver logs about ZooKeeper."""
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 @pytest.fixture
@@ -128,7 +128,6 @@ def test_a_cut_off_driver_stops_only_if_it_has_a_successor(lab: Lab, link: Link)
     lab.stop(TIER, 2)
 
 
-@pytest.mark.long
 def test_a_frozen_driver_writes_nothing_with_old_partition_counts(lab: Lab, link: Link) -> None:
     """Its successor uses added partitions: a driver that has not read the control topic for a
     minute must stop (decision 40).

@@ -13,7 +13,7 @@ from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs, overta
 from tests.lab import Lab
 
 __all__ = ["PIPELINE_MODULE"]
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def assert_windows_right(lab: Lab, feed: Feed) -> None:
@@ -35,8 +35,8 @@ def assert_pairs_right(lab: Lab, feed: Feed) -> None:
     ("tier", "assert_right"),
     [
         ("by-window", assert_windows_right),
-        pytest.param("summed", assert_sums_right, marks=pytest.mark.long),
-        pytest.param("bought", assert_pairs_right, marks=pytest.mark.long),
+        ("summed", assert_sums_right),
+        ("bought", assert_pairs_right),
     ],
 )
 def test_more_partitions_and_fewer_hold_the_same_keys(
@@ -72,7 +72,6 @@ def test_more_partitions_and_fewer_hold_the_same_keys(
     runs.end()
 
 
-@pytest.mark.long
 def test_an_interrupted_repartition_changes_nothing(
     lab: Lab, driver_session: SparkSession, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

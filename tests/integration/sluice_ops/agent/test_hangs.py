@@ -14,7 +14,7 @@ from tests.integration.sluice_ops.agent.conftest import DEADLINE_SECONDS, Lab
 from tests.integration.sluice_ops.agent.stand_in_drivers import HANGS
 from tests.integration.sluice_ops.agent.three_hosts import three_hosts
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 DEADLINE = 40.0
 """A step's deadline in seconds.

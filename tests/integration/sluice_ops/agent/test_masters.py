@@ -23,7 +23,7 @@ from tests.integration.sluice_ops.agent.conftest import (
     until,
 )
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 class Masters:
