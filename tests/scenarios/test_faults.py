@@ -234,6 +234,7 @@ def test_a_drain_survives_a_zombie_task_and_cleared_tasks(live: Live) -> None:
         )
         print(f"the zombie was retried {time.monotonic() - killed:.0f} s after its worker was killed")
         until("prepare is posted", WAIT_SECONDS, lambda: channel.exists(prepare))
+        until("prepare is waited for", WAIT_SECONDS, lambda: task_try(live, run, "prepare")[0] == "deferred")
         clear(live, run, "cordon", "prepare")
         until("prepare is waited for again", WAIT_SECONDS, lambda: task_try(live, run, "prepare")[1] >= 2)
         assert live.wait_for_end("drain_host", run) == "success", live.log_of_failed("drain_host", run)
