@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.formats import Bytes, SchemaFormat, schema_words
+from sluice.checks.chosen_settings import with_settings_of
 from sluice.checks.operators import KAFKA
 from sluice.checks.shapes import columns
 from sluice.commands.validation import HEAP, SETTINGS, use_gateway, validate_tier
@@ -114,11 +115,12 @@ def run(tier: Tier, records: Inputs) -> Result:
         for stream, own in _by_stream(tier, records)
         for record in _kafka_records(own, stream, tier, first=0)
     ]
-    result = transformed(_frame(kafka_records), tier)
-    # a sink adds reasons of its own, such as a null in the key of its table
-    names = business(result, tier) + ([TO] if len(tier.outputs) > 1 else [])
-    rows = collected(result, tier) if tier.sink is not None else with_reason(result, tier)
-    dicts = _rows(rows.select(*names, REASON))
+    with with_settings_of(tier, session()):
+        result = transformed(_frame(kafka_records), tier)
+        # a sink adds reasons of its own, such as a null in the key of its table
+        names = business(result, tier) + ([TO] if len(tier.outputs) > 1 else [])
+        rows = collected(result, tier) if tier.sink is not None else with_reason(result, tier)
+        dicts = _rows(rows.select(*names, REASON))
     return Result(
         rows=[_without(row, REASON) for row in dicts if row[REASON] is None],
         quarantined=[row for row in dicts if row[REASON] is not None],
@@ -138,7 +140,10 @@ def run_batches(tier: Tier, *batches: Inputs) -> list[list[dict[str, Any]]]:
     _check(tier)
     spark = session()
     written: list[list[dict[str, Any]]] = []
-    with tempfile.TemporaryDirectory(prefix="sluice-testing-") as folder:
+    with (
+        with_settings_of(tier, spark),
+        tempfile.TemporaryDirectory(prefix="sluice-testing-") as folder,
+    ):
         folders = {stream.name: Path(folder) / stream.name for stream in tier.inputs}
         for path in folders.values():
             path.mkdir()

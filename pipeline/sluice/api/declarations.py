@@ -20,11 +20,12 @@ records. A transform that joins its inputs with `sluice.joined` keeps the column
 import importlib.util
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sluice.api import spark_settings
 from sluice.api.column_types import columns, unknown_in_stream, unknown_in_table
 from sluice.api.formats import Format, faults
 from sluice.api.grouping import Fields, Global, Grouping, Local
@@ -166,6 +167,11 @@ class Tier:
 
     False: the tier may lag, for example because its service is away. Its input stream keeps the
     backlog for as long as Kafka keeps records; the other tiers flow.
+    """
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings of the tier, such as `{"spark.sql.autoBroadcastJoinThreshold": "50m"}`.
+
+    A tier may choose `spark.sql.*` and `spark.hadoop.*`, except what Sluice itself sets.
     """
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
@@ -382,7 +388,8 @@ def _problems(tier: Tier) -> list[str]:
             bool(tier.inputs) and tier.inputs[0].rounds > 0
         ),
     }
-    return [f'tier "{tier.name}": {problem}' for problem, fails in checks.items() if fails]
+    failed = [problem for problem, fails in checks.items() if fails]
+    return [f'tier "{tier.name}": {problem}' for problem in (*failed, *spark_settings.problems(tier.spark))]
 
 
 def _problems_of_changes(tier: Tier) -> dict[str, bool]:

@@ -162,14 +162,16 @@ def validate_tier(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     """
     # imports of Spark are slow, and known code needs none
     from sluice.checks import refusals  # noqa: PLC0415
+    from sluice.checks.chosen_settings import with_settings_of  # noqa: PLC0415
     from sluice.checks.operators import check_tier  # noqa: PLC0415
     from sluice.checks.state_plans import state_operators  # noqa: PLC0415
     from sluice.failures import error_text  # noqa: PLC0415
 
     shape(tier, ())  # refuses columns that cannot be parsed
     try:
-        check_tier(session, tier)
-        return state_operators(session, tier) if tier.state is not None else ()
+        with with_settings_of(tier, session):
+            check_tier(session, tier)
+            return state_operators(session, tier) if tier.state is not None else ()
     except DeclarationError:
         raise
     except Exception as error:

@@ -76,7 +76,7 @@ class Reader:
             )
             raise FileNotFoundError(message)
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # otherwise the JVM warns about its choice
-        settings = SETTINGS | {"spark.app.name": f"sluice {replay.by}"}
+        settings = {**tier.spark, **SETTINGS, "spark.app.name": f"sluice {replay.by}"}
         handler = signal.getsignal(signal.SIGINT)
         self._session: SparkSession = open_session("local[1]", settings, _launch_idle(shared))
         signal.signal(signal.SIGINT, handler)  # PySpark replaced the handler

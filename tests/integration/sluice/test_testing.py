@@ -1,8 +1,10 @@
 """`sluice.testing`: transforms run on given records in a local session."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.errors import NumberFormatException
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
 
 import hits
@@ -91,6 +93,27 @@ def test_inputs_are_joined_over_batches():
         {"buys": [{"hit": "1", "price": "9.50", "at": 2 * MINUTE}]},
     )
     assert [[(row["id"], str(row["price"])) for row in rows] for rows in batches] == [[], [("1", "9.50")]]
+
+
+ANSI = "spark.sql.ansi.enabled"
+
+
+def numbered(hits):
+    return hits.select("id", F.col("user").cast("int").alias("number"), "at", "lineage")
+
+
+NUMBERS = tier("numbers", (HITS,), numbered, outputs=(Stream("numbers", "id string, number int, at bigint"),))
+
+
+def test_a_tiers_own_spark_settings_are_used_for_it_alone():
+    record = {"id": "1", "user": "anna", "at": MINUTE}
+    lenient = replace(NUMBERS, spark={ANSI: "false"})
+    assert [row["number"] for row in run(lenient, [record]).rows] == [None]
+    with pytest.raises(NumberFormatException):
+        run(NUMBERS, [record])
+    wrong = replace(NUMBERS, spark={ANSI: "perhaps"})
+    with pytest.raises(DeclarationError, match=f'tier "numbers": Spark refuses the setting {ANSI}=perhaps'):
+        run(wrong, [record])
 
 
 def test_misuse_is_refused_with_the_correction():

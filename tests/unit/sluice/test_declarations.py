@@ -93,6 +93,18 @@ def changing(*outputs):
             'stream "a": its senders outside choose the partitions',
         ),
         ([tier(inputs=(BACK,), outputs=(BACK, C))], "the first input must not be a stream that leads back"),
+        (
+            [tier(outputs=(B,), spark={"spark.executor.memory": "4g"})],
+            "the Spark setting spark.executor.memory is not one of spark.sql.* and spark.hadoop.*",
+        ),
+        (
+            [tier(outputs=(B,), spark={"spark.sql.streaming.pollingDelay": "1s"})],
+            "the Spark setting spark.sql.streaming.pollingDelay belongs to Sluice",
+        ),
+        (
+            [tier(outputs=(B,), spark={"spark.sql.ansi.enabled": False})],
+            "the Spark setting spark.sql.ansi.enabled is False; write it as a text, such as 'False'",
+        ),
         ([tier(sink=NEWEST)], "give the tier both state and a sink `Latest`, or neither"),
         ([tier(sink=TABLE, state=State(60))], "give the tier both state and a sink `Latest`, or neither"),
         (

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from sluice.api import declarations
+from sluice.api.spark_settings import problems
 from sluice.driver.spark.session import settings
 from sluice.failures import error_text
 from sluice_ops.model.ids import HostName, Incarnation, TierName
@@ -32,6 +33,16 @@ def test_a_session_requests_its_label_and_the_threads_of_its_slots(tmp_path):
     assert session["spark.task.resource.sluice_enrich_7.amount"] == "0.25"
     assert session["spark.driver.host"] == session["spark.driver.bindAddress"] == "127.0.1.1"
     assert session["spark.executor.extraClassPath"] == str(folder / "kafka.jar")
+
+
+def test_a_tier_cannot_choose_what_the_session_sets(tmp_path):
+    folder = tmp_path / "jars" / "connector"
+    folder.mkdir(parents=True)
+    (folder / "kafka.jar").touch()
+    own = settings_of_incarnation(tmp_path)
+    assert len(problems(own)) == len(own)
+    chosen = {"spark.sql.ansi.enabled": "false", "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000"}
+    assert problems(chosen) == []
 
 
 def test_a_missing_connector_is_reported_with_the_command(tmp_path):

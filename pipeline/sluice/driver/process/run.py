@@ -168,7 +168,12 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         )
     site = _site()
     depot = depot_of(spec.name, site, where.home)
-    chosen = settings(spec, incarnation, _address(), where.home) | depot.session | where.spark_settings
+    chosen = {
+        **declared.spark,
+        **settings(spec, incarnation, _address(), where.home),
+        **depot.session,
+        **where.spark_settings,
+    }
     session = open_session(where.spark, chosen, jvm)
     session.sparkContext.setLogLevel("WARN")
     try:

@@ -1,0 +1,34 @@
+"""Which Spark settings a tier may choose."""
+
+from collections.abc import Mapping
+
+CHOICES = ("spark.sql.", "spark.hadoop.")
+"""The beginnings of the settings that a tier may choose."""
+OWN = (
+    "spark.sql.adaptive.",
+    "spark.sql.catalogImplementation",
+    "spark.sql.extensions",
+    "spark.sql.icu.",
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.",
+    "spark.sql.ui.",
+    "spark.sql.warehouse.dir",
+)
+"""The beginnings of the settings that Sluice sets, or that a running session cannot change."""
+
+
+def problems(settings: Mapping[str, object]) -> list[str]:
+    """Return a sentence for each setting that a tier may not choose."""
+    found = []
+    for name, value in settings.items():
+        if not name.startswith(CHOICES):
+            found.append(
+                f"the Spark setting {name} is not one of {' and '.join(f'{begin}*' for begin in CHOICES)}; "
+                "remove it. Processors, memory and threads are set by `quantum` and `driver`"
+            )
+        elif name.startswith(OWN):
+            found.append(f"the Spark setting {name} belongs to Sluice, which relies on its value; remove it")
+        elif not isinstance(value, str):
+            found.append(f"the Spark setting {name} is {value!r}; write it as a text, such as {str(value)!r}")
+    return found
