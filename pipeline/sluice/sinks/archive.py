@@ -6,7 +6,8 @@ table `archived`. The first batch of the round gives the files their name. So a 
 a crash or too late, writes the same files. The files are synced to disk before the database records
 their batches as archived. In the same transaction, the rows of `ParquetFiles` leave the table.
 
-The files are below the home, or in S3 (decision 92).
+The files are below the home, or in S3 (decision 92). For a `DeltaTable`, a round is one commit
+(`sluice.sinks.delta`).
 """
 
 import tempfile
@@ -25,7 +26,8 @@ from psycopg import sql
 from sluice.api.sink import Sink
 from sluice.postgres import UNAVAILABLE, Connected
 from sluice.s3 import bucket_and_prefix, client
-from sluice.sinks.table import ParquetFiles, RecordTable, without_length
+from sluice.sinks.delta import DeltaCommits
+from sluice.sinks.table import DeltaTable, ParquetFiles, RecordTable, without_length
 from sluice_ops.site.files import atomic_file
 from sluice_ops.site.site_file import S3Config
 
@@ -64,6 +66,9 @@ class Archive(Connected):
         self._tier = tier
         self._table = table
         (folder,) = table.folders
+        self._delta = (
+            DeltaCommits(table.name, folder, home, s3, SECONDS) if isinstance(table, DeltaTable) else None
+        )
         self._put = (
             partial(_upload, client(s3, SECONDS), *bucket_and_prefix(folder))
             if folder.startswith("s3a://")
@@ -164,15 +169,15 @@ class Archive(Connected):
         stamp = names.index(self._table.stamp)
         for row in cursor:
             hours.setdefault(row[stamp].astimezone(UTC).strftime("%Y-%m-%d-%H"), []).append(row)
-        return sum(
-            self._put(
-                f"hour={hour}/from-{first:012d}.parquet",
-                pa.table(
-                    {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
-                ),
+        tables = {
+            hour: pa.table(
+                {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
             )
             for hour, rows in hours.items()
-        )
+        }
+        if self._delta is not None:
+            return self._delta.append(tables, last) if tables else 0
+        return sum(self._put(f"hour={hour}/from-{first:012d}.parquet", rows) for hour, rows in tables.items())
 
 
 def has_archive(sink: Sink) -> TypeGuard[RecordTable]:

@@ -3,7 +3,7 @@
 Replays change nothing.
 
 - `Once` stores each record once: the record's origin is the primary key.
-- `ParquetFiles` does so until a file has the record (`sluice.sinks.archive`).
+- `ParquetFiles` and `DeltaTable` do so until a file has the record (`sluice.sinks.archive`).
 - `Totals` adds records up: a high-water mark for each path tells replays from new records
   (`sluice.api.marks`).
 - `Latest` keeps the newest row of each key, for tiers with state.
@@ -14,6 +14,7 @@ Replays change nothing.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from threading import Event
 from typing import Any, ClassVar
 
@@ -33,6 +34,8 @@ log = structlog.get_logger()
 
 FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 BUCKET_FOLDER = re.compile(r"s3a://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)+")
+HOUR = "hour"
+"""The column by which files are divided: the hour of delivery."""
 LONGEST_WAIT_SECONDS = 600.0
 """How long a row may wait for its file; then the sink takes no more rows."""
 LENGTH_SUFFIX = re.compile(r"\s*\([^)]*\)")
@@ -213,6 +216,29 @@ class ParquetFiles(RecordTable):
             raise SinkAwayError(message)
         new = first_seen(marks, rows.paths, rows.origins)
         return super().write(cursor, rows.only(new), batch, marks, halt)
+
+
+@dataclass(frozen=True)
+class DeltaTable(ParquetFiles):
+    """A Delta table with each record exactly once, with the hour of delivery in the column `hour`.
+
+    A commit appears about every 30 s. Until then, the table `name` in PostgreSQL has its rows.
+    """
+
+    def __post_init__(self) -> None:
+        """Raise DeclarationError if `folder` is wrong, or `columns` has a column `hour`."""
+        super().__post_init__()
+        wrong = None
+        if HOUR in self.columns:
+            wrong = f"the column {HOUR} is that of the hour of delivery; rename yours"
+        elif find_spec("deltalake") is None:
+            wrong = (
+                "the package deltalake is not installed here: install Sluice with the extra `delta`, "
+                "here and on every host"
+            )
+        if wrong is not None:
+            message = f'sink "{self.name}": {wrong}'
+            raise DeclarationError(message)
 
 
 @dataclass(frozen=True)

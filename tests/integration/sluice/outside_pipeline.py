@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from sluice.api.declarations import Pipeline, Stream, Tier
 from sluice.sinks.kafka_topic import KafkaTopic
-from sluice.sinks.table import ParquetFiles
+from sluice.sinks.table import DeltaTable, ParquetFiles
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind
 
@@ -32,6 +32,17 @@ PIPELINE = Pipeline(
             (RAW,),
             read,
             sink=ParquetFiles("saved", NUMBER, folder="numbers"),
+            delivery=Delivery.EXACTLY_ONCE,
+            max_offsets=50,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "lake",
+            Kind.OUTBOUND,
+            (RAW,),
+            read,
+            sink=DeltaTable("in_lake", NUMBER, folder="lake"),
             delivery=Delivery.EXACTLY_ONCE,
             max_offsets=50,
             quantum=SLOT,

@@ -12,10 +12,12 @@ from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
 
+import deltalake
 import psycopg
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake.exceptions import TableNotFoundError
 from moto.server import ThreadedMotoServer
 from psycopg import sql
 
@@ -24,7 +26,7 @@ from sluice.api.sink import Rows, Sink, Written
 from sluice.s3 import client as s3_client
 from sluice.sink_testing import NonconformingSinkError, SinkCase, check_sink
 from sluice.sinks.http import Post
-from sluice.sinks.table import Latest, Once, ParquetFiles, Totals
+from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
 from sluice_ops.site.site_file import S3Config
 from tests.database import database
 from tests.http_service import Quiet, serving
@@ -145,18 +147,25 @@ def test_parquet_files_conform_below_the_home(postgres: str, tmp_path: Path) -> 
     assert read(postgres, "select rows from archived where name = 'clicks_files'") == [(len(held),)]
 
 
-def test_parquet_files_conform_in_s3(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def lake(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve a bucket `lake`, and yield the address of the service."""
     (port,) = free_ports(1)
+    address = f"http://127.0.0.1:{port}"
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     server.start()
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }.items():
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": address}
+    for name, value in keys.items():
         monkeypatch.setenv(name, value)
-    s3 = s3_client(S3Config(endpoint=f"http://127.0.0.1:{port}"))
-    s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    s3_client(S3Config(endpoint=address)).create_bucket(
+        Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+    )
+    yield address
+    server.stop()
+
+
+def test_parquet_files_conform_in_s3(postgres: str, lake: str) -> None:
+    s3 = s3_client(S3Config(endpoint=lake))
 
     def held() -> list[int]:
         files = s3.list_objects_v2(Bucket="lake").get("Contents", ())
@@ -169,10 +178,41 @@ def test_parquet_files_conform_in_s3(postgres: str, monkeypatch: pytest.MonkeyPa
         lambda count: list(range(count)),
         held,
     )
+    check_sink(case, postgres)
+
+
+def rows_of_delta(address: str, options: dict[str, str] | None = None) -> list[int]:
     try:
-        check_sink(case, postgres)
-    finally:
-        server.stop()
+        table = deltalake.DeltaTable(address, storage_options=options)
+    except TableNotFoundError:
+        return []
+    return sorted(table.to_pyarrow_table()["n"].to_pylist())
+
+
+def test_a_delta_table_conforms_below_the_home(postgres: str, tmp_path: Path) -> None:
+    folder = tmp_path / "archive" / "clicks"
+    case = SinkCase(
+        DeltaTable("clicks_table", {"n": "bigint"}, folder="clicks"),
+        numbered,
+        lambda count: list(range(count)),
+        lambda: rows_of_delta(str(folder)),
+        home=tmp_path,
+    )
+    check_sink(case, postgres)
+    assert read(postgres, "select count(*) from clicks_table") == [(0,)], "PostgreSQL keeps no rows"
+    held = case.held()
+    assert read(postgres, "select rows from archived where name = 'clicks_table'") == [(len(held),)]
+
+
+def test_a_delta_table_conforms_in_s3(postgres: str, lake: str) -> None:
+    options = {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": lake}
+    case = SinkCase(
+        DeltaTable("clicks_table_in_s3", {"n": "bigint"}, folder="s3a://lake/web/clicks-table"),
+        numbered,
+        lambda count: list(range(count)),
+        lambda: rows_of_delta("s3://lake/web/clicks-table", options),
+    )
+    check_sink(case, postgres)
 
 
 def test_a_table_that_adds_up_conforms(postgres: str) -> None:

@@ -7,6 +7,7 @@ import signal
 from contextlib import closing
 from pathlib import Path
 
+import deltalake
 import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -146,6 +147,18 @@ def test_kafka_outside_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
     assert len(committed(lab, "told-outside")) > rows_in_ledger(lab, "tell"), "killed between the commits"
     move(lab, "tell", first + 200)
     assert committed(lab, "told-outside") == list(range(first + 200))
+
+
+def test_a_delta_table_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
+    first = ALL + FIRST + 300
+    put(lab, first)
+    lab.start_owner("lake", 1, "h1")
+    until("a batch is written", lambda: rows_in_ledger(lab, "lake") > 0)
+    kill_at_commit(lab, "lake", first + 100)
+    move(lab, "lake", first + 200)
+    until("all rows are committed", lambda: lab.query("select count(*) from in_lake") == [(0,)])
+    table = deltalake.DeltaTable(str(lab.home / "archive" / "lake")).to_pyarrow_table()
+    assert sorted(table["n"].to_pylist()) == list(range(first + 200))
 
 
 def test_a_tier_and_a_replay_write_in_turn_and_large_records_are_refused(lab: Lab) -> None:

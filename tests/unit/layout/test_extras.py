@@ -17,8 +17,10 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[3]
 OPS, PIPELINE, AIRFLOW = ROOT / "ops/sluice_ops", ROOT / "pipeline/sluice", ROOT / "plugins/sluice_airflow"
 OWN = {"sluice", "sluice_ops", "sluice_airflow"}
-CALLERS_OWN = {"openlineage"}
-"""Imported only in functions that the package's own provider of Airflow calls."""
+ASKED_FOR = {"deltalake", "openlineage"}
+"""Imported only where a pipeline declares a sink that needs the package, or where the package's own
+provider of Airflow calls.
+"""
 BASE = [
     OPS / name
     for name in ("channel", "cli", "cloud", "model", "operations", "process", "queries", "snapshot")
@@ -85,7 +87,7 @@ def test_an_extra_installs_all_that_its_processes_import(role: str) -> None:
         module
         for folder in ROLES[role]
         for module in imported(folder)
-        if module not in OWN | CALLERS_OWN | set(sys.stdlib_module_names)
+        if module not in OWN | ASKED_FOR | set(sys.stdlib_module_names)
         and not available & {normalised(name) for name in distributions.get(module, [])}
     }
     assert missing == set()
