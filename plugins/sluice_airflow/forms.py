@@ -174,7 +174,7 @@ def _time(field: Field, _pipeline: Pipeline) -> dict[str, Any]:
 
 
 # Airflow's form cannot be submitted while a field without "null" is empty
-_OPTIONAL_TEXT = {"default": None, "type": ["null", "string"]}
+_OPTIONAL_TEXT: dict[str, Any] = {"default": None, "type": ["null", "string"]}
 _OPTIONAL_AMOUNT = {"default": None, "type": ["null", "string", "integer"]}
 _PLACE = r"(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*"
 PLACES = f"^{_PLACE}(,{_PLACE})*$"
