@@ -33,6 +33,10 @@ Key = Annotated[
         "Records with one key stay in order.",
     ),
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus there, such as 127.0.0.1:9464."),
+]
 TAKEN_OVER = "Exit code 4: another process has taken the name over."
 
 
@@ -48,6 +52,7 @@ def files(
     stream: Stream,
     name: Name,
     key: Key = None,
+    metrics: Metrics = None,
 ) -> None:
     """Follow log files: each line becomes one record, once.
 
@@ -55,7 +60,7 @@ def files(
     Let the patterns match the rotated names, too. After a restart, the source continues where Kafka
     has its last line. It runs until Ctrl-C or SIGTERM.
     """
-    become("sluice.ingest.files", *option_words(_common(stream, name, key)), "--", *patterns)
+    become("sluice.ingest.files", *option_words(_common(stream, name, key, metrics)), "--", *patterns)
 
 
 @ways.command(
@@ -78,6 +83,7 @@ def http(  # noqa: PLR0913 - one parameter for each option
         typer.Option(metavar="FILE", help="The tokens of clients, one in each line; a private file."),
     ] = None,
     key: Key = None,
+    metrics: Metrics = None,
 ) -> None:
     """Take records over HTTP: POST /records, as JSON or NDJSON.
 
@@ -87,8 +93,8 @@ def http(  # noqa: PLR0913 - one parameter for each option
     SIGTERM, and then answers the open requests.
     """
     options = {"--port": port, "--address": address, "--token-file": token_file}
-    become("sluice.ingest.http", *option_words(_common(stream, name, key) | options))
+    become("sluice.ingest.http", *option_words(_common(stream, name, key, metrics) | options))
 
 
-def _common(stream: str, name: str, key: str | None) -> dict[str, object]:
-    return {"--stream": stream, "--name": name, "--key": key}
+def _common(stream: str, name: str, key: str | None, metrics: str | None) -> dict[str, object]:
+    return {"--stream": stream, "--name": name, "--key": key, "--metrics": metrics}

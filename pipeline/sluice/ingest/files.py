@@ -12,9 +12,11 @@ from collections.abc import Sequence
 
 import structlog
 
+from sluice.ingest import source_metrics
 from sluice.ingest.followed_files import Batch, FollowedFiles, Line, Position
 from sluice.ingest.process import parser, run
 from sluice.ingest.source import KEY_BYTES, RECORD_BYTES, NotWrittenError, Record, Source, key_of
+from sluice.ingest.source_metrics import SourceMetrics, Written
 from sluice_ops.model.kafka_access import User
 from sluice_ops.site import endpoints
 
@@ -61,8 +63,10 @@ def write(source: Source, batch: Batch, field: str | None) -> None:
     source.write([record(line, field) for line in batch.lines], memory)
 
 
-def follow(source: Source, files: FollowedFiles, field: str | None, stop: threading.Event) -> None:
-    """Write new lines until `stop` is set."""
+def follow(
+    source: Source, files: FollowedFiles, field: str | None, stop: threading.Event, written: Written
+) -> None:
+    """Write new lines, and count them, until `stop` is set."""
     is_refused = False
     while not stop.is_set():
         files.look()
@@ -76,9 +80,11 @@ def follow(source: Source, files: FollowedFiles, field: str | None, stop: thread
             if not is_refused:
                 log.warning("Kafka took no lines; the source tries again each second", reason=str(error))
             is_refused = True
+            written.refused += 1
             stop.wait(AGAIN_SECONDS)
             continue
         is_refused = False
+        written.add(line.value for line in batch.lines)
         files.done(batch)
 
 
@@ -91,6 +97,12 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
         chosen.patterns, remembered, line_bytes=RECORD_BYTES, clock=time.monotonic, wall_clock=time.time
     )
     files.look()
+    written = Written()
+    gauges = (
+        ("open_files", "Files that are followed.", lambda: files.open_files),
+        ("unread_bytes", "Bytes of these files that are not committed yet.", lambda: files.unread_bytes),
+    )
+    source_metrics.serve(chosen.metrics, SourceMetrics(chosen.name, written, gauges))
     log.info(
         "source started",
         source=chosen.name,
@@ -102,7 +114,7 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     if not files.open_files:
         log.warning("no readable file with content matches yet; the source waits", patterns=chosen.patterns)
     try:
-        follow(source, files, chosen.key, stop)
+        follow(source, files, chosen.key, stop, written)
     finally:
         files.close()
     log.info("source stopped", source=chosen.name)

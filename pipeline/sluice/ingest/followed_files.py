@@ -418,7 +418,13 @@ class FollowedFiles:
     @property
     def open_files(self) -> int:
         """The number of files that are followed."""
-        return sum(file.descriptor is not None for file in self._files)
+        return sum(file.descriptor is not None for file in list(self._files))
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes of these files that were not read, as of the last look. For any thread."""
+        files = list(self._files)
+        return sum(max(0, file.size - file.position.offset) for file in files if file.descriptor is not None)
 
     def _read(self, file: _File) -> bytes:
         """Return whole lines; of a file that its writer has left, also a last line without end."""

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sluice.ingest import throttle
+from sluice.ingest import source_metrics, throttle
 from sluice.ingest.process import parser, run
 from sluice.ingest.request_writer import AWAY_SECONDS, RequestWriter
 from sluice.ingest.requests import Answers, RefusedError, digest, key_digest, parse
 from sluice.ingest.source import Source, SourceError
+from sluice.ingest.source_metrics import SourceMetrics
 from sluice_ops.model.kafka_access import User
 from sluice_ops.site import endpoints
 from sluice_ops.site.brokers import OTHERS
@@ -70,17 +72,24 @@ def tokens(file: Path | None, address: Address) -> list[bytes]:
     return [line.encode() for line in lines]
 
 
-def application(writer: RequestWriter, valid_tokens: Sequence[bytes], field: str | None) -> Starlette:
-    """Return the application: POST /records, and GET /health."""
+def application(
+    writer: RequestWriter, valid_tokens: Sequence[bytes], field: str | None, by_status: Counter[int]
+) -> Starlette:
+    """Return the application: POST /records, and GET /health.
+
+    Answers to records are counted by their status.
+    """
 
     async def records(request: Request) -> Response:
         try:
             _check_token(request, valid_tokens)
-            return await _answer(writer, request, field)
+            response = await _answer(writer, request, field)
         except ClientDisconnect:
-            return Response(status_code=400)
+            response = Response(status_code=400)
         except RefusedError as error:
-            return _refusal(error)
+            response = _refusal(error)
+        by_status[response.status_code] += 1
+        return response
 
     async def health(_request: Request) -> Response:
         if (trouble := writer.trouble(time.monotonic())) is not None:
@@ -163,9 +172,12 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
         answers = Answers(source.take_over())
         log.info("source started", source=chosen.name, stream=chosen.stream, remembered=len(answers))
         writer = RequestWriter(source, answers, stop)
+        by_status: Counter[int] = Counter()
+        gauges = (("waiting_bytes", "Bytes of requests that wait for Kafka.", lambda: writer.waiting_bytes),)
+        source_metrics.serve(chosen.metrics, SourceMetrics(chosen.name, writer.written, gauges, by_status))
         server = uvicorn.Server(
             uvicorn.Config(
-                application(writer, valid_tokens, chosen.key),
+                application(writer, valid_tokens, chosen.key, by_status),
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -15,6 +15,7 @@ from sluice_ops.process.logs import configure_logs
 from sluice_ops.site import endpoints
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?")
+LARGEST_PORT = 65_535
 TAKEN_OVER_EXIT = 4
 """The exit code if another process owns the source. The unit file then starts no other process."""
 
@@ -27,12 +28,24 @@ def source_name(text: str) -> str:
     return text
 
 
+def metrics_address(text: str) -> str:
+    """Return a valid address for metrics."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) <= LARGEST_PORT:
+        message = f"{text!r} is no address: give HOST:PORT, such as 127.0.0.1:9464"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
 def parser(module: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options of every source."""
     options = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     options.add_argument("--stream", required=True, help="the stream from outside that gets the records")
     options.add_argument(
         "--name", type=source_name, required=True, help="the source's name: one process at a time has it"
+    )
+    options.add_argument(
+        "--metrics", type=metrics_address, metavar="HOST:PORT", help="serve metrics for Prometheus there"
     )
     options.add_argument("--key", help="the field of a JSON record whose value is the record's key")
     return options

@@ -12,6 +12,7 @@ import structlog
 
 from sluice.ingest.requests import Answer, Answers, Meter, RefusedError, Sent, another_body
 from sluice.ingest.source import NotWrittenError, Record, Source, SourceError
+from sluice.ingest.source_metrics import Written
 
 log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ class RequestWriter:
         self._bytes, self._is_closed = 0, False
         self._changed = threading.Condition()
         self._failed_at = self._writing_since = math.inf
-        self.meter = Meter()
+        self.meter, self.written = Meter(), Written()
         self.ended: SourceError | None = None
         """Why the source cannot write any more."""
 
@@ -101,6 +102,11 @@ class RequestWriter:
             return "Kafka takes no records"
         return None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of requests that wait for Kafka."""
+        return self._bytes
+
     def throttle(self, admitted: float | None) -> None:
         """Let in so many records each second; None: as many as come."""
         with self._changed:
@@ -132,6 +138,7 @@ class RequestWriter:
             except NotWrittenError as error:
                 log.warning("Kafka took no records; clients are told to try again", reason=str(error))
                 self._failed_at = time.monotonic()
+                self.written.refused += 1
                 self._fail(batch)
                 self._stop.wait(AGAIN_SECONDS)
             except SourceError as error:
@@ -142,6 +149,7 @@ class RequestWriter:
                 self._fail(batch)
             else:
                 self._failed_at = math.inf
+                self.written.add(record.value for record in records)
                 self._written(batch, new, now)
             self._writing_since = math.inf
 

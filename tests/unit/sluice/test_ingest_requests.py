@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -56,8 +57,10 @@ class Kafka:
 class Served:
     """A server on a real port."""
 
-    def __init__(self, writer: RequestWriter, server: uvicorn.Server, client: httpx.Client) -> None:
-        self.writer, self.server, self.client = writer, server, client
+    def __init__(
+        self, writer: RequestWriter, server: uvicorn.Server, client: httpx.Client, by_status: Counter[int]
+    ) -> None:
+        self.writer, self.server, self.client, self.by_status = writer, server, client, by_status
 
     def post(self, content: bytes | Iterator[bytes], headers: Mapping[str, str]) -> httpx.Response:
         return self.client.post("/records", content=content, headers=headers)
@@ -66,7 +69,10 @@ class Served:
 @contextmanager
 def served(kafka: Kafka, known: Sequence[bytes] = (), field: str | None = None) -> Iterator[Served]:
     writer = RequestWriter(cast("Source", kafka), Answers(kafka.memory), threading.Event())
-    server = uvicorn.Server(uvicorn.Config(http.application(writer, known, field), log_config=None))
+    by_status: Counter[int] = Counter()
+    server = uvicorn.Server(
+        uvicorn.Config(http.application(writer, known, field, by_status), log_config=None)
+    )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threads = [
             threading.Thread(target=server.run, kwargs={"sockets": [listening]}),
@@ -76,7 +82,7 @@ def served(kafka: Kafka, known: Sequence[bytes] = (), field: str | None = None) 
             thread.start()
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
-                yield Served(writer, server, client)
+                yield Served(writer, server, client, by_status)
         finally:
             server.should_exit = True
             writer.close()
@@ -261,6 +267,20 @@ def test_a_meter_lets_in_the_admitted_rate_and_no_more(
             assert after == 60 or meter.refuse(now + after) is None
             now += after
     assert taken - last <= rate * (now - 100.0) * (1 + 1e-9) + 1e-6
+
+
+def test_what_was_committed_refused_and_answered_is_counted() -> None:
+    kafka = Kafka()
+    with served(kafka) as web:
+        assert web.post(b'{"n": 1}\n{"n": 2}', NDJSON).status_code == 200
+        assert web.post(b"{", NDJSON).status_code == 400
+        kafka.failures.append(NotWrittenError("full"))
+        assert web.post(b'{"n": 3}', NDJSON).status_code == 503
+        written = web.writer.written
+        assert (written.records, written.bytes, written.refused) == (2, 16, 1)
+        assert time.time() - written.last < 60
+        assert web.by_status == {200: 1, 400: 1, 503: 1}
+        assert web.writer.waiting_bytes == 0
 
 
 def test_tokens_open_the_source_and_nothing_else_does(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""The metrics of a source for Prometheus, at the address of the option `--metrics`.
+
+The page "Metrics" of the documentation explains each, and what to do about its values.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from sluice.ingest.source import SourceError
+
+
+class Written:
+    """Counts what Kafka has committed of a source."""
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        self.records = self.bytes = self.refused = 0
+        self.last = 0.0
+        """When Kafka committed last. Wall clock."""
+
+    def add(self, values: Iterable[bytes]) -> None:
+        """Count committed records."""
+        for value in values:
+            self.records += 1
+            self.bytes += len(value)
+        self.last = time.time()
+
+
+class SourceMetrics(Collector):
+    """Reads values that the source's threads hold already."""
+
+    def __init__(
+        self,
+        name: str,
+        written: Written,
+        gauges: Sequence[tuple[str, str, Callable[[], float]]],
+        answers: Counter[int] | None = None,
+    ) -> None:
+        """Take a source's counts, its own gauges (name, text, value), and its answers by status."""
+        self._name, self._written, self._gauges, self._answers = name, written, gauges, answers
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield all metrics."""
+        written, of_source = self._written, [self._name]
+        for name, text, value in (
+            ("records", "Records that Kafka has committed.", written.records),
+            ("bytes", "Bytes of the records that Kafka has committed.", written.bytes),
+            ("refusals", "Transactions of which Kafka took nothing.", written.refused),
+        ):
+            counter = CounterMetricFamily(f"sluice_source_{name}", text, labels=["source"])
+            counter.add_metric(of_source, value)
+            yield counter
+        for name, text, gauge_value in (
+            ("last_commit_timestamp_seconds", "When Kafka committed last.", lambda: written.last),
+            *self._gauges,
+        ):
+            gauge = GaugeMetricFamily(f"sluice_source_{name}", text, labels=["source"])
+            gauge.add_metric(of_source, gauge_value())
+            yield gauge
+        if self._answers is not None:
+            answers = CounterMetricFamily(
+                "sluice_source_answers", "Answers to clients.", labels=["source", "status"]
+            )
+            for status, count in sorted(self._answers.copy().items()):
+                answers.add_metric([self._name, str(status)], count)
+            yield answers
+
+
+def serve(address: str | None, metrics: SourceMetrics) -> None:
+    """Serve the metrics at `address` until the process ends; without an address, do nothing.
+
+    SourceError if the process cannot listen there.
+    """
+    if address is None:
+        return
+    host, _, port = address.rpartition(":")
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        start_http_server(int(port), host.strip("[]"), registry)
+    except OSError as error:
+        message = f"metrics cannot be served at {address}: {error.strerror or error}"
+        raise SourceError(message) from error
