@@ -88,7 +88,7 @@ def test_each_public_name_of_the_package_is_on_the_page() -> None:
     sections = {part.partition("`")[0]: part for part in page.split("\n### `")[1:]}
     assert sections.keys() == {*names}
     assert "    columns: dict[str, str],\n    stamp: str = 'written_at',\n" in sections["Once"]
-    assert "    holds: bool = True,\n    quantum: Quantum = Quantum(),\n" in sections["Tier"]
+    assert "    spark: Mapping[str, str] = dict(),\n    quantum: Quantum = Quantum(),\n" in sections["Tier"]
     assert "Quantum(\n    *,\n    cpu: float = 1.0,\n    memory: int | str = 1024,\n" in sections["Quantum"]
     assert "Lag(*, records: int, seconds: float)" in sections["Lag"]
     assert "Fields(*columns: str)" in sections["Fields"]
