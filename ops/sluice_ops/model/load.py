@@ -29,8 +29,7 @@ class TierLoad(Frozen):
     busy: float | None = Field(default=None, ge=0, le=1)
     """The part of the time in which a batch was processed.
 
-    None for a tier that writes streams: the tasks of a realtime query never end, so Spark does not
-    tell.
+    None for a realtime tier: the tasks of its query never end, so Spark does not tell.
     """
     fixed: float = Field(default=0.0, ge=0, le=1)
     """The part of the time that batches take whatever the number of their records; 0 if unknown.

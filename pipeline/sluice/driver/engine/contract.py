@@ -147,6 +147,10 @@ class Engine(ABC):
     def last_batch(self) -> "StreamingQueryProgress | None":
         """Return Spark's progress report of the query's last batch, if the query runs."""
 
+    def batch_runs(self) -> bool:
+        """Tell whether a micro-batch runs now. Only of a tier that writes streams."""
+        return False
+
     def settled(self) -> dict[str, int]:
         """Return positions before which all output is complete; empty if they are the same as at
         the last call.

@@ -663,6 +663,11 @@ class StreamsEngine(Engine):
         query = self._query
         return None if query is None else query.lastProgress
 
+    def batch_runs(self) -> bool:
+        """Tell whether a micro-batch runs now."""
+        query = self._query
+        return query is not None and bool(query.status["isTriggerActive"])
+
     def close(self) -> None:
         """Remove the checkpoint, which no other run uses."""
         shutil.rmtree(self._folder(), ignore_errors=True)

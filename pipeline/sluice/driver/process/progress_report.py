@@ -21,6 +21,7 @@ from sluice import metrics
 from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.counters import raised, slowest_in_hundred
 from sluice.driver.positions.lag import LagHistory, Look
+from sluice.driver.process.batch_clock import BatchClock, EndedBatch
 from sluice.driver.process.load_meter import LoadMeter, Sums
 from sluice.driver.process.query_watchdog import QueryWatchdog
 from sluice.driver.process.task_watchdog import TaskWatchdog
@@ -96,6 +97,7 @@ class Progress:
         self._admin: AdminClient | None = None
         self._ends: dict[str, int] = {}
         self._batch: str | None = None
+        self._clock = BatchClock()
         self._renew_at = 0.0
         self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
 
@@ -241,8 +243,8 @@ class Progress:
             self._report_load(load)
 
     def _busy_seconds(self) -> float | None:
-        """Return the time in which batches were processed; None for a tier without such a clock."""
-        return None if self._config.tier.sink is None else self._flow.busy_seconds
+        """Return the time in which batches were processed; None for a realtime tier."""
+        return None if self._config.tier.mode is Mode.REALTIME else self._flow.busy_seconds
 
     def _waits(self, ends: dict[str, int]) -> dict[str, float]:
         """Return how long the oldest record of each partition waits, if it was there at the last
@@ -303,6 +305,8 @@ class Progress:
         Realtime batches last a day and are skipped.
         """
         last = self._engine.last_batch() if self._config.tier.mode is Mode.BATCH else None
+        if self._config.tier.mode is Mode.BATCH and self._config.tier.sink is None:
+            self._count_time(last)
         if last is None:
             return
         self._flow.state = state_sizes(last)
@@ -315,6 +319,21 @@ class Progress:
         for phase, milliseconds in last.durationMs.items():
             if phase not in skipped:
                 self._flow.phases.labels(phase).observe(milliseconds / 1000)
+
+    def _count_time(self, last: "StreamingQueryProgress | None") -> None:
+        """Count the batches of a tier that writes streams; a sink's engine counts its own."""
+        flow, clock = self._flow, self._clock
+        clock.look(
+            time.monotonic(),
+            None
+            if last is None or last.numInputRows == 0
+            else EndedBatch(
+                last.batchId, last.timestamp, last.durationMs["triggerExecution"] / 1000, last.numInputRows
+            ),
+            runs=self._engine.batch_runs(),
+            workers=self._config.workers.awake,
+        )
+        flow.busy_seconds, flow.fixed_seconds = clock.busy_seconds, clock.fixed_seconds
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         if self._connection is None or self._connection.closed:
