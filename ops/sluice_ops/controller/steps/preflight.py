@@ -24,6 +24,7 @@ from sluice_ops.model.change import (
     Step,
 )
 from sluice_ops.model.rolling import NOT_BEFORE
+from sluice_ops.model.scaler import asked_by_scaler
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
 from sluice_ops.planning import rolling
@@ -81,7 +82,7 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     obstacle: Outcome | None = None if waits is None else approvals.answered(draft, waits)
     if not operation.dry_run and obstacle is None:
         obstacle = _refuse_without_steps(operation.spec) or _wait_or_refuse(
-            operation.spec.kind, holder, approved=waits is not None
+            operation, holder, approved=waits is not None
         )
     if obstacle is not None:
         return obstacle
@@ -300,13 +301,15 @@ def _refuse_without_steps(spec: ChangeSpec) -> Outcome | None:
     )
 
 
-def _wait_or_refuse(kind: str, holder: str | None, *, approved: bool) -> Outcome | None:
-    """Let a shift and an approved change wait for the lock; refuse others.
+def _wait_or_refuse(operation: Operation, holder: str | None, *, approved: bool) -> Outcome | None:
+    """Let a shift, an approved change and a runbook of the scaler wait for the lock; refuse others.
 
     Nobody would ask again at the shift's hour, and nobody should have to approve a change twice.
+    The scaler begins changes at home while instances of its burst boot.
     """
+    kind = operation.spec.kind
     if holder is None:
         return None
-    if approved or KINDS[kind].waits_for_lock:
+    if approved or KINDS[kind].waits_for_lock or asked_by_scaler(operation.by):
         return Waiting(f"{holder}; the {kind} waits until this change has ended")
     return Failed(f"{holder}; wait until this change has ended, or undo it: sluice abort")

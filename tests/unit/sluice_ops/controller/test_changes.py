@@ -225,6 +225,21 @@ def test_a_shift_waits_for_the_change_that_has_the_lock(world):
     assert night.ok, sentences(night)
 
 
+def test_a_runbook_of_the_scaler_waits_for_the_change_that_has_the_lock(world):
+    scale = world.begin("scale-enrich-to-3-1", kind="scale", tier="enrich", k=3)
+    world.tick()
+    world.tick()
+    leaves = {
+        by: world.begin(f"leave-{number}", kind="leave", by=by)
+        for number, by in enumerate(("airflow:leave_ec2/scaler__1", "airflow:leave_ec2/manual__1"))
+    }
+    world.settle()
+    assert scale.ok, sentences(scale)
+    done = {by: sentences(leave)[Step.PREFLIGHT] for by, leave in leaves.items()}
+    assert "nothing has to move" in done["airflow:leave_ec2/scaler__1"]
+    assert "has held the maintenance lock" in done["airflow:leave_ec2/manual__1"], "a person can ask again"
+
+
 def test_an_incarnation_that_fails_to_prepare_fails_the_step(world):
     name = "counts"
     runbook = world.begin("d1", kind="drain", host=world.placement(name).driver)
