@@ -54,6 +54,7 @@ def observe(  # noqa: PLR0913 - the parts of an observation
         bounds={tier.spec.name: _bounds(tier, cluster) for tier in tiers},
         inputs=_writers(tier.spec for tier in tiers),
         change_seconds=cluster.pace.seconds(1, 1),
+        join_seconds=cluster.pace.join_in_place,
         wake_seconds=cluster.pace.wake_spare,
         changing=frozenset(changing),
     )

@@ -134,7 +134,9 @@ def _load_to_process(  # noqa: PLR0913, PLR0917 - the parts of the load
     observation: Observation,
 ) -> Flow:
     """Return what a tier should process: what arrives, or will soon arrive, and its backlog."""
-    seconds = observation.wake_seconds if observation.bounds[tier].spares else observation.change_seconds
+    bounds = observation.bounds[tier]
+    without_spare = observation.join_seconds if bounds.in_place else observation.change_seconds
+    seconds = observation.wake_seconds if bounds.spares else without_spare
     horizon = seconds + LOOK_AHEAD
     soon = Flow(max(arriving.rate, expected(known.week, observation.now, horizon)), arriving.surplus)
     per_worker = None if known.readings is None else known.readings.per_worker

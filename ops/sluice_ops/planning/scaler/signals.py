@@ -81,8 +81,10 @@ class Observation:
     inputs: Mapping[TierName, tuple[TierName, ...]]
     """The tiers that write a tier's input streams; empty: it is fed from outside."""
     change_seconds: float
-    """The measured time from a request to the first record on the new worker."""
+    """The measured time from a request to the first record on the new worker, by a handover."""
     changing: frozenset[TierName]
     """The tiers with a change under way."""
+    join_seconds: float = 8.0
+    """The same time of a tier that gets workers in place."""
     wake_seconds: float = 2.0
     """The time from a request to the first record on a spare."""

@@ -431,16 +431,21 @@ def test_a_memory_of_a_hundred_tiers_is_smaller_than_a_znode_may_be():
     assert len(memory.model_dump_json()) < 100_000
 
 
-def first_growth(spares):
-    """Return the first decision to grow, where a change without spares takes very long."""
-    tiers = {"mid": Tier(bounds=replace(BOUNDS, spares=spares))}
+def first_growth(**bounds):
+    """Return the first decision to grow, where a handover takes very long."""
+    tiers = {"mid": Tier(bounds=replace(BOUNDS, **bounds))}
     pipeline = Pipeline(tiers, lambda seconds: 300.0 if seconds > 60 else 50.0, change_seconds=1e5)
     grown = (decisions["mid"] for _, decisions in pipeline.run(200.0))
     return next(decision for decision in grown if decision.wanted > tiers["mid"].workers)
 
 
+def test_a_growth_in_place_expects_less_backlog_than_a_handover():
+    needs = [int(first_growth(in_place=each).reason.split(" need ")[1].split()[0]) for each in (True, False)]
+    assert needs[0] < needs[1]
+
+
 def test_a_growth_wakes_spares_and_expects_less_backlog_meanwhile():
-    without, with_spare = first_growth(0).reason, first_growth(1).reason
+    without, with_spare = first_growth().reason, first_growth(spares=1).reason
     assert "wakes" not in without
     assert with_spare.endswith("and the tier wakes 1 spare")
     needs = [int(reason.split(" need ")[1].split()[0]) for reason in (without, with_spare)]
