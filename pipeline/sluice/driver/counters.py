@@ -113,6 +113,8 @@ class Flow:
     """
     busy_seconds: float = 0.0
     """The time in which batches were processed, of a tier in micro-batches."""
+    batch_began: float | None = None
+    """When the batch began that a tier with a sink processes now. Monotonic clock."""
     fixed_seconds: float = 0.0
     """The part of it that does not depend on the number of records."""
     looked: float | None = None

@@ -18,6 +18,8 @@ def test_rates_and_useful_time_are_those_since_the_last_result():
     assert (load.workers, load.lag, load.at) == (2, 600, 1010.0)
     load = measure(meter, 2 * LOAD_SECONDS, end=1500, done=1500, out=100, busy=14.5)
     assert (load.rate_in, load.rate_done, load.busy) == (0.0, 60.0, 1.0), "one batch may begin before"
+    load = measure(meter, 3 * LOAD_SECONDS, end=1500, done=1500, out=100, busy=14.0)
+    assert load.busy == 0.0, "a batch may end during a look"
 
 
 def test_the_fixed_time_of_batches_is_a_part_of_the_time():

@@ -2,6 +2,7 @@
 waits silently.
 """
 
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -72,6 +73,16 @@ def test_an_unreachable_kafka_is_reported_until_it_answers(progress: Progress) -
     kafka.error = None
     progress._look({})
     assert flow.waits_for is None
+
+
+def test_a_batch_counts_as_busy_while_it_runs(progress: Progress) -> None:
+    flow = progress._flow
+    flow.busy_seconds = 5.0
+    assert progress._busy_seconds() == 5.0
+    flow.batch_began = time.monotonic() - 30.0
+    assert progress._busy_seconds() == pytest.approx(35.0, abs=1.0)
+    flow.away = "PostgreSQL does not answer"
+    assert progress._busy_seconds() == 5.0, "more workers would not help"
 
 
 def test_other_errors_are_not_reported_as_a_wait(progress: Progress) -> None:

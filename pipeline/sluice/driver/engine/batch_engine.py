@@ -282,7 +282,7 @@ class BatchEngine(Engine):
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         """Collect a batch of the query, and have the job write it."""
-        begun = time.monotonic()
+        begun = self._config.flow.batch_began = time.monotonic()
         try:
             with self._config.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
@@ -298,6 +298,8 @@ class BatchEngine(Engine):
                     records=self._most,
                 )
             raise
+        finally:
+            self._config.flow.batch_began = None
         self._count_time(batch, time.monotonic() - begun)
         if batch.records < self._most:
             self._writer.wait_for_interval()

@@ -72,4 +72,4 @@ class LoadMeter:
 
 
 def _part(of: float, seconds: float) -> float:
-    return min(1.0, round(of / seconds, 3))
+    return min(1.0, max(0.0, round(of / seconds, 3)))  # a batch may end during a look

@@ -243,8 +243,17 @@ class Progress:
             self._report_load(load)
 
     def _busy_seconds(self) -> float | None:
-        """Return the time in which batches were processed; None for a realtime tier."""
-        return None if self._config.tier.mode is Mode.REALTIME else self._flow.busy_seconds
+        """Return the time in which batches were processed; None for a realtime tier.
+
+        The batch that runs counts, so that a tier with long batches is not idle until one ends. It
+        does not while it waits for a service, for which more workers are no help.
+        """
+        flow = self._flow
+        if self._config.tier.mode is Mode.REALTIME:
+            return None
+        if flow.batch_began is None or flow.waits_for is not None:
+            return flow.busy_seconds
+        return flow.busy_seconds + time.monotonic() - flow.batch_began
 
     def _waits(self, ends: dict[str, int]) -> dict[str, float]:
         """Return how long the oldest record of each partition waits, if it was there at the last
