@@ -17,8 +17,10 @@ from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.controller.turn_reads import requested, tier_loads
 from sluice_ops.model import paths
 from sluice_ops.model.ids import TierName, UnitId
+from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.scaler import Memory, Mode, ScalerModes, ScalerRecord, ScalerSettings
+from sluice_ops.planning.changes.break_even import boot_seconds
 from sluice_ops.planning.scaler.bursts import leave, wish
 from sluice_ops.planning.scaler.observe import busy_parts, observe
 from sluice_ops.planning.scaler.planner import plan, with_causes
@@ -66,6 +68,7 @@ class Scaling:
             modest={name for name in view.tiers if _is_modest(draft, name)},
             changing={name for name in view.tiers if not health.undisturbed(draft, name)},
             now=inputs.now,
+            boot=self._boot_seconds(),
         )
         planned, self._memory = plan(observation, settings, memory)
         decisions = with_causes(planned, view.scaler.decisions)
@@ -92,6 +95,12 @@ class Scaling:
         if read is None and self._channel.exists(paths.SCALER_MEMORY):
             log.warning("the scaler's memory cannot be read; it begins anew", path=paths.SCALER_MEMORY)
         return Memory() if read is None else read.value
+
+    def _boot_seconds(self) -> float | None:
+        """Return how long the last instances of EC2 took to start."""
+        nodes = [paths.instance(name) for name in self._channel.children(paths.INSTANCES)]
+        reads = self._channel.read_many(nodes, InstanceReceipt)
+        return boot_seconds(read.value for read in reads if read is not None)
 
     def _loads(self, view: View) -> Mapping[TierName, TierLoad]:
         """Return the fresh loads of the tiers."""

@@ -79,6 +79,14 @@ def pace(changes: Iterable[ChangeRecord], incarnations: Iterable[IncarnationSpec
     """Return the medians of past changes. The incarnations give the times of starts and stops."""
     known = sorted(changes, key=lambda change: change.started_at)
     ended = [change for change in known if change.state is ChangeState.DONE]
+    joined = [
+        change.took[Step.CUT] / len(change.plan.moves)
+        for change in ended
+        if Step.CUT in change.took
+        and change.plan.moves
+        and all(move.joining and not move.released for move in change.plan.moves)
+    ][-LAST:]
+    join = median(joined) if joined else Pace.join_in_place
     rest, abort = {**Pace().rest, **_rests(ended), **_medians(incarnations)}, _abort(known)
     done = [
         change
@@ -86,12 +94,13 @@ def pace(changes: Iterable[ChangeRecord], incarnations: Iterable[IncarnationSpec
         if change.plan.moves and change.plan.handovers == change.plan.moves and {*change.took} >= MOVES
     ][-LAST:]
     if not done:
-        return Pace(rest=rest, abort=abort)
+        return Pace(join_in_place=join, rest=rest, abort=abort)
     gaps = [gap for change in done if (gap := widest_gap(change)) is not None]
     return Pace(
         prepare=median(change.took[Step.PREPARE] / len(change.plan.moves) for change in done),
         cut=median(change.took[Step.CUT] / len(change.plan.moves) for change in done),
         gap=median(gaps) if gaps else Pace.gap,
+        join_in_place=join,
         rest=rest,
         abort=abort,
     )

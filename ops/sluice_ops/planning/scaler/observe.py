@@ -31,11 +31,13 @@ def observe(  # noqa: PLR0913 - the parts of an observation
     modest: Collection[TierName],
     changing: Collection[TierName],
     now: float,
+    boot: float | None = None,
 ) -> Observation:
     """Return the observation of this moment; `loads` are fresh.
 
     `busy` are the hosts whose processors have no time left. `modest` are the tiers whose workers
     need little processor time: they wait for something else, so busy processors do not limit them.
+    `boot` is the time in which an instance of EC2 starts; None: not known yet.
     """
     tiers = cluster.tiers.values()
     return Observation(
@@ -54,8 +56,9 @@ def observe(  # noqa: PLR0913 - the parts of an observation
         bounds={tier.spec.name: _bounds(tier, cluster) for tier in tiers},
         inputs=_writers(tier.spec for tier in tiers),
         change_seconds=cluster.pace.seconds(1, 1),
-        join_seconds=cluster.pace.join_in_place,
         wake_seconds=cluster.pace.wake_spare,
+        join_seconds=cluster.pace.seconds(0, 0, to_grow=1),
+        boot_seconds=boot or 0.0,
         changing=frozenset(changing),
     )
 

@@ -59,6 +59,7 @@ def plan(
             changing=tier in observation.changing,
             memory=known,
             load=load,
+            burst_seconds=observation.seconds_to_burst(tier),
         )
         decided = verdict(situations[tier])
         decisions[tier] = _decision(tier, situations[tier], decided)
@@ -134,9 +135,7 @@ def _load_to_process(  # noqa: PLR0913, PLR0917 - the parts of the load
     observation: Observation,
 ) -> Flow:
     """Return what a tier should process: what arrives, or will soon arrive, and its backlog."""
-    bounds = observation.bounds[tier]
-    without_spare = observation.join_seconds if bounds.in_place else observation.change_seconds
-    seconds = observation.wake_seconds if bounds.spares else without_spare
+    seconds = observation.seconds_to_grow(tier)
     horizon = seconds + LOOK_AHEAD
     soon = Flow(max(arriving.rate, expected(known.week, observation.now, horizon)), arriving.surplus)
     per_worker = None if known.readings is None else known.readings.per_worker

@@ -95,12 +95,19 @@ def _grow(tier: Situation) -> Verdict | None:
         return _keep(tier, f"{_need_in_words(tier)}, but {tier.limit.reason}")
     wanted = min(total - tier.total + tier.wanted, tier.home)
     more_away = total - tier.total - (wanted - tier.wanted)
+    late = ""
+    if more_away and tier.clears_before_burst(total - more_away):
+        enough = workers(total - more_away)
+        late = f", but {enough} suffice before a burst is ready, in {tier.burst_seconds:.0f} s"
+        more_away = 0
+        if wanted == tier.wanted:
+            return _keep(tier, f"{_need_in_words(tier)}{late}")
     away = max(tier.away, tier.bounds.away) + more_away if more_away else tier.away
     burst = f", {away} of them by a burst" if away else ""
     woken = min(tier.bounds.spares, wanted - tier.wanted)
     wakes = f", and the tier wakes {spares(woken)}" if woken else ""
     return _change_unless(
-        _obstacle_to_more(tier), tier, Verdict(wanted, away, f"{_need_in_words(tier)}{burst}{wakes}")
+        _obstacle_to_more(tier), tier, Verdict(wanted, away, f"{_need_in_words(tier)}{late or burst}{wakes}")
     )
 
 

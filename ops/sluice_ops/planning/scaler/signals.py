@@ -81,10 +81,24 @@ class Observation:
     inputs: Mapping[TierName, tuple[TierName, ...]]
     """The tiers that write a tier's input streams; empty: it is fed from outside."""
     change_seconds: float
-    """The measured time from a request to the first record on the new worker, by a handover."""
+    """The measured time from a request to the first record on a worker by a handover."""
     changing: frozenset[TierName]
     """The tiers with a change under way."""
-    join_seconds: float = 8.0
-    """The same time of a tier that gets workers in place."""
     wake_seconds: float = 2.0
     """The time from a request to the first record on a spare."""
+    join_seconds: float = 8.0
+    """The same on a worker that a tier gets in place."""
+    boot_seconds: float = 0.0
+    """The measured time from the launch of an instance to its agent; 0: none was timed."""
+
+    def seconds_to_grow(self, tier: TierName) -> float:
+        """Return the time from a request to the first record on one more worker of a tier."""
+        bounds = self.bounds[tier]
+        if bounds.spares:
+            return self.wake_seconds
+        return self.join_seconds if bounds.in_place else self.change_seconds
+
+    def seconds_to_burst(self, tier: TierName) -> float:
+        """Return the time from a request to the first record on a worker of a burst."""
+        join = self.join_seconds if self.bounds[tier].in_place else self.change_seconds
+        return self.boot_seconds + join

@@ -37,6 +37,8 @@ class Situation:
     memory: TierMemory
     """With the readings of this moment."""
     load: Flow
+    burst_seconds: float
+    """The time from a request to the first record on a worker of a burst."""
 
     @property
     def decides(self) -> bool:
@@ -122,6 +124,15 @@ class Situation:
             Limit(room, f"{whose} {self.bounds.room} more"),
         ]
         return min([*limits, *self._limits_of_useless_growth()], key=lambda limit: limit.workers)
+
+    def clears_before_burst(self, workers_at_work: int) -> bool:
+        """Return whether so many workers clear the backlog before a burst is ready, and carry the
+        load.
+        """
+        capacity = workers_at_work * (self._per_worker or 0.0)
+        backlog = self.load.surplus * self.scaling.catch_up
+        carries = self.load.rate <= self.scaling.limits[1] * capacity
+        return carries and backlog <= (capacity - self.load.rate) * self.burst_seconds
 
     def workers_soon(self, reader: Mode) -> int:
         """Return the most workers that the tier may soon have, for a tier that reads its output.

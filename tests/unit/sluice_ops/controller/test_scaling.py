@@ -7,11 +7,13 @@ from simulation.world import RULES, World, host, tier
 
 from sluice_ops.channel import Guard
 from sluice_ops.channel.trail_queue import queued as queued_entries
+from sluice_ops.controller import scaling as scaling_module
 from sluice_ops.controller.pass_state import PassInputs
 from sluice_ops.controller.scaling import PLAN_SECONDS, Scaling
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Observed
 from sluice_ops.model.change import SCALER, ChangeState
+from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import FRESH_SECONDS, LOAD_SECONDS, TierLoad
 from sluice_ops.model.scaler import (
     Decision,
@@ -25,6 +27,7 @@ from sluice_ops.model.scaler import (
 from sluice_ops.model.share import Layer, Layers, Share
 from sluice_ops.model.tier import Mode as TierMode
 from sluice_ops.operations.scaling import scaler_changes
+from sluice_ops.planning.scaler.observe import observe
 from sluice_ops.snapshot.view import read_view
 
 
@@ -214,6 +217,23 @@ def test_the_leader_publishes_a_decision_with_its_reason_for_each_tier(world):
     assert "400" in decision.reason
     assert 0 < record.busy["counts"] <= 1
     assert world.channel.read(paths.SCALER_MEMORY, Memory).value.tiers["counts"].readings is not None
+
+
+def test_the_time_in_which_instances_boot_is_that_of_their_receipts(world, monkeypatch):
+    seen = []
+
+    def observed(*parts, boot, **more):
+        seen.append(boot)
+        return observe(*parts, boot=boot, **more)
+
+    monkeypatch.setattr(scaling_module, "observe", observed)
+    put_load(world, at=0.0)
+    turn(world, Scaling(world.channel, Clock()))
+    for number, seconds in enumerate((40.0, 50.0, 90.0)):
+        timed = InstanceReceipt(instance_type="m5.large", launched_at=100.0, joined_at=100.0 + seconds)
+        world.channel.put(paths.instance(f"i-{number}"), timed)
+    turn(world, Scaling(world.channel, Clock()))
+    assert seen == [None, 50.0]
 
 
 def test_a_tier_whose_hosts_are_all_busy_counts_as_starved(world):

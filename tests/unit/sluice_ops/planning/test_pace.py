@@ -42,6 +42,18 @@ def test_the_pace_is_the_median_of_the_latest_times_per_move():
     assert learnt.seconds(2, 3) == 2 * 12.0 + 3 * 3.0
 
 
+def test_the_time_of_workers_that_join_in_place_is_learnt():
+    grown = Placement(driver="h1", slots=("h1", "h2"))
+    grows = Plan(moves=(Move(tier="t", before=PLACE, after=grown, in_place=True),))
+    shrinks = Plan(moves=(Move(tier="t", before=grown, after=PLACE, in_place=True),))
+    joins = [change(n, cut=cut).model_copy(update={"plan": grows}) for n, cut in enumerate((9.0, 14.0, 11.0))]
+    left = change(9, cut=1.0).model_copy(update={"plan": shrinks})
+    assert pace([*joins, left]) == Pace(join_in_place=11.0, rest={**Pace().rest, "drain": 0.0})
+    learnt = pace([*joins, change(10, prepare=20.0, cut=3.0)])
+    assert (learnt.prepare, learnt.cut, learnt.join_in_place) == (20.0, 3.0, 11.0)
+    assert learnt.seconds(0, 0, to_grow=1) == 11.0
+
+
 def test_the_time_besides_moves_is_learnt_for_each_kind():
     rebooted = [
         change(

@@ -44,6 +44,7 @@ class Pipeline:
     rate: Callable[[float], float]
     settings: ScalerSettings = ACT
     change_seconds: float = 10.0
+    boot_seconds: float = 0.0
     seconds: float = 0.0
     memory: Memory = field(default_factory=Memory)
     watermarks: tuple[float, float] | None = None
@@ -84,6 +85,7 @@ class Pipeline:
             bounds={name: tier.bounds for name, tier in self.tiers.items()},
             inputs={name: tier.inputs for name, tier in self.tiers.items()},
             change_seconds=self.change_seconds,
+            boot_seconds=self.boot_seconds,
             changing=frozenset(name for name, tier in self.tiers.items() if tier.asked is not None),
         )
 

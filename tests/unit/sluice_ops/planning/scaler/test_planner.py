@@ -254,6 +254,37 @@ def test_a_burst_gives_what_home_has_no_room_for_and_goes_first():
     assert list(dict.fromkeys((each.wanted, each.away) for each in decisions)) == [(4, 2), (4, 0), (1, 0)]
 
 
+def test_no_burst_is_made_for_a_load_that_home_takes_within_the_band():
+    pipeline = Pipeline(chain(workers=5, bounds=replace(BOUNDS, room=1, burst=3)), lambda _: 450.0)
+    decisions = [decisions["mid"] for _, decisions in pipeline.run(120.0)]
+    assert {(each.wanted, each.away) for each in decisions} == {(5, 0), (6, 0)}
+    expected = "450 records/s need 7 workers, but 6 workers suffice before a burst is ready, in 10 s"
+    assert expected in {each.reason for each in decisions}
+
+
+def test_a_burst_that_comes_too_late_is_not_made():
+    # about 7,500 records wait; two workers clear them in about 150 s
+    scaling = ScalerSettings(defaults=TierScaling(mode=Mode.ACT, catch_up=60))
+    for boot, away in ((20.0, 1), (300.0, 0)):
+        tiers = chain(workers=2, lag=9000.0, bounds=replace(BOUNDS, room=0, burst=8))
+        pipeline = Pipeline(tiers, lambda _: 150.0, scaling, boot_seconds=boot)
+        decision = last(pipeline, 35.0)["mid"]
+        assert (decision.wanted, decision.away) == (2, away)
+    assert decision.reason.endswith("but 2 workers suffice before a burst is ready, in 310 s")
+
+
+def test_a_tier_in_place_expects_the_backlog_of_a_short_change():
+    needs = []
+    for in_place in (False, True):
+        tiers = {"mid": Tier(bounds=replace(BOUNDS, in_place=in_place))}
+        pipeline = Pipeline(tiers, lambda _: 150.0, change_seconds=600.0)
+        needs.append(last(pipeline, LOOK)["mid"].reason)
+    assert needs == [
+        "150 records/s and 100/s of backlog need 3 workers, for 0 s of 20 s so far",
+        "150 records/s and 1/s of backlog need 3 workers, for 0 s of 20 s so far",
+    ]
+
+
 def test_without_a_burst_growth_waits_for_room_at_home():
     own = replace(BOUNDS, room=0, burst=3)
     pipeline = Pipeline(chain(bounds=own), lambda _: 250.0)
