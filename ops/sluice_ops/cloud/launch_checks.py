@@ -30,12 +30,13 @@ def check_launch(cloud: "Cloud", count: int) -> list[str]:
     if not count:
         return []
     _check_permission(cloud)
+    notes = _check_zones(cloud)
     try:
-        return _check_quota(cloud, count)
+        return [*notes, *_check_quota(cloud, count)]
     except (QuotaError, CloudAwayError):
         raise
     except CloudError as error:
-        return [f"the account's quota of vCPUs was not checked: {error}"]
+        return [*notes, f"the account's quota of vCPUs was not checked: {error}"]
 
 
 def _check_permission(cloud: "Cloud") -> None:
@@ -53,6 +54,29 @@ def _check_permission(cloud: "Cloud") -> None:
             )
             raise CloudError(message, error.code) from error
         raise
+
+
+def _check_zones(cloud: "Cloud") -> list[str]:
+    """Refuse a subnet that is in another zone than the site file says, or in none."""
+    subnets = cloud.config.subnets
+    if not subnets:
+        return []
+    try:
+        answer = cloud.api.call("describe_subnets", SubnetIds=sorted(subnets.values()))
+    except CloudError as error:
+        if error.code != NOT_PERMITTED:
+            raise
+        return [f"the zones of ec2.subnets were not checked: {error}"]
+    zones = {each["SubnetId"]: each["AvailabilityZone"] for each in answer["Subnets"]}
+    wrong = [
+        f"{subnet} is in {zones[subnet]}, not in {zone}"
+        for zone, subnet in subnets.items()
+        if zones[subnet] != zone
+    ]
+    if wrong:
+        message = f"ec2.subnets of the site file is wrong: {'; '.join(wrong)}. Correct zone or subnet"
+        raise CloudError(message)
+    return []
 
 
 def _check_quota(cloud: "Cloud", count: int) -> list[str]:

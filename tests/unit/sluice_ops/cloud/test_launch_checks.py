@@ -1,12 +1,13 @@
 """What EC2 would refuse is refused before anything starts, with the next step."""
 
+import boto3
 import pytest
 from moto import mock_aws
 from simulation.ec2 import ENDPOINTS, MemoryCloud
 
 from sluice_ops.cloud.api import Api
 from sluice_ops.cloud.ec2 import Cloud
-from sluice_ops.cloud.errors import CloudAwayError, CloudError, QuotaError
+from sluice_ops.cloud.errors import NOT_PERMITTED, CloudAwayError, CloudError, NoCredentialsError, QuotaError
 from sluice_ops.cloud.launch_checks import PERMITTED, check_launch
 from sluice_ops.site.ec2_config import Ec2Config
 
@@ -30,6 +31,8 @@ class Account(Api):
         if action == "run_instances":
             assert request["DryRun"]
             raise CloudError(self.permission, self.permission)
+        if action == "describe_subnets":
+            raise CloudError(NOT_PERMITTED, NOT_PERMITTED)
         if action == "describe_instances":
             return {"Reservations": [{"Instances": self.described}]}
         if action == "describe_instance_types":
@@ -88,6 +91,41 @@ def test_a_missing_permission_is_refused_with_what_to_allow():
         look(Account({}, permission="UnauthorizedOperation"))
     with pytest.raises(CloudError, match=r"InvalidAMIID\.NotFound"):
         look(Account({}, permission="InvalidAMIID.NotFound"))
+
+
+def test_a_subnet_in_another_zone_is_refused_with_both_zones():
+    with mock_aws():
+        client = boto3.client("ec2", region_name="eu-central-1")
+        network = client.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+        made = client.create_subnet(VpcId=network, CidrBlock="10.0.1.0/24", AvailabilityZone="eu-central-1b")
+        subnet = made["Subnet"]["SubnetId"]
+
+        def check(**subnets):
+            zones = {zone.replace("_", "-"): each for zone, each in subnets.items()}
+            return check_launch(Cloud(ENDPOINTS, Ec2Config(subnets=zones)), 1)
+
+        (note,) = check(eu_central_1b=subnet)
+        assert "quota" in note
+        with pytest.raises(CloudError, match=f"{subnet} is in eu-central-1b, not in eu-central-1c"):
+            check(eu_central_1c=subnet)
+        with pytest.raises(CloudError, match=r"InvalidSubnetID\.NotFound"):
+            check(eu_central_1b=subnet, eu_central_1c="subnet-0a1b2c3d")
+
+
+def test_zones_that_may_not_be_read_are_a_note():
+    (note,) = look(Account({"L-1216C47A": 20}), subnets={"eu-central-1b": "subnet-0a1b2c3d"})
+    assert note == "the zones of ec2.subnets were not checked: UnauthorizedOperation"
+
+
+def test_a_machine_without_credentials_is_refused_before_anything_is_sent(monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with pytest.raises(NoCredentialsError, match=r"no AWS credentials: give them in the environment"):
+        check_launch(Cloud(ENDPOINTS, Ec2Config()), 1)
 
 
 def test_an_ec2_that_does_not_answer_is_no_note():
