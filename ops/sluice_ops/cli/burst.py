@@ -14,8 +14,14 @@ from sluice_ops.cli.carry_out import carried_out, ended_as_by_ctrl_c, identity_o
 from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import print_json
 from sluice_ops.cloud import ec2, reaper
-from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed, tiers_by_host
-from sluice_ops.cloud.cost import launch_of, receipt, total
+from sluice_ops.cloud.burst_hosts import (
+    after_leave,
+    comes_in_time,
+    instances_needed,
+    readings_of,
+    tiers_by_host,
+)
+from sluice_ops.cloud.cost import launch_of, per_million, per_million_in_words, receipt, total
 from sluice_ops.cloud.errors import CloudError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
@@ -47,13 +53,15 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             count = instances_needed(channel, spec, change, running, config)
             receipts = receipts_now(channel, running, time.time())
             in_time = comes_in_time(channel, TierName(spec.tenant), count, receipts, time.time())
+            readings = readings_of(channel, TierName(spec.tenant))
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
     launch = launch_of(receipts, count, config, time.time())
     spec = spec.model_copy(update={"launch": launch})
-    for note in check_launch(ec2.the_cloud(), count):
+    million = per_million(launch, k, readings)
+    notes = check_launch(ec2.the_cloud(), count)
+    for note in (*notes, in_time.sentence, *per_million_in_words(million)):
         _tell(note)
-    _tell(in_time.sentence)
     if dry_run:
         price = launch.per_hour
         if not as_json:
@@ -67,6 +75,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             instances=count,
             instance_types=config.instance_types,
             cost_per_hour=price,
+            cost_per_million=million,
             break_even=asdict(in_time),
         )
         raise typer.Exit(OK if carried.done else FAILED)

@@ -17,7 +17,7 @@ from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
 from sluice_ops.model.resources import Quantum
-from sluice_ops.model.scaler import Memory, ScalerRecord, TierMemory
+from sluice_ops.model.scaler import Memory, Readings, ScalerRecord, TierMemory
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.planning.changes.break_even import BreakEven, boot_seconds, break_even, change_seconds
@@ -63,7 +63,6 @@ def comes_in_time(
     `receipts` are those of all instances.
     """
     owner = channel.read(paths.owner(name), OwnerRecord)
-    memory = channel.read(paths.SCALER_MEMORY, Memory)
     records = [path for each in channel.children("/changes") if (path := paths.change(each)) != paths.LOCK]
     changes = [read.value for read in channel.read_many(records, ChangeRecord) if read is not None]
     number = None if owner is None else owner.value.owner
@@ -72,10 +71,16 @@ def comes_in_time(
     return break_even(
         name,
         load.value if load is not None and is_fresh else None,
-        None if memory is None else memory.value.tiers.get(name, TierMemory()).readings,
+        readings_of(channel, name),
         boot_seconds(receipts) if count else 0.0,
         change_seconds(pace(changes), in_place=_resizes_in_place(channel, name)),
     )
+
+
+def readings_of(channel: Channel, tier: TierName) -> Readings | None:
+    """Return the scaler's figures of a tier; None: it has none."""
+    memory = channel.read(paths.SCALER_MEMORY, Memory)
+    return None if memory is None else memory.value.tiers.get(tier, TierMemory()).readings
 
 
 def _resizes_in_place(channel: Channel, tier: TierName) -> bool:

@@ -10,9 +10,11 @@ from sluice_ops.cloud.errors import QuotaError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.launch import Launch
+from sluice_ops.model.scaler import Readings
 from sluice_ops.site.ec2_config import Ec2Config
 
 HOUR = 3600.0
+MILLION = 1e6
 
 
 def launch_of(receipts: Iterable[InstanceReceipt], count: int, config: Ec2Config, now: float) -> Launch:
@@ -56,6 +58,25 @@ def most_per_hour(count: int, config: Ec2Config) -> float | None:
     """Return the most that `count` more instances cost an hour; None if a price is not known."""
     all_priced = config.price_per_hour.keys() >= {*config.instance_types}
     return round(count * _highest_price(config), 4) if all_priced else None
+
+
+def per_million(launch: Launch, k: int, readings: Readings | None) -> float | None:
+    """Return what a million records cost on new instances whose `k` workers are always busy.
+
+    `readings` are those of the scaler. None: nothing is launched, or the price or the rate of a
+    worker is not known.
+    """
+    rate = None if readings is None else readings.per_worker
+    if not launch.instances or launch.per_hour is None or not rate:
+        return None
+    return round(launch.per_hour / (k * rate * HOUR) * MILLION, 6)
+
+
+def per_million_in_words(cost: float | None) -> list[str]:
+    """Return the sentence on the cost of a million records; none if it is not known."""
+    if cost is None:
+        return []
+    return [f"a million records cost {cost:.2g} on the new instances, if their workers are always busy"]
 
 
 def receipt(instance: Instance, config: Ec2Config, now: float) -> str:

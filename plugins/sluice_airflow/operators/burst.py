@@ -17,8 +17,14 @@ from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.base import TRIGGERER_SECONDS, SluiceOperator, asked_by, change_spec
 from sluice_airflow.operators.steps import END, StepOperator, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
-from sluice_ops.cloud.burst_hosts import after_leave, comes_in_time, instances_needed, tiers_by_host
-from sluice_ops.cloud.cost import launch_of, receipt
+from sluice_ops.cloud.burst_hosts import (
+    after_leave,
+    comes_in_time,
+    instances_needed,
+    readings_of,
+    tiers_by_host,
+)
+from sluice_ops.cloud.cost import launch_of, per_million, per_million_in_words, receipt
 from sluice_ops.cloud.errors import CloudAwayError, CloudError, MayNotAskError
 from sluice_ops.cloud.instance import Instance
 from sluice_ops.cloud.launch_checks import check_launch
@@ -84,11 +90,14 @@ class QuotaOperator(SluiceOperator):
                 launch = launch_of(receipts, count, config, time.time())
                 notes = check_launch(cloud, count)
                 in_time = comes_in_time(channel, TierName(self.tier), count, receipts, time.time())
+                million = per_million(launch, int(self.k), readings_of(channel, TierName(self.tier)))
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
         for note in notes:
             self.log.warning("%s", note)
         self.log.log(logging.WARNING if in_time.too_late else logging.INFO, "%s", in_time.sentence)
+        for sentence in per_million_in_words(million):
+            self.log.info("%s", sentence)
         self.log.info(
             "%s more workers of %s need %d more instances of %s; %d run now, and the site file allows %d",
             self.k,
@@ -103,6 +112,7 @@ class QuotaOperator(SluiceOperator):
                 "instances": count,
                 "instance_types": [*config.instance_types],
                 "cost_per_hour": launch.per_hour,
+                "cost_per_million": million,
                 "break_even": asdict(in_time),
                 "tier": self.tier,
                 "k": int(self.k),

@@ -41,6 +41,7 @@ def dry_run(monkeypatch, *, ok):
     monkeypatch.setattr(burst, "receipts_now", lambda *_: [])
     monkeypatch.setattr(burst, "check_launch", lambda _cloud, count: checked.append(count) or [])
     monkeypatch.setattr(burst, "comes_in_time", lambda *_: BreakEven(too_late=True, sentence="too late"))
+    monkeypatch.setattr(burst, "readings_of", lambda *_: None)
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
     monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
     monkeypatch.setattr(burst.requests, "run", run)
@@ -57,6 +58,7 @@ def test_a_dry_run_reports_the_instances_and_the_plan(monkeypatch):
         "instances": 2,
         "instance_types": ["m5.large"],
         "cost_per_hour": None,
+        "cost_per_million": None,
         "break_even": {"too_late": True, "sentence": "too late"},
         "tier": "enrich",
         "k": 2,

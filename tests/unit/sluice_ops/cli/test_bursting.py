@@ -24,7 +24,7 @@ from sluice_ops.model.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.launch import Launch
 from sluice_ops.model.load import TierLoad
-from sluice_ops.model.scaler import Decision, ScalerRecord
+from sluice_ops.model.scaler import Decision, Memory, Readings, ScalerRecord, TierMemory
 from sluice_ops.model.tier import Mode
 from sluice_ops.operations.requests import StepResult
 from sluice_ops.site.ec2_config import Ec2Config
@@ -433,6 +433,12 @@ def test_prices_are_told_before_a_burst_and_the_cost_after_a_leave(cloud, monkey
     monkeypatch.setattr(bursting, "carried_out", fake_carry_out())
     planned = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
     assert planned.stdout.startswith("would launch 1 x m5.large (1 of at most 3 run now), for 0.12 an hour\n")
+    assert "a million records" not in planned.stderr
+    readings = Readings(at=0, rate_in=1, rate_done=1, rate_out=1, best_done=1, per_worker=100)
+    cloud.channel.put(paths.SCALER_MEMORY, Memory(tiers={"enrich": TierMemory(readings=readings)}))
+    planned = CliRunner().invoke(app, ["plan", "burst", "enrich", "2", "--json"])
+    assert json.loads(planned.stdout)["cost_per_million"] == 0.166667  # 0.12 for 2 x 100/s x 3600 s
+    assert "a million records cost 0.17 on the new instances, if their workers are always" in planned.stderr
     monkeypatch.setattr(bursting.time, "time", lambda: 2 * 3600.0)
     left = CliRunner().invoke(app, ["leave", "--json"])
     assert json.loads(left.stdout)["cost"] == 0.24
