@@ -251,9 +251,10 @@ class Progress:
         flow = self._flow
         if self._config.tier.mode is Mode.REALTIME:
             return None
-        if flow.batch_began is None or flow.waits_for is not None:
+        began = flow.batch_began  # read once: the query's thread removes it when the batch ends
+        if began is None or flow.waits_for is not None:
             return flow.busy_seconds
-        return flow.busy_seconds + time.monotonic() - flow.batch_began
+        return flow.busy_seconds + time.monotonic() - began
 
     def _waits(self, ends: dict[str, int]) -> dict[str, float]:
         """Return how long the oldest record of each partition waits, if it was there at the last
