@@ -145,8 +145,9 @@ class Checkpoints:
                 code = self._made_by(candidate.committed.run)
                 if self._lend(candidate.committed, files, self.depot.lend):
                     self.depot.sync(files)
-                    saved = describe(candidate, code)
-                    self.depot.write(f"{place}/{ABOUT}", saved.model_dump_json())
+                    savepoint = describe(candidate, code)
+                    self.depot.write(f"{place}/{ABOUT}", savepoint.model_dump_json())
+                    saved = savepoint
                     break
         finally:
             if saved is None:
