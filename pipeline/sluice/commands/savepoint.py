@@ -159,6 +159,11 @@ def remove(tier: StateOfTier, name: str) -> None:
         raise SavepointError(message)
     if NAME.fullmatch(name) is None or not tier.checkpoints.forget(name):
         raise SavepointError(_unknown(tier, name))
+    if tier.checkpoints.savepoint(name) is not None:
+        message = (
+            f"savepoint {name} of {tier.name} is still there; run this command as the user of the drivers"
+        )
+        raise SavepointError(message)
     tier.channel.multi([tier.entry(f"remove savepoint {name} of {tier.name}")])
 
 
@@ -279,8 +284,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(FAILED, str(error))
     except FileNotFoundError as error:
         return _fail(AWAY, str(error))
+    except PermissionError as error:
+        return _fail(FAILED, f"{error}; run this command as the user of the drivers")
     except OSError as error:
-        return _fail(FAILED, f"{error}; take savepoints as the user of the drivers")
+        return _fail(FAILED, str(error))
     except (
         StreamError,
         KafkaException,
