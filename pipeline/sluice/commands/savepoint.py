@@ -119,13 +119,19 @@ def take(tier: StateOfTier, name: str | None) -> Savepoint:
     endings = [last for last in tier.ledger.last_batches(LEDGER_BATCHES) if counts(last, begun)]
 
     def describe(candidate: Candidate, code: Code) -> Savepoint:
+        shape = tier.shape(code.release)
+        if shape is None:
+            message = (
+                f"release {code.release} of {tier.name} is not published, so no start could use its state"
+            )
+            raise SavepointError(message)
         return Savepoint(
             name=name,
             tier=tier.name,
             taken_at=time.time(),
             by=trail_queue.cli_user(),
             release=code.release,
-            shape=tier.shape(code.release),
+            shape=shape,
             number=candidate.number,
             batch=candidate.committed.batch,
             ends=dict(candidate.committed.ends),
@@ -154,8 +160,11 @@ def take(tier: StateOfTier, name: str | None) -> Savepoint:
 def remove(tier: StateOfTier, name: str) -> None:
     """Remove a savepoint. SavepointError: it does not exist, or the tier still needs it."""
     begun, last = tier.begun, tier.ledger.last()
-    if begun is not None and begun.name == name and (last is None or last.number <= begun.after):
-        message = f"{tier.name} was started from savepoint {name} and has written nothing since: it is kept"
+    # Spark commits the first batch since the start after the ledger has it, and before the second
+    if begun is not None and begun.name == name and (last is None or last.number <= begun.after + 1):
+        message = (
+            f"{tier.name} was started from savepoint {name} and needs it until it has written two batches"
+        )
         raise SavepointError(message)
     if NAME.fullmatch(name) is None or not tier.checkpoints.forget(name):
         raise SavepointError(_unknown(tier, name))
