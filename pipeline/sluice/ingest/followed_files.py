@@ -409,13 +409,6 @@ class FollowedFiles:
         self._files.clear()
 
     @property
-    def unread(self) -> int:
-        """How many bytes of the open files are not read, as of the last look."""
-        return sum(
-            max(0, file.size - file.position.offset) for file in self._files if file.descriptor is not None
-        )
-
-    @property
     def open_files(self) -> int:
         """The number of files that are followed."""
         return sum(file.descriptor is not None for file in list(self._files))
