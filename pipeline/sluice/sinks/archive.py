@@ -176,7 +176,7 @@ class Archive(Connected):
             for hour, rows in hours.items()
         }
         if self._delta is not None:
-            return self._delta.append(tables, last) if tables else 0
+            return self._delta.append(tables, first, last) if tables else 0
         return sum(self._put(f"hour={hour}/from-{first:012d}.parquet", rows) for hour, rows in tables.items())
 
 

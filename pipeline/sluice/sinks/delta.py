@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sluice.s3 import bucket_and_prefix, client
 from sluice.sinks.table import HOUR
+from sluice_ops.model.wording import page
 from sluice_ops.site.files import make_folders, sync
 from sluice_ops.site.site_file import S3Config
 
@@ -41,9 +42,11 @@ class DeltaCommits:
         )
         self._s3, self._seconds = s3, seconds
 
-    def append(self, hours: dict[str, pa.Table], last: int) -> int:
-        """Commit the rows of a round, unless the table has them; return their number.
+    def append(self, hours: dict[str, pa.Table], first: int, last: int) -> int:
+        """Commit the rows of the batches `first` to `last`, unless the table has them; return their
+        number.
 
+        DeltaAwayError if the table has another batch from `first` on: the ledger went back.
         No call here holds Python's lock while it waits for S3, as some of `deltalake` do.
         """
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake  # noqa: PLC0415
@@ -61,7 +64,8 @@ class DeltaCommits:
                     self._address, rows.schema, partition_by=[HOUR], storage_options=options
                 )
             newest = table.transaction_version(self._application)
-            if newest is None or newest < last:
+            _refuse_batches_again(newest, first, last)
+            if newest != last:
                 # with the table's address instead, a commit since this look would be no conflict
                 write_deltalake(
                     table,
@@ -105,6 +109,19 @@ class DeltaCommits:
             "retry_timeout": f"{self._seconds:.0f}s",
         }
         return {name: value for name, value in options.items() if value}
+
+
+def _refuse_batches_again(newest: int | None, first: int, last: int) -> None:
+    """Raise DeltaAwayError if a table with the batch `newest` may have a part of a round.
+
+    After a crash, it has the whole round, for the round's extent is stored before the commit.
+    """
+    if newest is not None and newest >= first and newest != last:
+        message = (
+            f"it has batch {newest} of this sink, and the next batches are {first} to {last}: was PostgreSQL "
+            f"restored, or the ledger emptied? To continue, see {page('Pipelines', 'Delta tables')}"
+        )
+        raise DeltaAwayError(message)
 
 
 def _with_hour(rows: pa.Table, hour: str) -> pa.Table:
