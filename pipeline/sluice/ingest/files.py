@@ -91,6 +91,8 @@ def follow(
 def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Follow the files until `stop` is set."""
     kafka = endpoints.load().kafka_as(User.OUTSIDE)
+    # before the source is taken over: a second process here must not end the first
+    registry = source_metrics.serve(chosen.metrics)
     source = Source(kafka, chosen.stream, chosen.name, stopped=stop.is_set)
     remembered = positions(source.take_over())
     files = FollowedFiles(
@@ -102,7 +104,7 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
         ("open_files", "Files that are followed.", lambda: files.open_files),
         ("unread_bytes", "Bytes of these files that are not committed yet.", lambda: files.unread_bytes),
     )
-    source_metrics.serve(chosen.metrics, SourceMetrics(chosen.name, written, gauges))
+    registry.register(SourceMetrics(chosen.name, written, gauges))
     log.info(
         "source started",
         source=chosen.name,

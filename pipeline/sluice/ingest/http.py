@@ -168,13 +168,14 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     where = endpoints.load()
     # before the source is taken over: a second process here must not end the first
     with _listening(chosen.address, chosen.port) as listening:
+        registry = source_metrics.serve(chosen.metrics)
         source = Source(where.kafka_as(User.OUTSIDE), chosen.stream, chosen.name, stopped=stop.is_set)
         answers = Answers(source.take_over())
         log.info("source started", source=chosen.name, stream=chosen.stream, remembered=len(answers))
         writer = RequestWriter(source, answers, stop)
         by_status: Counter[int] = Counter()
         gauges = (("waiting_bytes", "Bytes of requests that wait for Kafka.", lambda: writer.waiting_bytes),)
-        source_metrics.serve(chosen.metrics, SourceMetrics(chosen.name, writer.written, gauges, by_status))
+        registry.register(SourceMetrics(chosen.name, writer.written, gauges, by_status))
         server = uvicorn.Server(
             uvicorn.Config(
                 application(writer, valid_tokens, chosen.key, by_status),

@@ -72,18 +72,18 @@ class SourceMetrics(Collector):
             yield answers
 
 
-def serve(address: str | None, metrics: SourceMetrics) -> None:
-    """Serve the metrics at `address` until the process ends; without an address, do nothing.
+def serve(address: str | None) -> CollectorRegistry:
+    """Serve a registry of metrics at `address` until the process ends; return the registry.
 
-    SourceError if the process cannot listen there.
+    Without an address, nothing is served. SourceError if the process cannot listen there.
     """
-    if address is None:
-        return
-    host, _, port = address.rpartition(":")
     registry = CollectorRegistry()
-    registry.register(metrics)
+    if address is None:
+        return registry
+    host, _, port = address.rpartition(":")
     try:
         start_http_server(int(port), host.strip("[]"), registry)
     except OSError as error:
         message = f"metrics cannot be served at {address}: {error.strerror or error}"
         raise SourceError(message) from error
+    return registry

@@ -20,7 +20,7 @@ def test_prometheus_reads_the_counts_of_a_source():
     written.add([b"one", b"three"])
     metrics = SourceMetrics("web", written, [("waiting_bytes", "Waiting.", lambda: 7)], Counter({429: 2}))
     (port,) = free_ports(1)
-    source_metrics.serve(f"127.0.0.1:{port}", metrics)
+    source_metrics.serve(f"127.0.0.1:{port}").register(metrics)
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     assert {
@@ -31,11 +31,12 @@ def test_prometheus_reads_the_counts_of_a_source():
         'sluice_source_answers_total{source="web",status="429"} 2.0',
     } <= set(lines)
     with pytest.raises(SourceError, match=f"metrics cannot be served at 127.0.0.1:{port}: Address already"):
-        source_metrics.serve(f"127.0.0.1:{port}", metrics)
+        source_metrics.serve(f"127.0.0.1:{port}")
 
 
-def test_without_an_address_nothing_is_served():
-    source_metrics.serve(None, SourceMetrics("web", Written(), []))
+def test_without_an_address_nothing_is_served(monkeypatch):
+    monkeypatch.setattr(source_metrics, "start_http_server", None)
+    source_metrics.serve(None).register(SourceMetrics("web", Written(), []))
 
 
 @pytest.mark.parametrize("text", ["9464", ":9464", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])
