@@ -76,7 +76,8 @@ def per_million_in_words(cost: float | None) -> list[str]:
     """Return the sentence on the cost of a million records; none if it is not known."""
     if cost is None:
         return []
-    return [f"a million records cost {cost:.2g} on the new instances, if their workers are always busy"]
+    price = f"{float(f'{cost:.2g}'):,g}"  # two digits, and no exponent for prices above a hundred
+    return [f"a million records cost {price} on the new instances, if their workers are always busy"]
 
 
 def receipt(instance: Instance, config: Ec2Config, now: float) -> str:
