@@ -5,6 +5,10 @@ from collections.abc import Mapping
 CHOICES = ("spark.sql.", "spark.hadoop.")
 """The beginnings of the settings that a tier may choose."""
 OWN = (
+    "spark.hadoop.fs.defaultFS",
+    "spark.hadoop.fs.s3a.aws.",
+    "spark.hadoop.fs.s3a.endpoint",
+    "spark.hadoop.fs.s3a.path.style.access",
     "spark.sql.adaptive.",
     "spark.sql.catalogImplementation",
     "spark.sql.extensions",
@@ -15,7 +19,10 @@ OWN = (
     "spark.sql.ui.",
     "spark.sql.warehouse.dir",
 )
-"""The beginnings of the settings that Sluice sets, or that a running session cannot change."""
+"""The beginnings of the settings that Sluice sets, or that a running session cannot change.
+
+Spark finds the checkpoints by those of Hadoop; a tier has `spark.hadoop.fs.s3a.bucket.NAME.*`.
+"""
 
 
 def problems(settings: Mapping[str, object]) -> list[str]:

@@ -41,7 +41,9 @@ def test_a_tier_cannot_choose_what_the_session_sets(tmp_path):
     (folder / "kafka.jar").touch()
     own = settings_of_incarnation(tmp_path)
     assert len(problems(own)) == len(own)
-    chosen = {"spark.sql.ansi.enabled": "false", "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000"}
+    assert problems({"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000"}), "the checkpoints' service"
+    endpoint = "spark.hadoop.fs.s3a.bucket.lake.endpoint"
+    chosen = {"spark.sql.ansi.enabled": "false", endpoint: "http://127.0.0.1:9000"}
     assert problems(chosen) == []
 
 
