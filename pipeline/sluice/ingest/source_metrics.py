@@ -56,12 +56,13 @@ class SourceMetrics(Collector):
             counter = CounterMetricFamily(f"sluice_source_{name}", text, labels=["source"])
             counter.add_metric(of_source, value)
             yield counter
+        gauges = [(name, text, read()) for name, text, read in self._gauges]
         for name, text, gauge_value in (
-            ("last_commit_timestamp_seconds", "When Kafka committed last.", lambda: written.last),
-            *self._gauges,
+            ("last_commit_timestamp_seconds", "When Kafka committed last.", written.last),
+            *gauges,
         ):
             gauge = GaugeMetricFamily(f"sluice_source_{name}", text, labels=["source"])
-            gauge.add_metric(of_source, gauge_value())
+            gauge.add_metric(of_source, gauge_value)
             yield gauge
         if self._answers is not None:
             answers = CounterMetricFamily(
