@@ -234,18 +234,14 @@ class StateJob:
         config, self.run = self._config, None
         require_room(self.checkpoints.depot)
         begun = in_force(config.savepoint, self._writer.ledger)
-        endings = (
-            []
-            if last is None
-            else [
-                ending
-                for ending in self._writer.ledger.last_batches(LEDGER_BATCHES)
-                if ending.is_followed(bounds.oldest) and counts(ending, begun)
-            ]
-        )
+        batches = [] if last is None else self._writer.ledger.last_batches(LEDGER_BATCHES)
+        written = [ending for ending in batches if counts(ending, begun)]
+        endings = [ending for ending in written if ending.is_followed(bounds.oldest)]
         for key, value in self.checkpoints.depot.query.items():
             config.session.conf.set(key, value)
-        checkpoint, candidate, repartitioned = self._take_up(endings, begun, bounds)
+        checkpoint, candidate, repartitioned = self._take_up(
+            endings, begun, bounds, has_written=bool(written)
+        )
         self._changes, self._absorbed, self._watermark = Changes(self._sink), Absorbed(), Watermark()
         self._kept, self._pruned, self._again, self._others = None, False, inf, None
         self._loaded = None if candidate is None else candidate.number
@@ -430,10 +426,10 @@ class StateJob:
             self._outbox.close()
 
     def _take_up(
-        self, endings: Sequence[LastBatch], begun: StartFrom | None, bounds: Bounds
+        self, endings: Sequence[LastBatch], begun: StartFrom | None, bounds: Bounds, *, has_written: bool
     ) -> tuple[QueryCheckpoint, Candidate | None, Repartitioned | None]:
         """Make the run's checkpoint from the newest one that can be loaded, with the wanted number
-        of partitions.
+        of partitions. `has_written`: the ledger has batches since the start `begun`.
         """
         config = self._config
         while True:
@@ -441,7 +437,7 @@ class StateJob:
             self.run, candidate = self.checkpoints.begin(
                 config.incarnation, older(endings, self._damaged), saved
             )
-            if begun is not None and candidate is None and not endings:
+            if begun is not None and candidate is None and not has_written:
                 raise StateGoneError(self._back_refused(begun, why))
             if candidate is None or candidate.committed.partitions == config.partitions:
                 return RunCheckpoint(self.checkpoints, self.run), candidate, None
