@@ -59,6 +59,7 @@ def plan(
             changing=tier in observation.changing,
             memory=known,
             load=load,
+            grow_seconds=observation.seconds_to_grow(tier),
             burst_seconds=observation.seconds_to_burst(tier),
         )
         decided = verdict(situations[tier])

@@ -37,8 +37,10 @@ class Situation:
     memory: TierMemory
     """With the readings of this moment."""
     load: Flow
+    grow_seconds: float
+    """The time from a request to the first record on one more worker at home."""
     burst_seconds: float
-    """The time from a request to the first record on a worker of a burst."""
+    """The same on a worker of a burst."""
 
     @property
     def decides(self) -> bool:
@@ -132,7 +134,9 @@ class Situation:
         capacity = workers_at_work * (self._per_worker or 0.0)
         backlog = self.load.surplus * self.scaling.catch_up
         carries = self.load.rate <= self.scaling.limits[1] * capacity
-        return carries and backlog <= (capacity - self.load.rate) * self.burst_seconds
+        # the backlog is that at the end of a growth at home, if there is one
+        seconds = self.burst_seconds - (self.grow_seconds if workers_at_work > self.total else 0.0)
+        return carries and backlog <= (capacity - self.load.rate) * seconds
 
     def workers_soon(self, reader: Mode) -> int:
         """Return the most workers that the tier may soon have, for a tier that reads its output.
