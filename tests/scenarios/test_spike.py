@@ -420,6 +420,7 @@ def test_advice_says_the_same_and_does_nothing(live: Live) -> None:
         assert "wakes 1 spare" in advice[0], advice
         assert f"{MOST_ON_EC2} of them by a burst" in advice[-1], advice
         time.sleep(QUIET_SECONDS)
+        assert timeline.last.at > time.time() - QUIET_SECONDS, "samples still come"
         others = [seen(sample) for sample in timeline.samples if sample.at >= zero and seen(sample) != BEFORE]
         assert others == [], f"the slots stay {BEFORE}"
         assert timeline.changes == {}, "the scaler begins no change"

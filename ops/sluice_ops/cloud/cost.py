@@ -63,7 +63,8 @@ def most_per_hour(count: int, config: Ec2Config) -> float | None:
 def per_million(launch: Launch, k: int, readings: Readings | None) -> float | None:
     """Return what a million records cost on new instances whose `k` workers are always busy.
 
-    `readings` are those of the scaler. None: nothing is launched, or the price or the rate of a
+    Less if some of these workers find room on hosts that run already. `readings` are those of the
+    scaler. None: nothing is launched, or the price or the rate of a
     worker is not known.
     """
     rate = None if readings is None else readings.per_worker

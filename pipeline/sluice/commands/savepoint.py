@@ -153,7 +153,11 @@ def take(tier: StateOfTier, name: str | None) -> Savepoint:
             f"the ledger; run `sluice start {tier.name}` if it does not run, and try again after a batch"
         )
         raise SavepointError(message)
-    tier.channel.multi([tier.entry(f"savepoint {name} of {tier.name}", f"of batch {savepoint.number}")])
+    try:
+        tier.channel.multi([tier.entry(f"savepoint {name} of {tier.name}", f"of batch {savepoint.number}")])
+    except ChannelAwayError as error:
+        message = f"savepoint {name} of {tier.name} is taken, but the trail has no entry of it: {error}"
+        raise SavepointError(message) from error
     return savepoint
 
 

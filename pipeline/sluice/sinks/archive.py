@@ -91,7 +91,7 @@ class Archive(Connected):
             count = self._round()
         except (*UNAVAILABLE, OSError) as error:
             log.warning(
-                "rows are not archived: PostgreSQL, disk or S3 is unavailable; the next round tries again",
+                "rows are not archived; the next round tries again",
                 table=self._table.name,
                 error=str(error),
             )

@@ -97,8 +97,9 @@ def _grow(tier: Situation) -> Verdict | None:
     more_away = total - tier.total - (wanted - tier.wanted)
     late = ""
     if more_away and tier.clears_before_burst(total - more_away):
-        enough = workers(total - more_away)
-        late = f", but {enough} suffice before a burst is ready, in {tier.burst_seconds:.0f} s"
+        enough, seconds = total - more_away, f"{tier.burst_seconds:.0f} s"
+        clear = "clears" if enough == 1 else "clear"
+        late = f", but {workers(enough)} {clear} the backlog before a burst is ready ({seconds})"
         more_away = 0
         if wanted == tier.wanted:
             return _keep(tier, f"{_need_in_words(tier)}{late}")

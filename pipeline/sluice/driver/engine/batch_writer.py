@@ -282,7 +282,8 @@ class BatchWriter:
         flow.quarantined += counts.quarantined + counts.refused
         commits.filtered += counts.filtered
         commits.replays += counts.replays
-        commits.late += counts.late
+        # a savepoint's first batch corrects the ledger, perhaps to fewer; a counter never falls
+        commits.late += max(0, counts.late)
         commits.lost += counts.lost
         self._doubt = counts.lost > 0
         commits.marks, flow.last_out = self.ledger.marks, stored.at

@@ -258,7 +258,7 @@ def test_no_burst_is_made_for_a_load_that_home_takes_within_the_band():
     pipeline = Pipeline(chain(workers=5, bounds=replace(BOUNDS, room=1, burst=3)), lambda _: 450.0)
     decisions = [decisions["mid"] for _, decisions in pipeline.run(120.0)]
     assert {(each.wanted, each.away) for each in decisions} == {(5, 0), (6, 0)}
-    expected = "450 records/s need 7 workers, but 6 workers suffice before a burst is ready, in 10 s"
+    expected = "450 records/s need 7 workers, but 6 workers clear the backlog before a burst is ready (10 s)"
     assert expected in {each.reason for each in decisions}
 
 
@@ -270,7 +270,7 @@ def test_a_burst_that_comes_too_late_is_not_made():
         pipeline = Pipeline(tiers, lambda _: 150.0, scaling, boot_seconds=boot)
         decision = last(pipeline, 35.0)["mid"]
         assert (decision.wanted, decision.away) == (2, away)
-    assert decision.reason.endswith("but 2 workers suffice before a burst is ready, in 310 s")
+    assert decision.reason.endswith("but 2 workers clear the backlog before a burst is ready (310 s)")
 
 
 def test_a_tier_in_place_expects_the_backlog_of_a_short_change():
