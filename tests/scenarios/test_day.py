@@ -258,7 +258,9 @@ def reads_what_happened(anna: Person) -> None:
         row.get_by_role("link", name=change).first.click()
 
     opens("scale enrich", "done")
-    expect(anna.page.get_by_label("moves")).to_contain_text("records")
+    expect(anna.page.get_by_label("moves")).to_contain_text("got slot-enrich")
+    opens("drain h3", "done")
+    expect(anna.page.get_by_label("moves")).to_contain_text("goes on where")
     anna.picture("receipt")
     opens("reboot-hosts h1 h2", "done")
     for host in ("h1", "h2"):

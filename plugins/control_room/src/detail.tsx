@@ -43,7 +43,7 @@ type Move = {
   in_place: boolean;
   why: string;
   incarnation: number | null;
-  receipt: Record<string, unknown> | null;
+  receipt: ({ sentence?: string; gap_seconds?: number | null } & Record<string, unknown>) | null;
 };
 type Posted = { id: string; step: string; by: string; posted_at: number; state: string; sentence: string; journal: string[] };
 type Entry = { name: string; at: number; by: string; outcome: string; sentence: string };
@@ -340,7 +340,8 @@ function OfChange({ name, state }: { name: string; state: State }) {
           { head: "from", cell: (move) => placed(move.before) },
           { head: "to", cell: (move) => placed(move.after) + (move.in_place ? ", in place" : "") },
           { head: "incarnation", number: true, cell: (move) => move.incarnation ?? "–" },
-          { head: "receipt", cell: (move) => (move.receipt ? words(move.receipt) : "–") },
+          { head: "gap", number: true, cell: (move) => duration(move.receipt?.gap_seconds ?? null) },
+          { head: "receipt", cell: (move) => (move.receipt ? move.receipt.sentence ?? words(move.receipt) : "–") },
         ]}
       />
       <h2>Steps</h2>
