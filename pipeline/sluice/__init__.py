@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sluice.records.joins import joined
     from sluice.sinks.http import Post
     from sluice.sinks.kafka_topic import KafkaTopic
+    from sluice.sinks.sql_table import SqlTable
     from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
     from sluice_ops.model.backpressure import Lag, Watermarks
     from sluice_ops.model.resources import Quantum
@@ -55,6 +56,7 @@ __all__ = [
     "Shuffle",
     "Sink",
     "SinkAwayError",
+    "SqlTable",
     "Standby",
     "State",
     "Stream",
@@ -86,6 +88,7 @@ _NAMES_BY_MODULE = {
     "sluice.records.joins": ("joined",),
     "sluice.sinks.http": ("Post",),
     "sluice.sinks.kafka_topic": ("KafkaTopic",),
+    "sluice.sinks.sql_table": ("SqlTable",),
     "sluice.sinks.table": ("DeltaTable", "Latest", "Once", "ParquetFiles", "Totals"),
     "sluice_ops.model.backpressure": ("Lag", "Watermarks"),
     "sluice_ops.model.resources": ("Quantum",),

@@ -18,7 +18,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Values of a tier": ("Kind", "Mode", "Delivery", "Standby"),
     "Groupings": ("Local", "Shuffle", "Fields", "All", "Global", "Direct", "Grouping"),
     "Formats": ("Avro", "Protobuf", "Bytes"),
-    "Sinks": ("Once", "Totals", "Latest", "ParquetFiles", "DeltaTable", "KafkaTopic", "Post"),
+    "Sinks": ("Once", "Totals", "Latest", "ParquetFiles", "DeltaTable", "KafkaTopic", "SqlTable", "Post"),
     "Functions of a transform": ("joined",),
     "Backpressure": ("Watermarks", "Lag"),
     "Hooks": ("Hooks",),

@@ -129,7 +129,8 @@ class Tier:
     """
     sink: "Sink | None" = None
     """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), files (`ParquetFiles`,
-    `DeltaTable`), a topic outside (`KafkaTopic`) or a service (`Post`).
+    `DeltaTable`), a topic outside (`KafkaTopic`), another database (`SqlTable`) or a service
+    (`Post`).
     """
     state: State | None = None
     """Set if the transform aggregates by window, joins inputs or keeps own state.

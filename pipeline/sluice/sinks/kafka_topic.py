@@ -1,11 +1,8 @@
 """A sink that writes each record into a topic of a Kafka cluster outside of the platform, once.
 
-Kafka has transactions of its own. One contains the rows of a batch and their high-water marks
-(`sluice.api.marks`). A crash between Kafka's commit and PostgreSQL's brings the rows again, and the
-marks in Kafka say which rows Kafka has (decision 93).
-
-The marks are in a compacted topic beside the rows. Its name is also the `transactional.id`, so a
-writer that begins ends the transaction of the writer before it, and fences that writer.
+The marks (`sluice.sinks.outside`) are in a compacted topic beside the rows. Its name is also the
+`transactional.id`, so a writer that begins ends the transaction of the writer before it, and fences
+that writer (decision 93).
 """
 
 import json
@@ -15,18 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
-import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from psycopg import sql
 
 from sluice.api.declarations import DeclarationError
 from sluice.api.marks import Marks, first_seen
-from sluice.api.sink import Rows, Sink, SinkAwayError, Written
+from sluice.api.sink import Rows, SinkAwayError
 from sluice.kafka.producer import TransactionalProducer
-from sluice.postgres import identity
+from sluice.sinks.outside import OutsideSink, ReplacedError
 from sluice.sinks.row_json import as_json
 from sluice_ops.site.brokers import BrokersError, brokers
 
@@ -44,18 +38,14 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001
 
 
-class _FencedError(Exception):
-    """Another writer of the sink has begun."""
-
-
 @dataclass(frozen=True)
-class KafkaTopic(Sink):
+class KafkaTopic(OutsideSink):
     """Writes each record once, as JSON, for readers with `isolation.level=read_committed`.
 
     The table `<name>_refused` keeps records that are larger than 1 MB.
     """
 
-    exactly_once: ClassVar[bool] = True
+    away: ClassVar[tuple[type[Exception], ...]] = (KafkaException, BrokersError, TimeoutError, ReplacedError)
 
     topic: str
     """An existing topic."""
@@ -82,78 +72,25 @@ class KafkaTopic(Sink):
             message = f'sink "{self.name}": {wrong}'
             raise DeclarationError(message)
 
-    @property
-    def tables(self) -> Sequence[str]:
-        return (f"{self.name}_refused",)
+    def connect(self, writer: str) -> "_Producer":
+        return _Producer(self, writer)
 
-    def statements(self) -> list[sql.Composed]:
-        """Return the statement that creates the table of refused records."""
-        return [
-            sql.SQL(
-                "CREATE TABLE IF NOT EXISTS {} (origin text PRIMARY KEY, record jsonb NOT NULL,"
-                " reason text NOT NULL, batch bigint NOT NULL,"
-                " refused_at timestamptz NOT NULL DEFAULT clock_timestamp())"
-            ).format(sql.Identifier(f"{self.name}_refused"))
-        ]
-
-    def write(
-        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
-    ) -> Written:
-        """Write the new rows that Kafka lacks, in one transaction of Kafka."""
-        new = rows.only(first_seen(marks, rows.paths, rows.origins))
-        records = [self._encoded(new, row) for row in range(len(new))]
-        sizes = [len(key or b"") + len(value) for key, value in records]
-        accepted = [row for row, size in enumerate(sizes) if size <= MAX_BYTES - HEADER_BYTES]
-        batch_rows, batch_records = new.only(accepted), [records[row] for row in accepted]
-        try:
-            try:
-                _writer(self, cursor).send(batch_rows, batch_records, halt)
-            except _FencedError:
-                # A replay beside the tier has written. If instead a successor has ended this
-                # session, `_writer` fails, because it asks PostgreSQL first.
-                del _WRITERS[cursor.connection]
-                _writer(self, cursor).send(batch_rows, batch_records, halt)
-        except (KafkaException, BrokersError, TimeoutError, _FencedError) as error:
-            reason = error.args[0] if error.args else f"no answer within {SECONDS:.0f} s"
-            reason = reason.str() if isinstance(reason, KafkaError) else reason
-            message = (
-                f'topic "{self.topic}" of Kafka at {brokers(self.kafka).servers} takes no records of sink '
-                f'"{self.name}": {reason}; the batch is tried again; check this cluster and the '
-                "rights of its user"
-            )
-            raise SinkAwayError(message) from error
-        refused = sorted({*range(len(new))} - {*accepted})
-        self._keep(cursor, new.only(refused), batch)
-        return Written(len(accepted), len(refused))
-
-    def _record(self, rows: Rows, row: int) -> dict[str, Any]:
-        return {name: rows.columns[name][row] for name in self.columns}
-
-    def _encoded(self, rows: Rows, row: int) -> tuple[bytes | None, bytes]:
-        """Return the key and the value of a row."""
-        key = None if self.key is None else rows.columns[self.key][row]
-        return key if key is None else str(key).encode(), as_json(self._record(rows, row)).encode()
-
-    def _keep(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int) -> None:
-        """Store refused rows."""
-        cursor.executemany(
-            sql.SQL(
-                "INSERT INTO {} (origin, record, reason, batch) VALUES (%s, %s, %s, %s)"
-                " ON CONFLICT DO NOTHING"
-            ).format(sql.Identifier(f"{self.name}_refused")),
-            [
-                (
-                    rows.origins[row],
-                    as_json(self._record(rows, row), nul=""),
-                    f"larger than {MAX_BYTES} bytes",
-                    batch,
-                )
-                for row in range(len(rows))
-            ],
+    def explain(self, error: Exception) -> str:
+        reason = error.args[0] if error.args else f"no answer within {SECONDS:.0f} s"
+        reason = reason.str() if isinstance(reason, KafkaError) else reason
+        return (
+            f'topic "{self.topic}" of Kafka at {brokers(self.kafka).servers} takes no records of sink '
+            f'"{self.name}": {reason}; the batch is tried again; check this cluster and the rights of its '
+            "user"
         )
 
+    def encoded(self, rows: Rows, row: int) -> tuple[bytes | None, bytes]:
+        """Return the key and the value of a row."""
+        key = None if self.key is None else rows.columns[self.key][row]
+        return key if key is None else str(key).encode(), as_json(self.record(rows, row)).encode()
 
-class _Writer:
+
+class _Producer:
     """The producer of one session of PostgreSQL, and the marks of the rows that Kafka has."""
 
     def __init__(self, sink: KafkaTopic, identity: str) -> None:
@@ -184,11 +121,20 @@ class _Writer:
             admin.create_topics([topic])[identity].result(SECONDS)
             self._taken = {}
 
-    def send(self, rows: Rows, records: Sequence[tuple[bytes | None, bytes]], halt: Event) -> None:
-        """Write the rows that Kafka lacks, and their marks. SinkAwayError if `halt` is set.
+    def write(self, rows: Rows, halt: Event) -> dict[int, str]:
+        """Write the rows that Kafka lacks, except those that are too large."""
+        records = [self._sink.encoded(rows, row) for row in range(len(rows))]
+        too_large = {
+            row: f"larger than {MAX_BYTES} bytes"
+            for row, (key, value) in enumerate(records)
+            if len(key or b"") + len(value) > MAX_BYTES - HEADER_BYTES
+        }
+        accepted = [row for row in range(len(rows)) if row not in too_large]
+        self._send(rows.only(accepted), [records[row] for row in accepted], halt)
+        return too_large
 
-        _FencedError if another writer has begun.
-        """
+    def _send(self, rows: Rows, records: Sequence[tuple[bytes | None, bytes]], halt: Event) -> None:
+        """Write the rows that Kafka lacks, and their marks."""
         taken = dict(self._taken)
         missing = first_seen(taken, rows.paths, rows.origins)
         if not missing:
@@ -213,25 +159,9 @@ class _Writer:
             self._producer.commit_transaction(SECONDS)
         except KafkaException as error:
             if error.args[0].fatal() or error.args[0].code() in FENCED:
-                raise _FencedError(str(error)) from error
+                raise ReplacedError(str(error)) from error
             raise KafkaException(" ".join([error.args[0].str(), *refusals[:1]])) from error
         self._taken = taken
-
-
-_WRITERS: WeakKeyDictionary[psycopg.Connection[Any], _Writer] = WeakKeyDictionary()
-"""The writer of each session of PostgreSQL. The ledger opens a new session after each error, so the
-next writer fences this one and reads the marks again.
-"""
-
-
-def _writer(sink: KafkaTopic, cursor: psycopg.Cursor[Any]) -> _Writer:
-    """Return the session's writer.
-
-    A session that a successor has ended fences nobody, because PostgreSQL is asked first.
-    """
-    if cursor.connection not in _WRITERS:
-        _WRITERS[cursor.connection] = _Writer(sink, f"sluice-{sink.name}-{identity(cursor)}")
-    return _WRITERS[cursor.connection]
 
 
 def _read_marks(client: dict[str, Any], topic: str) -> Marks:

@@ -24,18 +24,23 @@ class BatchRefusedError(Exception):
     """PostgreSQL refuses a batch, but none of its rows can be set aside."""
 
 
-def find_refused(rows: Sequence[int], write: Callable[[Sequence[int]], None]) -> dict[int, str]:
-    """Return the rows that PostgreSQL refuses although it accepts all others, with reasons.
+def find_refused(
+    rows: Sequence[int],
+    write: Callable[[Sequence[int]], None],
+    refused: tuple[type[Exception], ...] = REFUSED,
+) -> dict[int, str]:
+    """Return the rows that a database refuses although it accepts all others, with reasons.
 
-    `write` writes the given rows wholly or not at all. It is called with halves of halves.
+    `write` writes the given rows wholly or not at all, or raises one of the errors `refused`. It
+    is called with halves of halves.
     """
     try:
         write(rows)
-    except REFUSED as error:
+    except refused as error:
         if len(rows) == 1:
             return {rows[0]: str(error).partition("\n")[0]}
         middle = len(rows) // 2
-        return find_refused(rows[:middle], write) | find_refused(rows[middle:], write)
+        return find_refused(rows[:middle], write, refused) | find_refused(rows[middle:], write, refused)
     return {}
 
 

@@ -7,12 +7,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from sluice.api.declarations import Pipeline, Stream, Tier
 from sluice.sinks.kafka_topic import KafkaTopic
+from sluice.sinks.sql_table import SqlTable
 from sluice.sinks.table import DeltaTable, ParquetFiles
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind
 
 KAFKA = os.environ.get("SLUICE_TEST_KAFKA", "127.0.0.1:1")
 """The address of the cluster outside; the test sets it before it starts the tier."""
+DATABASE = os.environ.get("SLUICE_TEST_DATABASE", "/nonexistent/outside.db")
+"""The file of the database outside; likewise."""
 RAW = Stream("raw")
 NUMBER = {"n": "bigint"}
 SLOT = Quantum(cpu=1, memory=750, threads=4)
@@ -54,6 +57,17 @@ PIPELINE = Pipeline(
             (RAW,),
             read,
             sink=KafkaTopic("told", NUMBER, topic="told-outside", kafka=KAFKA, key="n"),
+            delivery=Delivery.EXACTLY_ONCE,
+            max_offsets=50,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "insert",
+            Kind.OUTBOUND,
+            (RAW,),
+            read,
+            sink=SqlTable("inserted", NUMBER, url=f"sqlite:///{DATABASE}", table="numbers"),
             delivery=Delivery.EXACTLY_ONCE,
             max_offsets=50,
             quantum=SLOT,

@@ -1,9 +1,10 @@
 """Every shipped sink conforms, and the check finds sinks that break a rule."""
 
 import json
+import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,12 +22,14 @@ import pytest
 from deltalake.exceptions import TableNotFoundError
 from moto.server import ThreadedMotoServer
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sluice.api.marks import Marks, first_seen
 from sluice.api.sink import Rows, Sink, Written
 from sluice.s3 import client as s3_client
 from sluice.sink_testing import NonconformingSinkError, SinkCase, check_sink
 from sluice.sinks.http import Post
+from sluice.sinks.sql_table import SqlTable
 from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
 from sluice_ops.site.site_file import S3Config
 from tests.database import database
@@ -115,6 +118,60 @@ def calls(name: str, *, honours_keys: bool) -> Iterator[SinkCase]:
 
 def test_a_table_with_each_record_once_conforms(postgres: str) -> None:
     check_sink(once(Once("delivered", {"n": "bigint"}), postgres), postgres)
+
+
+def orders(url: str, held: Callable[[], list[int]], password_file: str | None = None) -> SinkCase:
+    """Return the case of the table `orders` of another database."""
+    name = f"told_{url.partition('+')[0].partition(':')[0]}"
+    sink = SqlTable(name, {"n": "bigint"}, url=url, table="orders", password_file=password_file)
+    return SinkCase(sink, numbered, lambda count: list(range(count)), held)
+
+
+def test_a_table_of_another_database_conforms(postgres: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("create table orders (n integer primary key)")
+        query = "select n from orders order by n"
+        case = orders(f"sqlite:///{tmp_path}/shop.db", lambda: [n for (n,) in shop.execute(query)])
+        check_sink(case, postgres)
+
+
+@pytest.fixture
+def shop(postgres: str, tmp_path: Path) -> SinkCase:
+    """Return the case of a table of another PostgreSQL, with a user that may only insert."""
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("create role shop login password 'a b/c@d'")
+        connection.execute("create database shop")
+    (tmp_path / "password").write_text("a b/c@d\n")
+    address, server = make_conninfo(postgres, dbname="shop"), conninfo_to_dict(postgres)
+    with psycopg.connect(address) as connection:
+        connection.execute("grant create on schema public to shop")
+        connection.execute(
+            "create table orders (id bigint generated always as identity primary key,"
+            " n integer not null unique)"
+        )
+        connection.execute("grant insert on orders to shop")
+    return orders(
+        f"postgresql+psycopg://shop@{server['host']}:{server['port']}/shop",
+        lambda: [n for (n,) in read(address, "select n from orders order by n")],
+        f"{tmp_path}/password",
+    )
+
+
+def test_a_table_of_another_postgresql_conforms(postgres: str, shop: SinkCase) -> None:
+    check_sink(shop, postgres)
+
+    def write(*values: int | None) -> Written:
+        rows = Rows({"n": values}, [f"1:{row}" for row in range(len(values))], ["1"] * len(values))
+        with psycopg.connect(postgres) as connection, connection.cursor() as cursor:
+            return shop.sink.write(cursor, rows, 1, {}, Event())
+
+    assert write(-1) == Written(1), "nothing is read of a single row, for which the user has no right"
+    assert write(-1, None, -2, 2**40, -2, -3) == Written(3, refused=3)
+    assert shop.held()[:3] == [-3, -2, -1]
+    refusals = read(postgres, "select origin, reason from told_postgresql_refused order by origin")
+    assert [origin for origin, _ in refusals] == ["1:1", "1:3", "1:4"]
+    for (_, reason), part in zip(refusals, ("not-null", "out of range", "duplicate key"), strict=True):
+        assert part in reason
 
 
 @cache

@@ -4,6 +4,7 @@ out once.
 
 import json
 import signal
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -38,6 +39,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 @pytest.fixture(scope="module", autouse=True)
 def environment(lab: Lab) -> None:
     lab.env["SLUICE_TEST_KAFKA"] = lab.endpoints.kafka
+    lab.env["SLUICE_TEST_DATABASE"] = str(lab.home / "outside.db")
     with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
         connection.execute(HOLD)
 
@@ -159,6 +161,25 @@ def test_a_delta_table_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
     until("all rows are committed", lambda: lab.query("select count(*) from in_lake") == [(0,)])
     table = deltalake.DeltaTable(str(lab.home / "archive" / "lake")).to_pyarrow_table()
     assert sorted(table["n"].to_pylist()) == list(range(first + 200))
+
+
+def inserted(lab: Lab) -> list[int]:
+    """Return the numbers in the database outside."""
+    with closing(sqlite3.connect(lab.home / "outside.db")) as database:
+        return [n for (n,) in database.execute("select n from numbers order by n")]
+
+
+def test_another_database_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
+    with closing(sqlite3.connect(lab.home / "outside.db")) as database:
+        database.execute("create table numbers (n integer)")
+    first = ALL + 3 * FIRST
+    put(lab, first)
+    lab.start_owner("insert", 1, "h1")
+    until("a batch is written", lambda: rows_in_ledger(lab, "insert") > 0)
+    kill_at_commit(lab, "insert", first + 100)
+    assert len(inserted(lab)) > rows_in_ledger(lab, "insert"), "killed between the commits"
+    move(lab, "insert", first + 200)
+    assert inserted(lab) == list(range(first + 200)), "no key drops duplicates in this table"
 
 
 def test_a_tier_and_a_replay_write_in_turn_and_large_records_are_refused(lab: Lab) -> None:

@@ -20,7 +20,7 @@ ROWS = Rows({"id": [1, 2], "shop": ["north", None]}, ["0:0", "0:1"], ["0", "0"])
 )
 def test_a_record_is_the_row_as_json_with_its_column_as_key(key, keys):
     sink = KafkaTopic("out", COLUMNS, topic="orders", kafka=NOWHERE, key=key)
-    records = [sink._encoded(ROWS, row) for row in range(len(ROWS))]
+    records = [sink.encoded(ROWS, row) for row in range(len(ROWS))]
     assert [key for key, _ in records] == keys
     assert [value for _, value in records] == [b'{"id": 1, "shop": "north"}', b'{"id": 2, "shop": null}']
 
