@@ -24,8 +24,12 @@ from sluice_ops.snapshot.view import View, read_view
 
 CHANGES = 20
 """The number of changes that the page lists."""
-OLDEST = 200
-"""How many nodes each look reads again, which corrects missed watches."""
+OLDEST = 25
+"""How many nodes each look reads again, which corrects missed watches within about a minute.
+
+Each takes a question to ZooKeeper. With many, a look lasts seconds on a busy machine, and the page
+shows a dead driver that much later.
+"""
 
 
 class PipelineReader:
