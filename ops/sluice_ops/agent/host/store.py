@@ -31,6 +31,8 @@ LOG_BYTES = 5 << 20
 """At this size a unit's log is moved to `log.1`, which replaces the older `log.1`."""
 ENDED_LOGS = 20
 """The ended units whose logs are kept."""
+STACK_FRAME = re.compile(r"\s+(at [\w.$<>/]+\(|\.\.\. \d+ more)")
+"""A line below a Java exception, whose first line says what happened."""
 LAST_BYTES = 8192
 BLOCK_BYTES = 512
 """The unit in which the kernel counts a file's disk space."""
@@ -163,7 +165,7 @@ class UnitFolder:
         write_private(self.path / "ended_for", reason)
 
     def last_line(self) -> str:
-        """Return the last line of the log with letters, except notices of the JVM.
+        """Return the last line of the log with letters; no notice of the JVM, and no place in code.
 
         It may be in `log.1`, if the log was moved a moment ago. At most 300 characters.
         """
@@ -172,7 +174,7 @@ class UnitFolder:
             (
                 line.strip()[:300]
                 for line in reversed(lines)
-                if re.search(r"\w", line) and not is_jvm_notice(line)
+                if re.search(r"\w", line) and not is_jvm_notice(line) and not STACK_FRAME.match(line)
             ),
             "",
         )

@@ -117,6 +117,13 @@ def test_the_last_line_may_be_in_the_rotated_log(folder: HostFolder) -> None:
     assert with_logs(folder, 1, "the end\n", "a cause\n").last_line() == "the end"
 
 
+def test_the_last_line_is_no_place_in_code(folder: HostFolder) -> None:
+    frames = (
+        "\tat org.apache.spark.DAGScheduler.$anonfun$x$1$adapted(DAGScheduler.scala:1367)\n\t... 9 more\n"
+    )
+    assert with_logs(folder, 1, f"SparkException: stopped\n{frames}").last_line() == "SparkException: stopped"
+
+
 def test_both_logs_of_a_removed_unit_stay(folder: HostFolder) -> None:
     with_logs(folder, 1, "later\n", "earlier\n").remove()
     path = unit_logs(folder.path.parent.parent)["h1/slot-counts-1-0"]
