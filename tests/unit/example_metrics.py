@@ -2,6 +2,7 @@
 scrapes.
 """
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from sluice.audit.audit_metrics import AuditMetrics
 from sluice.driver.counters import Commits, Flow
 from sluice.driver.process.driver_metrics import DriverMetrics
+from sluice.ingest import files as ingest_files
+from sluice.ingest import http as ingest_http
+from sluice.ingest.followed_files import FollowedFiles
+from sluice.ingest.request_writer import RequestWriter
+from sluice.ingest.source_metrics import SourceMetrics, Written
 from sluice_ops.agent.agent_metrics import AgentMetrics
 from sluice_ops.agent.limits.control_groups import Usage
 from sluice_ops.agent.units.reconcile import FoundUnit
@@ -181,6 +187,13 @@ def controller_metrics() -> ControllerMetrics:
 
 def audit_metrics() -> AuditMetrics:
     return AuditMetrics({"entry": True, "enrich": False}, {"entry": 1000.0}, {"entry": 1005.0})
+
+
+def source_metrics() -> SourceMetrics:
+    files = cast("FollowedFiles", SimpleNamespace(open_files=2, unread_bytes=10))
+    writer = cast("RequestWriter", SimpleNamespace(waiting_bytes=20))
+    gauges = (*ingest_files.gauges(files), *ingest_http.gauges(writer))
+    return SourceMetrics("web", Written(), gauges, Counter({200: 7}))
 
 
 def scraped(collector: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -16,7 +16,7 @@ from sluice.ingest import source_metrics
 from sluice.ingest.followed_files import Batch, FollowedFiles, Line, Position
 from sluice.ingest.process import parser, run
 from sluice.ingest.source import KEY_BYTES, RECORD_BYTES, NotWrittenError, Record, Source, key_of
-from sluice.ingest.source_metrics import SourceMetrics, Written
+from sluice.ingest.source_metrics import Gauges, SourceMetrics, Written
 from sluice_ops.model.kafka_access import User
 from sluice_ops.site import endpoints
 
@@ -88,6 +88,14 @@ def follow(
         files.done(batch)
 
 
+def gauges(files: FollowedFiles) -> Gauges:
+    """Return the gauges of a source of log files."""
+    return (
+        ("open_files", "Files that are followed.", lambda: files.open_files),
+        ("unread_bytes", "Bytes of these files that are not committed yet.", lambda: files.unread_bytes),
+    )
+
+
 def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Follow the files until `stop` is set."""
     kafka = endpoints.load().kafka_as(User.OUTSIDE)
@@ -100,11 +108,7 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     )
     files.look()
     written = Written()
-    gauges = (
-        ("open_files", "Files that are followed.", lambda: files.open_files),
-        ("unread_bytes", "Bytes of these files that are not committed yet.", lambda: files.unread_bytes),
-    )
-    registry.register(SourceMetrics(chosen.name, written, gauges))
+    registry.register(SourceMetrics(chosen.name, written, gauges(files)))
     log.info(
         "source started",
         source=chosen.name,

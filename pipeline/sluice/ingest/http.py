@@ -29,7 +29,7 @@ from sluice.ingest.process import parser, run
 from sluice.ingest.request_writer import AWAY_SECONDS, RequestWriter
 from sluice.ingest.requests import Answers, RefusedError, digest, key_digest, parse
 from sluice.ingest.source import Source, SourceError
-from sluice.ingest.source_metrics import SourceMetrics
+from sluice.ingest.source_metrics import Gauges, SourceMetrics
 from sluice_ops.model.kafka_access import User
 from sluice_ops.site import endpoints
 from sluice_ops.site.brokers import OTHERS
@@ -162,6 +162,11 @@ def _listening(address: Address, port: int) -> socket.socket:
         raise SourceError(message) from error
 
 
+def gauges(writer: RequestWriter) -> Gauges:
+    """Return the gauges of a source that takes records over HTTP."""
+    return (("waiting_bytes", "Bytes of requests that wait for Kafka.", lambda: writer.waiting_bytes),)
+
+
 def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Serve clients until a signal, or until another process owns the source."""
     valid_tokens = tokens(chosen.token_file, chosen.address)
@@ -174,8 +179,7 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
         log.info("source started", source=chosen.name, stream=chosen.stream, remembered=len(answers))
         writer = RequestWriter(source, answers, stop)
         by_status: Counter[int] = Counter()
-        gauges = (("waiting_bytes", "Bytes of requests that wait for Kafka.", lambda: writer.waiting_bytes),)
-        registry.register(SourceMetrics(chosen.name, writer.written, gauges, by_status))
+        registry.register(SourceMetrics(chosen.name, writer.written, gauges(writer), by_status))
         server = uvicorn.Server(
             uvicorn.Config(
                 application(writer, valid_tokens, chosen.key, by_status),

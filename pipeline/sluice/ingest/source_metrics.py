@@ -6,6 +6,7 @@ The page "Metrics" of the documentation explains each, and what to do about its 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -13,6 +14,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from sluice.ingest.source import SourceError
+
+Gauges: TypeAlias = Sequence[tuple[str, str, Callable[[], float]]]
+"""Of each gauge: its name, its text, and its value."""
 
 
 class Written:
@@ -39,10 +43,10 @@ class SourceMetrics(Collector):
         self,
         name: str,
         written: Written,
-        gauges: Sequence[tuple[str, str, Callable[[], float]]],
+        gauges: Gauges,
         answers: Counter[int] | None = None,
     ) -> None:
-        """Take a source's counts, its own gauges (name, text, value), and its answers by status."""
+        """Take a source's counts, its own gauges, and its answers by status."""
         self._name, self._written, self._gauges, self._answers = name, written, gauges, answers
 
     def collect(self) -> Iterable[Metric]:

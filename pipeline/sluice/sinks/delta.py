@@ -19,6 +19,8 @@ from sluice_ops.model.wording import page
 from sluice_ops.site.files import make_folders, sync
 from sluice_ops.site.site_file import S3Config
 
+CHECKPOINT_EVERY = "10"
+"""A table gets a checkpoint after so many commits. Who opens it reads later ones one by one."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """The library's messages have colours and several lines."""
 
@@ -61,7 +63,11 @@ class DeltaCommits:
                 table = DeltaTable(self._address, storage_options=options)
             except TableNotFoundError:
                 table = DeltaTable.create(
-                    self._address, rows.schema, partition_by=[HOUR], storage_options=options
+                    self._address,
+                    rows.schema,
+                    partition_by=[HOUR],
+                    configuration={"delta.checkpointInterval": CHECKPOINT_EVERY},
+                    storage_options=options,
                 )
             newest = table.transaction_version(self._application)
             _refuse_batches_again(newest, first, last)

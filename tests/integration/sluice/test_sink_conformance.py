@@ -263,6 +263,7 @@ def test_a_delta_table_conforms_below_the_home(postgres: str, tmp_path: Path) ->
     assert read(postgres, "select rows from archived where name = 'clicks_table'") == [(len(held),)]
 
 
+@pytest.mark.timeout(600)  # each step commits, through a server in this process
 def test_a_delta_table_conforms_in_s3(postgres: str, lake: str) -> None:
     options = {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": lake}
     s3 = s3_client(S3Config(endpoint=lake))

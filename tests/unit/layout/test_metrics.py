@@ -20,6 +20,7 @@ from tests.unit.example_metrics import (
     controller_metrics,
     driver_metrics,
     families,
+    source_metrics,
 )
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs"
@@ -35,7 +36,13 @@ Labels = dict[str, set[str]]
 def exported() -> dict[str, tuple[str, set[str]]]:
     """Return the type and the labels of each metric."""
     metrics = {}
-    for collector in (driver_metrics(), agent_metrics(), controller_metrics(), audit_metrics()):
+    for collector in (
+        driver_metrics(),
+        agent_metrics(),
+        controller_metrics(),
+        audit_metrics(),
+        source_metrics(),
+    ):
         for family in families(collector):
             assert family.samples, f"{family.name}: the example process has no sample of this metric"
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}

@@ -126,7 +126,8 @@ def test_the_unit_of_a_source_starts_what_its_file_says(monkeypatch: pytest.Monk
     words = service["ExecStart"].replace("$SLUICE_INGEST", example).replace("%i", "app-h1").split()
     CliRunner().invoke(app, words[1:])
     assert executions[0][1:] == [
-        *("-m", "sluice.ingest.files", "--stream=raw", "--name=app-h1", "--", "/var/log/app/*.log*")
+        *("-m", "sluice.ingest.files", "--stream=raw", "--name=app-h1", "--metrics=10.0.0.7:9465"),
+        *("--", "/var/log/app/*.log*"),
     ]
 
 

@@ -120,7 +120,7 @@ def test_of_a_writer_that_dies_while_it_tries_halves_nothing_stays(sink, outside
     assert sink.write(Cursor(), batch, 1, {}, Event()) == Written(3, refused=1)
 
 
-def test_refused_rows_are_kept_with_the_databases_reason_also_after_a_retry(sink, outside):
+def test_refused_rows_keep_the_databases_reason_also_after_a_retry(sink, outside):
     numbers, texts = (1, 2, 3, 4, 2**64), ["a", None, "c", Unfit("no UTF-8"), "e"]
     reasons = [NOT_NULL, "no UTF-8", "Python int too large to convert to SQLite INTEGER"]
     for read in (3, 4, 5):  # PostgreSQL has rolled back each time

@@ -75,7 +75,7 @@ def test_a_tier_that_grew_at_home_after_its_burst_leaves_in_place():
     assert world.owner("counts").owner == 1
     assert world.owner("counts").paused_workers == ("slot-counts-1-3",)
     assert sentences(leave)[Step.PREFLIGHT].startswith(
-        "planned: counts gives up 2 workers, then gets 1 worker in place, on h1; about 11 s, without a gap"
+        "planned: counts gives up 2 workers, then gets 1 worker in place, on h1; about 5 s, without a gap"
     )
     assert (
         "counts: gave up slot-counts-1-2, slot-counts-1-3, then got slot-counts-1-2"
