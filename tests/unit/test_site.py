@@ -254,3 +254,12 @@ def test_a_file_without_text_or_without_access_is_refused(tmp_path: Path) -> Non
         f" cannot read {tmp_path}: Is a directory; make the file readable for this user"
     )
     assert refused(tmp_path / "none.yaml").startswith(" does not exist: run this in the folder of a project")
+
+
+def test_the_file_is_checked_again_only_after_it_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text("pipeline: first\nhosts: []")
+    first = load(path)
+    assert load(path) is first
+    path.write_text("pipeline: later\nhosts: []")
+    assert load(path).pipeline == "later"

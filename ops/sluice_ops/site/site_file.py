@@ -6,6 +6,7 @@
 import os
 import re
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -455,7 +456,7 @@ class _Loader(yaml.SafeLoader):
 def load(path: Path) -> Site:
     """Read and check the site file; SiteError if it is unusable."""
     try:
-        raw: Any = yaml.load(path.read_bytes(), _Loader)  # noqa: S506 - _Loader is a SafeLoader
+        return _parse(path, path.read_bytes())
     except FileNotFoundError as error:
         message = (
             f"{path} does not exist: run this in the folder of a project, make one with `sluice init NAME`, "
@@ -467,6 +468,16 @@ def load(path: Path) -> Site:
             f"user {os.geteuid()} cannot read {path}: {error.strerror}; make the file readable for this user"
         )
         raise SiteError(message) from error
+
+
+@lru_cache(maxsize=2)
+def _parse(path: Path, text: bytes) -> Site:
+    """Return the site of a file with this text.
+
+    A site does not change, and Airflow's page reads it every two seconds.
+    """
+    try:
+        raw: Any = yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
     except _RepeatedKeyError as error:
         message = f"{path}: {error}"
         raise SiteError(message) from error
