@@ -24,11 +24,11 @@ from sluice_ops.snapshot.view import View, read_view
 
 CHANGES = 20
 """The number of changes that the page lists."""
-OLDEST = 25
-"""How many nodes each look reads again, which corrects missed watches within about a minute.
+OLDEST, CORRECT_SECONDS = 25, 5.0
+"""How many nodes are read again, and how often, which corrects missed watches within minutes.
 
-Each takes a question to ZooKeeper. With many, a look lasts seconds on a busy machine, and the page
-shows a dead driver that much later.
+Each takes a question to ZooKeeper. With many in each look, looks last seconds on a busy machine,
+and the page shows a dead driver that much later.
 """
 
 
@@ -45,6 +45,8 @@ class PipelineReader:
         self._hook = SluiceHook(connection)
         self._channel: Channel | None = None
         self._mirror: Mirror | None = None
+        self._corrected = 0.0
+        """When old nodes were last read again, in monotonic seconds."""
         self.view: View | None = None
         """The snapshot of the last look that succeeded, for any thread."""
 
@@ -59,7 +61,9 @@ class PipelineReader:
             self._channel, self._mirror = channel, Mirror(channel)
             for waker in self._wakers:
                 channel.on_wake(waker)
-        self._mirror.invalidate_oldest(OLDEST)
+        if time.monotonic() - self._corrected > CORRECT_SECONDS:
+            self._corrected = time.monotonic()
+            self._mirror.invalidate_oldest(OLDEST)
         self.view = read_view(self._mirror, self._mirror)
         record = self._mirror.read(paths.ALERTS, AlertRecord, watch=True)
         requests = self._mirror.read(paths.ALERT_REQUESTS, AlertRequests, watch=True)

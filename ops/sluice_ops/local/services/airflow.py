@@ -27,7 +27,11 @@ from sluice_ops.site.files import write_private
 from sluice_ops.site.java import home_for_spark
 
 NICE = 5
-"""Airflow's niceness: processes that serve records go first. No handover gap depends on Airflow."""
+"""The niceness of Airflow, except its API server.
+
+Processes that serve records go first. No handover gap depends on Airflow. The API server shows
+people what happens on a busy machine.
+"""
 ROLES = {"admin": "admin", "operator": "user", "viewer": "viewer"}
 """Airflow's users with their roles.
 
@@ -182,9 +186,9 @@ def services(layout: Layout) -> list[Service]:
     """
     settings = environment(layout)
 
-    def program(*words: str, before: tuple[str, ...] = ()) -> Program:
+    def program(*words: str, before: tuple[str, ...] = (), nice: int = NICE) -> Program:
         command = (*before, str(layout.python.parent / "airflow"), *words)
-        return Program(command, settings, directory=layout.airflow, nice=NICE, stop_seconds=6)
+        return Program(command, settings, directory=layout.airflow, nice=nice, stop_seconds=6)
 
     def sends_heartbeats(part: str) -> Callable[[], None]:
         def ready() -> None:
@@ -213,7 +217,7 @@ def services(layout: Layout) -> list[Service]:
     return [
         Service(
             "airflow-api",
-            program("api-server"),
+            program("api-server", nice=0),
             answers,
             needs=tables,
             ready_seconds=300,
