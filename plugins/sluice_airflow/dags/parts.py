@@ -248,7 +248,7 @@ def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: s
     begins = BeginShiftOperator if "shift" in fields else StepOperator
     first = steps[0]
     return [
-        begins(task_id=task_id(first), step=first, change=change),
+        begins(task_id=task_id(first), step=first, change=change, following=steps[1:]),
         *(
             NextStepOperator(
                 task_id=task_id(step),

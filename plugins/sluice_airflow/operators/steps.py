@@ -82,13 +82,19 @@ class StepOperator(SluiceOperator):
     the failure once it answers again.
     """
 
-    def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(
+        self, *, step: Step, change: dict[str, Any], following: Sequence[Step] = (), **kwargs: Any
+    ) -> None:
         """Carry out `step` of a change; `change` holds the fields of a `ChangeSpec`, as templates
         of the form.
+
+        After a success in a worker, the steps `following` are posted one by one, as long as each
+        succeeds within a moment. Their tasks begin seconds later, and find them posted.
         """
         super().__init__(**kwargs)
         self.step = step
         self.change = change
+        self.following = following
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Post the step; wait for its result here for a moment, then in the triggerer."""
@@ -99,8 +105,19 @@ class StepOperator(SluiceOperator):
                 result = self.post(channel, operation)
                 if result is None:
                     self._wait(context, channel, operation)
+                if result.ok and not operation.dry_run:
+                    self._post_following(channel, operation)
                 self.log_seconds(channel, operation.id, began(context).timestamp())
         return self.end(context, result)
+
+    def _post_following(self, channel: Channel, operation: Operation) -> None:
+        try:
+            for step in self.following:
+                result = self.post(channel, requests.next_step(channel, operation, step))
+                if result is None or not result.ok:
+                    return
+        except Exception as error:  # noqa: BLE001 - this step has succeeded whatever comes
+            self.log.info("The tasks of the following steps will post them: %s", error)
 
     def operation(self, context: Context) -> Operation:
         """Return the operation to post; raise an error if the form's values are not a valid
@@ -218,9 +235,9 @@ class BeginShiftOperator(StepOperator):
     overwrite_rtif_after_execution = True
     """Show the fields as they are at the end of the task."""
 
-    def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         """Take the arguments of a StepOperator."""
-        super().__init__(step=step, change=change, **kwargs)
+        super().__init__(**kwargs)
         self.skipped_because = ""
 
     def execute(self, context: Context) -> dict[str, Any]:

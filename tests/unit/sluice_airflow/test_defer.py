@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import DownstreamTasksSkipped, TaskDeferred
 
+from sluice_airflow.dags.parts import step_tasks
 from sluice_airflow.errors import NoResultError, StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base
@@ -16,7 +17,7 @@ from sluice_airflow.operators.steps import AbortOperator, StepOperator
 from sluice_ops.model import paths
 from sluice_ops.model.approval import MOST_SECONDS
 from sluice_ops.model.change import Operation, Result, Step
-from sluice_ops.operations.requests import GRACE_SECONDS
+from sluice_ops.operations.requests import GRACE_SECONDS, operation_id
 from tests.unit.sluice_airflow.memory import MemoryChannel
 
 DEADLINE_SECONDS = 100.0
@@ -78,6 +79,35 @@ def test_a_step_ends_in_the_triggerer_and_a_whole_change_goes_on(channel, contex
     with pytest.raises(TaskDeferred) as deferred:
         whole_change().execute(context)
     assert (deferred.value.trigger.finish, deferred.value.trigger.alone) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("ok", "posted"),
+    [
+        (True, [Step.PREFLIGHT, Step.CORDON, Step.PREPARE]),
+        (False, [Step.PREFLIGHT, Step.CORDON]),
+    ],
+)
+def test_the_first_step_posts_those_after_it_while_each_succeeds_at_once(channel, context, ok, posted):
+    for name, success in ((Step.PREFLIGHT, True), (Step.CORDON, ok)):
+        of_step = operation_id("drain_host.r1", name)
+        result = Result(ok=success, sentence="said", finished_at=time.time())
+        channel.on_create(paths.operation(of_step), paths.result(of_step), result)
+    first, *_ = step_tasks("drain", host="h1")
+    assert first.execute(context)["sentence"] == "said"
+    assert [operation.step for operation in channel.of(Operation)] == posted
+
+
+def test_a_dry_run_posts_no_further_step(channel, context):
+    context["params"]["dry_run"] = True
+    of_step = operation_id("drain_host.r1", Step.PREFLIGHT)
+    plan = Result(ok=True, sentence="h1 would be drained", finished_at=time.time())
+    channel.on_create(paths.operation(of_step), paths.result(of_step), plan)
+    first, *_ = step_tasks("drain", host="h1")
+    context["ti"].xcom_push = lambda *_: None
+    with pytest.raises(DownstreamTasksSkipped):
+        first.execute(context)
+    assert [operation.step for operation in channel.of(Operation)] == [Step.PREFLIGHT]
 
 
 def test_a_retry_waits_no_longer_than_the_try_that_posted(channel, context):
