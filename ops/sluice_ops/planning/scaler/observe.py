@@ -131,6 +131,7 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
     in_layer = entry_of_scaler(name, rules)
     room, most = _room(tier, cluster, in_place=in_place), most_beside_others(name, rules)
     left = None if most is None else max(0, most - aim.slots)
+    away = max(aim.extra, _workers_away(tier, aim.to, cluster))
     return Bounds(
         minimum=held.minimum,
         base=base(name, rules),
@@ -140,9 +141,9 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         room_is_share=left is not None and left < room,
         held_by=max(above, key=lambda entry: entry.layer).owner if above else None,
         set_by=None if in_layer is None or in_layer.owner == SCALER else in_layer.owner,
-        away=aim.extra,
+        away=away,
         away_by_scaler=burst is not None and asked_by_scaler(burst.owner),
-        burst=aim.extra + _room_of_bursts(tier, 0 if in_place else aim.extra, cluster),
+        burst=away + _room_of_bursts(tier, 0 if in_place else away, cluster),
         spares=_spares(tier, cluster),
         in_place=in_place,
     )
@@ -154,6 +155,13 @@ def _spares(tier: TierNow, cluster: Cluster) -> int:
     if tier.placement is None or aim.active is None:
         return 0
     return min(aim.spare, max(0, len(tier.placement.slots) - aim.active))
+
+
+def _workers_away(tier: TierNow, home: str | None, cluster: Cluster) -> int:
+    """Return how many workers of a tier run on EC2, also those of a burst that is not yet ready."""
+    slots = () if tier.placement is None else tier.placement.slots
+    hosts = (cluster.hosts[name] for name in slots if name in cluster.hosts)
+    return sum(host.zone == BURST_ZONE and not host.matches(home) for host in hosts)
 
 
 def _room_of_bursts(tier: TierNow, present: int, cluster: Cluster) -> int:

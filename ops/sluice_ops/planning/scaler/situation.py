@@ -81,8 +81,12 @@ class Situation:
 
     @cached_property
     def away(self) -> int:
-        """The slots of bursts before this decision."""
-        return min(self.memory.away, self.most_away, self.highest - self.wanted)
+        """The slots of bursts before this decision.
+
+        While a change is under way, the room of bursts is not known: it may be that change's.
+        """
+        most = self.memory.away if self.changing else self.most_away
+        return min(self.memory.away, most, self.highest - self.wanted)
 
     @property
     def total(self) -> int:

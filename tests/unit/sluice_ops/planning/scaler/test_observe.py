@@ -163,6 +163,11 @@ def test_bursts_have_room_only_where_the_site_file_permits_them():
     assert most(burst=True, ec2_hosts=5) == 10, "no further instance, but the running ones are empty"
 
 
+def test_workers_of_a_burst_are_away_before_it_is_ready():
+    now = on_three_hosts(h2=replace(host_of("h2", cpu=4, memory=65536), zone="ec2"))
+    assert observed(now).bounds["first"].away == 1
+
+
 @pytest.mark.parametrize(
     ("owner", "ours"),
     [("airflow:burst_to_ec2/scaler__20261128T151200", True), ("airflow:burst_to_ec2/manual__1", False)],

@@ -294,6 +294,15 @@ def test_without_a_burst_growth_waits_for_room_at_home():
     assert (decision.wanted, decision.away) == (4, 0)
 
 
+def test_a_burst_under_way_that_takes_the_last_room_stays_wanted():
+    own = replace(BOUNDS, room=0, burst=3)
+    pipeline = Pipeline(chain(bounds=own), lambda _: 250.0, change_seconds=1e6)
+    assert (last(pipeline, 60.0)["mid"].wanted, pipeline.memory.tiers["mid"].away) == (1, 3)
+    pipeline.tiers["mid"].bounds = replace(own, burst=0)
+    decision = last(pipeline, 120.0)["mid"]
+    assert (decision.wanted, decision.away) == (1, 3)
+
+
 def test_a_burst_that_a_person_began_counts_and_is_not_asked_for():
     pipeline = Pipeline(
         chain(workers=4, not_ours=2, bounds=replace(BOUNDS, away=2, burst=5)), lambda _: 300.0
