@@ -43,6 +43,8 @@ class Scaling:
         self._memory: Memory | None = None
         self._seen: dict[TierName, tuple[float, float]] = {}
         """Tier → the time of its last load, by its driver's clock and by this one."""
+        self._timed: dict[str, InstanceReceipt] = {}
+        """Node → its receipt, if that has the time of joining, which never changes."""
 
     def forget(self) -> None:
         """Read the memory again: this controller has become leader."""
@@ -99,8 +101,13 @@ class Scaling:
     def _boot_seconds(self) -> float | None:
         """Return how long the last instances of EC2 took to start."""
         nodes = [paths.instance(name) for name in self._channel.children(paths.INSTANCES)]
-        reads = self._channel.read_many(nodes, InstanceReceipt)
-        return boot_seconds(read.value for read in reads if read is not None)
+        new = [node for node in nodes if node not in self._timed]
+        reads = zip(new, self._channel.read_many(new, InstanceReceipt), strict=True)
+        timed = self._timed | {node: read.value for node, read in reads if read is not None}
+        self._timed = {
+            node: timed[node] for node in nodes if node in timed and timed[node].joined_at is not None
+        }
+        return boot_seconds(self._timed.values())
 
     def _loads(self, view: View) -> Mapping[TierName, TierLoad]:
         """Return the fresh loads of the tiers."""

@@ -236,6 +236,27 @@ def test_the_time_in_which_instances_boot_is_that_of_their_receipts(world, monke
     assert seen == [None, 50.0]
 
 
+def test_the_receipt_of_a_timed_instance_is_read_once(world, monkeypatch):
+    read_many, asked = world.channel.read_many, []
+
+    def counted(nodes, model, **more):
+        asked.extend(node for node in nodes if model is InstanceReceipt)
+        return read_many(nodes, model, **more)
+
+    monkeypatch.setattr(world.channel, "read_many", counted)
+    put_load(world, at=0.0)
+    boots, joins = paths.instance("i-boots"), paths.instance("i-joined")
+    launched = InstanceReceipt(instance_type="m5.large", launched_at=100.0)
+    for node, joined_at in ((boots, None), (joins, 140.0)):
+        world.channel.put(node, launched.model_copy(update={"joined_at": joined_at}))
+    clock = Clock()
+    scaling = Scaling(world.channel, clock)
+    for _ in range(3):
+        turn(world, scaling)
+        clock.now += PLAN_SECONDS
+    assert (asked.count(boots), asked.count(joins)) == (3, 1)
+
+
 def test_a_tier_whose_hosts_are_all_busy_counts_as_starved(world):
     put_load(world, at=0.0)
     path = paths.observed("h1")
