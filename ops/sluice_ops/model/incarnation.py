@@ -82,6 +82,11 @@ class IncarnationSpec(Frozen):
     """The requested start of the tier; None: the incarnation replaced another one, alive
     or dead.
     """
+    after_stop: bool = False
+    """Whether the driver of the replaced owner had been asked to stop, as when the platform stops.
+
+    Time without output is no gap then.
+    """
     stop: Timed | None = None
     """The requested stop of the tier while this incarnation owned it."""
     hung: str | None = None
@@ -284,7 +289,7 @@ class IncarnationReport(Frozen):
     gap_seconds: float | None = None
     """The largest gap in the tier's output around the handover to this incarnation.
 
-    None: not known yet, or somebody asked for the start of the tier.
+    None: not known yet, or the tier was stopped or paused on request before its output.
     """
     silent_seconds: float | None = None
     """How long nothing came out before the first output of the incarnation.

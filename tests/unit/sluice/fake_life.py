@@ -54,7 +54,7 @@ class ScriptedFollower:
     def __init__(self, me, script, receipts):
         self.incarnation, self.owns, self.epoch, self.hands_over = me, True, 1, False
         self.paused_workers, self.leaving = frozenset(), False
-        self.active_workers, self.starts_tier = None, False
+        self.active_workers, self.after_stop = None, False
         self._script, self._receipts = iter(script), receipts
         self.report = Report(state=State.STARTING, since=0, pid=1)
 

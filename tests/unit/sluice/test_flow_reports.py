@@ -88,10 +88,17 @@ class LateQuery(Query):
         return 60.0
 
 
-@pytest.mark.parametrize(("starts", "gap"), [(False, 60.0), (True, None)])
-def test_a_stop_that_somebody_asked_for_is_no_gap(tmp_path, starts, gap):
-    follow = ScriptedFollower(1, [Directive.RUN] * 2, [])
-    follow.starts_tier = starts
+@pytest.mark.parametrize(
+    ("after_stop", "script", "gap"),
+    [
+        (False, [Directive.RUN] * 2, 60.0),
+        (True, [Directive.RUN] * 2, None),
+        (False, [Directive.HOLD, *[Directive.RUN] * 2], None),
+    ],
+)
+def test_a_stop_or_pause_that_somebody_asked_for_is_no_gap(tmp_path, after_stop, script, gap):
+    follow = ScriptedFollower(1, script, [])
+    follow.after_stop = after_stop
     Life(
         follow, LateQuery([]), InternalStates(tmp_path, Hooks()), Flow(), Workers(), Pulse(lambda: None)
     ).live()

@@ -130,6 +130,8 @@ def _start(
         timing.start_begins(draft, name, number)
     elif old is not None:
         timing.carry_start_over(draft, name, old.incarnation, number)
+        after_stop = health.state(draft, name, old.incarnation) is State.STOPPED
+        draft.update_incarnation(name, number, after_stop=after_stop)
     draft.make_owner(name, number)
     draft.update_owner(name, stopped=False, paused=draft.wanted[name].paused)
     short = (

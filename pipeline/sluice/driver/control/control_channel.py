@@ -60,8 +60,8 @@ class ChannelFollower:
         self._channel = channel
         self._tier = tier
         self.incarnation = Incarnation(incarnation)
-        self.starts_tier = False
-        """Whether somebody asked for the start of the tier, which did not run before."""
+        self.after_stop = False
+        """Whether the tier was stopped on request before this incarnation started."""
         self._leaving = leaving
         self._waker = Waker(channel)
         self._record = OwnerRecord()
@@ -103,8 +103,11 @@ class ChannelFollower:
                 if spec is not None and mine is not None:
                     name = mine.value.release
                     release = None if name is None else self._channel.read(paths.release(name), Release)
+                    # before `read_owner`, which writes the report of this process
+                    self.after_stop = (
+                        mine.value.start is not None or mine.value.after_stop or self._was_stopped()
+                    )
                     self.read_owner()
-                    self.starts_tier = mine.value.start is not None
                     return spec.value, mine.value, None if release is None else release.value
                 missing = (
                     f"tier {self._tier!r}"
@@ -123,6 +126,14 @@ class ChannelFollower:
                 )
             time.sleep(RETRY_SECONDS)
         return None
+
+    def _was_stopped(self) -> bool:
+        """Tell whether an earlier process of this incarnation was asked to stop.
+
+        So it is if the platform was stopped: agents that come back start their units again.
+        """
+        last = self._channel.read(paths.report(self._tier, self.incarnation), IncarnationReport)
+        return last is not None and last.value.state is State.STOPPED
 
     def packs_lineage(self, site: Site) -> bool:
         """Tell whether to write each lineage as one header, as in `packed_lineage.is_written`."""

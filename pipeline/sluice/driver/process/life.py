@@ -60,6 +60,8 @@ class Life:
         """The counts at the last hold: records in, out, and to quarantine."""
         self._beside_owner = False
         """Whether this incarnation runs beside an owner whose internal state it will take."""
+        self._was_paused = False
+        """Whether the tier was paused on request while this incarnation lived."""
         self._receipt_at_start: Receipt | None = None
         """The furthest receipt of the other incarnations when this one last started to run."""
         self._receipt_looked_at = 0.0
@@ -100,6 +102,7 @@ class Life:
             self._serve(state)
         elif state is not State.PAUSED:
             self._hold(state)
+            self._was_paused = True
 
     def _serve(self, state: State) -> None:
         if self._refused_epoch == self._follower.epoch:
@@ -263,8 +266,9 @@ class Life:
         gap = self._engine.gap()
         if gap is not None:
             self._workers.note_gap(round(gap, 3))
-            # After a stop that somebody asked for, the time without output is no fault.
-            if self._follower.report.gap_seconds is None and not self._follower.starts_tier:
+            # After a stop or a pause that somebody asked for, the time without output is no fault.
+            planned = self._follower.after_stop or self._was_paused
+            if self._follower.report.gap_seconds is None and not planned:
                 self._follower.note(gap_seconds=round(gap, 3))
         if self._flow.looked is not None:
             self._follower.note(measured=True, pressure=self._flow.pressure)

@@ -48,6 +48,13 @@ def test_an_automatic_start_is_not_timed(world):
     assert world.incarnation("counts", 2).start is None
 
 
+def test_a_start_after_a_stop_of_the_platform_is_no_gap(world):
+    world.driver("counts").stop()
+    world.kill_driver("enrich")
+    world.settle()
+    assert [world.incarnation(name, 2).after_stop for name in ("counts", "enrich")] == [True, False]
+
+
 def test_a_start_continues_in_the_next_incarnation_after_a_death(world):
     stop(world)
     world.logs["counts"].hangs = True
