@@ -16,7 +16,7 @@ from sluice_ops.cli.become import become
 from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json
 from sluice_ops.model.change import DEADLINE_SECONDS, LONGEST_DEADLINE_SECONDS, START
-from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind
+from sluice_ops.planning.changes.kind import Field, Input, Kind, Option
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.site import project
 
@@ -102,7 +102,7 @@ def _command(kind: Kind) -> Callable[..., None]:
     def carry_out(*, dry_run: bool, as_json: bool, deadline: float = PLAN_SECONDS, **typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value is not None}
         if kind.planned_only:
-            _want(kind, values["tier"], dry_run=dry_run, as_json=as_json)
+            _want(kind, **values, dry_run=dry_run, as_json=as_json)
             return
         if any(field.input is Input.TIME for field in kind.fields):
             values["until"] = _ending(values.pop("lasting", None), values.pop("until", None))
@@ -113,6 +113,7 @@ def _command(kind: Kind) -> Callable[..., None]:
         _carry_out(kind, spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
     parameters = [parameter for field in kind.fields for parameter in _parameters(field)]
+    parameters += [_option(option) for option in kind.options]
     if not kind.planned_only:
         parameters.append(_parameter("deadline", Deadline, DEADLINE_SECONDS))
     parameters += [_parameter("dry_run", DryRun, default=False), _parameter("as_json", AsJson, default=False)]
@@ -152,6 +153,14 @@ def _parameters(field: Field) -> list[inspect.Parameter]:
     return [_parameter(field.name, Annotated[type_ if default else type_ | None, argument], default)]
 
 
+def _option(option: Option) -> inspect.Parameter:
+    if option.metavar is None:
+        flag = typer.Option(option.flag, help=option.help)
+        return _parameter(option.name, Annotated[bool, flag], default=False)
+    value = typer.Option(option.flag, metavar=option.metavar, help=option.help)
+    return _parameter(option.name, Annotated[str | None, value], None)
+
+
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
@@ -189,8 +198,17 @@ def _running(channel: "Channel", tier: "TierName") -> "TierWanted | None":
     return wanted.value if line is not None and line.state is TierState.RUNNING else None
 
 
-def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
+def _want(  # noqa: PLR0913 - one parameter for each option
+    kind: Kind, tier: str, *, savepoint: str | None = None, yes: bool = False, dry_run: bool, as_json: bool
+) -> None:
     """Request the start or stop of a tier in ZooKeeper; the controller starts or stops the tier."""
+    if savepoint is not None:
+        project.use_code()
+        options = ["--yes"] * yes + ["--dry-run"] * dry_run + ["--json"] * as_json
+        become("sluice.commands.savepoint", "start", tier, savepoint, *options)
+    if yes:
+        message = "--yes needs --from"
+        raise WrongUsageError(message)
     from sluice_ops.channel.trail_queue import cli_user  # noqa: PLC0415
     from sluice_ops.model.ids import TierName  # noqa: PLC0415
     from sluice_ops.operations import requests  # noqa: PLC0415
@@ -231,39 +249,8 @@ def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
 
 
 for _kind in _OFFERED.values():
-    if _kind.command and _kind.name != START:
+    if _kind.command:
         app.command(_kind.name, epilog=f"Example: {_kind.example}")(_command(_kind))
-
-
-@app.command(epilog=f"Example: {KINDS[START].example}, or: sluice start by-user --from before-fix --dry-run")
-def start(
-    tier: Annotated[str, typer.Argument(metavar="TIER", help=TIER.help)],
-    *,
-    savepoint: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="NAME", help="Go back to this savepoint, and process all later records again."
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="With --from: accept that changed rows go to streams again.")
-    ] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Start a tier. A tier that was given up after failures is tried again.
-
-    With --from, a stopped tier with state goes back to a savepoint. Run this where the tier's
-    checkpoints are, as the user of the drivers.
-    """
-    if savepoint is not None:
-        project.use_code()
-        options = ["--yes"] * yes + ["--dry-run"] * dry_run + ["--json"] * as_json
-        become("sluice.commands.savepoint", "start", tier, savepoint, *options)
-    if yes:
-        message = "--yes needs --from"
-        raise WrongUsageError(message)
-    _want(KINDS[START], tier, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(

@@ -60,6 +60,19 @@ class Field:
     default: int | None = None
 
 
+@dataclass(frozen=True)
+class Option:
+    """An option of a kind's command that no field of `ChangeSpec` holds."""
+
+    name: str
+    """The name of the command's parameter."""
+    flag: str
+    """The option as typed, such as `--yes`."""
+    help: str
+    metavar: str | None = None
+    """The name of its value in the help; None: it has no value."""
+
+
 HOST = Field("host", Input.HOST, "The host's name, as `sluice hosts` lists it.")
 TIER = Field("tier", Input.TIER, "The tier's name, as `sluice tiers` lists it.")
 ANY_TIER = Field("tier", Input.TIER, "The tier's name. Without it, all tiers.", required=False)
@@ -109,6 +122,8 @@ class Kind:
     steps: ClassVar[tuple[Step, ...]] = MOVE_STEPS
     """The steps in order. The last step ends the change and releases the maintenance lock."""
     fields: ClassVar[tuple[Field, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
+    """The further options of the command."""
     runbook: ClassVar[str] = ""
     """The id of the DAG that is made from this kind; empty if a DAG file, or no DAG, carries it
     out.

@@ -7,7 +7,7 @@ from sluice_ops.model.change import START, ChangeSpec, Move, Plan, Step
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.wording import counted
-from sluice_ops.planning.changes.kind import TIER, Kind, with_predicted_time
+from sluice_ops.planning.changes.kind import TIER, Kind, Option, with_predicted_time
 from sluice_ops.planning.changes.lookups import tier_of
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow, holding
 from sluice_ops.planning.placement.shares import Target, target
@@ -18,11 +18,24 @@ from sluice_ops.planning.shortage.lending import make_room
 
 class Start(Kind):
     name = START
-    summary = "Start a tier. A tier that was given up after failures is tried again."
+    summary = (
+        "Start a tier. A tier that was given up after failures is tried again. With --from, a stopped "
+        "tier with state goes back to a savepoint. Run that where the tier's checkpoints are, as the user "
+        "of the drivers."
+    )
     details = "The tier's DAG in Airflow watches the tier while a run of the DAG is active."
-    example = "sluice start counts"
+    example = "sluice start counts, or: sluice start by-user --from before-fix --dry-run"
     steps = (Step.PREFLIGHT,)
     fields = (TIER,)
+    options = (
+        Option(
+            "savepoint",
+            "--from",
+            "Go back to this savepoint, and process all later records again.",
+            metavar="NAME",
+        ),
+        Option("yes", "--yes", "With --from: accept that changed rows go to streams again."),
+    )
 
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
         """Plan where the tier would start: in free room, or else in room that batch gives back."""
