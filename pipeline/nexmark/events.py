@@ -15,9 +15,9 @@ CATEGORIES = (10, 11, 12, 13, 14)
 LONGEST_MS = 20_000
 """The longest time that an auction is open. Unit: milliseconds."""
 ACTIVE_PERSONS, OPEN_AUCTIONS = 1000, 100
-"""So many of the newest persons sell and bid, and so many of the newest auctions get bids."""
+"""The number of newest persons who sell and bid, and of newest auctions that get bids."""
 AHEAD = 10
-"""So many bids and auctions are early: their auction or person comes a little later."""
+"""A bid or an auction may name an auction or a person that comes up to this many ids later."""
 HOT_EVERY = 100
 """Each hundredth person and auction is popular until the next one comes."""
 CITIES = {

@@ -22,7 +22,10 @@ class StartFrom(Frozen):
     after: int
     """The ledger's last batch at the request: later batches come from this start."""
     ends: dict[str, int]
-    """Where that batch ends. A ledger without such a batch began anew: the start has no effect."""
+    """Where batch `after` ends.
+
+    If the ledger lacks that batch, the ledger began anew, and the start has no effect.
+    """
 
     @property
     def origin(self) -> str:

@@ -27,15 +27,19 @@ Spark finds the checkpoints by those of Hadoop; a tier has `spark.hadoop.fs.s3a.
 
 def problems(settings: Mapping[str, object]) -> list[str]:
     """Return a sentence for each setting that a tier may not choose."""
-    found = []
+    sentences = []
     for name, value in settings.items():
         if not name.startswith(CHOICES):
-            found.append(
+            sentences.append(
                 f"the Spark setting {name} is not one of {' and '.join(f'{begin}*' for begin in CHOICES)}; "
                 "remove it. Processors, memory and threads are set by `quantum` and `driver`"
             )
         elif name.startswith(OWN):
-            found.append(f"the Spark setting {name} belongs to Sluice, which relies on its value; remove it")
+            sentences.append(
+                f"the Spark setting {name} belongs to Sluice, which relies on its value; remove it"
+            )
         elif not isinstance(value, str):
-            found.append(f"the Spark setting {name} is {value!r}; write it as a text, such as {str(value)!r}")
-    return found
+            sentences.append(
+                f"the Spark setting {name} is {value!r}; write it as a text, such as {str(value)!r}"
+            )
+    return sentences

@@ -167,14 +167,18 @@ class _Inserts:
             }
             taken = dict(marks)
             missing = first_seen(taken, paths, rows.origins)
-            known = {row: _row_digest(rows, row) for row in {*range(len(rows))} - {*missing}}
-            refused_before = self._read(connection, REFUSED, known.values())
-        refused = {row: refused_before[digest] for row, digest in known.items() if digest in refused_before}
+            earlier_digests = {row: _row_digest(rows, row) for row in {*range(len(rows))} - {*missing}}
+            refused_before = self._read(connection, REFUSED, earlier_digests.values())
+        refused = {
+            row: refused_before[digest] for row, digest in earlier_digests.items() if digest in refused_before
+        }
         if not missing:
             return refused
         with self._engine.begin() as connection:
-            found = self._insert(connection, rows, missing, halt)
-            self._put(connection, REFUSED, {_row_digest(rows, row): reason for row, reason in found.items()})
+            reasons = self._insert(connection, rows, missing, halt)
+            self._put(
+                connection, REFUSED, {_row_digest(rows, row): reason for row, reason in reasons.items()}
+            )
             changed = {paths[row] for row in missing}
             for condition in self._mine(MARKS, changed & marks.keys()):
                 connection.execute(delete(MARKS).where(condition))
@@ -183,7 +187,7 @@ class _Inserts:
             if connection.execute(update(WRITERS).where(is_read).values(version=version + 1)).rowcount != 1:
                 message = "another writer of the sink has written at the same time"
                 raise ReplacedError(message)
-        return refused | found
+        return refused | reasons
 
     def _insert(
         self, connection: Connection, rows: Rows, missing: Sequence[int], halt: Event

@@ -25,9 +25,9 @@ class BatchClock:
     """
 
     busy_seconds: float = 0.0
-    """It never falls."""
+    """The time of all batches since the start. It only grows."""
     fixed_seconds: float = 0.0
-    """The part of it that does not depend on the number of records."""
+    """The part of `busy_seconds` that does not depend on the number of records."""
     _cost: BatchCost = field(default_factory=BatchCost)
     _last: EndedBatch | None = None
     _ended_seconds: float = 0.0
