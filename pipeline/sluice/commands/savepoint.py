@@ -263,23 +263,35 @@ def start(tier: StateOfTier, begin: Start) -> None:
     tier.channel.multi([Write(path, after, None if node is None else node.version), entry])
 
 
-def all_savepoints() -> list[Savepoint]:
-    """Return the savepoints of all published tiers with state."""
+@dataclass(frozen=True)
+class Incomplete:
+    """A savepoint that is being taken or removed, or was interrupted; no tier can start from it."""
+
+    tier: TierName
+    name: str
+
+
+def all_savepoints() -> tuple[list[Savepoint], list[Incomplete]]:
+    """Return the complete and the incomplete savepoints of all published tiers with state."""
     where, site = endpoints.load(), site_file.load(project.site_path())
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         names = channel.children("/tiers")
         specs = channel.read_many([paths.tier(name) for name in names], TierSpec)
     with_state = [spec.value.name for spec in specs if spec is not None and spec.value.state]
-    return [
-        savepoint
-        for name in with_state
-        for savepoint in Checkpoints(depot_of(name, site, where.home)).savepoints()
-    ]
+    checkpoints = {name: Checkpoints(depot_of(name, site, where.home)) for name in with_state}
+    return (
+        [savepoint for each in checkpoints.values() for savepoint in each.savepoints()],
+        [
+            Incomplete(tier, name)
+            for tier, each in checkpoints.items()
+            for name in each.incomplete_savepoints()
+        ],
+    )
 
 
 def _unknown(tier: StateOfTier, name: str) -> str:
-    known = ", ".join(savepoint.name for savepoint in tier.checkpoints.savepoints()) or "none"
-    return f"{tier.name} has no savepoint {name!r}; its savepoints: {known}"
+    names = ", ".join(savepoint.name for savepoint in tier.checkpoints.savepoints()) or "none"
+    return f"{tier.name} has no savepoint {name!r}; its savepoints: {names}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -334,8 +346,8 @@ def _parser() -> argparse.ArgumentParser:
 def _act(chosen: argparse.Namespace) -> tuple[Any, str]:
     """Carry out an action; return its result for JSON, and for people."""
     if chosen.action == "list":
-        savepoints = all_savepoints()
-        return [_line(savepoint) for savepoint in savepoints], _table(savepoints)
+        savepoints, incomplete = all_savepoints()
+        return [*map(_line, savepoints), *map(_line, incomplete)], _text(savepoints, incomplete)
     with _tier(chosen.tier) as tier:
         name = chosen.name
         if chosen.action == "take":
@@ -362,15 +374,25 @@ def _way_back(savepoint: Savepoint) -> str:
     return f"`sluice stop {tier}`, then `sluice start {tier} --from {savepoint.name}`"
 
 
-def _line(savepoint: Savepoint) -> dict[str, Any]:
-    shown = {"tier", "name", "taken_at", "by", "release", "number", "partitions"}
-    return savepoint.model_dump(mode="json", include=shown)
+def _line(savepoint: Savepoint | Incomplete) -> dict[str, Any]:
+    shown = ("tier", "name", "taken_at", "by", "release", "number", "partitions")
+    values = {name: getattr(savepoint, name, None) for name in shown}
+    return values | {"complete": isinstance(savepoint, Savepoint)}
+
+
+def _text(savepoints: Sequence[Savepoint], incomplete: Sequence[Incomplete]) -> str:
+    """Return the savepoints for people."""
+    lines = [
+        f"{each.tier}: savepoint {each.name} is incomplete: it is being taken or removed now, or that was "
+        f"interrupted. To remove an interrupted one: `sluice savepoint {each.tier} {each.name} --remove`"
+        for each in incomplete
+    ]
+    if savepoints:
+        lines.insert(0, _table(savepoints))
+    return "\n".join(lines) or "No tier has a savepoint. To take one: `sluice savepoint TIER NAME`"
 
 
 def _table(savepoints: Sequence[Savepoint]) -> str:
-    """Return the savepoints as a table for people."""
-    if not savepoints:
-        return "No tier has a savepoint. To take one: `sluice savepoint TIER NAME`"
     rows = [
         ("tier", "savepoint", "taken", "by", "release", "batch", "partitions"),
         *(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.commands import savepoint as savepoint_command
 from sluice.driver.state.checkpoint_selection import Candidate
 from sluice.driver.state.checkpoint_store import Depot
-from sluice.driver.state.checkpoints import Checkpoints, Code, as_candidate, counts
+from sluice.driver.state.checkpoints import SAVED, SAVEPOINTS, Checkpoints, Code, as_candidate, counts
 from sluice.sinks.batches import LastBatch
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.savepoint import Savepoint, StartFrom
@@ -92,6 +93,22 @@ def test_an_interrupted_savepoint_is_none_and_leaves_its_name_free(depot: Depot)
         assert save(checkpoints, name, endings) is not None
 
 
+def test_incomplete_savepoints_are_listed_and_can_be_removed(depot: Depot) -> None:
+    checkpoints, endings = with_batches(depot)
+    for name in ("whole", "taken", "removed"):
+        assert save(checkpoints, name, endings) is not None
+    # as after a kill while one is taken, before its files are there; and while another is removed
+    for name in ("taken", "removed"):
+        depot.remove(f"{SAVEPOINTS}/{name}")
+    depot.remove(f"{SAVED}/taken")
+    assert depot.make(f"{SAVEPOINTS}/taken")
+    assert [each.name for each in checkpoints.savepoints()] == ["whole"]
+    assert checkpoints.incomplete_savepoints() == ["removed", "taken"]
+    assert [checkpoints.forget(name) for name in ("taken", "removed")] == [True, True]
+    assert checkpoints.incomplete_savepoints() == []
+    assert not checkpoints.forget("taken")
+
+
 def test_whole_paths_in_a_savepoint_become_those_of_the_run(depot: Depot) -> None:
     checkpoints, endings = with_batches(depot)
     schema = "state/0/_metadata/v2/0"
@@ -134,8 +151,10 @@ class Memory(Depot):
         self.files[f"{folder}/.made"] = ""
         return made
 
-    def folders(self) -> list[str]:
-        return sorted({name.partition("/")[0] for name in self.files})
+    def folders(self, below: str = "") -> list[str]:
+        prefix = f"{below}/" if below else ""
+        names = (name for name in self.files if name.startswith(prefix))
+        return sorted({name.removeprefix(prefix).partition("/")[0] for name in names})
 
     def names(self, folder: str) -> list[str]:
         below = [name.removeprefix(f"{folder}/") for name in self.files if name.startswith(f"{folder}/")]
@@ -251,3 +270,15 @@ class ATier:
                 name = f"{run}/state/0/{partition}/{version}.changelog"
                 if version == number + 1 or not self.depot.exists(name):
                     self.depot.write(name, content)
+
+
+def test_the_list_says_what_to_do_about_an_incomplete_savepoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = ([], [savepoint_command.Incomplete(TierName("by-user"), "half")])
+    monkeypatch.setattr(savepoint_command, "all_savepoints", lambda: listed)
+    assert savepoint_command.main(["list"]) == 0
+    assert "`sluice savepoint by-user half --remove`" in capsys.readouterr().out
+    assert savepoint_command.main(["list", "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert (line["name"], line["complete"], line["taken_at"]) == ("half", False, None)

@@ -58,8 +58,8 @@ class Depot(ABC):
         """Make a folder; return False if it exists. Of two processes that try, one gets False."""
 
     @abstractmethod
-    def folders(self) -> list[str]:
-        """Return the names of all folders."""
+    def folders(self, below: str = "") -> list[str]:
+        """Return the names of all folders directly below a folder, by default at the top."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -129,9 +129,10 @@ class Folder(Depot):
         sync(path.parent)
         return True
 
-    def folders(self) -> list[str]:
-        """Return the names of all folders."""
-        return [path.name for path in self.path.iterdir() if path.is_dir()] if self.path.exists() else []
+    def folders(self, below: str = "") -> list[str]:
+        """Return the names of all folders directly below a folder."""
+        root = self.path / below
+        return [path.name for path in root.iterdir() if path.is_dir()] if root.exists() else []
 
     def names(self, folder: str) -> list[str]:
         """Return the files below a folder, without those whose names begin with a dot."""
@@ -248,9 +249,10 @@ class Bucket(Depot):
             raise
         return True
 
-    def folders(self) -> list[str]:
-        """Return the names of all folders with a file below them."""
-        return sorted({key.removeprefix(self._key("")).partition("/")[0] for key in self._keys("")})
+    def folders(self, below: str = "") -> list[str]:
+        """Return the names of all folders with a file, directly below a folder."""
+        prefix = f"{below}/" if below else ""
+        return sorted({key.removeprefix(self._key(prefix)).partition("/")[0] for key in self._keys(prefix)})
 
     def names(self, folder: str) -> list[str]:
         """Return the files below a folder, without marks of folders and names that begin with a

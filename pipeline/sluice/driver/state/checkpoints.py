@@ -22,9 +22,9 @@ from sluice_ops.model.savepoint import Savepoint, StartFrom
 
 log = structlog.get_logger()
 LEDGER_BATCHES = 100
-"""So many of the ledger's last batches are looked for among checkpoints.
+"""The number of the ledger's last batches whose checkpoints are considered.
 
-Spark keeps a fifth of that (`minBatchesToRetain`).
+Spark keeps the checkpoints of a fifth of them (`minBatchesToRetain`).
 """
 RUN = re.compile(r"\d+\.\d+")
 WHOLE_PATHS = re.compile(r"/state/\d+/_metadata/v2/\d+$")
@@ -160,6 +160,11 @@ class Checkpoints:
         read = (self.savepoint(name) for name, _, file in names if file == ABOUT)
         return sorted(filter(None, read), key=lambda savepoint: savepoint.taken_at)
 
+    def incomplete_savepoints(self) -> list[str]:
+        """Return the names of savepoints that are being taken or removed, or were interrupted."""
+        names = {*self.depot.folders(SAVEPOINTS), *self.depot.folders(SAVED)}
+        return sorted(name for name in names if not self.depot.exists(f"{SAVEPOINTS}/{name}/{ABOUT}"))
+
     def savepoint(self, name: str) -> Savepoint | None:
         """Return a complete savepoint; None if there is none of this name."""
         try:
@@ -176,10 +181,10 @@ class Checkpoints:
 
     def forget(self, name: str) -> bool:
         """Remove a savepoint, also an incomplete one; return whether there was one."""
-        place = f"{SAVEPOINTS}/{name}"
-        existed = not self.depot.make(place)
+        place, files = f"{SAVEPOINTS}/{name}", f"{SAVED}/{name}"
+        existed = not self.depot.make(place) or bool(self.depot.names(files))
         self.depot.remove(place)
-        self.depot.remove(f"{SAVED}/{name}")
+        self.depot.remove(files)
         return existed
 
     def go_on(self, incarnation: int, run: str) -> tuple[str, Committed]:
