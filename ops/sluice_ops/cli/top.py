@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import text
+from sluice_ops.model.status import TierState
 from sluice_ops.queries.alerts import AlertLine
 from sluice_ops.queries.formats import ago
 from sluice_ops.queries.lines import HostLine, TierLine
@@ -29,24 +30,31 @@ EVERY_SECONDS = 2.0
 OLDEST = 200
 """How many nodes each look reads again, which corrects missed watches."""
 MOST_NOTES = 6
+HEAD_LINES = 2
+"""The lines of a table's head: the names of its columns, and the rule below them."""
 
 TIER_COLUMNS = {
     "tier": 0,
     "state": 0,
-    "in/s": 0,
-    "out/s": 4,
+    "in/s": 1,
+    "out/s": 5,
     "lag": 0,
-    "p50": 6,
-    "p99": 3,
-    "workers": 1,
-    "driver": 2,
-    "inc.": 5,
+    "p50": 7,
+    "p99": 4,
+    "workers": 2,
+    "driver": 3,
+    "inc.": 6,
 }
 """Column → rank. A narrow terminal leaves out columns of a high rank first, and rank 0 never."""
 ALERT_COLUMNS = {"alert": 0, "severity": 1, "for": 2, "what": 0}
 HOST_COLUMNS = {"host": 0, "zone": 1, "state": 0, "drivers": 0, "workers": 0}
 CUT = {"state": 12, "what": 30}
-"""Column whose cells may be cut → the characters that stay until other columns are left out."""
+"""Column whose cells may be cut → the characters that stay until other columns are left out.
+
+No word for a tier's state is longer than these.
+"""
+CUT_LAST = {"what": 10, "tier": 8, "alert": 12, "host": 8}
+"""The same once all other columns are left out. A figure is never cut."""
 APART = 3
 """The characters between two columns."""
 
@@ -139,24 +147,68 @@ def look(channel: "Channel", mirror: "Mirror") -> Screen:
 
 
 def render(screen: Screen, away: str | None, size: "ConsoleDimensions", now: float) -> "Group":
-    """Return the view for a terminal of this size; lines that do not fit are counted."""
+    """Return the view for a terminal of this size; lines that do not fit are counted.
+
+    Alerts get lines first, then tiers, notes and hosts.
+    """
     from rich.console import Group  # noqa: PLC0415
 
     head = [_header(screen, away, now)]
     head += [_step(step) for step in screen.steps] or ["No change is in progress."]
-    notes = [*screen.notes[:MOST_NOTES], *_more(len(screen.notes) - MOST_NOTES, "notes: sluice status")]
-    alerts = screen.alerts[:MOST_NOTES]
-    left = size.height - len(head) - len(notes) - len(screen.tiers) - len(alerts) - 8
-    hosts = sorted(screen.hosts, key=lambda host: host.state == "up")[: max(1, left)]
-    below = [*_more(len(screen.alerts) - len(alerts), "alerts: sluice alert")]
-    below += [*_more(len(screen.hosts) - len(hosts), "hosts: sluice hosts")]
-    return Group(
-        *map(_line, head),
-        _table(TIER_COLUMNS, [_tier(tier) for tier in screen.tiers], size.width),
-        *([_table(ALERT_COLUMNS, [_alert(alert) for alert in alerts], size.width)] if alerts else []),
-        _table(HOST_COLUMNS, [_host(host) for host in hosts], size.width),
-        *map(_line, (*below, *notes)),
+    most_alerts = max(1, min(MOST_NOTES, size.height // 6))
+    alerts, tiers, notes, hosts = _fitting(
+        size.height - len(head),
+        (
+            _Part(len(screen.alerts), most_alerts, HEAD_LINES),
+            _Part(len(screen.tiers), len(screen.tiers), HEAD_LINES),
+            _Part(len(screen.notes), MOST_NOTES, 0),
+            _Part(len(screen.hosts), len(screen.hosts), HEAD_LINES),
+        ),
     )
+    in_order = screen.tiers if tiers == len(screen.tiers) else sorted(screen.tiers, key=_trouble_first)
+    tables = (
+        (TIER_COLUMNS, [_tier(tier) for tier in in_order], tiers, "tiers: sluice tiers"),
+        (ALERT_COLUMNS, [_alert(alert) for alert in screen.alerts], alerts, "alerts: sluice alert"),
+        (
+            HOST_COLUMNS,
+            [_host(host) for host in sorted(screen.hosts, key=lambda host: host.state == "up")],
+            hosts,
+            "hosts: sluice hosts",
+        ),
+    )
+    body: list[Table | Text] = []
+    for columns, rows, count, what in tables:
+        body += [_table(columns, rows[:count], size.width)] if count else []
+        body += map(_line, _more(len(rows) - count, what))
+    below = (*screen.notes[:notes], *_more(len(screen.notes) - notes, "notes: sluice status"))
+    return Group(*map(_line, head), *body, *map(_line, below))
+
+
+class _Part(NamedTuple):
+    """A part of the view."""
+
+    lines: int
+    most: int
+    """The most lines that it shows."""
+    head: int
+    """The lines above its first line."""
+
+
+def _fitting(room: int, parts: Sequence[_Part]) -> Iterator[int]:
+    """Yield how many lines of each part fit; a part that is not whole has one line more, which
+    counts the rest.
+    """
+    for number, part in enumerate(parts, start=1):
+        own = room - sum(later.lines > 0 for later in parts[number:])
+        is_whole = part.lines <= part.most and part.head + part.lines <= own
+        shown = part.lines if is_whole else max(0, min(part.most, own - part.head - 1))
+        room -= (part.head + shown if shown else 0) + (shown < part.lines)
+        yield shown
+
+
+def _trouble_first(tier: TierLine) -> tuple[bool, int]:
+    """Return a key that sorts tiers in trouble first, then those with the largest lag."""
+    return tier.state == TierState.RUNNING and tier.held_for is None, -(tier.lag or 0)
 
 
 def _line(words: str) -> "Text":
@@ -219,24 +271,24 @@ def _more(count: int, what: str) -> list[str]:
 
 
 def _table(columns: Mapping[str, int], rows: Sequence[Sequence[object]], width: int) -> "Table":
-    """Return the columns that fit the width.
-
-    Only the cells of a column in `CUT` are cut, and only if the columns of rank 0 do not fit.
-    """
+    """Return the columns that fit the width; a cell that is cut ends with an ellipsis."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     cells = [tuple(map(text, row)) for row in rows]
     widths = {name: max(map(len, (name, *cut))) for name, *cut in zip(columns, *cells, strict=True)}
-    shown = list(columns)
     for name in sorted(columns, key=lambda name: columns[name], reverse=True):
-        least = sum(min(widths[each], CUT.get(each, width)) + APART for each in shown) - APART
+        least = sum(min(each, CUT.get(column, each)) + APART for column, each in widths.items()) - APART
         if least <= width or not columns[name]:
             break
-        shown.remove(name)
+        del widths[name]
+    for limits in (CUT, CUT_LAST):
+        for name in (name for name in limits if name in widths):
+            excess = sum(widths.values()) + APART * (len(widths) - 1) - width
+            widths[name] = max(min(widths[name], limits[name]), widths[name] - max(0, excess))
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in shown:
-        table.add_column(name, no_wrap=name not in CUT)
+    for name, characters in widths.items():
+        table.add_column(name, width=characters, no_wrap=True)
     for row in cells:
-        table.add_row(*(_line(cell) for name, cell in zip(columns, row, strict=True) if name in shown))
+        table.add_row(*(_line(cell) for name, cell in zip(columns, row, strict=True) if name in widths))
     return table

@@ -126,6 +126,36 @@ def test_columns_that_do_not_fit_are_left_out_and_no_figure_is_cut(width: int) -
     assert "h2 is lost" in alert
 
 
+@pytest.mark.parametrize("width", [34, 40, 60])
+def test_a_long_name_is_cut_before_a_tiers_state_or_lag(width: int) -> None:
+    screen = full()
+    (tier,) = screen.tiers
+    long = tier.model_copy(update={"name": "orders-of-every-shop-by-hour", "held_for": "shipments"})
+    lines = shown(replace(screen, tiers=[long]), width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    (line,) = [line for line in lines if line.startswith("orders-")]
+    assert f" {tier.state}" in line
+    assert line.split()[-1] == "56,789" or "56,789 " in line
+    assert "…" in line
+
+
+@pytest.mark.parametrize("height", [6, 9, 12, 24, 40])
+def test_many_tiers_fit_the_terminal_and_those_in_trouble_come_first(height: int) -> None:
+    screen = full(hosts=300)
+    (tier,) = screen.tiers
+    well = tier.model_copy(update={"state": "running", "lag": 0})
+    tiers = [*(well.model_copy(update={"name": f"well-{number}"}) for number in range(28))]
+    tiers += [well.model_copy(update={"name": "lags", "lag": 9}), tier.model_copy(update={"name": "fails"})]
+    lines = shown(replace(screen, tiers=tiers, alerts=screen.alerts * 9), height=height).splitlines()
+    assert len(lines) <= height
+    names = [line.split()[0] for line in lines if line.startswith(("well-", "lags ", "fails "))]
+    if len(names) < len(tiers):
+        assert f"… and {len(tiers) - len(names)} more tiers: sluice tiers" in lines
+        assert names[:2] == ["fails", "lags"][: len(names)]
+    alerts = sum(line.startswith("host-lost:h2") for line in lines)
+    assert f"… and {9 - alerts} more alerts: sluice alert" in lines
+
+
 def test_a_wide_terminal_shows_every_column_and_80_characters_most() -> None:
     wide, usual = (shown(full(), width=width) for width in (140, 80))
     assert all(name in wide for name in (*TIER_COLUMNS, *ALERT_COLUMNS, *HOST_COLUMNS))
