@@ -5,7 +5,7 @@ import time
 import urllib.error
 from pathlib import Path
 
-from sluice_ops.channel.client import Channel
+from sluice_ops.channel.client import Channel, ChannelAwayError
 from sluice_ops.local.airflow_rest import AirflowRest
 from sluice_ops.local.layout import Layout
 from sluice_ops.local.services.postgres import connect
@@ -140,20 +140,25 @@ def running_step(layout: Layout, deadline: Deadline) -> Step:
     """Return the step that waits until every tier's driver runs."""
 
     def act(halt: threading.Event) -> str:
-        with Channel(known_endpoints(layout).zookeeper) as channel:
-            while True:
-                missing = missing_tiers(channel)
-                if not missing:
+        missing: list[str] = []
+        while True:
+            try:
+                with Channel(known_endpoints(layout).zookeeper) as channel:
+                    while missing := missing_tiers(channel):
+                        rest(missing, halt)
                     return f"{', '.join(expected_tiers(channel)) or 'none'} run"
-                if deadline.over:
-                    listed = "; ".join(missing)
-                    message = (
-                        f"not all tiers run after {deadline.seconds:.0f} s: {listed}. See `sluice status`, "
-                        f"and the drivers' logs below {layout.home / 'hosts'} (`sluice logs` lists the logs)"
-                    )
-                    raise PlatformError(message)
-                if halt.wait(0.25):
-                    raise HaltedError
+            except ChannelAwayError as error:  # a busy machine ends the session, not the start
+                rest([*missing, str(error)], halt)
+
+    def rest(missing: list[str], halt: threading.Event) -> None:
+        if deadline.over:
+            message = (
+                f"not all tiers run after {deadline.seconds:.0f} s: {'; '.join(missing)}. See `sluice "
+                f"status`, and the drivers' logs below {layout.home / 'hosts'} (`sluice logs` lists the logs)"
+            )
+            raise PlatformError(message)
+        if halt.wait(0.25):
+            raise HaltedError
 
     # wait for publishing, too: otherwise the step would end before a new tier is published
     return Step("tiers", act, needs=("controller", "pipeline"))

@@ -1,12 +1,23 @@
 """A start waits for the tiers that should run, and names the reason if one does not run."""
 
 import os
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from sluice_ops.channel.client import Channel
-from sluice_ops.local.first_record import delivering_tiers, expected_tiers, missing_tiers
+from sluice_ops.channel.client import Channel, ChannelAwayError
+from sluice_ops.local import first_record
+from sluice_ops.local.first_record import (
+    Deadline,
+    delivering_tiers,
+    expected_tiers,
+    missing_tiers,
+    running_step,
+)
+from sluice_ops.local.layout import Layout
 from sluice_ops.model import paths
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
@@ -103,3 +114,25 @@ def test_a_tier_published_between_two_reads_does_not_count_as_running() -> None:
     late = Late()
     assert missing_tiers(cast("Channel", late)) == ["no tier is published"]
     assert missing_tiers(cast("Channel", late)) == ["entry: not started"]
+
+
+def test_the_start_goes_on_after_zookeeper_was_away(monkeypatch: pytest.MonkeyPatch, layout: Layout) -> None:
+    seen, begun = Tree(entry=tier("entry", running=True, state=State.RUNNING)), []
+
+    def connect(_address: str) -> Any:
+        begun.append(1)
+        if len(begun) < 3:
+            message = "ZooKeeper does not answer"
+            raise ChannelAwayError(message)
+        return nullcontext(seen)
+
+    monkeypatch.setattr(first_record, "Channel", connect)
+    monkeypatch.setattr(first_record, "known_endpoints", lambda _layout: SimpleNamespace(zookeeper=""))
+    deadline = Deadline(60.0)
+    deadline.begin()
+    assert running_step(layout, deadline).act(threading.Event()) == "entry run"
+    begun.clear()
+    passed = Deadline(-1.0)
+    passed.begin()
+    with pytest.raises(first_record.PlatformError, match="ZooKeeper does not answer"):
+        running_step(layout, passed).act(threading.Event())
