@@ -73,7 +73,7 @@ def busy_parts(observation: Observation, memory: Memory) -> dict[TierName, float
         readings = memory.tiers.get(name, TierMemory()).readings
         if readings is not None and readings.per_worker and signals.workers:
             useful = min(1.0, readings.rate_done / (signals.workers * readings.per_worker))
-            parts[name] = signals.fixed + (1 - signals.fixed) * useful
+            parts[name] = min(1.0, signals.fixed + useful)
     return parts
 
 

@@ -68,12 +68,12 @@ def _first(signals: Signals, now: float) -> Readings:
 def _per_worker(signals: Signals) -> tuple[float | None, float]:
     """Return the rate of a worker that is busy all the time, and how certain it is, from 0 to 1.
 
-    The time that a batch takes whatever its records does not grow with the rate. So only the rest
-    of the time counts.
+    The time that a batch takes whatever its records is no part of it: with more records, batches
+    are longer and fewer. Batches of few records may follow each other all the time, and their
+    workers still have nearly all their capacity left.
     """
     rate = signals.rate_done / signals.workers if signals.workers else 0.0
     if signals.busy < LEAST_BUSY or not rate:
         return None, 0.0
-    fixed = min(signals.fixed, signals.busy - LEAST_BUSY)
-    useful = (signals.busy - fixed) / (1 - fixed)
+    useful = max(LEAST_BUSY, signals.busy - signals.fixed)
     return rate / useful, useful

@@ -67,17 +67,19 @@ class Pipeline:
             done = 0.0 if waits else min(capacity, arrived + tier.lag / LOOK)
             tier.lag = max(0.0, tier.lag + (arrived - done) * LOOK)
             written[name] = done * tier.writes
+            useful = done / capacity if capacity else 0.0
+            fixed = min(tier.fixed, 1 - useful)
             signals[name] = Signals(
                 rate_in=arrived,
                 rate_done=done,
                 rate_out=written[name],
-                busy=tier.fixed + (1 - tier.fixed) * done / capacity if capacity else 0.0,
+                busy=useful + fixed if capacity else 0.0,
                 workers=tier.workers,
                 lag=int(tier.lag),
                 lag_seconds=tier.lag / done if done else 0.0,
                 starved=tier.starved,
                 throttled=waits,
-                fixed=tier.fixed,
+                fixed=fixed,
             )
         return Observation(
             now=START + self.seconds,

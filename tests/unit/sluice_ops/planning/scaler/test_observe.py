@@ -208,7 +208,7 @@ def test_spares_count_as_room_and_are_woken_first():
     assert (bounds.spares, bounds.room) == (0, 5), "a spare that the tier lacks cannot be woken"
 
 
-@pytest.mark.parametrize(("per_worker", "busy"), [(90.0, 0.6), (30.0, 1.0), (None, None)])
+@pytest.mark.parametrize(("per_worker", "busy"), [(90.0, 0.7), (30.0, 1.0), (None, None)])
 def test_the_busy_part_is_the_fixed_part_and_the_rate_by_the_capacity(per_worker, busy):
     readings = Readings(
         at=4.0,

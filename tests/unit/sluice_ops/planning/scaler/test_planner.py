@@ -129,6 +129,11 @@ def test_batches_of_few_records_need_no_worker_for_their_fixed_time():
     assert last(pipeline, 120.0)["entry"].wanted == 3, "the rate counts, as ever"
 
 
+def test_batches_that_follow_each_other_all_the_time_do_not_keep_workers():
+    tier = Tier(20.0, fixed=1.0, workers=3)
+    assert last(Pipeline({"entry": tier}, lambda _: 6.0), 1300.0)["entry"].wanted == 1
+
+
 def test_records_between_two_batches_do_not_delay_shrinking():
     pipeline = Pipeline({"entry": Tier(100.0, workers=4)}, lambda _: 100.0)
     for number in range(130):
