@@ -375,7 +375,8 @@ class Draft:
         for tier in self.end_first():
             name = tier.spec.name
             for number, spec in self.incarnations[name].items():
-                yield paths.incarnation(name, number), tier.incarnations.get(number), spec
+                if (incarnation := tier.incarnations.get(number)) is not spec:
+                    yield paths.incarnation(name, number), incarnation, spec
             yield paths.owner(name), tier.owner, self.owners[name]
             yield paths.wanted(name), tier.wanted, self.wanted[name]
         for host, seen in view.hosts.items():  # thousands, of which few have changed
@@ -386,7 +387,8 @@ class Draft:
         for host_name, gone in self.decommissioned.items():
             yield paths.decommissioned(host_name), view.decommissioned.get(host_name), gone
         for identity, change in self.changes.items():
-            yield paths.change(identity), view.changes.get(identity), change
+            if (known := view.changes.get(identity)) is not change:
+                yield paths.change(identity), known, change
         yield paths.LAYERS, view.layers, self.rules.layers
         yield paths.HOLDS, view.holds, self.holds
         yield paths.BATCH_GRANTS, view.batch_grants, self.batch_grants

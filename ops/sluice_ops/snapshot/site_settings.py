@@ -1,11 +1,11 @@
 """The settings of the site file, key by key; the trail records each change of them."""
 
 from collections.abc import Iterator
-
-from pydantic import BaseModel
+from functools import lru_cache
 
 from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.repair import Repair
+from sluice_ops.model.resources import Frozen
 from sluice_ops.model.scaler import ScalerSettings, TierScaling
 from sluice_ops.model.trail import SiteSaid
 from sluice_ops.model.wording import listed
@@ -77,7 +77,8 @@ def _scaler(scaler: ScalerSettings) -> Iterator[tuple[str, str]]:
         )
 
 
-def _text(value: BaseModel, but: str = "") -> str:
+@lru_cache(1024)
+def _text(value: Frozen, but: str = "") -> str:
     return " ".join(
         f"{key}={number}" for key, number in value.model_dump(exclude_none=True, exclude={but}).items()
     )

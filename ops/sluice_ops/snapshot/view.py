@@ -1,8 +1,8 @@
 """One snapshot of the channel as frozen values: the only place of the controller that reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -34,6 +34,7 @@ from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kinds import KINDS
 
 M = TypeVar("M", bound=BaseModel)
+N = TypeVar("N")
 
 _NO_RECORD = HostRecord()
 """The record of a host without a record; one object for thousands of hosts."""
@@ -248,6 +249,10 @@ class _Look:
         )
         return [None if read is None else read.value for read in reads]
 
+    def by_name(self, names: Sequence[N], path: Callable[[N], str], model: type[M]) -> dict[N, M | None]:
+        """Read the nodes of many names in one request."""
+        return dict(zip(names, self.values([path(name) for name in names], model), strict=True))
+
     def names(self, path: str) -> list[str]:
         return self.reader.children(path, watch=True)
 
@@ -264,20 +269,21 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
     waiting = [name for name in posted if not reader.exists(paths.result(name), watch=True)]
     operations = {OperationId(name): _operation(at, name) for name in waiting}
     change_ids = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
-    changes = {name: _change(at, name) for name in change_ids}
-    hosts = {host.name: host for host in _hosts(at, cache)}
-    gone = {
-        HostName(name): at.value(paths.decommissioned(name), Decommissioned)
-        for name in at.names(paths.DECOMMISSIONED)
+    changes = {
+        name: _known(change) for name, change in at.by_name(change_ids, paths.change, ChangeRecord).items()
     }
-    releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
+    hosts = {host.name: host for host in _hosts(at, cache)}
+    gone = at.by_name(
+        [HostName(name) for name in at.names(paths.DECOMMISSIONED)], paths.decommissioned, Decommissioned
+    )
+    releases = at.by_name(at.names(paths.RELEASES), paths.release, Release)
     site = at.value(paths.SITE, SiteSaid)
     reclaims = at.value(paths.BATCH_RECLAIMS, Reclaims)
     for path, value in ((paths.SITE, site), (paths.BATCH_RECLAIMS, reclaims)):
         if at.is_unread(path, value):
             at.versions[path] = ANY_VERSION  # no decision needs it: the leader writes it again
     grants = at.value(paths.BATCH_GRANTS, BatchGrants)
-    requests = {name: at.value(paths.batch_job(name), BatchRequest) for name in at.names(paths.BATCH_JOBS)}
+    requests = at.by_name(at.names(paths.BATCH_JOBS), paths.batch_job, BatchRequest)
     refused = reader.refused
     return View(
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
@@ -340,7 +346,7 @@ def _tier(at: _Look, name: str) -> TierView | str:
     spec = at.value(paths.tier(name), TierSpec)
     owner, wanted = at.value(paths.owner(name), OwnerRecord), at.value(paths.wanted(name), TierWanted)
     numbers = [Incarnation(int(number)) for number in at.names(paths.incarnations(name)) if number.isdigit()]
-    specs = {number: at.value(paths.incarnation(name, number), IncarnationSpec) for number in sorted(numbers)}
+    specs = at.by_name(sorted(numbers), partial(paths.incarnation, name), IncarnationSpec)
     first = 0 if owner is None else owner.owner or 0
     newer = {
         paths.incarnation(name, number): read_spec for number, read_spec in specs.items() if number >= first
@@ -349,7 +355,7 @@ def _tier(at: _Look, name: str) -> TierView | str:
     unread = next((path for path, value in needed.items() if at.is_unread(path, value)), None)
     if spec is None or unread is not None:
         return unread or paths.tier(name)
-    read_reports = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
+    read_reports = at.by_name(numbers, partial(paths.report, name), IncarnationReport)
     reports = {number: report for number, report in read_reports.items() if report is not None}
     return TierView(
         spec=spec,
@@ -421,9 +427,8 @@ def _empty_assignment(epoch: int) -> Assignment:
     return Assignment(epoch=epoch)
 
 
-def _change(at: _Look, name: str) -> ChangeRecord | None:
+def _known(change: ChangeRecord | None) -> ChangeRecord | None:
     """Return a change; None if this version cannot read it or does not know its kind."""
-    change = at.value(paths.change(name), ChangeRecord)
     return change if change is not None and change.spec.kind in KINDS else None
 
 

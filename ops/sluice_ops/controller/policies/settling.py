@@ -241,8 +241,10 @@ def _below_share(draft: Draft) -> Iterable[_Reason]:
         if owning is None or not health.undisturbed(draft, name) or _has_given(draft, name):
             continue
         has, share = len(owning.placement.slots), target(name, draft.rules).k
+        if has >= share:
+            continue
         identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-with-{has}-")
-        if has >= share or identity is None:
+        if identity is None:
             continue
         possible = _slots_if_planned(draft, name)
         if possible > has and _within_pipeline_share(draft, name, possible - has):

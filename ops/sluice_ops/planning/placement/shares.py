@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.resources import Quantum
@@ -261,35 +262,37 @@ def _left_to_batch(rules: Rules) -> int:
 def _resolve(tenant: str, rules: Rules) -> Target:
     share = rules.share_of(tenant)
     bounds, amount, spare = limits(tenant, rules), share.target, share.spare
-    aim = Target(
-        0, rules.locality.get(tenant), spread=rules.spread.get(tenant), separate=rules.separate_from(tenant)
-    )
+    fields: dict[str, Any] = {"to": rules.locality.get(tenant), "layer": Layer.BASE, "extra": 0}
     for entry in _entries_of(tenant, rules):
         if entry.target is not None:
             amount = entry.target
-            aim = replace(aim, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)
+            fields |= _source(entry)
         if entry.to is not None:
-            aim = replace(aim, to=entry.to)
+            fields["to"] = entry.to
         if entry.extra:
-            aim = replace(aim, extra=entry.extra, extra_to=entry.extra_to)
+            fields |= {"extra": entry.extra, "extra_to": entry.extra_to}
         spare = spare if entry.spare is None else entry.spare
     unbounded = slots_of(tenant, amount, rules)
     slots = bounds.hold(unbounded)
     if slots != unbounded:
         minimum, maximum = bounded_by(tenant, rules)
         bound, by = ("minimum", minimum) if slots > unbounded else ("maximum", maximum)
-        aim = replace(aim, bound=bound)
-        if by is not None:
-            aim = replace(aim, layer=by.layer, owner=by.owner, since=by.at, until=by.until)
-        elif aim.layer is not Layer.BASE:
-            aim = replace(aim, bound=f"{bound}{OF_SITE}")
-    return replace(
-        aim,
-        slots=slots,
+        of_site = by is None and fields["layer"] is not Layer.BASE
+        fields |= {"bound": f"{bound}{OF_SITE}" if of_site else bound} | ({} if by is None else _source(by))
+    fields["extra"] = max(0, min(fields["extra"], bounds.maximum - slots))
+    return Target(
+        slots,
+        **fields,
         amount=amount,
-        extra=max(0, min(aim.extra, bounds.maximum - slots)),
+        spread=rules.spread.get(tenant),
+        separate=rules.separate_from(tenant),
         spare=0 if tenant in rules.without_spares or not slots else slots_of(tenant, spare, rules),
     )
+
+
+def _source(entry: LayerEntry) -> dict[str, Any]:
+    """Return the fields of a target that tell which entry set its number."""
+    return {"layer": entry.layer, "owner": entry.owner, "since": entry.at, "until": entry.until}
 
 
 def available_extra(aim: Target, hosts: Hosts) -> int:
