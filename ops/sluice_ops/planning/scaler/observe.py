@@ -144,9 +144,17 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         away=away,
         away_by_scaler=burst is not None and asked_by_scaler(burst.owner),
         burst=away + _room_of_bursts(tier, 0 if in_place else away, cluster),
+        placed=_placed(tier, away, cluster),
         spares=_spares(tier, cluster),
         in_place=in_place,
     )
+
+
+def _placed(tier: TierNow, away: int, cluster: Cluster) -> int | None:
+    """Return how many workers of a running tier are at home and no spares."""
+    if tier.placement is None:
+        return None
+    return max(0, len(tier.placement.slots) - away - _spares(tier, cluster))
 
 
 def _spares(tier: TierNow, cluster: Cluster) -> int:

@@ -60,6 +60,11 @@ class Bounds:
     """Whether the last of these bursts is one that the scaler wanted."""
     burst: int = 0
     """The most slots that bursts can give it, with the present ones; 0: no burst is possible."""
+    placed: int | None = None
+    """The workers at home in its placement, without spares; None: it has none.
+
+    Its driver counts others for a moment: a spare that starts is a worker until it waits.
+    """
     spares: int = 0
     """The workers that wait, and work as soon as the number is raised."""
     room_is_share: bool = False

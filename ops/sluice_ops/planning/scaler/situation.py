@@ -100,7 +100,8 @@ class Situation:
     @property
     def home(self) -> int:
         """The most slots that find room at home."""
-        return max(self.wanted, self._at_home + self.bounds.room)
+        at_home = self._at_home if self.bounds.placed is None else self.bounds.placed
+        return max(self.wanted, at_home + self.bounds.room)
 
     @cached_property
     def needed(self) -> int | None:

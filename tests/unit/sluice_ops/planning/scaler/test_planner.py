@@ -308,6 +308,14 @@ def test_a_burst_under_way_that_takes_the_last_room_stays_wanted():
     assert (decision.wanted, decision.away) == (1, 3)
 
 
+def test_a_spare_that_starts_and_counts_as_a_worker_is_no_further_room():
+    own = replace(BOUNDS, placed=3, spares=1, room=1, maximum=5)
+    pipeline = Pipeline(chain(workers=4, bounds=own), lambda _: 900.0)
+    decision = last(pipeline, 60.0)["mid"]
+    assert (decision.slots, decision.wanted) == (4, 4)
+    assert decision.reason.endswith("need 13 workers, but home has room for 1 more"), decision.reason
+
+
 def test_a_burst_that_a_person_began_counts_and_is_not_asked_for():
     pipeline = Pipeline(
         chain(workers=4, not_ours=2, bounds=replace(BOUNDS, away=2, burst=5)), lambda _: 300.0
