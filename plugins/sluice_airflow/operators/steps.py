@@ -235,9 +235,9 @@ class BeginShiftOperator(StepOperator):
     overwrite_rtif_after_execution = True
     """Show the fields as they are at the end of the task."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
         """Take the arguments of a StepOperator."""
-        super().__init__(**kwargs)
+        super().__init__(step=step, change=change, **kwargs)
         self.skipped_because = ""
 
     def execute(self, context: Context) -> dict[str, Any]:
