@@ -205,7 +205,7 @@ def test_spares_count_as_room_and_are_woken_first():
     assert (bounds.placed, bounds.spares, bounds.room) == (1, 1, 6)
     shares["first"] = Share(minimum=1, target=2, maximum=6, spare=1)
     bounds = observed(replace(now, rules=replace(now.rules, shares=shares))).bounds["first"]
-    assert (bounds.placed, bounds.spares, bounds.room) == (2, 0, 5), "a spare that the tier lacks cannot be woken"
+    assert (bounds.placed, bounds.spares, bounds.room) == (2, 0, 5), "a spare that starts cannot be woken"
 
 
 @pytest.mark.parametrize(("per_worker", "busy"), [(90.0, 0.7), (30.0, 1.0), (None, None)])
