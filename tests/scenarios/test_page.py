@@ -110,4 +110,8 @@ def test_the_tab_of_a_tier_and_the_tile_on_the_home_show_the_pipeline(live: Live
     tile = page.get_by_role("region", name="Sluice")
     expect(tile).to_contain_text("hosts 3 of 3 up")
     until("the tile counts tiers", WAIT_SECONDS, lambda: "4 of 4 running" in tile.inner_text())
+    for answer in ("state", "events"):
+        page.route(f"**/sluice/{answer}*", lambda route: route.abort())
+    tile.get_by_role("link", name="Sluice").click()
+    expect(page.get_by_label("tier counts")).to_be_visible()  # the page begins with the tile's state
     page.close()

@@ -10,6 +10,10 @@ export type Link =
 const LOOK_MILLISECONDS = 2500;
 const SILENT_MILLISECONDS = 6000;
 const REOPEN_MILLISECONDS = 15_000;
+const RECENT_MILLISECONDS = 10_000;
+
+/** The last state of each pipeline, and when it came. */
+const last = new Map<string | null, { state: Patch; came: number }>();
 
 /** Airflow's own addresses, also below a path of a proxy. */
 export function address(path: string, query: Record<string, string | null> = {}): string {
@@ -38,6 +42,22 @@ export async function ask(path: string, connection: string | null, body: unknown
   return answer.ok ? null : refusal(answer);
 }
 
+function keep(connection: string | null, patch: Patch) {
+  last.set(connection, { state: { ...last.get(connection)?.state, ...patch }, came: Date.now() });
+}
+
+/** The state of the last seconds, with which a view begins; empty if there is none. */
+export function recent(connection: string | null): Patch {
+  const kept = last.get(connection);
+  return kept !== undefined && Date.now() - kept.came < RECENT_MILLISECONDS ? kept.state : {};
+}
+
+/** Read the state before a view asks for it. */
+export async function readAhead(connection: string | null) {
+  const answer = await fetch(address("sluice/state", { connection })).catch(() => null);
+  if (answer?.ok) keep(connection, (await answer.json()) as Patch);
+}
+
 /** Call `onPatch` with each change of the state; return a function that ends it. */
 export function follow(
   connection: string | null,
@@ -51,13 +71,17 @@ export function follow(
   let ended = false;
   let polling = false;
 
+  const take = (patch: Patch) => {
+    keep(connection, patch);
+    onPatch(patch);
+  };
   const open = () => {
     source?.close();
     opened = Date.now();
     source = new EventSource(address("sluice/events", { connection }));
     source.onmessage = (event: MessageEvent<string>) => {
       heard = answered = Date.now();
-      onPatch(JSON.parse(event.data) as Patch);
+      take(JSON.parse(event.data) as Patch);
       onLink({ mode: "live" });
     };
   };
@@ -69,7 +93,7 @@ export function follow(
       if (ended) return;
       answered = Date.now();
       if (answer.ok || answer.status === 503) {
-        onPatch((await answer.json()) as Patch);
+        take((await answer.json()) as Patch);
         onLink({ mode: "polling" });
       } else onLink({ mode: "refused", sentence: await refusal(answer) });
     } catch {

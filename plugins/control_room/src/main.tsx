@@ -7,7 +7,7 @@ import { ChangesOf, One } from "./detail.tsx";
 import { Flow } from "./flow.tsx";
 import type { Action, Values } from "./form.ts";
 import { Hosts } from "./hosts.tsx";
-import { address, follow, type Link } from "./live.ts";
+import { address, follow, type Link, readAhead, recent } from "./live.ts";
 import { ActingContext, ConnectionContext, Pill, Sentence, To } from "./parts.tsx";
 import { ofDag, path, route, type Tab, TABS } from "./route.ts";
 import { Link as RouterLink, useLocation, useNavigate } from "./router.ts";
@@ -98,10 +98,10 @@ function Tabs({ tab, change, state }: { tab: Tab; change: (tab: Tab) => void; st
 
 /** Follow the state of a pipeline. */
 function usePipeline(connection: string | null): { state: Patch; link: Link } {
-  const [state, setState] = useState<Patch>({});
+  const [state, setState] = useState(() => recent(connection));
   const [link, setLink] = useState<Link>({ mode: "connecting" });
   useEffect(() => {
-    setState({});
+    setState(recent(connection));
     return follow(connection, (patch) => setState((now) => ({ ...now, ...patch })), setLink);
   }, [connection]);
   return { state, link };
@@ -249,4 +249,6 @@ function some(things: { state: string }[], state: string): string {
   return `${things.filter((thing) => thing.state === state).length} of ${things.length} ${state}`;
 }
 
+// React shows a component up to 300 ms after its script has come: time enough to read the state
+void readAhead(new URLSearchParams(location.search).get("connection"));
 Object.assign(globalThis, { Sluice, "Sluice overview": Overview });
