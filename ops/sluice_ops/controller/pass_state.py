@@ -387,8 +387,8 @@ class Draft:
         for host_name, gone in self.decommissioned.items():
             yield paths.decommissioned(host_name), view.decommissioned.get(host_name), gone
         for identity, change in self.changes.items():
-            if (known := view.changes.get(identity)) is not change:
-                yield paths.change(identity), known, change
+            if (before := view.changes.get(identity)) is not change:
+                yield paths.change(identity), before, change
         yield paths.LAYERS, view.layers, self.rules.layers
         yield paths.HOLDS, view.holds, self.holds
         yield paths.BATCH_GRANTS, view.batch_grants, self.batch_grants

@@ -49,10 +49,12 @@ class Deadline:
         """Start to count."""
         self._end = time.monotonic() + self.seconds
 
-    @property
-    def over(self) -> bool:
-        """Whether the deadline has passed."""
-        return self._end is not None and time.monotonic() > self._end
+    def rest(self, halt: threading.Event, seconds: float, passed: str) -> None:
+        """Wait a moment; PlatformError with the sentence `passed` if the deadline has passed."""
+        if self._end is not None and time.monotonic() > self._end:
+            raise PlatformError(passed)
+        if halt.wait(seconds):
+            raise HaltedError
 
 
 def supervise(services: endpoints.Endpoints, password: str, halt: threading.Event) -> str:
@@ -151,14 +153,11 @@ def running_step(layout: Layout, deadline: Deadline) -> Step:
                 rest([*missing, str(error)], halt)
 
     def rest(missing: list[str], halt: threading.Event) -> None:
-        if deadline.over:
-            message = (
-                f"not all tiers run after {deadline.seconds:.0f} s: {'; '.join(missing)}. See `sluice "
-                f"status`, and the drivers' logs below {layout.home / 'hosts'} (`sluice logs` lists the logs)"
-            )
-            raise PlatformError(message)
-        if halt.wait(0.25):
-            raise HaltedError
+        passed = (
+            f"not all tiers run after {deadline.seconds:.0f} s: {'; '.join(missing)}. See `sluice "
+            f"status`, and the drivers' logs below {layout.home / 'hosts'} (`sluice logs` lists the logs)"
+        )
+        deadline.rest(halt, 0.25, passed)
 
     # wait for publishing, too: otherwise the step would end before a new tier is published
     return Step("tiers", act, needs=("controller", "pipeline"))
@@ -194,13 +193,10 @@ def delivery_step(layout: Layout, deadline: Deadline) -> Step:
                 for tier in tiers:
                     if link.execute(LATER_ROW_QUERY, (tier, before.get(tier, -1))).fetchone():
                         return f"{tier} has written a record into its table"
-                if deadline.over:
-                    message = (
-                        f"no record reached the table of {' or '.join(tiers)} within "
-                        f"{deadline.seconds:.0f} s; `sluice status` shows in which stream records wait"
-                    )
-                    raise PlatformError(message)
-                if halt.wait(0.1):
-                    raise HaltedError
+                passed = (
+                    f"no record reached the table of {' or '.join(tiers)} within "
+                    f"{deadline.seconds:.0f} s; `sluice status` shows in which stream records wait"
+                )
+                deadline.rest(halt, 0.1, passed)
 
     return Step("first-record", act, needs=("pipeline", "feed"))

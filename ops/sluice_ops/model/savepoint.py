@@ -22,7 +22,7 @@ class StartFrom(Frozen):
     after: int
     """The ledger's last batch at the request: later batches come from this start."""
     ends: dict[str, int]
-    """Where batch `after` ends.
+    """The position in each stream at which batch `after` ends.
 
     If the ledger lacks that batch, the ledger began anew, and the start has no effect.
     """

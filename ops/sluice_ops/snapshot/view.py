@@ -270,7 +270,7 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
     operations = {OperationId(name): _operation(at, name) for name in waiting}
     change_ids = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
     changes = {
-        name: _known(change) for name, change in at.by_name(change_ids, paths.change, ChangeRecord).items()
+        name: _readable(change) for name, change in at.by_name(change_ids, paths.change, ChangeRecord).items()
     }
     hosts = {host.name: host for host in _hosts(at, cache)}
     gone = at.by_name(
@@ -427,7 +427,7 @@ def _empty_assignment(epoch: int) -> Assignment:
     return Assignment(epoch=epoch)
 
 
-def _known(change: ChangeRecord | None) -> ChangeRecord | None:
+def _readable(change: ChangeRecord | None) -> ChangeRecord | None:
     """Return a change; None if this version cannot read it or does not know its kind."""
     return change if change is not None and change.spec.kind in KINDS else None
 

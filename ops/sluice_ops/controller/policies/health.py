@@ -22,7 +22,9 @@ class Death:
     age: float
     """How long this controller has known of the death. Unit: seconds."""
     blameless: bool = False
-    """The death is no failure of the tier: its host was lost, or it was taken away."""
+    """The death is no failure of the tier: its host was lost, it was taken away, or its driver was
+    told to stop, as when the platform stops.
+    """
 
 
 def report(draft: Draft, tier: TierName, number: Incarnation) -> IncarnationReport | None:
@@ -51,10 +53,14 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
         return Death("was taken away", 0.0, blameless=True)
     reported = report(draft, tier, number)
     if reported is not None and reported.state in ENDED:
-        why = {State.STOPPED: "stopped by itself", State.FAILED: "failed", State.FENCED: "was fenced off"}[
+        why = {State.STOPPED: "was told to stop", State.FAILED: "failed", State.FENCED: "was fenced off"}[
             reported.state
         ]
-        return Death(f"{why}: {reported.error}" if reported.error else why, draft.age(reported.since))
+        return Death(
+            f"{why}: {reported.error}" if reported.error else why,
+            draft.age(reported.since),
+            blameless=reported.state is State.STOPPED,
+        )
     host = spec.placement.driver
     if draft.is_lost(host):
         return Death(f"was lost with host {host}", 0.0, blameless=True)

@@ -53,6 +53,7 @@ def test_a_start_after_a_stop_of_the_platform_is_no_gap(world):
     world.kill_driver("enrich")
     world.settle()
     assert [world.incarnation(name, 2).after_stop for name in ("counts", "enrich")] == [True, False]
+    assert [world.incarnation(name, 2).failures for name in ("counts", "enrich")] == [0, 1]
 
 
 def test_a_start_continues_in_the_next_incarnation_after_a_death(world):
