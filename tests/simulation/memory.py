@@ -1,6 +1,7 @@
 """The channel in memory: writes behave as in ZooKeeper, and values go through JSON."""
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 
 from pydantic import ValidationError
 
@@ -20,6 +21,15 @@ class MemoryChannel:
         self.below = {}
         self.refused = frozenset()
         """The nodes that did not parse when they were last read."""
+
+    def __deepcopy__(self, memo):
+        """Share nodes and values with the copy: they are never changed, but replaced."""
+        twin = memo[id(self)] = copy(self)
+        memo |= {id(dictionary): dictionary.copy() for dictionary in (self.nodes, self.made, self.made_times)}
+        memo |= {id(value): value for _, _, value in self.nodes.values()}
+        memo[id(self.below)] = {path: names.copy() for path, names in self.below.items()}
+        vars(twin).update(deepcopy(vars(self), memo))
+        return twin
 
     def read(self, path, model, **_watch):
         node = self.nodes.get(path)
