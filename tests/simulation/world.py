@@ -1,6 +1,6 @@
 """A simulated pipeline under a controller, and the invariants that hold at every moment."""
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cache
 from math import inf
@@ -183,6 +183,15 @@ class World:
         for config in hosts:
             self.add_host(config)
 
+    def __deepcopy__(self, memo):
+        """Share with the copy what is never changed."""
+        twin = memo[id(self)] = copy(self)
+        hosts = (agent.host for agent in self.agents.values())
+        memo |= {id(value): value for value in (self.rules, self.settled, *self.specs.values(), *hosts)}
+        memo[id(self.sentences)] = [*self.sentences]
+        vars(twin).update(deepcopy(vars(self), memo))
+        return twin
+
     def clock(self):
         """The monotonic clock."""
         return self.now
@@ -362,21 +371,16 @@ class World:
     # -- invariants
 
     def check(self):
+        drivers = [driver for agent in self.agents.values() for driver in agent.drivers.values()]
+        all_running = [driver for driver in drivers if driver.state is State.RUNNING and not driver.stuck]
         for name, spec in self.specs.items():
-            if self.channel.read(paths.owner(name), OwnerRecord) is None:
+            versioned = self.channel.read(paths.owner(name), OwnerRecord)
+            if versioned is None:
                 continue
-            record = self.owner(name)
-            before = self.owners.get(name, 0)
-            assert (record.owner or 0) >= before, (
-                f"the owner of {name} went from {before} back to {record.owner}"
-            )
-            self.owners[name] = record.owner or 0
-            running = [
-                driver
-                for agent in self.agents.values()
-                for driver in agent.drivers.values()
-                if driver.spec is spec and driver.state is State.RUNNING and not driver.stuck
-            ]
+            owner, before = versioned.value.owner or 0, self.owners.get(name, 0)
+            assert owner >= before, f"the owner of {name} went from {before} back to {owner}"
+            self.owners[name] = owner
+            running = [driver for driver in all_running if driver.spec is spec]
             most = 2 + (spec.standby is Standby.HOT)
             assert len(running) <= most, (
                 f"{name} has more than {most} running: {[driver.number for driver in running]}"

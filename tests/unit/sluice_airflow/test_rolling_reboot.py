@@ -1,8 +1,9 @@
 """The task of `rolling_reboot` goes on after a death at any point, and reboots no host twice."""
 
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 
 import pytest
@@ -29,17 +30,22 @@ MOST_TURNS = 60
 NODE = paths.rolling_reboot("rack:r1")
 
 
+@cache
+def settled():
+    rules = replace(RULES, shifts={})
+    world = World(hosts=[*(host(name, rack="r1") for name in HOSTS), host("h4", cpu=6)], rules=rules)
+    world.want()
+    world.settle()
+    return world
+
+
 class Site(SimulatedAirflow):
     """A simulated site with a rack of three hosts."""
 
     dag = "rolling_reboot"
 
     def __init__(self, monkeypatch):
-        rules = replace(RULES, shifts={})
-        hosts = [host(name, rack="r1") for name in HOSTS] + [host("h4", cpu=6)]
-        super().__init__(monkeypatch, World(hosts=hosts, rules=rules))
-        self.world.want()
-        self.world.settle()
+        super().__init__(monkeypatch, deepcopy(settled()))
         self.window, self.most_out = None, 0
         monkeypatch.setattr(SluiceHook, "site", lambda _: SimpleNamespace(reboot_window=self.window))
 

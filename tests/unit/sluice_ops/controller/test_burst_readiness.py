@@ -1,6 +1,8 @@
 """A burst is ready when a worker on each of its hosts has processed records."""
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -19,9 +21,14 @@ WAYS = pytest.mark.parametrize("way", [IN_PLACE, BY_HANDOVER], ids=["in place", 
 
 def world_of(way=None, instances=1):
     """Return a tier at home beside instances with room for one worker and a driver each."""
+    return deepcopy(settled(instances, **(way or IN_PLACE)))
+
+
+@cache
+def settled(instances, **way):
     world = World(
         hosts=(host("h1", cpu=8), *(host(f"e{number}", zone="ec2", cpu=1) for number in range(instances))),
-        tiers=[tier("counts", Mode.BATCH, 0).model_copy(update=way or IN_PLACE)],
+        tiers=[tier("counts", Mode.BATCH, 0).model_copy(update=way)],
         rules=replace(
             RULES, shares={"counts": Share(minimum=1, target=2, maximum=8)}, shifts={}, partitions=8
         ),

@@ -2,7 +2,9 @@
 the site file says so.
 """
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -28,8 +30,13 @@ REPAIR = 1800.0
 """The site file's wait for repairs; longer than the wait for a starved tier."""
 
 
-def site(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
+def site(**fields):
     """Return a world whose tiers run on some of the hosts."""
+    return deepcopy(settled(**fields))
+
+
+@cache
+def settled(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
     shares = {name: Share(minimum=1, target=slots, maximum=4) for name in tenants}
     rules = replace(RULES, shares=shares, partitions=8, repair=repair and Repair(after=repair))
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(tenants)]

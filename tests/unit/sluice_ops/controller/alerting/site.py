@@ -1,6 +1,8 @@
 """A simulated site whose controller also looks for alerts."""
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 
 from simulation.world import RULES, World
 
@@ -43,9 +45,10 @@ class Site(World):
 
     def take_office(self):
         """Let a new controller lead, which knows only the channel."""
-        self.alerting = Alerting(
-            self.channel, self.delivery, lambda: self.certificates, clock=lambda: self.now
-        )
+        self.alerting = Alerting(self.channel, self.delivery, self.known_certificates, self.clock)
+
+    def known_certificates(self):
+        return self.certificates
 
     def controller_pass(self):
         wrote = super().controller_pass()
@@ -84,3 +87,16 @@ class Site(World):
         node = paths.report(name, self.owner(name).owner)
         before = self.channel.read(node, IncarnationReport).value
         self.channel.put(node, before.model_copy(update=fields))
+
+
+@cache
+def _settled():
+    site = Site()
+    site.want()
+    site.settle()
+    return site
+
+
+def settled():
+    """Return a copy of a site whose pipeline runs, which is started only once."""
+    return deepcopy(_settled())

@@ -22,17 +22,14 @@ from sluice_ops.operations.approvals import answer
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.planning.alerts.catalogue import EVENT_SECONDS
 from sluice_ops.queries.alerts import lines
-from tests.unit.sluice_ops.controller.alerting.site import CHANNELS, Site
+from tests.unit.sluice_ops.controller.alerting.site import CHANNELS, Site, settled
 
 DAY = 86_400
 
 
 @pytest.fixture
 def site():
-    made = Site()
-    made.want()
-    made.settle()
-    return made
+    return settled()
 
 
 def test_a_site_that_is_well_has_no_alert(site):

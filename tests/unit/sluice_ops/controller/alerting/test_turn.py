@@ -12,15 +12,12 @@ from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRequests, AlertTest, News, Silence
 from sluice_ops.model.change import EpochRecord
 from sluice_ops.model.status import Loss
-from tests.unit.sluice_ops.controller.alerting.site import Site
+from tests.unit.sluice_ops.controller.alerting.site import settled
 
 
 @pytest.fixture
 def site():
-    made = Site()
-    made.want()
-    made.settle()
-    return made
+    return settled()
 
 
 def lose_records(site, number=1):
