@@ -83,7 +83,7 @@ class IncarnationSpec(Frozen):
     or dead.
     """
     after_stop: bool = False
-    """Whether the driver that this incarnation replaced was told to stop, as when the platform stops.
+    """Whether the replaced driver was told to stop, as when the platform stops.
 
     Time without output is no gap then.
     """

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.driver.engine.batch_cost import BATCHES, BatchCost
+from sluice.driver.engine.batch_cost import BATCHES, COLD_BATCHES, BatchCost
 
 
 def cost_of(batches):
     cost = BatchCost()
-    for records, seconds in batches:
+    for records, seconds in [(100.0, 9.0)] * COLD_BATCHES + batches:
         cost.add(records, seconds)
     return cost
 
@@ -47,6 +47,14 @@ def test_twenty_records_a_second_on_a_busy_machine_show_most_of_it():
         records = max(1.0, dice.gauss(40, 40**0.5))
         batches.append((records, max(0.3, dice.gauss(0.8 + 0.002 * records, 0.1))))
     assert 0.5 < cost_of(batches).fixed < 0.9
+
+
+def test_small_batches_that_were_slow_after_a_start_tell_nothing():
+    """Six cold batches of a calm rate, and then those of a spike on four and on three workers."""
+    cost = BatchCost()
+    for records, seconds in [(45.0, 8.0)] * 6 + [(500.0, 26.0)] * 4 + [(125.0, 7.8), (167.0, 10.8)] * 10:
+        cost.add(records, seconds)
+    assert cost.fixed == 0.0
 
 
 def test_batches_of_long_ago_do_not_count():

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 BATCHES = 300
 """The last batches count."""
+COLD_BATCHES = 10
+"""The first batches after a start do not count: they take several times as long as later ones."""
 DOUBT = 0.05
 """If batches differ by this part in their records, half of the difference in time is believed.
 
@@ -18,10 +20,14 @@ class BatchCost:
 
     _batches: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=BATCHES))
     """Records of each worker, and seconds."""
+    _cold: int = COLD_BATCHES
 
     def add(self, records: float, seconds: float) -> None:
         """Count one more batch, with so many records for each worker."""
-        self._batches.append((records, seconds))
+        if self._cold:
+            self._cold -= 1
+        else:
+            self._batches.append((records, seconds))
 
     @property
     def fixed(self) -> float:
