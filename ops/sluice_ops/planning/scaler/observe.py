@@ -129,7 +129,8 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
     ]
     in_place = joins_in_place(tier, aim, cluster)
     in_layer = entry_of_scaler(name, rules)
-    room, most = _room(tier, cluster, in_place=in_place), most_beside_others(name, rules)
+    spares, most = _spares(tier, cluster), most_beside_others(name, rules)
+    room = spares + _room(tier, cluster, in_place=in_place)
     left = None if most is None else max(0, most - aim.slots)
     away = max(aim.extra, _workers_away(tier, aim.to, cluster))
     return Bounds(
@@ -144,17 +145,10 @@ def _bounds(tier: TierNow, cluster: Cluster) -> Bounds:
         away=away,
         away_by_scaler=burst is not None and asked_by_scaler(burst.owner),
         burst=away + _room_of_bursts(tier, 0 if in_place else away, cluster),
-        placed=_placed(tier, away, cluster),
-        spares=_spares(tier, cluster),
+        placed=None if tier.placement is None else max(0, len(tier.placement.slots) - away - spares),
+        spares=spares,
         in_place=in_place,
     )
-
-
-def _placed(tier: TierNow, away: int, cluster: Cluster) -> int | None:
-    """Return how many workers of a running tier are at home and no spares."""
-    if tier.placement is None:
-        return None
-    return max(0, len(tier.placement.slots) - away - _spares(tier, cluster))
 
 
 def _spares(tier: TierNow, cluster: Cluster) -> int:
@@ -205,13 +199,13 @@ def _room(tier: TierNow, cluster: Cluster, *, in_place: bool) -> int:
     """Return the further slots of a tier that find room, with those that batch can give back.
 
     A tier that is handed over needs room for all its workers beside the old ones. `spread` counts
-    the workers of one incarnation. Spares count as room, because they only have to be woken.
+    the workers of one incarnation.
     """
     present = () if tier.placement is None else tier.placement.slots
     aim = target(tier.spec.name, cluster.rules)
     places = Places(aim.spread or (), present if in_place else (), cluster.hosts)
     fitting = sum(places.take(host, host.fits(tier.spec.quantum)) for host in _possible_hosts(tier, cluster))
-    return _spares(tier, cluster) + (fitting if in_place else max(0, fitting - len(present)))
+    return fitting if in_place else max(0, fitting - len(present))
 
 
 def _possible_hosts(tier: TierNow, cluster: Cluster) -> list[Host]:

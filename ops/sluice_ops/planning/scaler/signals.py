@@ -47,8 +47,8 @@ class Bounds:
     partitions: int
     """More workers than this get no work."""
     room: int
-    """The further slots that fit at home now, with spares, and slots that batch gives back on
-    demand.
+    """The further slots that fit at home now, with spares, which only have to be woken, and slots
+    that batch gives back on demand.
     """
     held_by: str | None
     """The owner of a higher layer that sets the number; None: nobody."""
