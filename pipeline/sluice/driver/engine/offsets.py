@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.driver.engine.settings import EngineConfig
+from sluice_ops.model.tier import Mode
 from sluice_ops.site.brokers import brokers
 
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ ANSWER_MS = 14_000
 
 Spark's admin client keeps asking a killed leader until then (decision 84). Kafka elects another
 leader within 13 s, so the executors outlast that.
+"""
+FETCH_WAIT_MS = 10
+"""How long the broker may hold back the answer to a fetch that finds no record, in a micro-batch.
+
+After each fetch, Spark asks for the ends of the partition, on the connection on which the client
+already fetches ahead. The broker answers in order, so at the end of its partition each task waited
+for Kafka's default of 500 ms.
 """
 
 
@@ -41,6 +49,8 @@ def read_inputs(
     Without `stream`, read the offsets in `options` once.
     """
     source = {} if "assign" in options else {"subscribe": ",".join(topics or config.inputs)}
+    # a realtime tier waits for records all the time: shorter waits would only be more requests
+    wait = {} if config.tier.mode is Mode.REALTIME else {"kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS)}
     session = config.session
     reader = (
         (session.readStream if stream else session.read)
@@ -54,6 +64,7 @@ def read_inputs(
                 "kafka.isolation.level": "read_committed",
                 "kafka.default.api.timeout.ms": str(ANSWER_MS),
                 "kafka.request.timeout.ms": str(ANSWER_MS),
+                **wait,
                 **options,
             }
         )
