@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import replace
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import pytest
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.sink import SinkAwayError
 from sluice.driver.engine import batch_engine, batch_writer, sink
+from sluice.driver.engine.batch_cost import COLD_BATCHES
 from sluice.driver.engine.batch_writer import HeldError, Stored
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.sink import SinkEngine
@@ -324,19 +326,19 @@ def test_a_gap_is_the_time_since_the_last_batch_of_another_run(monkeypatch: pyte
 
 
 def test_the_time_of_batches_is_counted_with_its_fixed_part(clock: list[float]) -> None:
-    engine, places = query(), {0: 0, 1: 10, 2: 40, 3: 60}
+    sizes = [10] * COLD_BATCHES + [10, 30, 20]
+    engine, places = query(), [0, *accumulate(sizes)]
     engine._checkpoint = cast("Any", SimpleNamespace(ends=lambda number: {"hits/0": places[number]}))
     engine._job = cast("Any", SimpleNamespace(put=lambda *_: None))
-    for number in (1, 2, 3):
-        records = places[number] - places[number - 1]
+    for number, records in enumerate(sizes, start=1):
 
         def collect(seconds: float = 0.5 + records / 100) -> None:
             clock[0] += seconds
 
         engine._take(cast("Any", SimpleNamespace(toArrow=collect)), number)
     flow = engine._config.flow
-    assert flow.busy_seconds == pytest.approx(3 * 0.5 + 0.6)
-    assert 0.9 < flow.fixed_seconds < 1.0, "the first batch alone tells nothing"
+    assert flow.busy_seconds == pytest.approx(len(sizes) * 0.5 + sum(sizes) / 100)
+    assert 0.9 < flow.fixed_seconds < 1.0, "cold batches and the first of the others tell nothing"
 
 
 def test_a_slow_archive_does_not_hold_the_driver_and_its_error_ends_it() -> None:
