@@ -26,11 +26,11 @@ def plot(timeline: Path, path: Path) -> None:
     figure = Figure(figsize=(8, 8), layout="constrained")
     rates, lag, slots = figure.subplots(3, 1, sharex=True)
     for key, label, style in (
-        ("fed", "fed", {"color": "black", "linestyle": "--"}),
-        ("rate_in", "into the tier", {"color": "C1"}),
-        ("rate_out", "out of the tier", {"color": "C0"}),
+        ("fed", "fed", {"color": "black", "linestyle": "--", "linewidth": 1}),
+        ("rate_in", "into the tier", {"color": "C1", "linewidth": 3, "alpha": 0.5}),
+        ("rate_out", "out of the tier", {"color": "C0", "linewidth": 1}),
     ):
-        rates.plot(minutes, record[key], label=label, linewidth=1, **style)
+        rates.plot(minutes, record[key], label=label, **style)
     lag.plot(minutes, record["lag"], color="C1", linewidth=1)
     counts = [record["slots"][use] for use in USES]
     slots.stackplot(minutes, counts, labels=USES, colors=COLORS, step="post")
@@ -44,7 +44,8 @@ def plot(timeline: Path, path: Path) -> None:
                 axis.axvline(event["at"] / 60, color="C3" if killed else "0.4", linewidth=0.6, linestyle=":")
     slots.set_xlabel("minutes since the spike began")
     rates.legend(loc="upper right")
-    slots.legend(loc="upper left", ncols=3)
+    slots.legend(loc="upper left", ncols=6)
+    slots.set_ylim(0, 1 + max(map(sum, zip(*counts, strict=True))))
     with rc_context({"svg.hashsalt": path.name, "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None})
 

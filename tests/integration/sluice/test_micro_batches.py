@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sluice.kafka.reader import Streams
+from sluice_ops.model.exporter import Exporter
 from sluice_ops.model.incarnation import State
 from sluice_ops.process.metrics_server import exporters
 from tests.integration.sluice.test_streams import once, records
@@ -16,6 +17,10 @@ from tests.scrape import scrape
 
 PIPELINE_MODULE = "tests.integration.sluice.grouping_pipeline"
 FIRST, ALL = 200, 600
+FEW = range(FIRST, FIRST + 24, 4)
+"""The first numbers of batches with one record in each partition."""
+LONG_POLL_SECONDS = 0.45
+"""Kafka's default for the wait of a fetch is 0.5 s."""
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -25,6 +30,20 @@ def put(lab: Lab, numbers: range) -> None:
     for number in numbers:
         producer.produce("raw", json.dumps({"n": number, "who": f"user-{number % 7}"}), partition=number % 4)
     assert producer.flush(30) == 0
+
+
+def seconds_of_a_batch(lab: Lab, exporter: Exporter, numbers: range) -> float:
+    """Put few records, and return the mean time of the batches that process them."""
+
+    def measured() -> tuple[float, float]:
+        found = scrape(exporter, phase="addBatch")
+        return found["sluice_tier_batch_phase_seconds_sum"], found["sluice_tier_batch_phase_seconds_count"]
+
+    seconds, count = measured()
+    put(lab, numbers)
+    until("a batch has processed them", lambda: measured()[1] > count)
+    later, more = measured()
+    return (later - seconds) / (more - count)
 
 
 def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab) -> None:
@@ -40,13 +59,15 @@ def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab) -> None:
         lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"),
     )
     assert scrape(exporter, phase="addBatch")["sluice_tier_batch_phase_seconds_sum"] < 60
+    fastest = min(seconds_of_a_batch(lab, exporter, range(begin, begin + 4)) for begin in FEW)
+    assert fastest < LONG_POLL_SECONDS, "tasks wait for Kafka's answer to a fetch at the end of a partition"
     until(
         "the pipeline's own counter has each record",
         lambda: scrape(exporter).get("sluice_own_told_numbers_total", 0) >= FIRST,
     )
 
     lab.cut("tell", 1, 2, "h3")
-    put(lab, range(FIRST, 2 * FIRST))
+    put(lab, range(FEW.stop, 2 * FIRST))
     lab.wait_caught_up("tell", 2)
     lab.set_owner("tell", 2)
     lab.wait_for("tell", 1, State.STOPPED)
