@@ -330,6 +330,7 @@ def test_the_time_of_batches_is_counted_with_its_fixed_part(clock: list[float]) 
     engine, places = query(), [0, *accumulate(sizes)]
     engine._checkpoint = cast("Any", SimpleNamespace(ends=lambda number: {"hits/0": places[number]}))
     engine._job = cast("Any", SimpleNamespace(put=lambda *_: None))
+    engine._writer.held.set()  # so that no batch waits for its interval
     for number, records in enumerate(sizes, start=1):
 
         def collect(seconds: float = 0.5 + records / 100) -> None:
