@@ -83,7 +83,7 @@ class IncarnationSpec(Frozen):
     or dead.
     """
     after_stop: bool = False
-    """Whether the replaced driver was told to stop, as when the platform stops.
+    """Whether the driver of the replaced incarnation was told to stop, as at `sluice down`.
 
     Time without output is no gap then.
     """

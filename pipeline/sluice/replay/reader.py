@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sluice.api.declarations import Tier
 from sluice.api.grouping import Direct
-from sluice.driver.engine.offsets import offsets_option
+from sluice.driver.engine.offsets import client_options, offsets_option
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
 from sluice.kafka.reader import Streams
@@ -22,7 +22,6 @@ from sluice.records.routing import between, outgoing
 from sluice.replay.book import Replay
 from sluice_ops.model.routing_epochs import RoutingEpochs, begun
 from sluice_ops.site import spark
-from sluice_ops.site.brokers import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,10 +125,8 @@ class Reader:
             ),
             "startingOffsets": json.dumps(starting),
             "endingOffsets": json.dumps(ending),
-            "includeHeaders": "true",
-            "kafka.isolation.level": "read_committed",  # records of aborted transactions do not count
         }
-        return self._session.read.format("kafka").options(**brokers(self._kafka).spark, **options).load()
+        return self._session.read.format("kafka").options(**client_options(self._kafka), **options).load()
 
 
 def _launch_idle(shared: Path) -> Jvm:

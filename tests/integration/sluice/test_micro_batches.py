@@ -36,8 +36,10 @@ def seconds_of_a_batch(lab: Lab, exporter: Exporter, numbers: range) -> float:
     """Put few records, and return the mean time of the batches that process them."""
 
     def measured() -> tuple[float, float]:
-        found = scrape(exporter, phase="addBatch")
-        return found["sluice_tier_batch_phase_seconds_sum"], found["sluice_tier_batch_phase_seconds_count"]
+        metrics = scrape(exporter, phase="addBatch")
+        return metrics["sluice_tier_batch_phase_seconds_sum"], metrics[
+            "sluice_tier_batch_phase_seconds_count"
+        ]
 
     seconds, count = measured()
     put(lab, numbers)

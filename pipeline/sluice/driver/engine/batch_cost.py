@@ -20,13 +20,12 @@ class BatchCost:
 
     _batches: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=BATCHES))
     """Records of each worker, and seconds."""
-    _cold: int = COLD_BATCHES
+    _added: int = 0
 
     def add(self, records: float, seconds: float) -> None:
         """Count one more batch, with so many records for each worker."""
-        if self._cold:
-            self._cold -= 1
-        else:
+        self._added += 1
+        if self._added > COLD_BATCHES:
             self._batches.append((records, seconds))
 
     @property

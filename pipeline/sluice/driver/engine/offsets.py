@@ -19,11 +19,11 @@ Spark's admin client keeps asking a killed leader until then (decision 84). Kafk
 leader within 13 s, so the executors outlast that.
 """
 FETCH_WAIT_MS = 10
-"""How long the broker may hold back the answer to a fetch that finds no record, in a micro-batch.
+"""How long the broker may hold back the answer to a fetch that finds no record.
 
 After each fetch, Spark asks for the ends of the partition, on the connection on which the client
-already fetches ahead. The broker answers in order, so at the end of its partition each task waited
-for Kafka's default of 500 ms.
+already fetches ahead. The broker answers in order, so at the end of its partition each task would
+wait for Kafka's default of 500 ms (decision 107).
 """
 
 
@@ -41,6 +41,21 @@ def partitions_option(positions: dict[str, int]) -> dict[str, list[int]]:
     return {topic: [*map(int, numbers)] for topic, numbers in offsets_option(positions).items()}
 
 
+def client_options(kafka: str, *, waits: bool = False) -> dict[str, str]:
+    """Return the options with which Spark reads records from Kafka.
+
+    With `waits`, a fetch waits for the next record as long as Kafka's default says.
+    """
+    options = brokers(kafka).spark | {
+        "includeHeaders": "true",
+        # as the driver itself reads: records of aborted transactions do not count
+        "kafka.isolation.level": "read_committed",
+        "kafka.default.api.timeout.ms": str(ANSWER_MS),
+        "kafka.request.timeout.ms": str(ANSWER_MS),
+    }
+    return options if waits else options | {"kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS)}
+
+
 def read_inputs(
     config: EngineConfig, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True
 ) -> "DataFrame":
@@ -49,27 +64,11 @@ def read_inputs(
     Without `stream`, read the offsets in `options` once.
     """
     source = {} if "assign" in options else {"subscribe": ",".join(topics or config.inputs)}
-    # a realtime tier waits for records all the time: shorter waits would only be more requests
-    wait = {} if config.tier.mode is Mode.REALTIME else {"kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS)}
+    # a realtime query waits for records all the time: shorter waits would only be more requests
+    waits = stream and config.tier.mode is Mode.REALTIME
     session = config.session
-    reader = (
-        (session.readStream if stream else session.read)
-        .format("kafka")
-        .options(
-            **{
-                **brokers(config.kafka).spark,
-                **source,
-                "includeHeaders": "true",
-                # as the driver itself reads: records of aborted transactions do not count
-                "kafka.isolation.level": "read_committed",
-                "kafka.default.api.timeout.ms": str(ANSWER_MS),
-                "kafka.request.timeout.ms": str(ANSWER_MS),
-                **wait,
-                **options,
-            }
-        )
-    )
-    return reader.load()
+    reader = (session.readStream if stream else session.read).format("kafka")
+    return reader.options(**client_options(config.kafka, waits=waits) | source | options).load()
 
 
 def read_between(config: EngineConfig, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
