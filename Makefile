@@ -37,13 +37,13 @@ format: install ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --fix .
 
 test: install ## unit tests, then the runbooks and faults on a whole platform: about 20 minutes on 2 cores
-	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
-		tests/unit tests/scenarios
+	@timeout --kill-after=2m 50m $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
+		tests/unit tests/scenarios $(if $(LONG_PART),-m "not endurance" --long-part $(LONG_PART))
 
-test-rest: install ## integration tests of each part; LONG_PART=N adds part N of the long tests, alone
+test-rest: install ## integration tests; here and in `test`, LONG_PART=N adds part N of the long tests
 	@timeout --kill-after=2m 40m $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		tests/integration
-	$(if $(LONG_PART),@timeout --kill-after=2m 25m $(BIN)/python -m pytest tests/integration tests/scenarios \
+	$(if $(LONG_PART),@timeout --kill-after=2m 25m $(BIN)/python -m pytest tests/integration \
 		-m "not endurance and long" --long-part $(LONG_PART))
 
 scenarios: install ## integration tests and all scenarios: each runbook and fault; over an hour on 2 cores

@@ -18,8 +18,6 @@ settings.register_profile("elsewhere", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "elsewhere")
 
-CHOSEN = pytest.StashKey[list[str]]()
-
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives all scenarios to one process, because they share one platform; the integration tests of
@@ -74,9 +72,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
         raise pytest.UsageError(message)
     left_out = {item for item, key in key_of_item.items() if key not in chosen}
-    config.stash[CHOSEN] = [item.nodeid for item in key_of_item if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Accept a part that has no tests in the given folders."""
+    if (
+        exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+        and session.config.getoption("--long-part") is not None
+    ):
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def longest_first(items: list[pytest.Item]) -> None:
@@ -91,15 +97,16 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if CHOSEN not in config.stash:
+    number = config.getoption("--long-part")
+    if number is None:
         return
     seconds = recorded_seconds()
     measured: dict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
-            if isinstance(report, pytest.TestReport) and report.nodeid in config.stash[CHOSEN]:
+            if isinstance(report, pytest.TestReport) and "long" in report.keywords:
                 measured[key_of(report.nodeid, seconds) or report.nodeid] += report.duration
-    part = config.getoption("--long-part") % PARTS
-    terminalreporter.section(f"long tests: part {part} of 0 to {PARTS - 1}, {sum(measured.values()):.0f} s")
+    part, total = number % PARTS, sum(measured.values())
+    terminalreporter.section(f"long tests: part {part} of 0 to {PARTS - 1}, {total:.0f} s")
     for key, duration in sorted(measured.items()):
         terminalreporter.line(f"{duration:5.0f} s (recorded: {seconds.get(key, 0):.0f} s) {key}")
