@@ -300,6 +300,12 @@ class World:
         for _ in range(15):
             self.tick()
 
+    def bring_up(self):
+        """Start all tiers, wait until they run, and return the world."""
+        self.want()
+        self.settle()
+        return self
+
     # -- looking
 
     def owner(self, name):
@@ -415,10 +421,7 @@ class World:
 
 @cache
 def _settled():
-    world = World()
-    world.want()
-    world.settle()
-    return world
+    return World().bring_up()
 
 
 def settled():
@@ -433,8 +436,7 @@ OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
 def _with_new_release(tiers):
     world = World(tiers=tiers)
     world.publish(OLD)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.publish(NEW)
     world.settle()
     return world

@@ -32,8 +32,7 @@ class Site(SimulatedAirflow):
 
     def __init__(self, monkeypatch):
         super().__init__(monkeypatch, World(tiers=WIRED))
-        self.world.want()
-        self.world.settle()
+        self.world.bring_up()
         self.left, self.missing = 0, ""
         monkeypatch.setattr(SluiceHook, "measured", lambda _: self.measured())
 

@@ -33,10 +33,9 @@ NODE = paths.rolling_reboot("rack:r1")
 @cache
 def settled():
     rules = replace(RULES, shifts={})
-    world = World(hosts=[*(host(name, rack="r1") for name in HOSTS), host("h4", cpu=6)], rules=rules)
-    world.want()
-    world.settle()
-    return world
+    return World(
+        hosts=[*(host(name, rack="r1") for name in HOSTS), host("h4", cpu=6)], rules=rules
+    ).bring_up()
 
 
 class Site(SimulatedAirflow):

@@ -13,8 +13,7 @@ from sluice_ops.main import app
 @pytest.fixture
 def world(monkeypatch):
     running = World()
-    running.want()
-    running.settle()
+    running.bring_up()
     monkeypatch.setattr("sluice_ops.operations.snapshot.open_channel", lambda: nullcontext(running.channel))
     return running
 

@@ -34,10 +34,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @cache
 def settled_world():
-    world = World(tiers=WIRED)
-    world.want()
-    world.settle()
-    return world
+    return World(tiers=WIRED).bring_up()
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ from sluice_ops.operations import requests
 def world(monkeypatch):
     """A site of four hosts whose clock runs while the command waits."""
     running = World(hosts=[host(name, rack="r1") for name in ("h1", "h2", "h3")] + [host("h4")])
-    running.want()
-    running.settle()
+    running.bring_up()
     run_in(running, command, monkeypatch)
     monkeypatch.setattr(command, "the_site", lambda: SimpleNamespace(reboot_window=None))
     return running

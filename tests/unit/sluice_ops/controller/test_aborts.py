@@ -15,10 +15,7 @@ SECONDS = 40
 
 @pytest.fixture
 def world():
-    running = World()
-    running.want()
-    running.settle()
-    return running
+    return World().bring_up()
 
 
 def make_hang(world, name):

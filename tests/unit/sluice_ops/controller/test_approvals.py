@@ -229,8 +229,7 @@ def bursting(rule=None, launch=LAUNCH, by=ASKER, **rules):
         tiers=(tier("near", TierMode.BATCH, 0),),
         rules=replace(RULES, shares={"near": Share(minimum=1, target=2, maximum=8)}, shifts={}, partitions=8),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     capacity = Capacity(cpu=4, memory=8192)
     approval = {"approval": rule or ApprovalRule(), **rules}
     world.rules = replace(world.rules, instance=capacity, **approval)

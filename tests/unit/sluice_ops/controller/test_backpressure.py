@@ -129,10 +129,7 @@ def test_two_tiers_that_feed_each_other_do_not_wait_for_each_other():
 
 @cache
 def settled():
-    running = World(tiers=tuple(HITS.values()), rules=Rules(partitions=1))
-    running.want()
-    running.settle()
-    return running
+    return World(tiers=tuple(HITS.values()), rules=Rules(partitions=1)).bring_up()
 
 
 @pytest.fixture

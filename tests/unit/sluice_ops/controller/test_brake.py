@@ -24,9 +24,7 @@ def spread_world(hosts=MANY, kind=StatusWorld):
     running = kind(
         hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8)
     )
-    running.want()
-    running.settle()
-    return running
+    return running.bring_up()
 
 
 @pytest.fixture
@@ -211,8 +209,7 @@ def test_hosts_without_units_do_not_count():
 
 def test_one_of_two_hosts_is_replaced():
     world = World(hosts=(host("h1"), host("h2")))
-    world.want()
-    world.settle()
+    world.bring_up()
     lose(world, "h1")
     world.settle()
     assert used(world) == ["h2"]

@@ -14,16 +14,13 @@ from sluice_ops.operations.requests import operation_id
 
 def full_home(workers=2, home=None, **fields):
     """Return a tier that fills its home, beside an instance with room for four workers."""
-    world = World(
+    return World(
         hosts=(host("h1", cpu=workers + 0.5 if home is None else home), host("e1", zone="ec2", cpu=4)),
         tiers=[tier("counts", Mode.BATCH, 0).model_copy(update=fields)],
         rules=replace(
             RULES, shares={"counts": Share(minimum=1, target=workers, maximum=8)}, shifts={}, partitions=8
         ),
-    )
-    world.want()
-    world.settle()
-    return world
+    ).bring_up()
 
 
 def carried_out(world, change, **spec):

@@ -26,16 +26,13 @@ def world_of(way=None, instances=1):
 
 @cache
 def settled(instances, **way):
-    world = World(
+    return World(
         hosts=(host("h1", cpu=8), *(host(f"e{number}", zone="ec2", cpu=1) for number in range(instances))),
         tiers=[tier("counts", Mode.BATCH, 0).model_copy(update=way)],
         rules=replace(
             RULES, shares={"counts": Share(minimum=1, target=2, maximum=8)}, shifts={}, partitions=8
         ),
-    )
-    world.want()
-    world.settle()
-    return world
+    ).bring_up()
 
 
 def process(world, records):

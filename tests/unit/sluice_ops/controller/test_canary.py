@@ -9,8 +9,7 @@ from sluice_ops.model.change import Step
 def with_new_host(**more):
     """Return a world with a host that joined a moment ago."""
     world = World(hosts=(host("h1"), host("h2")), **more)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.add_host(host("h3"))
     world.tick()
     return world

@@ -33,9 +33,7 @@ def settled_world(cpu=8.0):
         tiers=(entry.model_copy(update={"standby": Standby.HOT}), *others, ready),
     )
     world.publish("r1-good")
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 def drained_world():

@@ -15,10 +15,7 @@ from sluice_ops.snapshot.view import read_view
 
 @pytest.fixture
 def world():
-    running = World()
-    running.want()
-    running.settle()
-    return running
+    return World().bring_up()
 
 
 def decommission(world, name):
@@ -87,8 +84,7 @@ def test_a_host_whose_units_the_brake_holds_is_refused(world):
 def test_a_host_is_refused_with_numbers_if_the_others_are_too_small():
     rules = RULES.shares | {"counts": Share(minimum=3, target=3, maximum=3)}
     world = World(hosts=(host("h1"), host("h2", cpu=6)), rules=RULES.__class__(shares=rules, partitions=4))
-    world.want()
-    world.settle()
+    world.bring_up()
     refused = decommission(world, "h1").results[Step.PREFLIGHT]
     assert not refused.ok
     assert refused.sentence.startswith(

@@ -20,10 +20,9 @@ def pipeline(*hosts, shares, **rules):
         name: Share(minimum=minimum, target=wanted, maximum=8) for name, (minimum, wanted) in shares.items()
     }
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(shares)]
-    world = World(hosts=hosts, tiers=tiers, rules=replace(RULES, shares=tier_shares, partitions=8, **rules))
-    world.want()
-    world.settle()
-    return world
+    return World(
+        hosts=hosts, tiers=tiers, rules=replace(RULES, shares=tier_shares, partitions=8, **rules)
+    ).bring_up()
 
 
 def sentences_of(runbook):

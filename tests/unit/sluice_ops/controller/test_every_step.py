@@ -257,8 +257,7 @@ def running():
         tiers=(*others, last.model_copy(update={"standby": Standby.WARM})),
     )
     world.publish(OLD)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.tick(40.0)
     world.settle()
     world.publish(NEW)
@@ -289,9 +288,7 @@ def spread():
         hosts=[host(f"h{number}") for number in range(1, 11)],
         rules=replace(RULES, shares={**RULES.shares, **wide}, partitions=8),
     )
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 @cache
@@ -304,9 +301,7 @@ def full():
         tiers=(tier("near", Mode.BATCH, 0), tier("far", Mode.BATCH, 1)),
         rules=replace(RULES, shares=shares, shifts=shifts),
     )
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 @cache
@@ -320,9 +315,7 @@ def generous(mode=Mode.BATCH):
         tiers=(tier("near", mode, 0), tier("far", Mode.BATCH, 1)),
         rules=replace(RULES, shares=shares, locality={"near": "h1"}, shifts={}),
     )
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 @cache
@@ -334,8 +327,7 @@ def with_spare(cpu=8, mode=Mode.BATCH):
         tiers=(tier("near", mode, 0),),
         rules=replace(RULES, shares=shares, partitions=8, shifts={}),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     world.tick()
     return world
 
@@ -349,8 +341,7 @@ def loaded():
         tiers=(tier("near", Mode.BATCH, 0), tier("far", Mode.BATCH, 1)),
         rules=replace(RULES, shares=shares, shifts={}),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     world.add_host(host("h2", cpu=6))
     world.channel.put(paths.SCALER, ScalerRecord(busy={"near": 1.0, "far": 1.0}))
     world.settle()
@@ -365,8 +356,7 @@ def full_home(*before):
         tiers=(tier("near", Mode.BATCH, 0),),
         rules=replace(RULES, shares={"near": Share(minimum=1, target=2, maximum=8)}, shifts={}, partitions=8),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     for kind, k in before:
         world.begin(f"before-{kind}", kind=kind, tier="near", k=k)
         world.settle()
@@ -378,9 +368,7 @@ def full_home(*before):
 def single():
     """Return a world with a tier of one worker on three hosts."""
     world = Mortal(tiers=(tier("near", Mode.BATCH, 0),), rules=replace(RULES, shares={}, shifts={}))
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 @cache
@@ -424,8 +412,7 @@ def drifted(wait=None):
         repair=wait and Repair(after=wait),
     )
     world = Mortal(hosts=(host("h1"), host("h2")), tiers=[tier("counts", Mode.BATCH, 0)], rules=rules)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.add_host(host("h3"))
     return world
 

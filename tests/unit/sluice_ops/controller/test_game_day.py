@@ -12,8 +12,7 @@ from sluice_ops.model.tier import Standby
 
 def running(**more):
     world = World(**more)
-    world.want()
-    world.settle()
+    world.bring_up()
     for _ in range(60):
         world.tick()
     return world
@@ -135,8 +134,7 @@ def test_a_platform_that_is_not_well_is_refused(world):
 
 def test_a_tier_that_failed_a_moment_ago_is_refused():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     world.kill_driver("enrich")
     world.settle()
     assert "failed a moment ago" in refusal(world)

@@ -13,10 +13,7 @@ from sluice_ops.planning.placement.pace import widest_gap
 
 @pytest.fixture
 def world():
-    running = World()
-    running.want()
-    running.settle()
-    return running
+    return World().bring_up()
 
 
 def migrate(world, gap_after, deadline=300.0):

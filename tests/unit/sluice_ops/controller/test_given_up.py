@@ -21,8 +21,7 @@ NIGHT = {"night": {"counts": Numbers(target=2), "enrich": Numbers(target=1)}}
 @cache
 def given_up():
     world = World(rules=replace(RULES, shifts=NIGHT))
-    world.want()
-    world.settle()
+    world.bring_up()
     world.give_up("counts")
     return world
 

@@ -29,10 +29,7 @@ class Until:
 
 @pytest.fixture
 def world():
-    running = World(hosts=(*HOSTS, host("h4")))
-    running.want()
-    running.settle()
-    return running
+    return World(hosts=(*HOSTS, host("h4"))).bring_up()
 
 
 def batch(world, *, closes_in=None, asks=False, deadline=300.0, **more):

@@ -36,12 +36,9 @@ def settled():
     tiers = [tier(name, Mode.BATCH, 0) for name in WIDE] + [
         tier("entry", Mode.BATCH, 1, standby=Standby.WARM)
     ]
-    world = World(
+    return World(
         [host(f"h{number}") for number in range(1, 5)], tiers, RULES.__class__(shares=shares, partitions=8)
-    )
-    world.want()
-    world.settle()
-    return world
+    ).bring_up()
 
 
 def fresh():

@@ -33,8 +33,7 @@ class Open(DamagedChannel):
 @pytest.fixture
 def world():
     running = World(channel=Open())
-    running.want()
-    running.settle()
+    running.bring_up()
     running.channel.put(paths.host_record("h1"), HostRecord())
     return running
 

@@ -21,9 +21,7 @@ LOST = 8
 @cache
 def running():
     world = ReconcilingWorld(hosts=[host(name, cpu=5.5) for name in NAMES])
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 def working_units(world, name):

@@ -69,9 +69,7 @@ def repairing(*names):
         tiers=[tier("enrich", Mode.BATCH, 0)],
         rules=replace(RULES, shares=shares, shifts={}, partitions=8, repair=Repair(after=20.0)),
     )
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 def test_automatic_repair_leaves_the_worker_if_the_tier_is_still_even():
@@ -134,8 +132,7 @@ def test_nothing_moves_if_the_host_is_cordoned_before_the_move(world):
 
 def test_the_move_is_repeated_exactly_after_the_drivers_host_was_lost():
     world = World(hosts=[host(f"h{number}") for number in range(1, 6)])
-    world.want()
-    world.settle()
+    world.bring_up()
     before = world.placement("enrich")
     to = [name for name in sorted(world.agents) if name not in before.hosts][-1]
     runbook = begin(world, to)

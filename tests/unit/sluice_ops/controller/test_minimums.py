@@ -47,8 +47,7 @@ def site(*hosts, kinds=None, rules=None, start=True, **shares):
     ]
     world = World(hosts=hosts, tiers=specs, rules=all_rules)
     if start:
-        world.want()
-        world.settle()
+        world.bring_up()
     return world
 
 

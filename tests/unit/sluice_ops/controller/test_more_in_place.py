@@ -19,14 +19,11 @@ def pipeline(*hosts, workers=1, batch=0, **fields):
         "counts": Share(minimum=1, target=workers, maximum=8),
         BATCH: Share(minimum=0, target=batch, maximum=8),
     }
-    world = World(
+    return World(
         hosts=hosts,
         tiers=[tier("counts", Mode.BATCH, 0).model_copy(update=fields)],
         rules=replace(RULES, shares=shares, shifts={"day": {"counts": Numbers(target=3)}}, partitions=4),
-    )
-    world.want()
-    world.settle()
-    return world
+    ).bring_up()
 
 
 def scale_up(world, k=3):

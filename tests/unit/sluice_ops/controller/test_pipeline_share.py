@@ -30,10 +30,7 @@ def started(state=True):
         BATCH: Share(minimum=2, target=4, maximum=8),
     }
     rules = replace(RULES, shares=shares, partitions=16, pipeline_share=bounded("50%"))
-    world = World(hosts=(host("h1"), host("h2")), tiers=tiers, rules=rules)
-    world.want()
-    world.settle()
-    return world
+    return World(hosts=(host("h1"), host("h2")), tiers=tiers, rules=rules).bring_up()
 
 
 @pytest.fixture

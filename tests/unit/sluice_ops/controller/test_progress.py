@@ -11,10 +11,7 @@ from sluice_ops.snapshot.view import read_view
 
 @pytest.fixture
 def world():
-    running = World()
-    running.want()
-    running.settle()
-    return running
+    return World().bring_up()
 
 
 def progress_of(world, change="d1"):

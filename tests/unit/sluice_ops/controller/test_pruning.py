@@ -20,8 +20,7 @@ def lead(world: World, epoch: int = 1) -> Guard:
 
 def test_a_deposed_leader_deletes_nothing():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     for number in range(KEEP_CHANGES + 4):
         world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
@@ -37,8 +36,7 @@ def test_a_deposed_leader_deletes_nothing():
 
 def test_the_last_incarnations_stay_and_numbers_are_never_used_again():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     for number in range(24):
         world.begin(f"m{number}", kind="migrate", tier="counts", to=("h1", "h2")[number % 2])
         world.until(lambda: world.runbooks[-1].ended)
@@ -56,8 +54,7 @@ def test_the_last_incarnations_stay_and_numbers_are_never_used_again():
 
 def test_results_of_an_active_change_stay():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     world.begin("d1", kind="drain", host="h1")
     world.until(lambda: Step.CORDON in world.runbooks[-1].results)
     result = world.channel.read(paths.result("d1.preflight"), Result).value
@@ -72,8 +69,7 @@ def test_results_of_an_active_change_stay():
 
 def test_the_last_changes_stay_although_the_clock_was_set_back():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     for number in range(KEEP_CHANGES + 4):
         world.ahead = 3600.123 if number < KEEP_CHANGES else 0.0
         world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
@@ -92,8 +88,7 @@ def test_the_last_changes_stay_although_the_clock_was_set_back():
 
 def test_the_incarnation_with_the_newest_routing_epochs_stays():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     early = world.owner("entry").owner
     report = world.channel.read(paths.report("entry", early), IncarnationReport).value
     routing = begun({"hits": 4}).widened({"hits": 5}, {"raw/0": 7})

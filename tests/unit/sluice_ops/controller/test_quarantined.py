@@ -26,10 +26,7 @@ def spread(count=3, cpu=8, shares=WIDE):
     """Return a world of two tiers, each with a worker on every host."""
     rules = RULES.__class__(shares=shares, partitions=8)
     hosts = [host(f"h{number}", cpu=cpu) for number in range(1, count + 1)]
-    running = World(hosts=hosts, tiers=[tier(name, Mode.BATCH, 0) for name in shares], rules=rules)
-    running.want()
-    running.settle()
-    return running
+    return World(hosts=hosts, tiers=[tier(name, Mode.BATCH, 0) for name in shares], rules=rules).bring_up()
 
 
 def record(world, name):

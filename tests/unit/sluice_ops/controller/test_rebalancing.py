@@ -20,8 +20,7 @@ def world():
     shares = {name: Share(minimum=1, target=1, maximum=4) for name in NAMES}
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(NAMES)]
     world = World(hosts=(host("h1", cpu=8),), tiers=tiers, rules=replace(RULES, shares=shares, shifts={}))
-    world.want()
-    world.settle()
+    world.bring_up()
     for name in ("h2", "h3"):
         world.add_host(host(name, cpu=8))
     world.settle()

@@ -19,10 +19,7 @@ BAD = ("disk: 10 MiB free",)
 
 def running(**more):
     """Return a world in which all tiers run."""
-    world = World(**{"hosts": (*HOSTS, host("h4")), **more})
-    world.want()
-    world.settle()
-    return world
+    return World(**{"hosts": (*HOSTS, host("h4")), **more}).bring_up()
 
 
 def rebooting(findings, **spec):

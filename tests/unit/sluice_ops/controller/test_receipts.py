@@ -19,10 +19,7 @@ HUNG = (
 
 @pytest.fixture
 def world():
-    running = World()
-    running.want()
-    running.settle()
-    return running
+    return World().bring_up()
 
 
 def receipt(at, batch):

@@ -88,8 +88,7 @@ def lent():
     }
     rules = replace(RULES, shares=shares, partitions=4, reclaim_seconds=60.0)
     world = ReconcilingWorld(hosts=[host("h1", cpu=3.5)], tiers=[tier("counts", Mode.BATCH, 0)], rules=rules)
-    world.want()
-    world.settle()
+    world.bring_up()
     agent = world.agents["h1"]
     agent.tasks = {slot_id(BATCH, 0, number): LENGTH for number in range(2)}
     world.begin("s1", kind="scale", tier="counts", k=3)

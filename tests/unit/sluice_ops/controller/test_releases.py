@@ -50,8 +50,7 @@ def test_publishing_changes_no_running_and_no_restarted_tier(world):
 
 def test_a_tier_without_a_release_starts_with_the_newest_one():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     assert release_of(world) is None
     world.publish(OLD)
     world.publish(NEW)
@@ -258,8 +257,7 @@ def test_bad_code_is_rolled_back_despite_a_lost_host():
 def test_a_standby_runs_the_accepted_code():
     world = World(tiers=(TIERS[0].model_copy(update={"standby": Standby.WARM}), *TIERS[1:]))
     world.publish(OLD)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.publish(NEW)
     world.logs["entry"].sets_aside[NEW] = 40
     ended(world, upgrade(world, "entry"))

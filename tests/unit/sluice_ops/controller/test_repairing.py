@@ -24,8 +24,7 @@ def joined(*names, wait=WAIT, cpu=8):
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(names)]
     rules = replace(RULES, shares=shares, partitions=8, repair=wait and Repair(after=wait))
     world = StatusWorld(hosts=(host("h1", cpu=cpu), host("h2", cpu=cpu)), tiers=tiers, rules=rules)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.add_host(host("h3", cpu=cpu))
     world.tick()
     return world
@@ -190,8 +189,7 @@ def test_a_burst_without_its_host_is_repaired_only_when_a_host_exists():
         tiers=[tier("counts", Mode.BATCH, 0)],
         rules=replace(RULES, shares=shares, partitions=8, repair=Repair(after=60.0)),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     burst = world.begin("b1", kind="burst", tier="counts", k=1)
     world.until(lambda: burst.ended)
     world.agents["e1"].die()
@@ -216,8 +214,7 @@ def located(*, repair, place="zone:b"):
             repair=repair,
         ),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     assert sorted(world.placement("counts").slots) == ["h1", "h2"]
     world.rules = replace(world.rules, locality={"counts": place})
     return world

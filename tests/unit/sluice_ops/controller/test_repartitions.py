@@ -183,8 +183,7 @@ def test_a_standby_has_the_accepted_number_of_partitions():
         spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "counts" else spec for spec in TIERS
     ]
     world = World(tiers=ready)
-    world.want()
-    world.settle()
+    world.bring_up()
     assert ended(world, repartition(world)).ok
     world.tick(40.0)
     world.until(lambda: world.owner("counts").standby is not None)

@@ -45,9 +45,7 @@ def pipeline(*hosts, batch=(0, 2), state=False, **shares):
     world = World(hosts=hosts, tiers=tiers, rules=rules)
     for agent in world.agents.values():
         agent.task_seconds = TASKS
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 def pass_time(world, seconds):

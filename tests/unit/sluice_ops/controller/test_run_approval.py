@@ -18,8 +18,7 @@ PIPELINE = PartOf(run="upgrade-1", tiers=("outbound", "counts"))
 def rebooting(**rule):
     """Return a world in which the first batch of two asks, or begins."""
     world = World(hosts=(*HOSTS, host("h4")))
-    world.want()
-    world.settle()
+    world.bring_up()
     world.rules = replace(world.rules, approval=ApprovalRule(always=(), **rule))
     return world, reboot(world, "c1", "h1")
 

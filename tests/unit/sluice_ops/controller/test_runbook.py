@@ -33,8 +33,7 @@ class Away(MemoryChannel):
 def world(monkeypatch):
     """A pipeline whose clock runs while a caller of the runbook sleeps."""
     simulated = World()
-    simulated.want()
-    simulated.settle()
+    simulated.bring_up()
     clock = SimpleNamespace(
         sleep=lambda _seconds: simulated.tick(), time=simulated.clock, monotonic=simulated.clock
     )

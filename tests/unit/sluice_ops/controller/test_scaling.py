@@ -34,10 +34,9 @@ from sluice_ops.snapshot.view import read_view
 @pytest.fixture
 def world():
     rules = replace(RULES, shares={"counts": Share(minimum=1, target=1, maximum=4)}, partitions=8)
-    made = World(hosts=(host("h1", cpu=8),), tiers=[tier("counts", TierMode.BATCH, 0)], rules=rules)
-    made.want()
-    made.settle()
-    return made
+    return World(
+        hosts=(host("h1", cpu=8),), tiers=[tier("counts", TierMode.BATCH, 0)], rules=rules
+    ).bring_up()
 
 
 def decide(world, wanted, mode=Mode.ACT):

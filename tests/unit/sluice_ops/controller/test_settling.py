@@ -22,8 +22,7 @@ HOUR = 3600.0
 def scaled():
     """Return a world where a tier of two workers has three for an hour."""
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     runbook = world.begin("s1", kind="scale", tier="enrich", k=3, until=world.now + HOUR)
     world.settle()
     assert runbook.ok, runbook.results

@@ -29,14 +29,11 @@ def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
         shifts={"night": night},
         partitions=8,
     )
-    world = World(
+    return World(
         hosts=hosts,
         tiers=[tier(name, mode, number) for number, name in enumerate(shares)],
         rules=all_rules if rules is None else replace(all_rules, **rules),
-    )
-    world.want()
-    world.settle()
-    return world
+    ).bring_up()
 
 
 def sentences(runbook):

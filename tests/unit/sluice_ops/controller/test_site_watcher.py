@@ -97,8 +97,7 @@ def test_the_scaler_s_settings_are_read(path):
 
 def test_the_status_says_why_the_site_file_is_refused():
     world = World(hosts=HOSTS)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.rules = replace(world.rules, refused="site.yaml: budget.counts: it is -1")
     world.tick()
     assert (

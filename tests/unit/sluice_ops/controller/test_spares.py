@@ -22,8 +22,7 @@ def pipeline(*hosts, target=2, spare=1, batch=0, mode=Mode.BATCH, **fields):
         tiers=[tier("counts", mode, 0).model_copy(update=fields)],
         rules=replace(RULES, shares=shares, shifts={"day": {"counts": Numbers(target=3)}}, partitions=8),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     world.tick()
     return world
 
@@ -222,8 +221,7 @@ def test_spares_go_before_the_minimum_of_another_tier():
         tiers=[tier("enrich", Mode.BATCH, 1), tier("counts", Mode.BATCH, 0)],
         rules=replace(RULES, shares=shares, dedicated={"h3": frozenset({"enrich"})}, partitions=8),
     )
-    world.want()
-    world.settle()
+    world.bring_up()
     world.tick()
     assert (slots(world), "h3" in world.placement("enrich").slots) == (3, True)
     world.agents["h3"].die()

@@ -77,8 +77,7 @@ class Dying(World):
 def test_controllers_that_die_after_each_portion_reach_the_end(most):
     world = Dying()
     world.most = most
-    world.want()
-    world.settle()
+    world.bring_up()
     runbook = world.begin("d1", kind="drain", host=world.placement("enrich").driver)
     world.until(lambda: runbook.ended, 400)
     assert runbook.ok, runbook.results
@@ -93,8 +92,7 @@ def test_controllers_that_die_after_each_portion_reach_the_end(most):
 
 def test_assignments_that_remove_units_are_written_before_others():
     world = World()
-    world.want()
-    world.settle()
+    world.bring_up()
     view = read_view(world.channel)
     full = next(name for name, host in view.hosts.items() if host.assignment.units)
     empty = Assignment(epoch=9)

@@ -18,8 +18,7 @@ HOT = tuple(
 @pytest.fixture
 def world():
     running = World(tiers=HOT)
-    running.want()
-    running.settle()
+    running.bring_up()
     running.until(lambda: runs_hot(running))
     return running
 
@@ -137,8 +136,7 @@ def test_a_standby_stops_when_its_tier_is_declared_without(world):
 
 def test_without_another_host_a_tier_runs_without_standby_and_reports_it():
     world = World(hosts=(host("h1"),), tiers=HOT[:1])
-    world.want()
-    world.settle()
+    world.bring_up()
     assert world.state("entry") is State.RUNNING
     sentence = world.statuses["entry"].sentence
     assert (
@@ -153,8 +151,7 @@ def test_a_warm_standby_waits_until_the_owner_is_dead():
         for spec in TIERS
     )
     world = World(tiers=warm)
-    world.want()
-    world.settle()
+    world.bring_up()
 
     def ready():
         number = world.owner("outbound").standby
@@ -183,8 +180,7 @@ def test_a_warm_standby_is_not_paused_and_owns_a_tier_that_dies_paused():
         for spec in TIERS
     )
     world = World(tiers=warm)
-    world.want()
-    world.settle()
+    world.bring_up()
     world.until(
         lambda: (
             (number := world.owner("outbound").standby) is not None

@@ -43,9 +43,7 @@ def settled(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
     world = StatusWorld(
         hosts=[host(f"h{number}", cpu=cpu) for number in range(1, count + 1)], tiers=tiers, rules=rules
     )
-    world.want()
-    world.settle()
-    return world
+    return world.bring_up()
 
 
 def starve(world, *names, tenant="counts"):

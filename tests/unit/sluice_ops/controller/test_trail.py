@@ -17,10 +17,7 @@ from sluice_ops.planning.changes.kinds import KINDS
 
 
 def settled(channel=None):
-    world = World(channel=channel)
-    world.want()
-    world.settle()
-    return world
+    return World(channel=channel).bring_up()
 
 
 def entries(world, **wanted):

@@ -26,10 +26,7 @@ WIDE = replace(
 @pytest.fixture
 def world():
     without_state = (tier("counts", Mode.BATCH, 0) if spec.name == "counts" else spec for spec in TIERS)
-    running = World(tiers=(*without_state, tier("middle", Mode.BATCH, 1)), rules=WIDE)
-    running.want()
-    running.settle()
-    return running
+    return World(tiers=(*without_state, tier("middle", Mode.BATCH, 1)), rules=WIDE).bring_up()
 
 
 def idle(world, name):
@@ -152,8 +149,7 @@ def test_a_pause_that_leaves_too_few_threads_is_refused():
         WIDE, shares={**WIDE.shares, "enrich": Share(minimum=1, target=2, maximum=4)}, partitions=5
     )
     world = World(rules=narrow)
-    world.want()
-    world.settle()
+    world.bring_up()
     refused = pause(world, "slot-enrich-1-0")
     assert "one thread for each of its 5 partitions, but 1 of its 2 workers have 4" in sentence(
         refused, Step.PREFLIGHT

@@ -92,9 +92,7 @@ class Site(World):
 @cache
 def _settled():
     site = Site()
-    site.want()
-    site.settle()
-    return site
+    return site.bring_up()
 
 
 def settled():

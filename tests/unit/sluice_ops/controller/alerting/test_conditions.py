@@ -56,8 +56,7 @@ def test_a_lost_host_is_one_alert_although_its_tiers_move(site):
 
 def test_the_links_of_a_pipeline_of_several_name_its_connection():
     site = Site(CHANNELS.model_copy(update={"connection": "shop"}))
-    site.want()
-    site.settle()
+    site.bring_up()
     site.channel.put(paths.loss("counts"), Loss(number=3, sentence="2 records of enriched/1 are missing"))
     site.wait(6)
     link = site.alert("records-lost").link
@@ -75,8 +74,7 @@ def test_a_written_off_host_is_no_alert_any_more(site):
 
 def test_the_brake_is_one_alert_for_all_hosts():
     site = Site(hosts=tuple(host(f"h{number}") for number in range(1, 8)))
-    site.want()
-    site.settle()
+    site.bring_up()
     for name in list(site.agents)[:5]:
         site.agents[name].die()
     site.wait(200)
@@ -391,8 +389,7 @@ def test_while_nothing_is_decided_alerts_neither_begin_nor_end(site):
 
 def test_a_gap_above_the_limit_is_told_once():
     site = Site(settings=AlertSettings(gap_seconds=5))
-    site.want()
-    site.settle()
+    site.bring_up()
     site.report("counts", gap_seconds=5.0)
     site.wait(10)
     assert site.record.alerts == {}
