@@ -19,9 +19,12 @@ def main() -> int:
         return 2
     jvm = launch(int(words[2]), Path(words[3]))
 
-    from sluice.driver.process.run import run  # noqa: PLC0415 — takes a second, while the JVM starts
+    try:
+        from sluice.driver.process.run import run  # noqa: PLC0415 — takes a second, while the JVM starts
 
-    return run(words[0], int(words[1]), jvm)
+        return run(words[0], int(words[1]), jvm)
+    finally:
+        jvm.discard()
 
 
 if __name__ == "__main__":

@@ -92,6 +92,8 @@ def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Cha
             channel.put(paths.incarnation(TIER, number), spec)
             channel.put(paths.owner(TIER), OwnerRecord(owner=number, epoch=number))
             drivers.append(drive(tmp_path, number, host))
+            started = psutil.Process(drivers[-1].pid)
+            jvms = until("the driver has started its JVM", started.children)
 
             def failed(number: int = number) -> IncarnationReport | None:
                 versioned = channel.read(paths.report(TIER, number), IncarnationReport)
@@ -106,12 +108,14 @@ def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Cha
                 f"release {release.name} in {releases.folder(tmp_path)} was changed after it was published"
                 in (report.error or "")
             )
+            assert drivers[-1].wait(30) == 1
+            _, alive = psutil.wait_procs(jvms, timeout=10)
+            assert not alive, "the driver leaves its JVM behind"
     finally:
         for driver in drivers:
-            jvms = psutil.Process(driver.pid).children(
-                recursive=True
-            )  # a killed driver leaves its JVM behind
-            for process in (driver, *jvms):
-                process.kill()
-            driver.wait()
+            if driver.poll() is None:
+                jvms = psutil.Process(driver.pid).children(recursive=True)
+                for process in (driver, *jvms):  # a killed driver leaves its JVM behind
+                    process.kill()
+                driver.wait()
     assert not (tmp_path / "ran").exists()

@@ -84,6 +84,15 @@ class Jvm:
             port, secret = self._address()
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
 
+    def discard(self) -> None:
+        """Kill the JVM if PySpark has not joined it.
+
+        A JVM that still starts does not notice that this process has ended.
+        """
+        if Path(self.folder.name).exists():
+            self.process.kill()
+            self.folder.cleanup()
+
     def end(self, seconds: float) -> None:
         """End the JVM, and return when it has ended."""
         if self.process.stdin is not None:
