@@ -79,6 +79,8 @@ def host(name, zone="onprem", labels=(), cpu=8, memory=16384, *, rack=None):
     )
 
 
+CHECKED_PASSES = 3
+"""Of so many passes of the controller, one is decided again without a baseline."""
 HOSTS = (host("h1", labels=("fast",)), host("h2"), host("h3"))
 
 
@@ -174,7 +176,8 @@ class World:
         self.settled = None
         self.led_since = -inf
         self.checks_baseline = True
-        """Whether each decision is compared with one without a baseline."""
+        self.passes = 0
+        """Whether decisions are compared with those without a baseline."""
         self.runbooks = []
         self.owners = {}
         self.sentences = []
@@ -254,9 +257,10 @@ class World:
             baseline=self.settled,
         )
         decision = decide(view, inputs)
-        assert not self.checks_baseline or decision == decide(view, replace(inputs, baseline=None)), (
-            "with and without a baseline, the decision is the same"
-        )
+        self.passes += 1
+        if self.checks_baseline and self.passes % CHECKED_PASSES == 0:
+            again = decide(view, replace(inputs, baseline=None))
+            assert decision == again, "with and without a baseline, the decision is the same"
         if not decision.writes:
             self.settled = view
         return view, decision

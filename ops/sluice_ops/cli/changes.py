@@ -102,7 +102,7 @@ def _command(kind: Kind) -> Callable[..., None]:
     def carry_out(*, dry_run: bool, as_json: bool, deadline: float = PLAN_SECONDS, **typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value is not None}
         if kind.planned_only:
-            _want(kind, **values, dry_run=dry_run, as_json=as_json)
+            _start_or_stop(kind, **values, dry_run=dry_run, as_json=as_json)
             return
         if any(field.input is Input.TIME for field in kind.fields):
             values["until"] = _ending(values.pop("lasting", None), values.pop("until", None))
@@ -198,7 +198,7 @@ def _running(channel: "Channel", tier: "TierName") -> "TierWanted | None":
     return wanted.value if line is not None and line.state is TierState.RUNNING else None
 
 
-def _want(  # noqa: PLR0913 - one parameter for each option
+def _start_or_stop(  # noqa: PLR0913 - one parameter for each option
     kind: Kind, tier: str, *, savepoint: str | None = None, yes: bool = False, dry_run: bool, as_json: bool
 ) -> None:
     """Request the start or stop of a tier in ZooKeeper; the controller starts or stops the tier."""

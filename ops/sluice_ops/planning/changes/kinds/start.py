@@ -24,7 +24,7 @@ class Start(Kind):
         "of the drivers."
     )
     details = "The tier's DAG in Airflow watches the tier while a run of the DAG is active."
-    example = "sluice start counts, or: sluice start by-user --from before-fix --dry-run"
+    example = "sluice start counts"
     steps = (Step.PREFLIGHT,)
     fields = (TIER,)
     options = (
