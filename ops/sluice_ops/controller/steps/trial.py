@@ -78,8 +78,9 @@ def _ended(draft: Draft, tier: TierName, new: Incarnation) -> str | None:
 def fault(before: Flowed | None, after: Flowed) -> str | None:
     """Say what got worse under the new code, compared with the old; None if nothing did. Pure."""
     if after.restarts:
+        often = "once" if after.restarts == 1 else f"{after.restarts} times"
         return (
-            f"its query failed and restarted {after.restarts} times in {after.seconds:.0f} s: "
+            f"its query failed and restarted {often} in {after.seconds:.0f} s: "
             f"{after.error or 'see its log'}"
         )
     slow = _slowness(before, after)
