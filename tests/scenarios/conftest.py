@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,30 +24,43 @@ HOME = Path(os.environ.get("SLUICE_TEST_HOME", ROOT / ".sluice" / "test"))
 PORT_BASE = int(os.environ.get("SLUICE_TEST_PORT_BASE", "29000"))
 
 
-def write_quiet_site() -> Path:
-    """Write a site file whose shifts start half a day from now, and that repairs nothing by itself.
+def quiet_site() -> dict[str, Any]:
+    """Return the shipped site with shifts that start half a day from now, and without repair.
 
     A platform that is started soon after a shift's hour would start in that shift. A repair would
     hold the maintenance lock when a test needs it. The hosts stand in two racks.
     """
-    site = yaml.safe_load((ROOT / "site.yaml").read_text())
+    site: dict[str, Any] = yaml.safe_load((ROOT / "site.yaml").read_text())
     site["repair"] = False
     for host, rack in zip(site["hosts"], ("r1", "r1", "r2"), strict=True):
         host["rack"] = rack
     for hours, shift in enumerate(site["shifts"].values(), start=11):
         shift |= {"schedule": f"0 {(datetime.now(UTC).hour + hours) % 24} * * *", "timezone": "UTC"}
-    HOME.mkdir(parents=True, exist_ok=True)
-    path = HOME / "site.yaml"
+    return site
+
+
+@contextmanager
+def platform(home: Path, site: dict[str, Any], **variables: str) -> Iterator[Live]:
+    """Start a platform with this home and site, and stop it at the end in any case."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / "site.yaml"
     path.write_text(yaml.safe_dump(site))
-    return path
+    env = child_environment(home, PORT_BASE) | {"SLUICE_SITE": str(path)} | variables
+    running = Live(home=home, env=env)
+    try:
+        print(running.sluice("up", seconds=900).stdout)
+        running.endpoints = running.sluice_json("endpoints")
+        yield running
+    finally:
+        running.sluice("down", seconds=600, check=False)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker("platform")
 
 
-ORDER = {"test_spike.py": -1, "test_faults.py": 1}
-"""Files out of turn: `test_spike` has its own platform, which ends before the other one starts.
+ORDER = {"test_spike.py": -1, "test_reclaims.py": -1, "test_faults.py": 1}
+"""Files out of turn: two have platforms of their own, which end before the shared one starts.
 
 The limits of time of the faults hold once class data is written, which takes some minutes beside
 the first scenarios.
@@ -59,16 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def live() -> Iterator[Live]:
-    """Start the platform, and stop it at the end in any case."""
-    platform = Live(
-        home=HOME, env=child_environment(HOME, PORT_BASE) | {"SLUICE_SITE": str(write_quiet_site())}
-    )
-    try:
-        print(platform.sluice("up", seconds=900).stdout)
-        platform.endpoints = platform.sluice_json("endpoints")
-        yield platform
-    finally:
-        platform.sluice("down", seconds=600, check=False)
+    with platform(HOME, quiet_site()) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -21,12 +21,11 @@ from typing import Any, Self
 
 import boto3
 import pytest
-import yaml
 from confluent_kafka import Message, Producer
 
 from docs.spike.plot import plot
-from tests.scenarios.conftest import HOME, PORT_BASE
-from tests.scenarios.live import WAIT_SECONDS, Live, child_environment, until
+from tests.scenarios.conftest import HOME, platform
+from tests.scenarios.live import WAIT_SECONDS, Live, until
 from tests.scenarios.slow_service import PARTITIONS
 from tests.scenarios.timeline import (
     AT_WORK,
@@ -188,19 +187,9 @@ class Feed:
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
-    """Start a platform with this file's site, and stop it in any case."""
-    home = HOME.with_name(f"{HOME.name}-spike")
-    home.mkdir(parents=True, exist_ok=True)
-    path = home / "site.yaml"
-    path.write_text(yaml.safe_dump(site()))
-    platform = Live(home=home, env=child_environment(home, PORT_BASE) | {"SLUICE_SITE": str(path)})
-    try:
-        print(platform.sluice("up", seconds=900).stdout)
-        platform.endpoints = platform.sluice_json("endpoints")
-        platform.wait_for_class_data()
-        yield platform
-    finally:
-        platform.sluice("down", seconds=600, check=False)
+    with platform(HOME.with_name(f"{HOME.name}-spike"), site()) as running:
+        running.wait_for_class_data()
+        yield running
 
 
 @pytest.fixture(autouse=True)
