@@ -208,6 +208,29 @@ def test_a_place_without_a_host_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_a_pin_that_another_key_forbids_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    host = "{name: h1, address: 127.0.1.1, rack: r1, capacity: {cpu: 1, memory: 1g}}"
+    keys = (
+        "shares: {t: {target: 2}, u: {target: 1, spare: 1}}\nlocality: {v: 'rack:r2', w: 'rack:r1'}\n"
+        "spread: {u: {host: 1}}\ndedicated: {h1: [t, u, v]}\n"
+        "pinned: {t: {h1: 2}, u: {h1: 2}, v: {h1: 1, h9: 1}, w: {h1: 1}, x: {h8: 2}}"
+    )
+    path.write_text(f"pipeline: p\nhosts: [{host}]\n{keys}")
+    assert unmatched_places(load(path)) == [
+        "locality.v: no host of the site file is at rack:r2; known places: h1, rack:r1, zone:onprem",
+        "pinned.v: no host of the site file is at h9; known places: h1, rack:r1, zone:onprem",
+        "pinned.x: no host of the site file is at h8; known places: h1, rack:r1, zone:onprem",
+        "pinned.u: 2 on h1, but spread.u allows 1 on a host",
+        "pinned.v: 2 workers, but shares.v has 1",
+        "pinned.v: h1 is not at rack:r2, where locality.v has the tier",
+        "pinned.w: h1 is dedicated to t, u, v",
+        "pinned.x: 2 workers, but shares.x has 1",
+    ]
+    path.write_text("pipeline: p\nhosts: []\npinned: {t: {h1: 0}}")
+    assert "pinned" in refused(path)
+
+
 def test_a_repeated_key_is_refused_with_its_line_and_merges_are_not(
     tmp_path: Path,
 ) -> None:

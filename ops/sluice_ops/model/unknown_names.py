@@ -27,6 +27,10 @@ class Names(Protocol):
         """By tier."""
 
     @property
+    def pinned(self) -> Mapping[str, object]:
+        """By tier."""
+
+    @property
     def separate(self) -> Iterable[Iterable[str]]:
         """Groups of tiers."""
 
@@ -53,6 +57,7 @@ def unknown(site: Names, shifts: Mapping[str, Iterable[str]], tiers: Collection[
         *_unknown_of_key("shares", site.shares, tenants),
         *_unknown_of_key("locality", site.locality, tenants),
         *_unknown_of_key("spread", site.spread, tiers),
+        *_unknown_of_key("pinned", site.pinned, tiers),
         *_unknown_of_key("separate", sorted({name for group in site.separate for name in group}), tiers),
         *(
             line

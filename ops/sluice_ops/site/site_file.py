@@ -6,6 +6,7 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -15,6 +16,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -22,12 +24,13 @@ from pydantic import (
 
 from sluice_ops.model.alert import AlertSettings
 from sluice_ops.model.batch import DEFAULT_TENANT, BatchTenant, BatchTenantName
-from sluice_ops.model.ids import BATCH
+from sluice_ops.model.ids import BATCH, HostName
 from sluice_ops.model.kafka_access import Durability
 from sluice_ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import PipelineShare, Share, is_zero
 from sluice_ops.model.spread import Spread
+from sluice_ops.model.wording import listed
 from sluice_ops.site.approval_config import ApprovalConfig, approval_of
 from sluice_ops.site.ec2_config import Ec2Config
 from sluice_ops.site.pipeline_share import check_minimums
@@ -169,6 +172,11 @@ class Site(Frozen):
     """Tenant → its required place. Default: any of the site's own hosts."""
     spread: dict[str, Spread] = Field(default_factory=dict)
     """Tier → the most workers of it on one host, in one rack, in one zone. Default: no limit."""
+    pinned: dict[str, dict[HostName, PositiveInt]] = Field(default_factory=dict)
+    """Tier → host → how many of its workers are there whenever the host can take them.
+
+    Such as `{enrich: {h3: 1}}`. While the host is away or full, they run elsewhere. Default: none.
+    """
     separate: tuple[frozenset[str], ...] = ()
     """Groups of tiers; two tiers of a group never run on the same host. Default: none."""
     dedicated: dict[Place, frozenset[str]] = Field(default_factory=dict)
@@ -403,23 +411,47 @@ class Site(Frozen):
 
 
 def unmatched_places(site: Site) -> list[str]:
-    """Return a line for each place in the site file that matches none of its hosts.
+    """Return a line for each place in the site file that none of its hosts has, or may have.
 
-    Such a place is no error: hosts outside the site file may join there.
+    Such a place is no error: hosts outside the site file may join there. Pins that another key
+    forbids have a line, too: the key may change with a shift or a migration.
     """
-    places: set[str] = set()
-    for host in site.hosts:
-        places |= {host.name, f"zone:{host.zone}", *(f"label:{label}" for label in host.labels)}
-        places |= set() if host.rack is None else {f"rack:{host.rack}"}
+    places = set[str]().union(*map(_places_of, site.hosts))
     named = [
         *((f"locality.{tier}", place) for tier, place in site.locality.items()),
         *(("dedicated", place) for place in site.dedicated),
+        *((f"pinned.{tier}", host) for tier, pins in site.pinned.items() for host in pins),
     ]
-    return [
+    unmatched = [
         f"{key}: no host of the site file is at {place}; known places: {', '.join(sorted(places)) or 'none'}"
         for key, place in named
         if place not in places
     ]
+    return [*unmatched, *_unmet_pins(site)]
+
+
+def _places_of(host: HostConfig) -> set[str]:
+    rack = set() if host.rack is None else {f"rack:{host.rack}"}
+    return {host.name, f"zone:{host.zone}", *(f"label:{label}" for label in host.labels), *rack}
+
+
+def _unmet_pins(site: Site) -> Iterator[str]:
+    """Yield a line for the pins that `shares`, `spread`, `locality` or `dedicated` forbid."""
+    for tier, pins in site.pinned.items():
+        share, most_on_host = site.shares.get(tier, Share()), site.spread.get(tier, Spread()).host
+        amounts = [amount for amount in (share.target, share.spare) if isinstance(amount, int)]
+        if len(amounts) > 1 and sum(pins.values()) > sum(amounts):
+            yield f"pinned.{tier}: {sum(pins.values())} workers, but shares.{tier} has {sum(amounts)}"
+        for name, count in pins.items():
+            if most_on_host is not None and count > most_on_host:
+                yield f"pinned.{tier}: {count} on {name}, but spread.{tier} allows {most_on_host} on a host"
+        for host in (host for host in site.hosts if host.name in pins):
+            place, places = site.locality.get(tier), _places_of(host)
+            if place is not None and place not in places:
+                yield f"pinned.{tier}: {host.name} is not at {place}, where locality.{tier} has the tier"
+            only = [tenants for to, tenants in site.dedicated.items() if to in places]
+            if only and not any(tier in tenants for tenants in only):
+                yield f"pinned.{tier}: {host.name} is dedicated to {listed(sorted(only[0].union(*only)))}"
 
 
 class _RepeatedKeyError(Exception):

@@ -24,6 +24,7 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         pipeline_share=site.pipeline_share,
         locality=site.locality,
         spread=site.spread,
+        pinned=site.pinned,
         separate=site.separate,
         dedicated=site.dedicated,
         budget=site.budget,

@@ -26,6 +26,8 @@ def _lines(rules: Rules) -> Iterator[tuple[str, str]]:
         yield f"locality.{tenant}", place
     for tenant, spread in rules.spread.items():
         yield f"spread.{tenant}", _text(spread)
+    for tier, hosts in rules.pinned.items():
+        yield f"pinned.{tier}", " ".join(f"{host}={count}" for host, count in hosts.items())
     for place, tenants in rules.dedicated.items():
         yield f"dedicated.{place}", listed(sorted(tenants))
     for tenant, budget in rules.budget.items():

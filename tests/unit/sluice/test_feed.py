@@ -52,6 +52,7 @@ def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
         ("shares", "{entri: {minimum: 1}, batch: {minimum: 0}}"),
         ("locality", "{entri: h1, batch: h1}"),
         ("spread", "{entri: {host: 1}}"),
+        ("pinned", "{entri: {h1: 1}}"),
         ("separate", "[[entri, counts]]"),
         ("dedicated", "{h1: [entri, batch]}"),
         ("budget", "{entri: 1}"),

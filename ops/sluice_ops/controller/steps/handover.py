@@ -261,7 +261,7 @@ def _placement(change: ChangeSpec, now: Cluster, move: Move, owning: Placement) 
     aim = replace(share.with_own(max(1, share.own - move.short)), extra=share.extra - move.burst_short)
     fixed = KINDS[change.kind].fixed_placement(change, move.tier, owning)
     if fixed is not None:
-        place_exactly(spec, aim, fixed, now.hosts)
+        place_exactly(spec, aim, owning, fixed, now.hosts)
         return fixed
     if (
         len(move.after.slots) == aim.k

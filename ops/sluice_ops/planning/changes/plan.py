@@ -567,9 +567,17 @@ def _place_next(
     """
     kind, now = KINDS[spec.kind], tier.placement
     fixed = None if now is None else kind.fixed_placement(spec, tier.spec.name, now)
-    if fixed is not None:
-        return 0, (fixed, place_exactly(tier.spec, aim, fixed, hosts), True)
-    return (_place_forced if kind.forced else _place_whole)(tier, aim, hosts, released)
+    if now is not None and fixed is not None:
+        return 0, (fixed, place_exactly(tier.spec, aim, now, fixed, hosts), True)
+    short, placed = (_place_forced if kind.forced else _place_whole)(tier, aim, hosts, released)
+    if kind.repairs and now is not None and _is_same(placed[0], now):
+        message = "other moves take the room"
+        raise RefusedError(message)
+    return short, placed
+
+
+def _is_same(after: Placement, now: Placement) -> bool:
+    return after.driver == now.driver and Counter(after.slots) == Counter(now.slots)
 
 
 def _place_beside(

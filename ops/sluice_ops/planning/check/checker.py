@@ -61,6 +61,7 @@ def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
     problems = [*_pipeline_problems(aims, cluster.rules), *_request_problems(plan, spec, aims, cluster)]
     for move in plan.moves:
         problems += _move_problems(move, spec, aims[move.tier], cluster)
+        problems += _pin_problems(move, spec, aims[move.tier], plan, cluster)
     walk = Walk(plan, cluster)
     for move in plan.moves:
         problems += walk.through(move)
@@ -496,6 +497,47 @@ def _place(host: Host, kind: str) -> str:
     return {"host": host.name, "rack": f"{host.zone}/{host.rack or host.name}", "zone": host.zone}[kind]
 
 
+def _pin_problems(move: Move, spec: ChangeSpec, aim: _Aim, plan: Plan, cluster: Cluster) -> Iterable[str]:
+    """Return the pinned workers that a move takes away, or does not place although there is room.
+
+    A change that names single workers need not fill a pin. A worker counts as free for a pin if
+    the planner chose its host, and neither a burst nor another pin needs it there.
+    """
+    before = Counter(() if move.before is None else move.before.slots)
+    after, hosts = Counter(move.after.slots), cluster.hosts
+    is_fixed = bool(KINDS[spec.kind].destinations(spec, move.tier))
+    free = () if is_fixed else move.after.slots[move.kept :]
+    pins = {
+        name: count
+        for name, count in cluster.rules.pinned.get(move.tier, {}).items()
+        if name in hosts
+        and hosts[name].state is HostState.UP
+        and _is_at(hosts[name], aim.to)
+        and not _is_for_others(move.tier, name, cluster)
+        and cluster.rules.separate_from(move.tier).isdisjoint(hosts[name].tiers)
+    }
+    for name, count in pins.items():
+        others = [
+            other
+            for other in free
+            if after[other] > pins.get(other, 0)
+            and other != name
+            and not (aim.extra and _is_at(hosts[other], aim.extra_to))
+        ]
+        exchanged = [(*(Counter(move.after.slots) - Counter([other])).elements(), name) for other in others]
+        if after[name] < count and (
+            ((is_fixed or move.in_place) and after[name] < before[name])
+            or (
+                _could_take(move.tier, name, aim.to, 0, plan, cluster)
+                and any(
+                    not [*_crowds(move.tier, move.after.model_copy(update={"slots": slots}), cluster)]
+                    for slots in exchanged
+                )
+            )
+        ):
+            yield f"{move.tier} would have {after[name]} of its {count} pinned workers on {name}"
+
+
 def _at_wrong_place(
     placement: Placement, aim: _Aim, extra: int, cluster: Cluster, *, gone: bool = False
 ) -> Iterable[str]:
@@ -612,41 +654,46 @@ def _could_have_more(move: Move, plan: Plan, spare: int, cluster: Cluster) -> bo
 
     Batch can give back `spare` of its slots, and the slot has to fit beside all moves.
     """
-    name, rules = move.tier, cluster.rules
-    quantum, of_batch, to = cluster.tiers[name].spec.quantum, rules.batch_quantum, _aim(name, rules).to
+    name, to = move.tier, _aim(move.tier, cluster.rules).to
     to = to if _serves(to, cluster) else None
-    separate = rules.separate_from(name)
     for at, batch_slots in (
         Counter(slot for slot in plan.batch_kept if slot in cluster.hosts).items() if spare > 0 else ()
     ):
-        host = cluster.hosts[at]
-        cpu, memory, others = host.used_cpu + quantum.cpu, host.used_memory + quantum.memory, {*host.tiers}
-        for other in plan.moves:
-            spec, slots, driver = (
-                cluster.tiers[other.tier].spec,
-                other.after.slots.count(at),
-                other.after.driver == at,
-            )
-            cpu += spec.quantum.cpu * slots + spec.driver.cpu * driver
-            memory += spec.quantum.memory * slots + spec.driver.memory * driver
-            others |= {other.tier} if slots or driver else set()
         back = [*cluster.batch, *cluster.returning].count(at) - max(0, batch_slots - spare)
-        cpu, memory = cpu - of_batch.cpu * back, memory - of_batch.memory * back
         with_slot = move.after.model_copy(update={"slots": (*move.after.slots, at)})
-        is_allowed = (
-            host.state is HostState.UP
-            and _is_at(host, to)
-            and not _is_for_others(name, at, cluster)
-            and not separate & others
-        )
-        if (
-            is_allowed
-            and cpu <= host.capacity.cpu
-            and memory <= host.capacity.memory
-            and not [*_crowds(name, with_slot, cluster)]
-        ):
+        if _could_take(name, at, to, back, plan, cluster) and not [*_crowds(name, with_slot, cluster)]:
             return True
     return False
+
+
+def _could_take(  # noqa: PLR0913, PLR0917 - a worker, its host, and what else is there
+    name: TierName, at: HostName, to: str | None, back: int, plan: Plan, cluster: Cluster
+) -> bool:
+    """Return whether a host at the place `to` has room for one more worker beside all moves.
+
+    `back`: the slots that batch gives back there.
+    """
+    rules, host = cluster.rules, cluster.hosts[at]
+    quantum, of_batch = cluster.tiers[name].spec.quantum, rules.batch_quantum
+    cpu, memory, others = host.used_cpu + quantum.cpu, host.used_memory + quantum.memory, {*host.tiers}
+    for other in plan.moves:
+        spec, slots, driver = (
+            cluster.tiers[other.tier].spec,
+            other.after.slots.count(at),
+            other.after.driver == at,
+        )
+        cpu += spec.quantum.cpu * slots + spec.driver.cpu * driver
+        memory += spec.quantum.memory * slots + spec.driver.memory * driver
+        others |= {other.tier} if slots or driver else set()
+    cpu, memory = cpu - of_batch.cpu * back, memory - of_batch.memory * back
+    return (
+        host.state is HostState.UP
+        and _is_at(host, to)
+        and not _is_for_others(name, at, cluster)
+        and not rules.separate_from(name) & others
+        and cpu <= host.capacity.cpu
+        and memory <= host.capacity.memory
+    )
 
 
 def _lending_problems(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> Iterable[str]:

@@ -234,6 +234,8 @@ class Rules:
     shares: Mapping[str, Share] = field(default_factory=dict)
     locality: Mapping[str, str] = field(default_factory=dict)
     spread: Mapping[str, Spread] = field(default_factory=dict)
+    pinned: Mapping[str, Mapping[HostName, int]] = field(default_factory=dict)
+    """By tier: how many of its workers are on a host whenever that host can take them."""
     separate: tuple[frozenset[str], ...] = ()
     dedicated: Mapping[str, frozenset[str]] = field(default_factory=dict)
     budget: Mapping[str, int] = field(default_factory=dict)

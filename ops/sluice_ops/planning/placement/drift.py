@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sluice_ops.model.assignment import HostState
+from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.spread import Spread
 from sluice_ops.model.wording import listed, workers
 from sluice_ops.planning.placement.cluster import Hosts, RefusedError, TierNow
+from sluice_ops.planning.placement.no_room import state_of
 from sluice_ops.planning.placement.shares import Target, available_extra
 from sluice_ops.planning.placement.solver import place_tier
 
@@ -30,6 +32,7 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
         *_number(now, aim, hosts),
         *_at_no_place(aim, hosts),
         *displaced(now, aim, hosts),
+        *_pins_to_fill(tier, now, aim, hosts),
     ]
     differences += breaches(name, now, aim, hosts)
     even = evenly_spread(tier, aim, hosts)
@@ -72,14 +75,19 @@ def evenly_spread(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
 
     The spread is over the usable hosts at the tier's place.
     """
-    fullest = max(Counter(tier.placement.slots if tier.placement else ()).values(), default=0)
+    now = Counter(tier.placement.slots if tier.placement else ())
+    fullest = max(now.values(), default=0)
     usable_count = sum(host.usable and host.matches(aim.to) for host in hosts.values())
     # A tier stays at a place where no host takes new units.
     if fullest <= 1 or not usable_count:
         return aim
     spread = aim.spread or Spread()
     most_tight = fullest if spread.host is None else min(fullest, spread.host)
-    for most in range(max(1, math.ceil(aim.own / usable_count)), most_tight):
+    pinned = (
+        min(count, max(now[host], hosts[host].fits(tier.spec.quantum)))
+        for host, count in usable_pins(tier.spec.name, aim, hosts).items()
+    )
+    for most in range(max(1, math.ceil(aim.own / usable_count), *pinned), most_tight):
         tighter = replace(aim, spread=spread.model_copy(update={"host": most}))
         try:
             place_tier(tier.spec, tighter, tier.placement, hosts)
@@ -87,6 +95,68 @@ def evenly_spread(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
             continue
         return tighter
     return aim
+
+
+def usable_pins(name: str, aim: Target, hosts: Hosts) -> dict[HostName, int]:
+    """Return the pinned workers on each host that may take workers of the tier now."""
+    return {
+        host: count
+        for host, count in aim.pinned.items()
+        if host in hosts
+        and hosts[host].usable
+        and hosts[host].matches(aim.to)
+        and hosts[host].admits(name, aim.separate)
+    }
+
+
+def lost_pins(name: str, now: Placement, after: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    """Return the pinned workers that a tier would not have after a move, and has now."""
+    for host, count in usable_pins(name, aim, hosts).items():
+        if after.slots.count(host) < min(count, now.slots.count(host)):
+            yield _pins(after, host, count)
+
+
+def unmet_pins(name: str, now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    """Return the pinned workers that a tier lacks, each host with the reason."""
+    for host, count in aim.pinned.items():
+        if now.slots.count(host) < count:
+            yield f"{_pins(now, host, count)}: {_why_unmet(name, host, aim, hosts)}"
+
+
+def _why_unmet(name: str, host: HostName, aim: Target, hosts: Hosts) -> str:
+    if host not in hosts:
+        return "there is no such host"
+    if not hosts[host].usable:
+        return f"{host} {state_of(hosts[host])}"
+    if not hosts[host].matches(aim.to):
+        return f"{host} is not {'of the site' if aim.to is None else f'at {aim.to}'}"
+    if not hosts[host].admits(name, aim.separate):
+        return f"`dedicated` or `separate` keeps {name} off {host}"
+    if sum(aim.pinned.values()) > aim.own:
+        return f"{name} has {workers(aim.own)}, fewer than its pins"
+    return f"{host} has no room beside the running units, or `spread` keeps {name} off it"
+
+
+def _pins_to_fill(tier: TierNow, now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    """Return the pinned workers that a tier lacks, and gets if it is placed anew."""
+    missing = {
+        host: count
+        for host, count in usable_pins(tier.spec.name, aim, hosts).items()
+        if now.slots.count(host) < count and hosts[host].takes(tier.spec.quantum)
+    }
+    if not missing:
+        return
+    try:
+        after, _ = place_tier(tier.spec, aim, now, hosts)
+    except RefusedError:
+        return
+    for host, count in missing.items():
+        if after.slots.count(host) > now.slots.count(host):
+            yield _pins(now, host, count)
+
+
+def _pins(placement: Placement, host: HostName, count: int) -> str:
+    return f"has {placement.slots.count(host)} of {count} pinned workers on {host}"
 
 
 def without_starving(hosts: Hosts) -> Hosts:

@@ -10,17 +10,18 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.wording import workers
 from sluice_ops.planning.placement.cluster import Hosts, RefusedError, holding, without_room
-from sluice_ops.planning.placement.drift import breaches, displaced
+from sluice_ops.planning.placement.drift import breaches, displaced, lost_pins
 from sluice_ops.planning.placement.requests import DRIVER
 from sluice_ops.planning.placement.shares import Target, available_extra
 from sluice_ops.planning.placement.solver import Placed
 
 
-def place_exactly(spec: TierSpec, aim: Target, placement: Placement, hosts: Hosts) -> Placed:
+def place_exactly(spec: TierSpec, aim: Target, now: Placement, placement: Placement, hosts: Hosts) -> Placed:
     """Place one incarnation exactly there, beside all units that the hosts hold.
 
-    Raise RefusedError if a host takes nothing new, has no room, or may not have the tier's units by
-    the rules of the site file.
+    `now` is the placement of the running one. Raise RefusedError if a host takes nothing new, has
+    no room, or may not have the tier's units by the rules of the site file, or if a pinned worker
+    would leave its host.
     """
     name = spec.name
     for host in sorted(placement.hosts):
@@ -42,6 +43,12 @@ def place_exactly(spec: TierSpec, aim: Target, placement: Placement, hosts: Host
     broken = next(iter(breaches(name, placement, aim, hosts)), None)
     if broken is not None:
         message = f"after the move, {name} {broken}; choose another host, or change the site file"
+        raise RefusedError(message)
+    lost = next(iter(lost_pins(name, now, placement, aim, hosts)), None)
+    if lost is not None:
+        message = (
+            f"after the move, {name} {lost}; move another worker, or lower pinned.{name} in the site file"
+        )
         raise RefusedError(message)
     _refuse_without_room(spec, placement, hosts)
     where: dict[tuple[str, str], tuple[HostName, ...]] = {

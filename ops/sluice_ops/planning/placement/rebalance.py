@@ -22,6 +22,7 @@ from sluice_ops.planning.placement.cluster import (
     TierNow,
     at,
 )
+from sluice_ops.planning.placement.drift import usable_pins
 from sluice_ops.planning.placement.exactly import place_exactly, place_of_worker
 from sluice_ops.planning.placement.shares import target
 
@@ -214,13 +215,19 @@ class _Search:
         options: list[_Option] = []
         emptiest = sorted(loads, key=lambda name: (loads[name], name))
         for (tier, source), count in sorted(state.items()):
-            if count < 1 or not self.loads.part(tier, source):
+            if count <= self._pins[tier].get(source, 0) or not self.loads.part(tier, source):
                 continue
             if urgent and not self.loads.excess(loads, source):
                 continue
             allowed = self._allowed(tier, source)
             options += islice(((tier, source, to) for to in emptiest if to in allowed), MOST_HOSTS)
         return sorted(options)
+
+    @cached_property
+    def _pins(self) -> dict[TierName, dict[HostName, int]]:
+        """By tier: the workers that stay on a host, because they are pinned there."""
+        rules, hosts = self._cluster.rules, self._cluster.hosts
+        return {name: usable_pins(name, target(name, rules), hosts) for name in self._cluster.tiers}
 
     def _allowed(self, tier: TierName, source: HostName) -> frozenset[HostName]:
         """Return the other hosts where a worker of a tier that is on `source` may be."""
@@ -262,7 +269,7 @@ class _Search:
                 return False
             after = now.model_copy(update={"slots": slots})
             try:
-                hosts = place_exactly(tier.spec, target(name, cluster.rules), after, hosts).hosts
+                hosts = place_exactly(tier.spec, target(name, cluster.rules), now, after, hosts).hosts
             except RefusedError:
                 return False
         return True

@@ -1,8 +1,8 @@
 """The requests to placement: a number of units of one size, and the allowed hosts."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sluice_ops.model.ids import HostName
@@ -36,6 +36,8 @@ class Request:
     """The hosts of the tier's other workers, which count against `spread` too."""
     separate: frozenset[str] = frozenset()
     """The tiers that may not be on the same host."""
+    pinned: Mapping[HostName, int] = field(default_factory=dict)
+    """For workers: how many of them are on a host that can take them. A burst's are not pinned."""
 
     @property
     def wide(self) -> str | None:
@@ -48,7 +50,11 @@ class Request:
         """Return how many more workers may be on this host."""
         if self.spread is None or self.spread.host is None:
             return self.count
-        return max(0, min(self.count, self.spread.host - self._taken_on.get(host.name, 0)))
+        return max(0, min(self.count, self.spread.host - self._taken_on[host.name]))
+
+    def pinned_on(self, name: HostName) -> int:
+        """Return how many of the units are pinned to a host, beside those on `taken`."""
+        return 0 if self.part == EXTRA else max(0, self.pinned.get(name, 0) - self._taken_on[name])
 
     @cached_property
     def _taken_on(self) -> Counter[HostName]:

@@ -10,11 +10,11 @@ each resource. So parts that sum to 100% need no more of any resource than the h
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from sluice_ops.model.ids import BATCH
+from sluice_ops.model.ids import BATCH, HostName
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, part, room_of
 from sluice_ops.model.spread import Spread
@@ -61,6 +61,8 @@ class Target:
     """The number as it was set, in slots or per cent."""
     spread: Spread | None = None
     """The most workers in one host, rack or zone."""
+    pinned: Mapping[HostName, int] = field(default_factory=dict)
+    """How many workers are on a host whenever that host can take them."""
     separate: frozenset[str] = frozenset()
     """The tiers that may not be on the same host."""
     spare: int = 0
@@ -285,6 +287,7 @@ def _resolve(tenant: str, rules: Rules) -> Target:
         **fields,
         amount=amount,
         spread=rules.spread.get(tenant),
+        pinned=rules.pinned.get(tenant, {}),
         separate=rules.separate_from(tenant),
         spare=0 if tenant in rules.without_spares or not slots else slots_of(tenant, spare, rules),
     )

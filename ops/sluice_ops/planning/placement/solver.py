@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import attrgetter
 
 from sluice_ops.model.ids import BATCH, HostName, TierName
@@ -30,6 +30,11 @@ NEW_COST = 100_000
 
 It is above all that spreading and balancing can save, so that they never cause a move.
 """
+PIN_COST = 100 * NEW_COST
+"""The cost of a unit that fills no pin, if units of its tier are pinned.
+
+It is above the cost of a chain of moves that makes room on the pinned host.
+"""
 SPREAD_COST = 100
 """The cost of each further unit of a tier on one host, so that a lost host costs a tier little."""
 BALANCE_COST = 90
@@ -44,7 +49,6 @@ CROWD = 64
 
 It keeps costs below NEW_COST.
 """
-
 
 _Arc = tuple[int, int, int, int]
 """Tail, head, capacity in units, cost of a unit."""
@@ -114,6 +118,7 @@ def more_slots(spec: TierSpec, target: Target, count: int, taken: Iterable[HostN
         spread=target.spread,
         taken=tuple(taken),
         separate=target.separate,
+        pinned=target.pinned,
     )
 
 
@@ -204,10 +209,11 @@ def _solve(requests: Sequence[Request], hosts: Hosts) -> list[tuple[HostName, ..
         len(requests) == 1
         and not requests[0].keep
         and not requests[0].beside
+        and all(requests[0].pinned_on(name) <= 1 for name in requests[0].pinned)
         and len(candidates[0]) == wanted
     ):
-        # Nothing to weigh: one unit on each of the emptiest hosts.
-        return [tuple(sorted(host.name for host in candidates[0]))]
+        # Nothing to weigh: one unit on each of the pinned and the emptiest hosts.
+        return [_pinned_first(requests[0], [host.name for host in candidates[0]])]
     host_nodes = {
         name: node
         for node, name in enumerate(
@@ -227,7 +233,8 @@ def _solve(requests: Sequence[Request], hosts: Hosts) -> list[tuple[HostName, ..
         tails, more_arcs = _places(request, row, allowed, hosts, sink + 1 + len(place_arcs))
         place_arcs += more_arcs
         for host in allowed:
-            count = min(request.left_on(host), host.fits(quantum), max(kept[host.name], highest))
+            most = max(kept[host.name], request.pinned_on(host.name), highest)
+            count = min(request.left_on(host), host.fits(quantum), most)
             costs = _costs(request, host, kept[host.name], count)
             tail, head = tails.get(host.name, row), host_nodes[host.name]
             arcs.extend((tail, head, 1, cost) for cost in costs)
@@ -246,7 +253,14 @@ def _solve(requests: Sequence[Request], hosts: Hosts) -> list[tuple[HostName, ..
     for request, names in zip(requests, placed, strict=True):
         if len(names) < request.count:
             raise RefusedError(why_no_room(request, len(names), hosts))
-    return [tuple(sorted(names)) for names in placed]
+    return [_pinned_first(request, names) for request, names in zip(requests, placed, strict=True)]
+
+
+def _pinned_first(request: Request, names: Iterable[HostName]) -> tuple[HostName, ...]:
+    """Return the hosts in order, those of pinned units first: a tier releases its last workers."""
+    counts = Counter(names)
+    pinned = Counter({name: min(count, request.pinned_on(name)) for name, count in counts.items()})
+    return (*sorted(pinned.elements()), *sorted((counts - pinned).elements()))
 
 
 def _places(
@@ -295,16 +309,21 @@ def _arcs_with_flow(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) ->
 def _candidates(request: Request, wanted: int, hosts: Hosts) -> list[Host]:
     """Return the hosts on which an optimum can place a request.
 
-    These are its current hosts, the emptiest `wanted` hosts, and the emptiest hosts of the workers
-    that a driver should be beside. If racks or zones are limited, the emptiest hosts within the
-    limits count.
+    These are its current hosts, the first `wanted` hosts, and the emptiest hosts of the workers
+    that a driver should be beside. Pinned hosts come first, then the emptiest. If racks or zones
+    are limited, the first hosts within the limits count.
 
     These are enough: a result on any other host leaves one of the `wanted` hosts unused, which
-    costs no more. A host beside workers costs less, so `wanted` such hosts make all others
-    needless.
+    costs no more: it is emptier, or its unit fills a pin. A host beside workers costs less, so
+    `wanted` such hosts make all others needless.
     """
     near = [*islice(_fit(request, _named(request.beside, hosts)), wanted)]
-    first = () if len(near) == wanted else _first(request, _fit(request, hosts.values()), wanted, hosts)
+    pinned = {name: count for name in request.pinned if (count := request.pinned_on(name))}
+    fit = chain(
+        _fit(request, _named(pinned, hosts)),
+        (host for host in _fit(request, hosts.values()) if host.name not in pinned),
+    )
+    first = () if len(near) == wanted else _first(request, fit, wanted, hosts)
     kept = _fit(request, _named(request.keep, hosts))
     return [*{host.name: host for host in (*first, *kept, *near)}.values()]
 
@@ -330,7 +349,7 @@ def _fit(request: Request, hosts: Iterable[Host]) -> Iterator[Host]:
 
 
 def _first(request: Request, fit: Iterator[Host], wanted: int, hosts: Hosts) -> Iterator[Host]:
-    """Return the emptiest `wanted` hosts of `fit`.
+    """Return the first `wanted` hosts of `fit`.
 
     If racks or zones are limited, return no more hosts of each than its limit. If other requests
     are solved too, return up to `wanted` hosts of each rack or zone.
@@ -347,7 +366,7 @@ def _first(request: Request, fit: Iterator[Host], wanted: int, hosts: Hosts) -> 
 
 
 def _highest(request: Request, allowed: Sequence[Host], wanted: int, hosts: Hosts) -> int:
-    """Return the most units of a request that an optimum can place on a host that keeps no more.
+    """Return the most units that an optimum can place on a host that keeps and pins no more.
 
     This is the smallest number that leaves room for all wanted units. One more unit on a host then
     costs more than on a host with fewer units, because a step of spreading costs more than balance.
@@ -371,8 +390,12 @@ def _balance(host: Host, quantum: Quantum, count: int) -> list[int]:
 def _costs(request: Request, host: Host, kept: int, count: int) -> list[int]:
     """Return the cost of the first, second, … unit of a request on a host."""
     apart = APART_COST if request.beside and host.name not in request.beside else 0
+    pinned = request.pinned_on(host.name) if request.pinned else count
     return [
-        SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart
+        SPREAD_COST * min(number, CROWD)
+        + (0 if number < kept else NEW_COST)
+        + (0 if number < pinned else PIN_COST)
+        + apart
         for number in range(count)
     ]
 

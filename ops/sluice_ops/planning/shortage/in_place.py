@@ -12,7 +12,7 @@ from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, TierNow, moved, with_both
-from sluice_ops.planning.placement.drift import breaches, by_place, right_numbers
+from sluice_ops.planning.placement.drift import breaches, by_place, lost_pins, right_numbers
 from sluice_ops.planning.placement.requests import EXTRA
 from sluice_ops.planning.placement.shares import Target, available_extra
 from sluice_ops.planning.placement.solver import more_slots, place
@@ -153,6 +153,8 @@ def why_handed_over(tier: TierNow, aim: Target, after: Placement, cluster: Clust
         "none of its first workers stays": not after.slots,
         "the other workers have too few threads": too_few,
         "not all of the other workers may stay on their hosts": not may_stay,
+        "it would release a pinned worker": tier.placement is not None
+        and any(lost_pins(name, tier.placement, after, aim, hosts)),
     }
     reasons = (reason for reason, is_present in obstacles.items() if is_present)
     return next(reasons, None) or next(iter(breaches(name, after, aim, hosts)), None)

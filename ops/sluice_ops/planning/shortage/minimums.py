@@ -108,8 +108,9 @@ def _fewest(tier: TierNow, cluster: Cluster) -> int | None:
     now, aim = tier.placement, target(tier.spec.name, cluster.rules)
     if now is None or tier.failed:
         return None
-    k = fewest_slots_in_change(tier.spec, aim, now, cluster.rules)
-    return None if kept_for_others(tier, aim, cluster, k) is None else k
+    fewest = fewest_slots_in_change(tier.spec, aim, now, cluster.rules)
+    numbers = range(fewest, len(now.slots))
+    return next((k for k in numbers if kept_for_others(tier, aim, cluster, k) is not None), None)
 
 
 def _keeps(  # noqa: PLR0913, PLR0917 - one attempt with its bounds

@@ -81,6 +81,47 @@ def test_long_drift_is_repaired_by_an_ordinary_change():
     assert len(repairs(world)) == 1, "a tier in its place is not moved again"
 
 
+@pytest.mark.parametrize("away", ["drained", "lost"])
+def test_a_pinned_worker_comes_back_when_its_host_does(away):
+    rules = replace(
+        RULES,
+        shares={"counts": Share(minimum=1, target=2, maximum=4)},
+        pinned={"counts": {"h3": 1}},
+        partitions=8,
+        repair=Repair(after=WAIT),
+    )
+    world = StatusWorld(
+        hosts=(host("h1"), host("h2"), host("h3")), tiers=[tier("counts", Mode.BATCH, 0)], rules=rules
+    )
+    world.want()
+    world.settle()
+    assert is_on(world, "h3")
+    if away == "drained":
+        world.begin("d1", kind="drain", host="h3")
+    else:
+        world.agents["h3"].die()
+    world.settle()
+    assert sorted(world.placement("counts").slots) == ["h1", "h2"]
+    pass_time(world, 2 * WAIT)
+    assert not repairs(world)
+    assert world.statuses["counts"].drift == f"has 0 of 1 pinned workers on h3: h3 is {away}"
+    if away == "drained":
+        world.begin("b1", kind="return", host="h3")
+    else:
+        world.agents["h3"].register()
+    pass_time(world, WAIT - 20)
+    assert not repairs(world)
+    assert world.statuses["counts"].drift == (
+        "has 0 of 1 pinned workers on h3; the controller moves it after 300 s of drift"
+    )
+    pass_time(world, 60)
+    assert ended(world) == [ChangeState.DONE]
+    pass_time(world, 2 * WAIT)
+    assert len(repairs(world)) == 1
+    assert world.placement("counts").slots.count("h3") == 1
+    assert world.statuses["counts"].drift is None
+
+
 def test_without_a_site_setting_drift_waits_for_an_operator():
     world = joined("counts", wait=None)
     pass_time(world, 10 * WAIT)

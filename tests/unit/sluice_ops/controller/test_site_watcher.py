@@ -11,6 +11,7 @@ from simulation.world import HOSTS, World
 from sluice_ops.controller.site_watcher import SiteWatcher
 from sluice_ops.model.scaler import Mode
 from sluice_ops.site.site_file import SiteError
+from sluice_ops.snapshot.site_settings import settings_of
 
 BASE = "pipeline: p\nhosts: []\n"
 SITE = BASE + "locality: {{counts: {place}}}\n"
@@ -79,7 +80,7 @@ def test_a_touch_changes_nothing(path):
 def test_rules_that_keep_tiers_apart_are_read(path):
     path.write_text(
         "pipeline: p\nhosts: []\nspread: {counts: {host: 1, rack: 2}}\nseparate: [[counts, enrich]]\n"
-        "dedicated: {'label:gpu': [enrich]}\nbudget: {counts: 1}\n"
+        "dedicated: {'label:gpu': [enrich]}\nbudget: {counts: 1}\npinned: {counts: {h3: 1}}\n"
     )
     rules = SiteWatcher(path).rules
     assert dict(rules.spread["counts"]) == {"host": 1, "rack": 2, "zone": None}
@@ -87,6 +88,8 @@ def test_rules_that_keep_tiers_apart_are_read(path):
     assert rules.separate_from("outbound") == frozenset()
     assert rules.dedicated == {"label:gpu": {"enrich"}}
     assert rules.budget == {"counts": 1}
+    assert rules.pinned == {"counts": {"h3": 1}}
+    assert settings_of(rules).said["pinned.counts"] == "h3=1"
 
 
 def test_the_scaler_s_settings_are_read(path):

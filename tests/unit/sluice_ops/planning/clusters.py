@@ -112,6 +112,8 @@ def overfull_clusters(draw):
 
 limits = st.none() | st.integers(1, 3)
 spreads = st.builds(Spread, host=limits, rack=limits, zone=limits)
+pins = st.dictionaries(st.sampled_from(["h1", "h2", "h3", "h9"]), st.integers(1, 2), min_size=1, max_size=2)
+"""The pinned workers of a tier by host; no host has the name h9."""
 
 
 @st.composite
@@ -121,6 +123,7 @@ def apart(draw):
     return Rules(
         partitions=8,
         spread=draw(st.dictionaries(st.sampled_from(names), spreads, max_size=3)),
+        pinned=draw(st.dictionaries(st.sampled_from(names), pins, max_size=2)),
         separate=draw(st.sampled_from([(), (frozenset({"t0", "t1"}),), (frozenset({"t1", "t2", "t3"}),)])),
         dedicated=draw(
             st.sampled_from([{}, {"h1": frozenset({"t0"})}, {"rack:r1": frozenset({"t1", "t2"})}])

@@ -23,6 +23,7 @@ from sluice_ops.planning.placement.solver import place_tier
 from tests.unit.sluice_ops.planning.clusters import SMALL, checked_plan, dedicated, host_of, spec_of
 
 PLACES = ["zone:onprem", "zone:ec2", "label:fast", "rack:r1", "h1", "e1"]
+PINNED = ["h1", "h2", "h3", "e1"]
 STATES = [*[HostState.UP] * 7, HostState.CORDONED, HostState.CORDONED, HostState.LOST]
 REPAIRS = 4
 """The last of so many repairs has nothing left to repair.
@@ -65,6 +66,9 @@ def rules_of(random, names):
             name: Spread(host=random.choice(limit), rack=random.choice(limit))
             for name in names
             if random.random() < 0.2
+        },
+        pinned={
+            name: {random.choice(PINNED): random.randint(1, 2)} for name in names if random.random() < 0.2
         },
         separate=random.choice([(), (), (frozenset({"t0", "t1"}),)]),
         dedicated=random.choice([{}, {}, {"h1": frozenset({"t0"})}]),

@@ -77,7 +77,20 @@ def is_allowed(after, cluster, name):
             for host in after.hosts
         )
         and broken_rules({**placements(cluster), name: after}, cluster) == []
+        and not loses_a_pin(after, cluster, name, place)
         and overfull(holding(hosts, cluster.tiers[name].spec, after)) == []
+    )
+
+
+def loses_a_pin(after, cluster, name, places):
+    """Return whether a pinned worker leaves a host that takes it, without another in its place."""
+    before = cluster.tiers[name].placement.slots.count
+    return any(
+        after.slots.count(host) < min(count, before(host))
+        and cluster.hosts[host].usable
+        and any(cluster.hosts[host].matches(place) for place in places)
+        for host, count in cluster.rules.pinned.get(name, {}).items()
+        if host in cluster.hosts
     )
 
 
@@ -107,7 +120,8 @@ def test_later_changes_leave_the_worker_unless_the_plan_notes_a_repair(wish):
     assert plan(ChangeSpec(kind="settle", tier=name), later).moves == ()
     assert plan(spec, later).moves == ()
     repair = plan(ChangeSpec(kind="repair", tier=name), later)
-    drifted = {*(move.tier for move in repair.moves), *(note.split()[0] for note in repair.notes)}
+    notes = [note for note in repair.notes if " pinned workers on " not in note or "be repaired now" in note]
+    drifted = {*(move.tier for move in repair.moves), *(note.split()[0] for note in notes)}
     assert (name in drifted) == any(note.startswith(f"afterwards {name} ") for note in planned.notes)
     again, _ = place_tier(tier.spec, target(name, later.rules), after, holding(hosts, tier.spec, after, -1))
     assert (again.driver, sorted(again.slots)) == (after.driver, sorted(after.slots))

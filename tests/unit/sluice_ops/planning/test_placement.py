@@ -15,9 +15,17 @@ from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.planning.placement import solver
 from sluice_ops.planning.placement.cluster import Host, RefusedError
 from sluice_ops.planning.placement.requests import DRIVER, Request
-from sluice_ops.planning.placement.solver import APART_COST, BALANCE_COST, CROWD, NEW_COST, SPREAD_COST, place
+from sluice_ops.planning.placement.solver import (
+    APART_COST,
+    BALANCE_COST,
+    CROWD,
+    NEW_COST,
+    PIN_COST,
+    SPREAD_COST,
+    place,
+)
 from sluice_ops.planning.shortage.fitting import _surely_fits
-from tests.unit.sluice_ops.planning.clusters import spreads
+from tests.unit.sluice_ops.planning.clusters import pins, spreads
 
 QUANTUM = Quantum(cpu=1, memory=1024)
 NAMES = [f"h{number}" for number in range(7)]
@@ -27,7 +35,11 @@ def cost_of_one(request, host, number):
     """Return the cost of one unit of a request on a host that has `number` of its units already."""
     kept_units = request.keep.count(host.name)
     apart = APART_COST if request.beside and host.name not in request.beside else 0
-    return SPREAD_COST * min(number, CROWD) + (0 if number < kept_units else NEW_COST) + apart
+    unpinned = bool(request.pinned) and (
+        request.taken.count(host.name) + number >= request.pinned.get(host.name, 0)
+    )
+    new = number >= kept_units
+    return SPREAD_COST * min(number, CROWD) + NEW_COST * new + PIN_COST * unpinned + apart
 
 
 def balance(host, number):
@@ -135,6 +147,7 @@ def requests_of(draw, part="slots"):
             None if part == DRIVER else draw(st.none() | spreads),
             () if part == DRIVER else tuple(draw(st.lists(names, max_size=2))),
             draw(st.sampled_from([frozenset(), frozenset({"other"})])),
+            {} if part == DRIVER else draw(st.just({}) | pins),
         )
         for number in range(draw(st.integers(1, 3)))
     ]
@@ -185,7 +198,8 @@ def spread_out(draw):
     taken = tuple(draw(st.lists(st.sampled_from(names), max_size=3)))
     keep = tuple(draw(st.lists(st.sampled_from(names), max_size=2)))
     limits = draw(spreads.filter(lambda limits: limits.rack is not None or limits.zone is not None))
-    return [Request("t0", draw(st.integers(1, 3)), QUANTUM, None, keep, spread=limits, taken=taken)], hosts
+    request = Request("t0", draw(st.integers(1, 3)), QUANTUM, None, keep, spread=limits, taken=taken)
+    return [replace(request, pinned=draw(st.just({}) | pins))], hosts
 
 
 @settings(max_examples=300)

@@ -19,7 +19,7 @@ from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
 from sluice_ops.planning.placement.rebalance import ABOVE_MEAN, IDLE, rebalancing
-from tests.unit.sluice_ops.planning.clusters import host_of, spec_of
+from tests.unit.sluice_ops.planning.clusters import host_of, pins, spec_of
 
 REBALANCE = ChangeSpec(kind="rebalance")
 BIG = 1 << 14
@@ -194,12 +194,25 @@ def uneven(draw, *, tiers=3):
     busy = {name: draw(st.sampled_from([0.0, 0.3, 0.6, 0.9, 1.0])) for name in names}
     busy_hosts = draw(st.lists(st.sampled_from(hosts), max_size=1))
     cores = 2 * sum(len(places) * quanta[name].cpu for name, places in slots.items())
-    return cluster_of(slots, busy, hosts=hosts, cpu=cores, busy_hosts=busy_hosts, **quanta)
+    rules = Rules(pinned=draw(st.dictionaries(st.sampled_from(names), pins, max_size=2)))
+    return cluster_of(slots, busy, hosts=hosts, cpu=cores, rules=rules, busy_hosts=busy_hosts, **quanta)
 
 
 def drifted(cluster):
     """Return the tiers that a repair would move."""
     return {move.tier for move in plan(ChangeSpec(kind="repair"), cluster).moves}
+
+
+def pinned_workers(cluster):
+    """Return how many pinned workers are on their hosts, by tier and host."""
+    slots = {name: tier.placement.slots for name, tier in cluster.tiers.items()}
+    return Counter(
+        {
+            (name, host): min(count, slots[name].count(host))
+            for name, pins in cluster.rules.pinned.items()
+            for host, count in pins.items()
+        }
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -212,6 +225,7 @@ def test_the_highest_load_never_rises_and_a_second_rebalance_does_nothing(cluste
     assert max(then.values()) <= max(before.values()) + 1e-9
     for move in spec.moving:
         assert then[move.to] < max(before.values())
+    assert pinned_workers(end) >= pinned_workers(cluster)
     moving = {move.tier for move in spec.moving}
     assert {move.tier for move in result.moves} == moving
     assert drifted(end) & moving <= drifted(cluster)

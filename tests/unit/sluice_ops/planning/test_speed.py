@@ -48,10 +48,11 @@ def seconds(planned):
     return took
 
 
-NAMES = list(tiers(SIZE))
+NAMES, HOSTS = list(tiers(SIZE)), sorted(unplanned(SIZE)[0].hosts)
 UNDER = {
     "spread over hosts": {"spread": dict.fromkeys(NAMES, Spread(host=1))},
     "spread over racks": {"spread": dict.fromkeys(NAMES, Spread(host=2, rack=60, zone=2000))},
+    "pinned workers": {"pinned": {name: {host: 1} for name, host in zip(NAMES, HOSTS, strict=False)}},
     "separate and budgets": {
         "separate": tuple(frozenset(NAMES[number : number + 2]) for number in range(0, len(NAMES), 2)),
         "budget": dict.fromkeys(NAMES, 1),

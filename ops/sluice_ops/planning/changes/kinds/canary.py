@@ -56,7 +56,7 @@ KIND = Canary()
 def no_worker_to(host: HostName) -> str:
     """Return that no worker can prove a host, and how to find out why."""
     return (
-        f"no single worker can move to {host}: no tier runs, or room, locality, spread or dedicated "
+        f"no single worker can move to {host}: no tier runs, or room, locality, spread, pinned or dedicated "
         f"forbid it; to see why, run `sluice migrate TIER {host} --worker SLOT --dry-run`"
     )
 
@@ -89,7 +89,7 @@ def _moving(
             slots = (*after.slots[:worker], host, *after.slots[worker + 1 :])
             moved = after.model_copy(update={"slots": slots})
             try:
-                place_exactly(tier.spec, aim, moved, cluster.hosts)
+                place_exactly(tier.spec, aim, now, moved, cluster.hosts)
             except RefusedError:
                 continue
             after = moved

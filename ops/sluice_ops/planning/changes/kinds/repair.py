@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from sluice_ops.model.change import REPAIR, ChangeSpec
+from sluice_ops.model.change import REPAIR, ChangeSpec, Move
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.unknown_names import unknown
 from sluice_ops.planning.changes.kind import ANY_TIER, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import notes_on_named_tier
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
-from sluice_ops.planning.placement.drift import drift
-from sluice_ops.planning.placement.shares import Target
+from sluice_ops.planning.placement.drift import drift, unmet_pins
+from sluice_ops.planning.placement.shares import Target, target
 
 
 class Repair(Kind):
@@ -33,6 +33,15 @@ class Repair(Kind):
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         unknown_names = unknown(cluster.rules, cluster.rules.shifts, cluster.tiers)
         return [*unknown_names, *notes_on_named_tier(spec, cluster)]
+
+    def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
+        """Note the pinned workers that tiers lack even after the moves."""
+        after = {move.tier: move.after for move in moves}
+        for name, tier in sorted(cluster.tiers.items()):
+            now = after.get(name, tier.placement)
+            if now is not None and spec.tier in {None, name}:
+                pins = unmet_pins(name, now, target(name, cluster.rules), cluster.hosts)
+                yield from (f"{name} {pin}" for pin in pins)
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
