@@ -571,7 +571,7 @@ def _place_next(
         return 0, (fixed, place_exactly(tier.spec, aim, now, fixed, hosts), True)
     short, placed = (_place_forced if kind.forced else _place_whole)(tier, aim, hosts, released)
     if kind.repairs and now is not None and _is_same(placed[0], now):
-        message = "other moves take the room"
+        message = "its hosts have room only after other moves"
         raise RefusedError(message)
     return short, placed
 

@@ -246,6 +246,24 @@ def test_a_tier_below_its_minimum_takes_no_pinned_worker():
         assert giving("u", ["t"], cluster).get("t") == gives
 
 
+def test_a_pin_is_filled_by_the_next_repair_if_another_tier_frees_the_room():
+    specs = {"t": spec_of("t"), "u": spec_of("u", distance=1)}
+    now = {"t": Placement(driver="h1", slots=("h3",)), "u": Placement(driver="h2", slots=("h2",))}
+    rules = Rules(locality={"t": "h1"}, pinned={"u": {"h3": 1}}, partitions=8)
+    hosts = {name: host_of(name, cpu=cpu) for name, cpu in (("h1", 4.0), ("h2", 4.0), ("h3", 1.0))}
+    for name, placement in now.items():
+        hosts = holding(hosts, specs[name], placement)
+    cluster = Cluster(hosts, {name: TierNow(specs[name], now[name]) for name in specs}, (), rules)
+    planned = checked_plan(REPAIR, cluster)
+    assert [move.tier for move in planned.moves] == ["t"]
+    assert planned.notes[0] == (
+        "u has 0 of 1 pinned workers on h3; this cannot be repaired now: its hosts have room only after "
+        "other moves"
+    )
+    (move,) = checked_plan(REPAIR, cluster_after(planned, REPAIR, cluster)).moves
+    assert (move.tier, move.after.slots) == ("u", ("h3",))
+
+
 @pytest.mark.parametrize(
     ("slots", "pinned", "fields", "reason"),
     [
