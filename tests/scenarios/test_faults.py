@@ -162,6 +162,8 @@ DRAIN_VICTIMS: dict[str, Callable[[Live], int]] = {
     "Airflow's triggerer": lambda live: live.service_pid("airflow-triggerer"),
     "the driver that the drain moves": lambda live: driver_of(live, "entry"),
 }
+MAY_END_A_DRAIN = {"the driver that the drain moves"}
+"""Victims without which a drain may fail; the host is then in use again."""
 
 
 @LONG
@@ -179,6 +181,8 @@ def test_a_process_is_killed_during_a_drain(live: Live, victim: str) -> None:
         kill(pid)
         state = live.wait_for_end("drain_host", run)
         until("all tiers run again", WAIT_SECONDS, live.all_running)
+        if victim not in MAY_END_A_DRAIN:
+            assert state == "success", live.log_of_failed("drain_host", run)
         if state == "success":
             assert live.tier_processes_on(host) == []
             assert live.hosts()[host]["state"] == "drained"
