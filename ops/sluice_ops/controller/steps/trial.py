@@ -80,8 +80,7 @@ def fault(before: Flowed | None, after: Flowed) -> str | None:
     if after.restarts:
         often = "once" if after.restarts == 1 else f"{after.restarts} times"
         return (
-            f"its query failed and restarted {often} in {after.seconds:.0f} s: "
-            f"{after.error or 'see its log'}"
+            f"its query failed and restarted {often} in {after.seconds:.0f} s: {after.error or 'see its log'}"
         )
     slow = _slowness(before, after)
     if slow is not None or before is None or after.records_in < MIN_RECORDS:
