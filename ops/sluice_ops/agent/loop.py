@@ -260,6 +260,7 @@ class Agent:
             ends_at=self._notices.ends_at,
             at_risk_since=self._notices.at_risk_since,
             busy_since=self._neighbours.busy_since,
+            busy_part=self._neighbours.busy_part,
         )
         try:
             self._presence.report(observed)

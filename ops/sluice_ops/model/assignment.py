@@ -147,6 +147,10 @@ class Observed(Frozen):
     """Since when EC2 recommends to leave the host (its rebalance recommendation)."""
     busy_since: float | None = None
     """Since when the processors that its units may use have had no time left."""
+    busy_part: float | None = None
+    """The part of the last minute in which these processors were busy, in tenths; None: an older
+    agent, or not measured yet.
+    """
 
     def ending(self, host: HostName) -> str | None:
         """Return what EC2 has announced for the host; None if nothing."""

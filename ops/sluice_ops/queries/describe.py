@@ -245,6 +245,7 @@ def _host(host: HostView) -> HostLine:
         quarantine=host.record.quarantine(host.name),
         ending=host.observed.ending(host.name) if host.live and host.observed else None,
         busy_since=host.observed.busy_since if host.live and host.observed else None,
+        busy_part=host.observed.busy_part if host.live and host.observed else None,
         reboot_needed=host.observed is not None and host.observed.reboot_needed,
     )
 

@@ -33,6 +33,8 @@ class HostLine(Frozen):
     """When EC2 ends the host, or that EC2 recommends to leave it."""
     busy_since: float | None = None
     """Since when the host's processors have had no time left."""
+    busy_part: float | None = None
+    """The part of a minute in which the host's processors are busy, in tenths."""
     reboot_needed: bool = False
     """Whether an update of the host needs a reboot."""
 

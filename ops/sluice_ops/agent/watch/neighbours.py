@@ -16,11 +16,13 @@ from sluice_ops.agent.host.processes import CpuTime, allowed_processors, idle_ti
 from sluice_ops.agent.units.process_control import ProcessControl
 from sluice_ops.agent.units.reconcile import FoundUnit
 from sluice_ops.agent.watch.starvation import (
+    TURN_SECONDS,
     WINDOW_SECONDS,
     Verdict,
     is_busy,
     is_modest,
     is_starved,
+    next_busy_part,
     next_verdict,
 )
 from sluice_ops.model.ids import UnitId
@@ -49,6 +51,9 @@ class Neighbours:
         self._starved: dict[UnitId, Verdict] = {}
         self._modest: dict[UnitId, Verdict] = {}
         self._busy = Verdict()
+        self._minute_begun: _Counters | None = None
+        self.busy_part: float | None = None
+        """The busy part of the host's processors, in tenths, each minute anew; None at first."""
         self.waited: dict[UnitId, float] = {}
         """How long the threads of each unit have waited for a processor, since this agent first saw
         the unit. Unit: seconds.
@@ -109,6 +114,11 @@ class Neighbours:
         processors = frozenset[int]().union(*usable.values()) or allowed_processors([os.getpid()])
         busy = is_busy(_idle(last.idle, counters.idle, processors))
         self._busy = turn(self._busy, holds=busy)
+        begun = self._minute_begun or last
+        if self.busy_part is None or now - begun.at >= TURN_SECONDS:
+            self.busy_part = next_busy_part(self.busy_part, 1 - _idle(begun.idle, counters.idle, processors))
+            begun = counters
+        self._minute_begun = begun
 
 
 def _times(verdicts: Mapping[UnitId, Verdict]) -> dict[UnitId, float]:

@@ -31,6 +31,8 @@ A host whose processors are idle for less is busy.
 """
 
 
+BUSY_STEP = 0.1
+"""The busy part of a host is told in these steps."""
 MODEST = 0.3
 """A unit whose threads ask for at most this part of its quantum waits for something else."""
 
@@ -72,6 +74,15 @@ def is_modest(spent: CpuTime, seconds: float, cpu: float) -> bool:
 def is_busy(idle: float) -> bool:
     """Tell whether a host was busy in a window: `idle` is the idle part of its processors' time."""
     return idle < IDLE
+
+
+def next_busy_part(before: float | None, busy: float) -> float:
+    """Return the busy part of a host to tell, after the part `before`.
+
+    A part that has changed by less than a step is not told again, because each telling is a write
+    to ZooKeeper.
+    """
+    return round(busy, 1) if before is None or abs(busy - before) >= BUSY_STEP else before
 
 
 def next_verdict(before: Verdict, *, holds: bool, begun: float, now: float, wall: float) -> Verdict:

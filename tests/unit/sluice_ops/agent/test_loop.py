@@ -28,7 +28,14 @@ def agent_of(process_control: ProcessControl, folder: HostFolder, **others: Any)
     """Return an agent whose parts, except `others`, are idle."""
     idle = cast(
         "Any",
-        SimpleNamespace(on_wake=lambda _: None, check=lambda: False, starved={}, modest={}, busy_since=None),
+        SimpleNamespace(
+            on_wake=lambda _: None,
+            check=lambda: False,
+            starved={},
+            modest={},
+            busy_since=None,
+            busy_part=None,
+        ),
     )
     parts = dict.fromkeys(("channel", "presence", "neighbours", "disks", "heartbeats", "notices"), idle)
     return Agent(
@@ -86,15 +93,13 @@ def test_the_agent_reports_what_ec2_announces(process_control: ProcessControl, f
     assert report.ending(HostName("ec2-1")) == "EC2 ends ec2-1 at 08:22:00 UTC"
 
 
-def test_the_agent_reports_since_when_its_host_is_busy(
-    process_control: ProcessControl, folder: HostFolder
-) -> None:
+def test_the_agent_reports_how_busy_its_host_is(process_control: ProcessControl, folder: HostFolder) -> None:
     reports: list[Observed] = []
     presence = SimpleNamespace(report=reports.append)
     notices = SimpleNamespace(ends_at=None, at_risk_since=None)
-    neighbours = SimpleNamespace(starved={}, modest={}, busy_since=7.0)
+    neighbours = SimpleNamespace(starved={}, modest={}, busy_since=7.0, busy_part=0.9)
     agent_of(process_control, folder, presence=presence, notices=notices, neighbours=neighbours)._report()
-    assert [report.busy_since for report in reports] == [7.0]
+    assert [(report.busy_since, report.busy_part) for report in reports] == [(7.0, 0.9)]
 
 
 def test_an_agent_that_hung_is_reported_by_the_next_one(

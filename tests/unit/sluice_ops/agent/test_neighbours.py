@@ -108,6 +108,19 @@ def test_a_host_is_busy_after_a_minute_without_an_idle_processor(monkeypatch: py
         assert machine.neighbours_view.busy_since is None
 
 
+def test_a_host_tells_the_busy_part_of_its_processors_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    machine.look()
+    assert machine.neighbours_view.busy_part is None
+    machine.pass_time(WINDOW_SECONDS, ran=1.0, waited=0.0)
+    assert machine.neighbours_view.busy_part == 1.0
+    machine.usable = {0, 1}
+    machine.pass_time(TURN_SECONDS - WINDOW_SECONDS, ran=1.0, waited=0.0)
+    assert machine.neighbours_view.busy_part == 1.0, "a new part is told once a minute"
+    machine.pass_time(WINDOW_SECONDS, ran=1.0, waited=0.0)
+    assert machine.neighbours_view.busy_part == 0.5
+
+
 def test_a_unit_that_asks_for_little_is_modest_after_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_ops.agent.host.processes import CpuTime
-from sluice_ops.agent.watch.starvation import TURN_SECONDS, WINDOW_SECONDS, Verdict, is_starved, next_verdict
+from sluice_ops.agent.watch.starvation import (
+    TURN_SECONDS,
+    WINDOW_SECONDS,
+    Verdict,
+    is_starved,
+    next_busy_part,
+    next_verdict,
+)
 
 WINDOWS = st.lists(st.tuples(st.booleans(), st.floats(WINDOW_SECONDS, 3 * WINDOW_SECONDS)), max_size=60)
 
@@ -68,3 +75,10 @@ def test_a_verdict_changes_after_a_minute_and_back_after_another() -> None:
     assert turns([(True, 10.0)] * 12) == [(60.0, True)]
     assert turns([(True, 10.0)] * 6 + [(False, 10.0)] * 6) == [(60.0, True), (120.0, False)]
     assert turns([(True, 10.0)] * 5 + [(False, 10.0)] + [(True, 10.0)] * 5) == []
+
+
+def test_a_busy_part_is_told_in_tenths_and_not_again_for_less_than_one() -> None:
+    assert next_busy_part(None, 0.34) == 0.3
+    assert next_busy_part(0.3, 0.39) == 0.3, "each telling is a write to ZooKeeper"
+    assert next_busy_part(0.3, 0.41) == 0.4
+    assert next_busy_part(0.3, 0.0) == 0.0
