@@ -1,5 +1,6 @@
 // The view Hosts: what each host runs, and its state.
 import { Author } from "./changes.tsx";
+import { load, warnings } from "./notes.ts";
 import { Act, Pill, Runbooks, Sentence, To } from "./parts.tsx";
 import type { Host, Slot, State } from "./state.ts";
 import { clock } from "./words.ts";
@@ -22,7 +23,6 @@ type Card = { host: Host; state: State; colours: Map<string, number>; alone?: bo
 export function HostCard({ host, state, colours, alone = false }: Card) {
   const slots = state.slots.filter((slot) => slot.host === host.name);
   const change = state.changes.find((each) => each.id === host.by);
-  const notes = [host.quarantine, host.ending, host.busy_since && `no processor time left since ${clock(host.busy_since)}`, host.reboot_needed && "an update needs a reboot"];
   const out = host.state !== "up";
   return (
     <article className="card host" aria-label={`host ${host.name}`}>
@@ -31,7 +31,7 @@ export function HostCard({ host, state, colours, alone = false }: Card) {
         <Pill state={host.state} />
       </header>
       <p className="soft">
-        {[host.zone, host.rack, ...host.labels].filter(Boolean).join(" · ")} · {host.cpu} CPU · {Math.round(host.memory / 1024)} GiB
+        {[host.zone, host.rack, ...host.labels, `${host.cpu} CPU`, `${Math.round(host.memory / 1024)} GiB`, load(host)].filter(Boolean).join(" · ")}
       </p>
       {out && host.by && <p className="soft">{host.state} by <Author by={change?.by ?? host.by} /> since {clock(host.since)}</p>}
       {slots.length > 0 ? (
@@ -40,7 +40,7 @@ export function HostCard({ host, state, colours, alone = false }: Card) {
         </ul>
       ) : <p className="none">no slot</p>}
       {host.drivers.length > 0 && <p className="soft">{host.drivers.join(", ")}</p>}
-      {notes.filter(Boolean).map((note) => <p key={String(note)} className="warn"><Sentence text={String(note)} /></p>)}
+      {warnings(host, state.tiers).map((note) => <p key={note} className="warn"><Sentence text={note} /></p>)}
       <div className="buttons">
         {host.state === "up" && <><Act kind="drain" host={host.name} /><Act kind="cordon" host={host.name} /><Act kind="reboot" host={host.name} /></>}
         {(host.state === "drained" || host.state === "cordoned" || host.quarantine) && <Act kind="return" host={host.name} />}

@@ -47,6 +47,22 @@ export function Shares({ state }: { state: State }) {
           },
         ]}
       />
+      {state.layers.length > 0 && (
+        <Table
+          label="layers"
+          rows={state.layers}
+          id={(entry) => `${entry.tenant} ${entry.layer} ${entry.sets}`}
+          none=""
+          columns={[
+            { head: "set for", cell: (entry) => <b>{entry.tenant}</b> },
+            { head: "layer", cell: (entry) => entry.layer },
+            { head: "sets", cell: (entry) => entry.sets },
+            { head: "owner", cell: (entry) => entry.owner },
+            { head: "since", cell: (entry) => clock(entry.at) },
+            { head: "until", cell: (entry) => clock(entry.until) },
+          ]}
+        />
+      )}
       {state.shifts.length > 0 && (
         <Table
           label="shifts ahead"

@@ -57,6 +57,8 @@ export type Host = {
   quarantine: string | null;
   ending: string | null;
   busy_since: number | null;
+  /** The part of a minute in which the processors are busy. */
+  busy_part: number | null;
   reboot_needed: boolean;
 };
 
@@ -112,6 +114,15 @@ export type Share = {
   since: number | null;
   until: number | null;
   held: number;
+};
+
+export type Layer = {
+  tenant: string;
+  layer: string;
+  sets: string;
+  owner: string;
+  at: number;
+  until: number | null;
 };
 
 export type Shift = { name: string; begins: number; shares: Record<string, string> };
@@ -172,6 +183,8 @@ export type State = {
   tiers: Tier[];
   slots: Slot[];
   shares: Share[];
+  /** What each layer above the site file sets, also where a higher layer wins. */
+  layers: Layer[];
   batch_jobs: BatchJob[];
   changes: Change[];
   /** Whether there are changes before those in `changes`. */

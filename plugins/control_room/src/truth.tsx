@@ -1,7 +1,15 @@
 // The view Truth: what the audit knows about every record, and the action that answers it.
-import { Act, Pill, Sentence, Table } from "./parts.tsx";
-import type { State } from "./state.ts";
+import { answer } from "./notes.ts";
+import { Act, Pill, Runbooks, Sentence, Table } from "./parts.tsx";
+import type { Audit, State } from "./state.ts";
 import { clock, count, duration, rate } from "./words.ts";
+
+function Answer({ line, now }: { line: Audit; now: number }) {
+  const to = answer(line, now);
+  if (to === "replay") return <Act kind="replay" tier={line.tier} records="inputs" />;
+  if (to === null) return <>–</>;
+  return <><Act kind="scale" tier={line.tier} /><Runbooks label="an hour is late" names={["hour_complete"]} /></>;
+}
 
 export function Truth({ state }: { state: State }) {
   const unknown = state.figures_missing && "Unknown, because there are no figures.";
@@ -22,6 +30,7 @@ export function Truth({ state }: { state: State }) {
           { head: "lost", number: true, cell: (line) => count(line.lost) },
           { head: "complete up to", cell: (line) => clock(line.complete) },
           { head: "not covered", cell: (line) => line.partial || "–" },
+          { head: "answer", cell: (line) => <Answer line={line} now={state.at} /> },
         ]}
       />
       <h2>Losses</h2>

@@ -11,6 +11,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRecord, AlertRequests
 from sluice_ops.model.batch import BatchGrants
 from sluice_ops.model.ids import ChangeId
+from sluice_ops.model.share import LayerEntry, Numbers
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries import alerts, batch_queue, describe
 from sluice_ops.queries.figures import Figures
@@ -87,6 +88,7 @@ def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
         "shifts": _shifts(hook),
         **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
         "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *shares.notes],
+        "layers": [_layer(entry) for entry in view.layers.entries],
         "slots": [_slot(line) for line in describe.slots(view, figures)],
         "changes": [change_of(view, line) for line in changes[-CHANGES:]],
         "older_changes": len(changes) > CHANGES,
@@ -125,6 +127,19 @@ def _shifts(hook: SluiceHook) -> list[dict[str, Any]]:
         }
         for name in sorted(begins, key=begins.__getitem__)
     ]
+
+
+def _layer(entry: LayerEntry) -> dict[str, Any]:
+    """Return what one layer sets for a tenant, also if a higher layer sets it, too."""
+    settings = {**entry.model_dump(include=set(Numbers.model_fields)), "place": entry.to}
+    sets = [f"{name} {value}" for name, value in settings.items() if value is not None]
+    burst = [f"{entry.extra} more at {entry.extra_to}"] if entry.extra else []
+    return {
+        "tenant": entry.tenant,
+        "layer": entry.layer.name.lower(),
+        "sets": ", ".join([*sets, *burst]),
+        **entry.model_dump(mode="json", include={"owner", "at", "until"}),
+    }
 
 
 def _slot(line: SlotLine) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from sluice_airflow.forms import Pipeline
 from sluice_airflow.page.actions import actions
 from sluice_airflow.page.content import CHANGES, content
 from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts, Observed
 from sluice_ops.model.batch import BatchGrants, BatchRequest
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan, Step
-from sluice_ops.model.ids import ChangeId, HostName, TierName
+from sluice_ops.model.ids import ChangeId, HostName, Tenant, TierName
 from sluice_ops.model.incarnation import OwnerRecord
 from sluice_ops.model.scaler import Decision, Mode, ScalerRecord
+from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.model.tier import Delivery, Kind, TierSpec
 from sluice_ops.model.tier import Mode as TierMode
 from sluice_ops.planning.changes.kinds import KINDS
@@ -110,6 +112,38 @@ def test_an_unreadable_site_file_takes_the_shares_away_and_no_more(channel, tmp_
     state = shown(channel, tmp_path, site=unreadable)
     assert (state["shares"], len(state["tiers"])) == ([], 1)
     assert "No shares: site.yaml: no such key." in state["notes"]
+
+
+def test_each_layer_of_a_share_is_shown_with_owner_and_expiry(channel, tmp_path):
+    counts = Tenant("counts")
+    entries = (
+        LayerEntry(tenant=counts, layer=Layer.SCHEDULE, target=3, maximum="50%", owner="shift:day", at=1.0),
+        LayerEntry(tenant=counts, layer=Layer.PERSON, target=5, owner="cli:anna", at=2.0, until=9.0),
+        LayerEntry(tenant=counts, layer=Layer.PERSON, to="zone:b", owner="cli:ben", at=3.0),
+        LayerEntry(tenant=counts, layer=Layer.PERSON, extra=2, extra_to="zone:ec2", owner="cli:eve", at=4.0),
+    )
+    channel.put(paths.LAYERS, Layers(entries=entries))
+    layers = shown(channel, tmp_path)["layers"]
+    assert [(each["layer"], each["sets"], each["owner"]) for each in layers] == [
+        ("schedule", "target 3, maximum 50%", "shift:day"),
+        ("person", "target 5", "cli:anna"),
+        ("person", "place zone:b", "cli:ben"),
+        ("person", "2 more at zone:ec2", "cli:eve"),
+    ]
+    assert [(each["tenant"], each["at"], each["until"]) for each in layers[:2]] == [
+        ("counts", 1.0, None),
+        ("counts", 2.0, 9.0),
+    ]
+
+
+def test_a_host_says_how_busy_its_processors_are_while_it_lives(channel, tmp_path):
+    name = HostName("h1")
+    facts = HostFacts(name=name, address="10.0.0.1", zone="z", cpu=4, memory=8192)
+    channel.put(paths.host(name), facts)
+    channel.put(paths.observed(name), Observed(agent_started=1.0, limits="cgroup v2", busy_part=0.3))
+    assert [host["busy_part"] for host in shown(channel, tmp_path)["hosts"]] == [None]
+    channel.put(paths.live(name), facts)
+    assert [host["busy_part"] for host in shown(channel, tmp_path)["hosts"]] == [0.3]
 
 
 def test_the_next_shift_comes_first_with_its_shares(channel, tmp_path):
