@@ -67,7 +67,7 @@ export function Hosts({ state }: { state: State }) {
   }
   return (
     <>
-      <Runbooks label="Runbooks for several hosts" names={["rolling_reboot", "rebalance", "new_hosts", "game_day"]} />
+      <Runbooks label="Runbooks for several hosts" names={["rolling_reboot", "rebalance_workers", "new_hosts", "game_day"]} />
       <div className="cards">
         {state.hosts.map((host) => (
           <HostCard key={host.name} host={host} colours={colours} state={state} />

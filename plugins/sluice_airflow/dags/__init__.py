@@ -18,7 +18,7 @@ def runbooks(sluice_conn_id: str | None = None) -> None:
     """
     pipeline = Pipeline.of(sluice_conn_id)
     for kind in KINDS.values():
-        if kind.runbook:
+        if kind.runbook and kind is not fleet.NEW_HOSTS:
             of_kind(kind, pipeline)
     burst.make_burst(pipeline)
     burst.make_leave(pipeline)

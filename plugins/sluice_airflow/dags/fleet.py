@@ -1,18 +1,32 @@
-"""The DAGs of several changes: reboot hosts in batches, upgrade every tier, drain to empty."""
+"""The DAGs of several changes: use a new host, reboot hosts in batches, upgrade every tier, drain
+to empty.
+"""
 
-from airflow.sdk import Param
+from airflow.sdk import Param, chain
 
 from sluice_airflow import forms
-from sluice_airflow.dags.parts import DRAIN_FAILED, PIPELINE_FAILED, ROLL_FAILED, finish_with, runbook
+from sluice_airflow.dags.parts import (
+    DRAIN_FAILED,
+    PIPELINE_FAILED,
+    ROLL_FAILED,
+    SPREAD_FAILED,
+    finish,
+    finish_with,
+    page,
+    runbook,
+    step_tasks,
+)
 from sluice_airflow.operators.fleet import (
     DrainToEmptyOperator,
     RollingRebootOperator,
+    SpreadOperator,
     TakeDrainBackOperator,
     UpgradePipelineOperator,
 )
 from sluice_ops.model.change import UPGRADE
 from sluice_ops.planning.changes.kinds import KINDS
 
+NEW_HOSTS = KINDS["canary"]
 ROLLING_REBOOT = """Reboot the hosts of a rack, zone or label in batches while records flow.
 
 | task | what happens |
@@ -50,7 +64,22 @@ again. A dry run shows the order, and who has to approve.
 """
 
 
+def make_new_hosts(pipeline: forms.Pipeline) -> None:
+    fields = forms.templates(NEW_HOSTS)
+    with runbook(
+        NEW_HOSTS.runbook,
+        doc=page(NEW_HOSTS, spread="moves workers from busier hosts to the new one, if that helps"),
+        params=forms.fields(NEW_HOSTS, pipeline),
+        sluice_conn_id=pipeline.sluice_conn_id,
+    ):
+        steps = step_tasks(NEW_HOSTS.name, None, **fields)
+        spread = SpreadOperator(task_id="spread", on_failure_callback=SPREAD_FAILED)
+        chain(*steps, spread)
+        finish([*steps, spread], {"kind": NEW_HOSTS.name, **fields}, aborts=steps)
+
+
 def make(pipeline: forms.Pipeline) -> None:
+    make_new_hosts(pipeline)
     with runbook(
         "rolling_reboot",
         doc=ROLLING_REBOOT,

@@ -96,6 +96,10 @@ PIPELINE_FAILED = SluiceNotifier(
     do="Read the reason: it names the tier, why it failed, and the release of each tier. Correct the code, "
     "publish, and trigger upgrade_pipeline again. If going back stopped, trigger it with the same release.",
 )
+SPREAD_FAILED = SluiceNotifier(
+    did="The host has passed its canary and stays in use. The rebalance was undone, and the tiers run on.",
+    do="Remove the cause that the reason names. Then trigger rebalance_workers.",
+)
 DRAIN_FAILED = SluiceNotifier(
     did="The tiers that were paused are resumed, and records flow. If the reason says that taking back "
     "stopped, it names the tiers that are still paused.",
@@ -231,9 +235,13 @@ def of_kind(kind: Kind, pipeline: forms.Pipeline) -> DAG:
     return dag
 
 
-def page(kind: Kind) -> str:
-    """Return a runbook's page in Markdown: what the runbook does, and what each task does."""
-    rows = "\n".join(f"| {task_id(step)} | {_TASKS[step]} |" for step in (*kind.steps, Step.ABORT))
+def page(kind: Kind, **more: str) -> str:
+    """Return a runbook's page in Markdown: what the runbook does, and what each task does.
+
+    `more` says it of the tasks after the steps.
+    """
+    steps, abort = ({task_id(step): _TASKS[step] for step in each} for each in (kind.steps, (Step.ABORT,)))
+    rows = "\n".join(f"| {task} | {words} |" for task, words in {**steps, **more, **abort}.items())
     dry = "A dry run shows the plan (in the log and the XCom of `preflight`) and changes nothing."
     return f"{kind.summary}\n\n{kind.details}\n\n| task | what happens |\n|---|---|\n{rows}\n\n{dry}\n"
 

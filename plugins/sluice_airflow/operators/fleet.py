@@ -1,7 +1,7 @@
 """The tasks of runbooks of several changes.
 
 `rolling_reboot` has one change for each batch of hosts, `upgrade_pipeline` and `drain_to_empty`
-one for each tier.
+one for each tier. `new_hosts` has a canary and a rebalance.
 """
 
 import time
@@ -23,7 +23,8 @@ from sluice_airflow.operators.base import LOOK_SECONDS, asked_by
 from sluice_airflow.operators.changes import SluiceChangeOperator
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
-from sluice_ops.model.change import DRAIN_TO_EMPTY, REBOOT_HOSTS, UPGRADE, ChangeKind, Step
+from sluice_ops.model.change import DRAIN_TO_EMPTY, REBOOT_HOSTS, UPGRADE, ChangeKind, ChangeSpec, Step
+from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.pipeline_drain import PipelineDrain
 from sluice_ops.model.pipeline_upgrade import PipelineUpgrade
 from sluice_ops.model.rolling import RollingReboot
@@ -34,6 +35,18 @@ from sluice_ops.planning import pipeline_upgrade as planning
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.rolling import Batch, Begun, Complete, Stop, Wait
+
+
+class SpreadOperator(SluiceChangeOperator):
+    """Moves workers onto a host that a canary has proved, as `rebalance_workers` does."""
+
+    kind = KINDS["rebalance"]
+
+    def _go_on(
+        self, channel: Channel, context: Context, change: ChangeId, spec: ChangeSpec
+    ) -> dict[str, Any]:
+        self.deadline = float(context["params"]["deadline"])
+        return super()._go_on(channel, context, change, spec)
 
 
 class _SeveralChangesOperator(SluiceChangeOperator):

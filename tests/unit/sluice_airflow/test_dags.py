@@ -51,7 +51,7 @@ FIELDS = {
     if runbook not in {"night_shift", "day_shift"}
 }
 BEFORE = {"burst_to_ec2": ["quota", "approval", "launch", "wait_for_host"]}
-AFTER = {"leave_ec2": ["terminate"]}
+AFTER = {"leave_ec2": ["terminate"], "new_hosts": ["spread"]}
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +161,15 @@ def test_a_burst_is_undone_however_its_run_ends(bag):
     )
     assert not abort.on_failure_fail_dagrun, "`end` must stay a leaf: its upstream failure fails the run"
     assert terminate.on_failure_fail_dagrun, "otherwise a run that a person marked failed ends as a success"
+
+
+def test_a_failed_spread_leaves_the_proved_host_in_use(bag):
+    dag = bag.dags["new_hosts"]
+    spread, abort = dag.get_task("spread"), dag.get_task("abort")
+    assert spread.change == {"kind": "rebalance"}
+    assert "spread" not in abort.upstream_task_ids, "the abort of a canary cordons the host"
+    assert "spread" in dag.get_task("end").upstream_task_ids, "a failed spread fails the run"
+    assert "\n| spread | " in dag.doc_md
 
 
 def test_every_form_has_its_fields_a_deadline_and_a_dry_run(bag):

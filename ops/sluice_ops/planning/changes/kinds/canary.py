@@ -19,7 +19,7 @@ class Canary(MovesWorkers):
     details = (
         "The host's agent answers, and `sluice doctor --host` found nothing bad when the host joined. The "
         "tier is handed over only after the worker has processed records in the warm-up. If it does not, "
-        "the tier stays where it is, and the host is cordoned. `rebalance_workers` then spreads the load."
+        "the tier stays where it is, and the host is cordoned. The runbook `new_hosts` then spreads the load."
     )
     example = "sluice canary h4"
     steps = (Step.PREFLIGHT, Step.HEALTH, *MOVE_STEPS[1:])
