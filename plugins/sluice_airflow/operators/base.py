@@ -118,7 +118,9 @@ class SluiceOperator(BaseOperator):
         return result
 
     def log_seconds(self, channel: Channel, operation: str, began: float) -> None:
-        """Log where the seconds of a run went, if this was the last step of its change."""
+        """Log where the seconds of a run went, if this was the last step of its change or its
+        abort.
+        """
         if (sentence := seconds_of_run(channel, operation, began, time.time())) is not None:
             self.log.info("%s", sentence)
 

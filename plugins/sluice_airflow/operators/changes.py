@@ -113,6 +113,7 @@ class SluiceChangeOperator(SluiceOperator):
                 if step is not Step.PREFLIGHT or requests.read_result(channel, operation.id) is None:
                     aborting = self._operation(context, change, Step.ABORT, spec, requests.ABORT_SECONDS)
                     self._carry_out(channel, context, aborting)
+                    self.log_seconds(channel, aborting.id, begun_at)
                 raise StepFailedError(f"{step} failed: {result.sentence}")  # noqa: TRY003, EM102
             self.log.info("%s: %s", step, result.sentence)
         self.log_seconds(channel, operation.id, begun_at)

@@ -6,11 +6,13 @@ one for each tier. `new_hosts` has a canary and a rebalance.
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
 
 from sluice_airflow.errors import (
     NothingPostedError,
@@ -19,9 +21,10 @@ from sluice_airflow.errors import (
     translated_errors,
 )
 from sluice_airflow.operators.approval import is_answer
-from sluice_airflow.operators.base import LOOK_SECONDS, asked_by
+from sluice_airflow.operators.base import LOOK_SECONDS, asked_by, began
 from sluice_airflow.operators.changes import SluiceChangeOperator
-from sluice_ops.channel import Channel
+from sluice_airflow.run_seconds import seconds_of_changes
+from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
 from sluice_ops.model import paths
 from sluice_ops.model.change import DRAIN_TO_EMPTY, REBOOT_HOSTS, UPGRADE, ChangeKind, ChangeSpec, Step
 from sluice_ops.model.ids import ChangeId
@@ -63,7 +66,26 @@ class _SeveralChangesOperator(SluiceChangeOperator):
         with translated_errors(), self.hook.open() as channel:
             if isinstance(event, dict) and is_answer(event):
                 self.hear(channel, event, form_of)
-            return self._go_through(channel, context)
+            return self._go(channel, context)
+
+    def _go(self, channel: Channel, context: Context) -> dict[str, Any]:
+        """Carry out the changes of the run; at its end, log where its seconds went."""
+        try:
+            result = self._go_through(channel, context)
+        except AirflowFailException:
+            self._log_seconds_of_run(channel, context)
+            raise
+        self._log_seconds_of_run(channel, context)
+        return result
+
+    def _log_seconds_of_run(self, channel: Channel, context: Context) -> None:
+        with suppress(ChannelAwayError, ConflictError):  # another try would begin a run that has ended
+            by, begun_at = asked_by(context), began(context).timestamp()
+            if (sentence := seconds_of_changes(channel, by, begun_at, time.time())) is not None:
+                self.log.info("%s", sentence)
+
+    def log_seconds(self, channel: Channel, operation: str, began: float) -> None:
+        """Log nothing of a single change: the run's end has the seconds of all."""
 
     def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
         """Carry out changes until none is left; defer while one takes long."""
@@ -107,7 +129,7 @@ class RollingRebootOperator(_SeveralChangesOperator):
             for sentence in rolling.first_sentences(begun):
                 self.log.info("%s", sentence)
             if not dry_run and begun.reboot.batch:
-                return self._go_through(channel, context)  # the batches were planned before this one began
+                return self._go(channel, context)  # the batches were planned before this one began
             planned = rolling.plan(channel, begun.reboot, int(self.at_once), asked_by(context))
             for each in planned:
                 self.log.info("Batch of %s: %s", ", ".join(each.hosts), each.result.sentence)
@@ -116,7 +138,7 @@ class RollingRebootOperator(_SeveralChangesOperator):
                 return self._end_dry_run(context, begun, planned, refused)
             if refused is not None:
                 raise StepFailedError(rolling.stopped(refused, self.place))
-            return self._go_through(channel, context)
+            return self._go(channel, context)
 
     def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
         """Carry out batches until none is left; defer while one takes long."""
@@ -200,7 +222,7 @@ class UpgradePipelineOperator(_SeveralChangesOperator):
                 raise NothingPostedError(str(error)) from error
             for sentence in begun.sentences:
                 self.log.info("%s", sentence)
-            return self._plan(channel, context, begun) if dry_run else self._go_through(channel, context)
+            return self._plan(channel, context, begun) if dry_run else self._go(channel, context)
 
     def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
         """Upgrade, or go back, until nothing is left to do; defer while a step takes long."""
@@ -288,7 +310,7 @@ class DrainToEmptyOperator(_SeveralChangesOperator):
                 if not planned.ok:
                     raise StepFailedError(planned.sentence)
                 return {"sentence": planned.sentence}
-            return self._go_through(channel, context)
+            return self._go(channel, context)
 
     def _go_through(self, channel: Channel, context: Context) -> dict[str, Any]:
         """Pause, or take back, until nothing is left to do; defer while it takes long."""
@@ -354,7 +376,7 @@ class TakeDrainBackOperator(DrainToEmptyOperator):
             read = channel.read(paths.PIPELINE_DRAIN, PipelineDrain)
             if read is None or read.value.run != _run(context) or read.value.ended:
                 return {}
-            return self._go_through(channel, context)
+            return self._go(channel, context)
 
 
 def _run(context: Context) -> str:

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from sluice_airflow.errors import StepFailedError
 from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators import base
 from sluice_airflow.operators.changes import OPERATORS
-from sluice_airflow.operators.steps import StepOperator
+from sluice_airflow.operators.steps import AbortOperator, StepOperator
+from sluice_airflow.run_seconds import seconds_of_changes
 from sluice_airflow.triggers import operations
 from sluice_airflow.triggers.operations import StepTrigger
 from sluice_ops.model import paths
@@ -80,6 +82,34 @@ def context():
     }
 
 
+def aborted(channel, change):
+    """Let the second step of a drain fail, and its abort take two seconds."""
+    identity_of_change = change_id(change)
+    for step, ok in ((Step.PREFLIGHT, True), (Step.CORDON, False), (Step.ABORT, True)):
+        identity = operation_id(change, step)
+        posted = Operation(
+            id=identity,
+            change=identity_of_change,
+            step=step,
+            spec=SPEC,
+            by="test",
+            posted_at=time.time() - 40,
+        )
+        channel.put(paths.operation(identity), posted)
+        channel.put(paths.result(identity), Result(ok=ok, sentence="no room", finished_at=0.0))
+    took = {Step.PREFLIGHT: 4.0, Step.CORDON: 5.0, Step.ABORT: 2.0}
+    record = ChangeRecord(
+        id=identity_of_change,
+        spec=SPEC,
+        plan=Plan(),
+        state=ChangeState.ABORTED,
+        by="test",
+        started_at=0.0,
+        took=took,
+    )
+    channel.put(paths.change(change), record)
+
+
 def last_task(step=Step.RELEASE):
     return StepOperator(task_id=str(step), step=step, change={"kind": "drain", "host": "h1"})
 
@@ -124,3 +154,38 @@ def test_a_task_that_carries_out_a_whole_change_says_it(channel, context, capsys
     carried_out(channel, OWN)
     OPERATORS["SluiceDrainHostOperator"](task_id="drain", host="h1").execute(context)
     assert len(SAYS.findall(capsys.readouterr().out)) == 1
+
+
+ABORTED = re.compile(
+    r"The run took 40\.\d s: preflight 4\.0 s, cordon 5\.0 s, abort 2\.0 s; "
+    r"between the steps, in Airflow, 29\.\d s"
+)
+
+
+def test_the_abort_of_a_failed_run_says_it(channel, context, capsys):
+    aborted(channel, RUN)
+    with pytest.raises(StepFailedError):
+        last_task(Step.CORDON).execute(context)
+    assert "The run took" not in capsys.readouterr().out, "the abort follows"
+    AbortOperator(task_id="abort", change={"kind": "drain", "host": "h1"}).execute(context)
+    assert len(ABORTED.findall(capsys.readouterr().out)) == 1
+
+
+def test_a_task_whose_whole_change_fails_says_it(channel, context, capsys):
+    aborted(channel, OWN)
+    task = OPERATORS["SluiceDrainHostOperator"](task_id="drain", host="h1")
+    with pytest.raises(StepFailedError):
+        task._go_on(channel, context, change_id(OWN), SPEC)
+    assert len(ABORTED.findall(capsys.readouterr().out)) == 1
+
+
+def test_a_run_of_several_changes_sums_their_steps(channel):
+    for name, by in (("a", "airflow:roll/r1"), ("b", "airflow:roll/r1"), ("c", "cli:anna")):
+        carried_out(channel, name)
+        record = channel.read(paths.change(name), ChangeRecord).value
+        channel.put(paths.change(name), record.model_copy(update={"by": by}))
+    assert seconds_of_changes(channel, "airflow:roll/r1", 100.0, 160.0) == (
+        "The run of 2 changes took 60.0 s: preflight 8.0 s, cordon 8.0 s, prepare 8.0 s, cut 8.0 s, "
+        "verify 8.0 s, release 8.0 s; between the steps, in Airflow and in waits, 12.0 s"
+    )
+    assert seconds_of_changes(channel, "airflow:roll/r2", 100.0, 160.0) is None

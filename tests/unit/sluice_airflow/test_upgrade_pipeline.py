@@ -41,19 +41,22 @@ def site(monkeypatch):
 
 
 @pytest.mark.parametrize("loses_events", [False, True], ids=["with events", "each wait is another try"])
-def test_every_tier_gets_the_release(site, loses_events):
+def test_every_tier_gets_the_release(site, capsys, loses_events):
     sentence = site.go(loses_events=loses_events)["sentence"]
     assert sentence.startswith("outbound, counts upgraded")
     assert site.releases() == {NEW}
     assert len(site.world.channel.children("/changes")) == 2
+    assert capsys.readouterr().out.count("The run of 2 changes took") == 1
 
 
 @pytest.mark.parametrize("loses_events", [False, True], ids=["with events", "each wait is another try"])
-def test_after_a_failed_trial_the_canary_goes_back(site, loses_events):
+def test_after_a_failed_trial_the_canary_goes_back(site, capsys, loses_events):
     site.world.logs["counts"].sets_aside[NEW] = 40
     with pytest.raises(StepFailedError, match=r"counts: trial failed.*went back, in this order: outbound"):
         site.go(loses_events=loses_events)
     assert site.releases() == {OLD}
+    said = capsys.readouterr().out
+    assert (said.count("The run of 3 changes took"), said.count("The run took")) == (1, 0)
 
 
 @pytest.mark.parametrize("rule", [{"tiers": 2}, {"always": ("upgrade",)}], ids=["tiers", "always"])
