@@ -22,6 +22,7 @@ from sluice_ops.model.change import (
 )
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, Phase, State
+from sluice_ops.model.joining import shown
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.status import STARVED, Loss, TierState, TierStatus
@@ -33,6 +34,7 @@ from sluice_ops.planning.alerts.catalogue import (
     CERTIFICATE_DAYS,
     EVENT_SECONDS,
     QUARANTINE_PART,
+    TOKEN_PART,
 )
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
 from sluice_ops.planning.placement.shares import target
@@ -60,6 +62,14 @@ class EndedStep:
 
 
 @dataclass(frozen=True)
+class UnusedToken:
+    """A join token that no machine has claimed. Epoch seconds by ZooKeeper's clock."""
+
+    made_at: float
+    ends_at: float
+
+
+@dataclass(frozen=True)
 class Look:
     """Everything that a look for conditions reads."""
 
@@ -72,6 +82,8 @@ class Look:
     loads: Mapping[TierName, TierLoad] = field(default_factory=dict)
     certificates: Mapping[str, float] = field(default_factory=dict)
     """File of a certificate → when the certificate ends. Epoch seconds."""
+    tokens: Mapping[str, UnusedToken] = field(default_factory=dict)
+    """By host that is to join."""
     reports: Mapping[str, Report] = field(default_factory=dict)
     """The last report of each task in Airflow."""
     blocked: str | None = None
@@ -124,7 +136,7 @@ def conditions(look: Look) -> list[Condition]:
     """
     present = [*_site(look), *_certificates(look), *_reports(look)]
     if look.blocked is None:
-        present += [*_hosts(look), *_changes(look), *_waiting(look), *_reclaims(look)]
+        present += [*_hosts(look), *_tokens(look), *_changes(look), *_waiting(look), *_reclaims(look)]
         for tier in look.view.tiers.values():
             present += _tier(look, tier)
     return [_with_link(look, condition) for condition in present]
@@ -156,6 +168,14 @@ def _certificates(look: Look) -> Iterator[Condition]:
     for file, ends in look.certificates.items():
         if ends - look.now < CERTIFICATE_DAYS * DAY_SECONDS:
             yield BY_NAME["certificate-ends"].condition(file, detail=file, value=str(CERTIFICATE_DAYS))
+
+
+def _tokens(look: Look) -> Iterator[Condition]:
+    for host, token in look.tokens.items():
+        begins = token.ends_at - TOKEN_PART * (token.ends_at - token.made_at)
+        if begins <= look.now < token.ends_at:
+            value = shown(token.ends_at)
+            yield BY_NAME["token-ends"].condition(host, ends_at=token.ends_at, host=host, value=value)
 
 
 def _reports(look: Look) -> Iterator[Condition]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from sluice_ops.channel import ANY_VERSION, Channel, Guard, Write
-from sluice_ops.controller.alerting.conditions import EndedStep, Look, conditions, is_unknown
+from sluice_ops.channel import ANY_VERSION, Channel, Guard, NotAllowedError, Write
+from sluice_ops.controller.alerting.conditions import EndedStep, Look, UnusedToken, conditions, is_unknown
 from sluice_ops.controller.alerting.delivery import Delivery
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.pass_state import PassInputs
@@ -19,6 +19,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.alert import AlertRecord, AlertRequests
 from sluice_ops.model.change import Operation, Result
 from sluice_ops.model.ids import TierName
+from sluice_ops.model.joining import Sealed
 from sluice_ops.model.status import Loss
 from sluice_ops.planning.alerts import machine
 from sluice_ops.snapshot.view import View
@@ -73,6 +74,7 @@ class Alerting:
             losses=self._losses(view),
             loads=tier_loads(self._channel, view),
             certificates=self._certificates(),
+            tokens=self._tokens(),
             reports=requests.reports,
             blocked=decision.sentence if blocked else None,
         )
@@ -124,3 +126,15 @@ class Alerting:
     def _losses(self, view: View) -> dict[TierName, Loss]:
         reads = self._channel.read_many([paths.loss(name) for name in view.tiers], Loss)
         return {name: read.value for name, read in zip(view.tiers, reads, strict=True) if read is not None}
+
+    def _tokens(self) -> dict[str, UnusedToken]:
+        tokens = {}
+        try:
+            for host in self._channel.children(paths.JOINING):
+                made_at = self._channel.made_at(paths.joining(host))
+                sealed = self._channel.read(paths.joining(host), Sealed)
+                if sealed and made_at is not None and not self._channel.exists(paths.claim(host)):
+                    tokens[host] = UnusedToken(made_at, made_at + sealed.value.seconds)
+        except NotAllowedError:  # the tree's access lists are of another version, and no host can join
+            return {}
+        return tokens

@@ -17,6 +17,8 @@ QUARANTINE_PART = 0.01
 """The part of a tier's input in quarantine above which an alert tells."""
 CERTIFICATE_DAYS = 21
 """How long before its end a certificate alerts."""
+TOKEN_PART = 0.25
+"""The last part of its life in which an unused join token alerts."""
 
 
 @dataclass(frozen=True)
@@ -397,6 +399,16 @@ ALERTS = (
         "nothing: the platform renews no certificate",
         "renew the file above on every machine, then restart controllers and agents one after the other; "
         "a tier reads it when it is next handed over",
+        stops_reboots=False,
+    ),
+    AlertKind(
+        "token-ends",
+        WARNING,
+        0,
+        "the token for {host}, which has not joined, ends at {value}",
+        "nothing: after that, the token lets no machine join",
+        "start the agent of {host} with its token before that, or make another one: "
+        "sluice token {host}.token --host {host}",
         stops_reboots=False,
     ),
     AlertKind(

@@ -7,12 +7,13 @@ import pytest
 from simulation.world import RULES, host, tier
 
 from sluice_ops.model import paths
-from sluice_ops.model.alert import AlertRequests, AlertSettings, Report, Severity
+from sluice_ops.model.alert import AlertRequests, AlertSettings, News, Report, Severity
 from sluice_ops.model.approval import ApprovalRule
 from sluice_ops.model.assignment import HUNG_SINCE, UnitState
 from sluice_ops.model.backpressure import Expiry, Lag, Pressure
 from sluice_ops.model.batch import Reclaim, Reclaims
 from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from sluice_ops.model.joining import Claim, Sealed
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.share import Share
@@ -324,6 +325,27 @@ def test_a_certificate_is_told_three_weeks_before_its_end(site):
     site.certificates = {"/etc/sluice/ca.pem": site.wall() + 20 * DAY}
     site.wait(10)
     assert "/etc/sluice/ca.pem" in site.alert("certificate-ends").happened
+
+
+def test_an_unused_token_is_told_in_the_last_quarter_of_its_life(site):
+    site.channel.clock = site.wall()
+    site.channel.put(paths.joining("h9"), Sealed(seconds=400.0, known_as="joiner:x", data="…"))
+    site.wait(290)
+    assert site.record.alerts == {}
+    site.wait(20)
+    alert = site.alert("token-ends")
+    assert (alert.subject, "sluice token h9.token --host h9" in alert.do) == ("h9", True)
+    site.wait(100)
+    assert site.record.alerts == {}
+    assert [message.news for message in site.record.messages] == [News.FIRED], "an end is no recovery"
+
+
+def test_a_token_that_a_machine_has_claimed_is_not_told(site):
+    site.channel.clock = site.wall()
+    site.channel.put(paths.joining("h9"), Sealed(seconds=40.0, known_as="joiner:x", data="…"))
+    site.channel.put(paths.claim("h9"), Claim(public="…", machine="new"))
+    site.wait(60)
+    assert site.record.alerts == {}
 
 
 def test_a_slot_that_hung_is_told_once_and_each_hang_anew(site):
