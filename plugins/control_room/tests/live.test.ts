@@ -1,11 +1,22 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { readAhead, recent } from "../src/live.ts";
+import { address, readAhead, recent } from "../src/live.ts";
+import { dagAddress } from "../src/runs.ts";
+
+function servedFrom(baseURI: string) {
+  Object.assign(globalThis, { document: { baseURI } });
+}
 
 function answerWith(status: number, state: unknown) {
-  Object.assign(globalThis, { document: { baseURI: "http://airflow/" } });
+  servedFrom("http://airflow/");
   return mock.method(globalThis, "fetch", async () => new Response(JSON.stringify(state), { status }));
 }
+
+test("addresses stay below the path of a proxy", () => {
+  servedFrom("http://host/ops/airflow/");
+  assert.equal(address("sluice/state", { connection: "shop" }), "http://host/ops/airflow/sluice/state?connection=shop");
+  assert.equal(dagAddress("drain_host"), "http://host/ops/airflow/dags/drain_host");
+});
 
 test("a view begins with the state that was read ahead, of its own pipeline", async () => {
   const asked = answerWith(200, { at: 1, tiers: [] });

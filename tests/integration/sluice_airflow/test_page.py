@@ -70,6 +70,14 @@ def test_with_a_wrong_token_no_route_answers(client, token, route, method):
     assert client.request(method, route, headers=headers).status_code in {401, 403}
 
 
+@pytest.mark.parametrize(("route", "method"), ROUTES)
+def test_a_user_without_the_right_to_see_plugins_gets_403(client, token, route, method):
+    del token
+    nobody = create_auth_manager().generate_jwt(SimpleAuthManagerUser(username="nina", role=None))
+    answer = client.request(method, route, headers={"Authorization": f"Bearer {nobody}"})
+    assert answer.status_code == 403
+
+
 def test_a_viewers_token_or_cookie_shows_the_page(client, token):
     headers = {"Authorization": f"Bearer {token}"}
     assert "globalThis.React" in client.get("/control_room.js", headers=headers).text

@@ -65,6 +65,12 @@ def test_a_pause_of_everything_asks_by_default_and_of_one_tier_not():
     assert facts(kind="pause", workers=("slot-enrich-1-0",)).tiers == ("enrich",)
 
 
+def test_a_write_off_asks_by_default():
+    lost = facts(kind="write-off")
+    assert "write-off" in reasons(lost, ApprovalRule())["always"]
+    assert not reasons(lost, ApprovalRule(always=()))
+
+
 @pytest.mark.parametrize("kind", ["drain", "reboot", "cordon", "return"])
 def test_a_change_of_one_host_does_not_ask_by_default(kind):
     assert not reasons(facts(kind=kind, host="h1"), ApprovalRule())

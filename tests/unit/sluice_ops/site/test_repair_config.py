@@ -1,6 +1,6 @@
 """The key `repair`: on, off, its window and its limit, and the key of former versions."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -81,6 +81,20 @@ def seconds(text: str) -> float:
 )
 def test_a_window_opens_at_its_hour_in_its_time_zone(now: str, opens: str | None) -> None:
     assert NIGHT.opens(seconds(now)) == (None if opens is None else seconds(opens))
+
+
+@pytest.mark.parametrize(
+    ("now", "opens"),
+    [
+        ("2026-12-24T21:01", "2026-12-28T21:00"),
+        ("2026-12-23T23:00", None),
+        ("2026-12-24T03:59", None),
+        ("2026-12-25T02:00", "2026-12-28T21:00"),
+    ],
+)
+def test_a_window_does_not_open_on_a_day_that_is_left_out(now: str, opens: str | None) -> None:
+    frozen = NIGHT.model_copy(update={"not_on": (date(2026, 12, 24), date(2026, 12, 25))})
+    assert frozen.opens(seconds(now)) == (None if opens is None else seconds(opens))
 
 
 @given(st.floats(seconds("2026-01-01"), seconds("2028-01-01")))
