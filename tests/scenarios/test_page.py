@@ -2,6 +2,7 @@
 
 import os
 import signal
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,24 @@ VIEWS = ("Flow", "Hosts", "Changes", "Alerts", "Shares", "Truth")
 NARROW = {"width": 390, "height": 800}
 FAULT_MILLISECONDS = 3_000
 """The longest time from a driver's death until the page shows it."""
+CLICK_MILLISECONDS, CLICKS = 300, 5
+"""The longest time, at the median, from a click on Airflow's home until the first card is there."""
+FIRST_CARD = """link => new Promise(done => {
+  const begun = performance.now();
+  const look = () => document.querySelector(".sluice:not(.tile) .card")
+    ? done(performance.now() - begun) : requestAnimationFrame(look);
+  link.click();
+  requestAnimationFrame(look);
+})"""
+BACKGROUND = "element => getComputedStyle(element).backgroundColor"
+BUTTONS = {
+    "hosts": ["Drain h1", "Cordon h1", "Reboot h1"],
+    "hosts/h1": ["Drain h1", "Cordon h1", "Reboot h1", "Canary h1", "Decommission h1"],
+    "flow": ["Scale enrich", "Migrate enrich", "Pause enrich", "Upgrade enrich"],
+    "tiers/enrich": ["Scale enrich", "Migrate enrich", "Pause enrich", "Burst enrich", "Replay enrich"],
+    "shares": ["Scale enrich", "Burst enrich"],
+}
+"""The buttons of an operator in a view while every host is up and every tier runs."""
 SERIOUS = {"serious", "critical"}
 WIDER = "element => Math.max(0, element.scrollWidth - element.clientWidth)"
 
@@ -49,8 +68,11 @@ def test_a_viewer_sees_the_page_and_may_start_nothing(live: Live, chromium: Brow
         with page.expect_response("**/sluice/actions*") as answer:
             open_page(page, live, "plugin/sluice/hosts")
         assert bool(answer.value.json()) == bool(buttons)
-        expect(page.get_by_label("host h1", exact=True)).to_be_visible()
-        expect(page.get_by_role("button", name="Drain h1")).to_have_count(buttons)
+        for view, names in BUTTONS.items():
+            open_page(page, live, f"plugin/sluice/{view}")
+            expect(page.get_by_role("tabpanel")).not_to_be_empty()
+            for name in names:
+                expect(page.get_by_role("button", name=name, exact=True)).to_have_count(buttons)
         page.close()
 
 
@@ -67,10 +89,12 @@ def test_a_dead_driver_is_shown_within_three_seconds(live: Live, chromium: Brows
 
 def test_every_view_is_accessible_and_fits_a_phone(live: Live, chromium: Browser) -> None:
     page = page_of(chromium, live, "operator")
+    backgrounds = []
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         with without_errors(page):
             open_page(page, live)
+            backgrounds.append(page.locator(".sluice").first.evaluate(BACKGROUND))
             for size in ({"width": 1280, "height": 800}, NARROW):
                 page.set_viewport_size(size)
                 for view in VIEWS:
@@ -84,6 +108,7 @@ def test_every_view_is_accessible_and_fits_a_phone(live: Live, chromium: Browser
                         if each["impact"] in SERIOUS
                     ]
                     assert serious == [], (view, scheme, size)
+    assert backgrounds[0] != backgrounds[1], "Airflow's dark scheme has colours of its own"
     page.close()
 
 
@@ -115,3 +140,16 @@ def test_the_tab_of_a_tier_and_the_tile_on_the_home_show_the_pipeline(live: Live
     tile.get_by_role("link", name="Sluice").click()
     expect(page.get_by_label("tier counts")).to_be_visible()  # the page begins with the tile's state
     page.close()
+
+
+def test_a_click_on_the_home_shows_the_first_card_at_once(live: Live, chromium: Browser) -> None:
+    page = page_of(chromium, live, "viewer")
+    milliseconds = []
+    for _ in range(CLICKS):
+        page.goto(live.endpoints["airflow"]["url"])
+        tile = page.get_by_role("region", name="Sluice")
+        expect(tile).to_contain_text("4 of 4 running")
+        milliseconds.append(tile.get_by_role("link", name="Sluice").evaluate(FIRST_CARD))
+    print(f"first card after {', '.join(f'{each:.0f}' for each in milliseconds)} ms")
+    page.close()
+    assert statistics.median(milliseconds) < CLICK_MILLISECONDS

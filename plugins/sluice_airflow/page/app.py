@@ -7,8 +7,8 @@ loads; `plugins/control_room` has its sources. `content`, `details`, `actions` a
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, NamedTuple
@@ -48,7 +48,22 @@ MOST_HOURS = 24
 """The longest silence from the page."""
 BUNDLE = "control_room.js"
 
-app = FastAPI(title="Sluice", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[READER])
+
+@asynccontextmanager
+async def _lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    """Follow the pipeline of the API server's environment from the API server's start on."""
+    feed_of(None).start()
+    yield
+
+
+app = FastAPI(
+    title="Sluice",
+    docs_url=None,
+    redoc_url=None,
+    openapi_url=None,
+    dependencies=[READER],
+    lifespan=_lifespan,
+)
 
 
 def _known(connection: str | None = None) -> str | None:

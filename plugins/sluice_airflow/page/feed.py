@@ -88,6 +88,12 @@ class Feed:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(bell.set)
 
+    def start(self) -> None:
+        """Look from now on, also without a browser, so that the sparklines have the last hour."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="sluice-page", daemon=True)
+            self._thread.start()
+
     def wake(self) -> None:
         """Look soon, because a node has changed. Without a browser, nothing happens."""
         if self._bells:
@@ -98,9 +104,7 @@ class Feed:
         """Yield an event of the running loop, which is set after each look."""
         bell = asyncio.Event()
         self._bells[bell] = asyncio.get_running_loop()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._follow, name="sluice-page", daemon=True)
-            self._thread.start()
+        self.start()
         self._wake.set()
         try:
             yield bell

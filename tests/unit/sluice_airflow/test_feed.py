@@ -7,12 +7,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from airflow.api_fastapi.app import lifespan
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
+from sluice_airflow.page import app as page
 from sluice_airflow.page import feed as feeds
 from sluice_airflow.page.feed import Feed, as_json, events
 from sluice_ops.channel import ChannelAwayError
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Using `httpx`")
 
 
 class Source:
@@ -169,3 +173,14 @@ def test_a_stream_ends_by_itself_so_that_the_user_is_checked_again(feed, monkeyp
 def test_without_a_browser_a_changed_node_causes_no_look(feed, source):
     feed.wake()
     assert (source.looks, feed._thread) == (0, None)
+
+
+def test_the_last_hour_begins_when_airflows_api_server_starts(feed, source, monkeypatch):
+    monkeypatch.setattr(page, "feed_of", lambda _connection: feed)
+    server = FastAPI(lifespan=lifespan)
+    server.mount("/sluice", page.app)
+    with TestClient(server):
+        deadline = time.monotonic() + 30
+        while not source.looks and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert source.looks, "nobody has opened the page"
