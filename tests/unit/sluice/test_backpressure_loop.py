@@ -100,6 +100,8 @@ def test_the_entry_takes_what_the_slowest_tier_takes(case, batches):
     assert throughput(moments, BEGIN + 5, END) > 0.95 * sustained(made, highest)
     assert throughput(moments, begun, END) > 0.98 * sustained(made, highest)
     assert throttles(moments) == 1, "the entry does not swing"
+    slowest = min(made, key=lambda stage: stage.capacity(BEGIN) / stage.makes)
+    assert {moment.order.culprit for moment in part(moments, begun, END)} == {slowest.name}
     for stage in made:
         assert most_waiting(moments, stage, 0, END) < 1.5 * stage.marks.high.records
         assert most_waiting(moments, stage, begun + SETTLE_SECONDS, END) < stage.marks.high.records
