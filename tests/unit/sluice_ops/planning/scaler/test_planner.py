@@ -21,6 +21,7 @@ from sluice_ops.model.scaler import (
     Trend,
     Week,
 )
+from sluice_ops.planning.scaler.bursts import wish
 from sluice_ops.planning.scaler.planner import plan, with_causes
 from tests.unit.sluice_ops.planning.scaler.pipelines import BOUNDS, LOOK, START, Pipeline, Tier
 
@@ -424,17 +425,33 @@ def test_without_fresh_figures_the_number_stays():
     assert decision.reason == "4 workers stay wanted, because no fresh figures came"
 
 
-def test_a_tier_is_scaled_before_the_hour_in_which_past_weeks_had_more():
+def before_a_busy_hour(**bounds):
+    """Return a pipeline half an hour before the hour in which past weeks had ten times as much."""
     hour = int(START // 3600)
     hours = bytearray(168)
     hours[hour % 168], hours[(hour + 1) % 168] = 1 + 254 // 10, 255
     week = Week(peak=1000.0, hours=b64encode(hours).decode(), hour=hour)
-    pipeline = Pipeline({"entry": Tier(100.0, workers=2)}, lambda _: 100.0)
+    tier = Tier(100.0, workers=2, bounds=replace(BOUNDS, **bounds))
+    pipeline = Pipeline({"entry": tier}, lambda _: 100.0)
     pipeline.seconds = (hour + 0.5) * 3600 - START
     pipeline.memory = Memory(tiers={"entry": TierMemory(week=week)})
-    decision = last(pipeline, 60.0)["entry"]
+    return pipeline
+
+
+def test_a_tier_is_scaled_before_the_hour_in_which_past_weeks_had_more():
+    decision = last(before_a_busy_hour(), 60.0)["entry"]
     assert decision.wanted == 4
     assert decision.reason.startswith("265 foreseen records/s ")
+
+
+def test_a_burst_for_the_hour_of_past_weeks_is_asked_for_before_it():
+    pipeline = before_a_busy_hour(room=0, burst=3)
+    wishes = {wish(decisions, observation) for observation, decisions in pipeline.run(60.0)} - {None}
+    assert pipeline.tiers["entry"].lag == 0, "the load has not come yet"
+    (burst,) = wishes
+    assert (burst.tier, burst.k) == ("entry", 2)
+    assert burst.reason.startswith("256 foreseen records/s ")
+    assert burst.reason.endswith(" need 4 workers, 2 of them by a burst")
 
 
 def test_a_lower_load_ends_the_memory_of_useless_growth():

@@ -1,5 +1,6 @@
 """What holds for every history of figures, also for figures that make no sense."""
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -180,6 +181,17 @@ def test_changes_stay_within_the_budget_of_an_hour(seed):
         for end in times:
             within = [time for time in times if end - HOUR < time <= end]
             assert len(within) <= scaler.of(tier).changes_per_hour
+
+
+@given(seeds)
+@settings(max_examples=20)
+def test_one_decision_grows_a_tier_by_its_step_at_most(seed):
+    scaler, steps = history(seed)
+    for tier in free(scaler, steps):
+        others = steps[0].observation.bounds[tier].away
+        totals = [own.wanted + max(own.away, others) for own in (step.decisions[tier] for step in steps)]
+        for before, after in pairwise(totals):
+            assert after <= max(before, math.ceil(before * scaler.of(tier).step))
 
 
 @given(seeds)
