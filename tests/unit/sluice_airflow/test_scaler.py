@@ -2,13 +2,20 @@
 
 import asyncio
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+    TaskDeferred,
+)
 
+from sluice_airflow.hooks.sluice import SluiceHook
 from sluice_airflow.operators.scaler import PAUSE_SECONDS, WaitForWishOperator
 from sluice_airflow.triggers import operations
 from sluice_airflow.triggers.operations import WishTrigger
@@ -26,8 +33,10 @@ from sluice_ops.model.change import (
 )
 from sluice_ops.model.scaler import ScalerRecord, Wish
 from sluice_ops.operations.requests import operation_id
+from sluice_ops.site.site_file import Alerts
 from tests.unit.sluice_airflow.conftest import ROOT
 from tests.unit.sluice_airflow.memory import MemoryChannel, share_with_triggers
+from tests.unit.sluice_ops.controller.alerting.site import settled
 
 WISH = Wish(tier="enrich", k=2, reason="9,000 records/s need 4 workers, 2 of them by a burst")
 REASON = "4,022 records/s need 3 workers"
@@ -230,10 +239,40 @@ def test_a_wish_to_leave_becomes_the_runbook_leave_ec2(record, form):
     assert operations._runbook(ScalerRecord()) is None
 
 
-def test_the_dag_waits_and_then_runs_a_runbook_or_shows_a_change():
+@pytest.fixture
+def dag():
     bag = DagBag(str(ROOT / "dags"))
     assert bag.import_errors == {}
-    dag = bag.dags["scaler"]
+    return bag.dags["scaler"]
+
+
+def test_a_failed_burst_is_told_as_an_alert_and_asked_for_again(dag, monkeypatch, tmp_path, capsys):
+    """The wish becomes the run; the run's failure becomes the controller's alert."""
+    site = settled()
+    site.channel.put(paths.SCALER, ScalerRecord(wish=WISH))
+    alerts = Alerts(channels=({"url": "json://ops.example"},))
+    monkeypatch.setattr(SluiceHook, "site", lambda _hook: SimpleNamespace(alerts=alerts))
+    monkeypatch.setattr(SluiceHook, "open", lambda _hook: nullcontext(site.channel))
+    monkeypatch.setattr(SluiceHook, "home", property(lambda _hook: tmp_path))
+    wish, _ = resumed(operations._runbook(site.channel.read(paths.SCALER, ScalerRecord).value))
+    task = SimpleNamespace(dag_id="scaler", task_id="run", run_id="r1", try_number=1, log_url="http://log")
+    task.xcom_pull = lambda task_ids, key: {("wait", "wish"): wish}[task_ids, key]
+    run = dag.get_task("run")
+    run.render_template_fields({"ti": task})
+    assert (run.trigger_dag_id, run.trigger_run_id, run.note) == ("burst_to_ec2", wish["run"], WISH.reason)
+    with pytest.raises(AirflowException) as error:
+        run.execute_complete({}, ("", {"run_ids": [wish["run"]], wish["run"]: "failed"}))
+    for notifier in run.on_failure_callback:
+        notifier.notify({"ti": task, "exception": error.value})
+    site.wait(6)
+    (message,) = site.delivery.offered
+    assert "run of scaler failed: burst_to_ec2 failed with failed states" in message.text
+    assert "The scaler asks again in ten minutes." in message.text
+    assert waits_after(failed(30)).pause_until > time.time() + PAUSE_SECONDS / 2
+    assert "The last runbook failed; the next one runs in 5" in capsys.readouterr().out
+
+
+def test_the_dag_waits_and_then_runs_a_runbook_or_shows_a_change(dag):
     assert dag.start_date < datetime.now(UTC), "otherwise Airflow makes no second run"
     wait, run, follow = (dag.get_task(task) for task in ("wait", "run", "follow"))
     assert wait.downstream_task_ids == {"run", "follow"}
