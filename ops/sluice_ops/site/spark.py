@@ -11,6 +11,11 @@ SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
 """The variable that gives a Worker and its executors the secret; every user can read a command
 line.
 """
+SMALL_HEAP = {"spark.testing.reservedMemory": str(64 * 1024 * 1024)}
+"""Spark's setting of the heap that it reserves for itself.
+
+With its default of 300 MiB, it refuses the small heaps of one slot. Unit: bytes.
+"""
 WORKER_MEMORY = 96
 """MiB of heap for a slot's Worker, which only starts the executor and talks to the master."""
 

@@ -45,6 +45,7 @@ from sluice_ops.model.wording import counted
 from sluice_ops.operations import batch_jobs
 from sluice_ops.operations.requests import POLL_SECONDS
 from sluice_ops.site.site_file import Site
+from sluice_ops.site.spark import SMALL_HEAP
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -392,6 +393,7 @@ class SluiceBatchOperator(SluiceOperator, SparkSubmitOperator):
         self.conf = {
             "spark.ui.enabled": "false",
             "spark.log.level": "WARN",
+            **SMALL_HEAP,
             **KEEPS_FINISHED_WORK,
             **(self.conf or {}),
             f"spark.executor.resource.{label}.amount": "1",

@@ -25,6 +25,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.batch import BatchGrants, BatchRequest, Grant
 from sluice_ops.operations import batch_jobs
 from sluice_ops.site.site_file import Site
+from sluice_ops.site.spark import SMALL_HEAP
 from tests.unit.sluice_airflow.memory import share_with_triggers
 
 SITE = Site.model_validate(
@@ -148,6 +149,7 @@ def test_an_application_gets_exactly_the_granted_slots(channel, spark):
             "spark.sql.shuffle.partitions": "8",
             "spark.dynamicAllocation.enabled": "false",
             "spark.storage.decommission.enabled": "true",
+            **SMALL_HEAP,
             "spark.executor.resource.sluice_batch_0.amount": "1",
         }.items()
     )

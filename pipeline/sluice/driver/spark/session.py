@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-RESERVED = 64 * 1024 * 1024
-"""Heap that Spark reserves for itself.
-
-With its default of 300 MiB it refuses the small heaps of one slot. Unit: bytes.
-"""
 AT_ONCE = 8
 """A collected batch may take the heap divided by this.
 
@@ -63,7 +58,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.driver.bindAddress": address,
         "spark.executor.extraClassPath": kafka,
         "spark.executor.extraJavaOptions": java_options(busy=spec.mode is Mode.REALTIME),
-        "spark.testing.reservedMemory": str(RESERVED),
+        **spark.SMALL_HEAP,
         "spark.decommission.enabled": "true",
         # a task that Spark retries writes again from the start of the batch, in realtime hours ago;
         # with state, records that are read twice would count twice; so the driver restarts the
