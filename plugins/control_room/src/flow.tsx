@@ -5,6 +5,7 @@ import { Act, Pill, Runbooks, To } from "./parts.tsx";
 import type { Series, State, Tier } from "./state.ts";
 import { count, duration, latency, rate, tone, workers } from "./words.ts";
 
+const HOUR = { width: 64, height: 14 };
 const SIZES = { width: 244, height: 266, gap: 96, row: 24, margin: 6 };
 
 /** What an edge shows: the rate, and the lag of its reader. */
@@ -105,14 +106,16 @@ function Drawing({ drawn, tiers, state }: { drawn: Graph; tiers: Map<string, Tie
           const shown = figures(edge, tiers);
           const bend = (x2 - x1) / 2;
           const x = x2 - SIZES.gap / 2 + 2;
-          // the words stand on the side from which the line does not come
-          const [name, figure, lag] = y2 > y1 ? [16, 31, 46] : y2 < y1 ? [-37, -22, -7] : [-22, -7, 18];
+          // the words and the last hour stand on the side from which the line does not come
+          const [name, figure, lag, hour] = y2 > y1 ? [16, 31, 46, 54] : y2 < y1 ? [-37, -22, -7, -66] : [-22, -7, 18, 26];
+          const rates = state.last_hour?.streams[edge.to === null ? edge.stream : `${edge.stream} ${edge.to}`] ?? [];
           return (
             <g key={`${edge.from} ${edge.stream} ${edge.to}`} className={shown.late ? "late" : undefined}>
               <path className="edge" d={`M${x1},${y1}C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`} markerEnd="url(#sluice-tip)" />
               <text x={x} y={y2 + name!}>{edge.stream}</text>
               <text x={x} y={y2 + figure!} className="strong">{shown.rate}</text>
               {shown.lag && <text x={x} y={y2 + lag!}>{shown.lag}</text>}
+              <path className="hour" d={spark(rates, HOUR.width, HOUR.height)} transform={`translate(${x - HOUR.width / 2},${y2 + hour!})`} />
             </g>
           );
         })}

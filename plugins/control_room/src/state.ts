@@ -198,7 +198,8 @@ export type State = {
   /** Why there are no figures: no rates, no audit, no losses; null: there are. */
   figures_missing: string | null;
   shifts: Shift[];
-  last_hour: { times: number[]; tiers: Record<string, Series> };
+  /** `streams` has the rates by `STREAM TIER` as the tier reads it, and by `STREAM` as it is written. */
+  last_hour: { times: number[]; tiers: Record<string, Series>; streams: Record<string, (number | null)[]> };
 };
 
 export type Patch = Partial<State>;

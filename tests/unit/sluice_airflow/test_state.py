@@ -14,7 +14,8 @@ from sluice_airflow.plugin import SluicePlugin
 from sluice_ops.channel import ChannelAwayError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Using `httpx`")
-STATE = {"tiers": [{"name": "entry", "rate_in": 5.0, "lag": 0, "latency_ms": 9.0}], "hosts": []}
+ENTRY = {"name": "entry", "rate_in": 5.0, "lag": 0, "latency_ms": 9.0, "input_rates": {}, "output_rates": {}}
+STATE = {"tiers": [ENTRY], "hosts": []}
 
 
 @pytest.fixture
